@@ -40,7 +40,12 @@ from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.parsers.other_formats import refuse_other_columns, refuse_other_trees
 from fairseq_phrase.probing.task_files import find_tasks
-from fairseq_phrase.syntax.brackets import parse_brackets, tree_blocks, unescaped
+from fairseq_phrase.syntax.brackets import (
+    BYTE_ORDER_MARK,
+    parse_brackets,
+    tree_blocks,
+    unescaped,
+)
 from fairseq_phrase.syntax.sentence import join_white_space
 from fairseq_phrase.text import find_text, read_lines, written_together
 
@@ -61,6 +66,8 @@ class Example:
 
 
 Splits = dict[str, Iterable[Example]]
+#: The numbers of multi-word tokens and empty nodes, 1-2 and 1.1.
+OTHER_ROW = re.compile(r"[0-9]+[-.][0-9]+", re.ASCII)
 #: What an empty column of CoNLL-U has.
 EMPTY = "_"
 
@@ -85,14 +92,18 @@ def treebank_file(folder: Path, part: str) -> Path:
 def _sentences(path: Path, column: int) -> Iterator[Example]:
     rows: list[list[str]] = []
     for number, line in enumerate([*read_lines(path), ""], start=1):
+        line = line.removeprefix(BYTE_ORDER_MARK)
         refuse_other_columns(path, number, line)
         columns = line.split("\t")
-        if line and not line.startswith("#"):
+        if line.strip() and not line.startswith("#"):
             if len(columns) != 10:
                 raise UserError(f"{at(path, number)}: expected 10 columns, found {len(columns)}")
-            # Multi-word tokens and empty nodes have numbers such as 1-2 and 1.1.
-            rows += [columns] if columns[0].isdigit() else []
-        elif not line and rows:
+            if columns[0] == str(len(rows) + 1):
+                rows.append(columns)
+            elif not OTHER_ROW.fullmatch(columns[0]):
+                expected = f"expected word {len(rows) + 1} next, found '{columns[0][:60]}'"
+                raise UserError(f"{at(path, number)}: {expected}")
+        elif not line.strip() and rows:
             words = [join_white_space(row[1]) or EMPTY for row in rows]
             # The parser of gold trees gets words without Moses' escapes.
             tree = [

@@ -12,6 +12,7 @@ from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.parsers.other_formats import refuse_other_columns
 from fairseq_phrase.parsers.tree_files import MisfitError, Tree, TreeFiles, difference
 from fairseq_phrase.syntax.alignment import TextReader
+from fairseq_phrase.syntax.brackets import BYTE_ORDER_MARK
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import Edge, Expansion, ParsedSentence, join_white_space
 from fairseq_phrase.syntax.surface_tokens import over_tokens, words_of_token
@@ -82,6 +83,7 @@ def _blocks(path: Path) -> Iterator[list[_Row]]:
     """Yield each sentence's lines, without comments: their numbers and columns."""
     block: list[_Row] = []
     for number, line in enumerate(read_lines(path), start=1):
+        line = line.removeprefix(BYTE_ORDER_MARK)
         refuse_other_columns(path, number, line)
         if not line.strip():
             if block:
@@ -142,8 +144,11 @@ class _Sentence:
 
     def _add(self, line: int, columns: list[str]) -> None:
         identifier, form, _, upos, _, _, head, deprel, heads, _ = columns
+        known = identifier in self._graph
         self._graph[identifier] = (line, heads)
         if _EMPTY_NODE.fullmatch(identifier):
+            if known:
+                raise MisfitError(line, f"the empty node {identifier} is there a second time")
             return  # an empty node, which only the enhanced graph has
         word = len(self._forms) + 1
         covered = self._tokens[-1].last if self._tokens else 0  # number of words that have a token

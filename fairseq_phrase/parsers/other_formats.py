@@ -54,7 +54,7 @@ def refuse_other_trees(path: Path, number: int, line: str) -> None:
         _refuse(path, number, "NEGRA export", _TREETOOLS.format(path=path, name="export"))
     if line.startswith("<?xml"):
         _refuse(path, number, "XML (TIGER-XML?)", _TREETOOLS.format(path=path, name="tigerxml"))
-    if re.match(r"1(-[0-9]+)?\t", line):
+    if re.match(r"1(-[0-9]+)?(\t[^\t]*){6}", line):
         _refuse(path, number, "CoNLL-U", "name the file PREF.LANG.conllu and give --parser conllu")
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from fairseq_phrase.syntax.constituency import ROOT_LABEL, ConstituencyTree
 from fairseq_phrase.syntax.spellings import TREEBANK_ESCAPES
 
+#: Each of several files that are joined may begin with it.
+BYTE_ORDER_MARK = "\N{BYTE ORDER MARK}"
 #: The tag of a word without a preterminal.
 NO_TAG = "X"
 # White space outside ASCII is part of a word: a no-break space in "10 000".
@@ -211,8 +213,9 @@ def _without_functions(label: str) -> str:
 def tree_blocks(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Join the lines of trees that extend over several.
 
-    A tree continues on lines that start with white space and on blank lines, until its brackets are
-    closed. Lines of markup between trees (``<S ID=1>`` of the Chinese Treebank) are left out.
+    Until its brackets are closed, a tree continues on blank lines and on lines that start with white
+    space or a closing bracket. Lines of markup between trees (``<S ID=1>`` of the Chinese Treebank) are
+    left out.
 
     Yields:
         The number of the first line, from 1, and the tree, or what else is on a line.
@@ -220,8 +223,11 @@ def tree_blocks(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     block: list[str] = []
     first = depth = 0
     for number, line in enumerate(lines, start=1):
+        line = line.removeprefix(BYTE_ORDER_MARK)
         # Trees of the Penn Treebank may have blank lines.
-        continues = block and depth > 0 and (not line.strip() or line[0].isspace())
+        continues = (
+            block and depth > 0 and (not line.strip() or line[0].isspace() or line[0] == ")")
+        )
         if not continues:
             if block:
                 yield first, "\n".join(block)

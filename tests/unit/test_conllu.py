@@ -212,6 +212,17 @@ def test_words_or_surface_tokens_and_nothing_else():
         ),
         ([row(1, "a", 0)], 2, "ends after its 1 words, and the text goes on: 'b'"),
         ([row("0.1", "a", "_")], 2, "a tree without words, for 'a b'"),
+        ([row(1, "a", 0), row("1.1", "", 0), row("1.1", "", 0)], 4, "node 1.1 is there a second"),
+        (
+            [row(1, "a", 0), row("1.0", "", 0), row(2, "b", 1)],
+            3,
+            "expected word 2 next, found '1.0'",
+        ),
+        ([row(1, "a", 0), "  " + row(2, "b", 1)], 3, "expected word 2 next, found '  2'"),
+        ([row(1, "a", " 0 "), row(2, "b", 1)], 2, "word 1 has no head but ' 0 '"),
+        ([row("1-3", "ab", "_"), row(1, "a", 0), row("2-3", "b", "_")], 4, "2-3 is not where"),
+        ([row(1, "a\tb", 0)], 2, "expected 10 columns .* found 11"),
+        ([row("1-2", "_", "_"), row(1, "a", 0), row(2, "b", 1)], 2, "word 1 is '_', and the text"),
     ],
     ids=lambda value: None,
 )
@@ -236,6 +247,16 @@ def test_windows_line_ends_and_a_byte_order_mark_are_no_part_of_a_sentence(tmp_p
     path.write_bytes(("\ufeff" + "\r\n".join([*DOG, "", row(1, "Ja", 0)]) + "\r\n").encode())
     sentences = list(ConlluFiles().read(path, iter(["Der Hund bellt", "Ja"])))
     assert [len(sentence.words) for sentence in sentences] == [3, 1]
+
+
+def test_unusual_files_are_read(tmp_path):
+    """Two files in one, comments and white space between rows, columns with spaces, a range of one."""
+    rows = [row(1, "a", 0), "# comment", row(2, "b", 1) + "  ", " \t", "# only a comment", ""]
+    rows += ["\ufeff" + row(1, "c", 0, "a b", "N N"), "", row("1-1", "10\u00a0000", "_")]
+    rows += [row(1, "10\u00a0000", 0), row("7.1", "", "_")]
+    first, second, third = read(tmp_path, rows, "a b", "c", "10 000")
+    assert (first.words, second.words, third.words) == (["a", "b"], ["c"], ["10▁000"])
+    assert (second.deprels, second.tags) == (["a▁b"], ["N▁N"])
 
 
 @given(st.lists(lines(3), min_size=1, max_size=6), trees(6))

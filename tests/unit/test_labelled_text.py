@@ -272,6 +272,11 @@ def test_probing_tasks(tmp_path):
     [
         ("conllu", {}, "expected one file *-train.conllu or .gz, found 0"),
         ("conllu", {"x-train.conllu": "1\tx"}, "line 1: expected 10 columns, found 2"),
+        ("conllu", {"x-train.conllu": "x" + "\t_" * 9}, "expected word 1 next, found 'x'"),
+        ("conllu", {"x-train.conllu": "2\ta\ta" + "\t_" * 7}, "expected word 1 next, found '2'"),
+        ("conllu", {"x-train.conllu": "1" + "\t0" * 13}, "this is CoNLL-2009"),
+        ("ptb", {"wsj_0001.mrg": "#BOS 1"}, "this is NEGRA export"),
+        ("ptb", {"wsj_0001.mrg": "(S (X a))\n(S (X b)"}, "wsj_0001.mrg, line 2: column 1: this br"),
         ("ptb", {}, "has no files wsj_*.mrg"),
         ("conll2000", {"train.txt": "a b"}, "train.txt, line 1: expected word, tag and chunk"),
         ("sst", {"train.txt": "(good)"}, "train.txt, line 1: expected a tree with labels 0 to 4"),

@@ -75,6 +75,18 @@ def test_words_are_spelled_as_in_the_text(tmp_path, leaves, text, words):
         ("(N\u00a0P (X a))", "a", "the label .* contains white space"),
         ("(N P (X a))", "a", "word 1 is 'P', and the text has 'a' there"),
         ("(())", "a", "column 2: an empty tree"),
+        ("((X a) (X b))(X c))", "a b c", "column 19: a closing bracket without an opening one"),
+        ("(S ((X a) (X b)))", "a b", "column 4: an inner node without a label"),
+        ("(S (X ) (X b))", "b", "column 4: an empty tree"),
+        (
+            "(S (X a(b)) (X c))",
+            "a(b) c",
+            "column 8: an empty tree, expected words in it or after b",
+        ),
+        ("[S [X a]]", "a", "'.S' is outside all brackets"),
+        ("1\t(S (X a))", "a", "column 1: '1' is outside all brackets"),
+        ("()", "a", "column 1: an empty tree"),
+        ("null", "a", "'null' is outside all brackets"),
     ],
 )
 def test_a_malformed_tree_is_named_by_line_and_the_next_is_read(tmp_path, brackets, text, message):
@@ -134,6 +146,30 @@ def test_brackets_as_treebanks_have_them(tmp_path):
     assert sentences[2].tags == ["NN", "SC", "VB", "X", "X"]
     assert sentences[2].constituents.labels == ["NN", "VP", "S", "SBAR", "NP"]
     assert sentences[3].constituents.labels == ["VP", "SBAR", "S"]
+
+
+@pytest.mark.parametrize(
+    ("brackets", "text", "words", "labels"),
+    [
+        (["\ufeff(S (X a) (X b))"], "a b", "a b", "S"),
+        (["(S", "  (X a)", "  (NP", "    (X b)", "  )", ")"], "a b", "a b", "NP S"),
+        (["(TOP (S (NP (NP (NP (X a)))) (X b)))"], "a b", "a b", "NP NP NP S TOP"),
+        (["( (S\t(X\ta)\t(X\tb)) )"], "ab", "a b", "S"),
+        (
+            ["(S (NP (NP (-NONE- *)) (SBAR (-NONE- 0) (S (-NONE-SBJ=1 *T*-1)))) (V a) (NP 0))"],
+            "a", "a", "S",
+        ),
+        (["(S a (X b) c)"], "a b c", "a b c", "S"),
+        (["(S (X a)) (S (X b))"], "a b", "a b", "S S ROOT"),
+        (["(NP-SBJ-1=2 (X|Y a) (=x b))"], "a b", "a b", "NP"),
+    ],
+)  # fmt: skip
+def test_unusual_trees_are_read(tmp_path, brackets, text, words, labels):
+    good, sentence, last = read(tmp_path, ["(X a)", *brackets, "(X a)"], ["a", text, "a"])
+    assert not isinstance(sentence, Unparsed), sentence.reason
+    assert sentence.words == words.split()
+    assert sentence.constituents.labels == labels.split()
+    assert good.words == last.words == ["a"]
 
 
 def test_a_position_in_a_tree_of_several_lines_is_one_of_the_file(tmp_path):
