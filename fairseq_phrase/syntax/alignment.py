@@ -41,9 +41,9 @@ def forms_in_text(words: Sequence[str], text: str) -> list[str]:
 class TextReader:
     """Finds words in the text that they spell, one after the other.
 
-    This is the one comparison of a text with a parser's words. White space, ``▁``, control characters and
-    format characters are ignored, and so are differences that :mod:`fairseq_phrase.syntax.spellings`
-    lists: lower-cased text, and text that a tokenizer, treebank or subword model has normalized.
+    This is the one comparison of a text with a parser's words. Characters that are not seen and ``▁`` are
+    ignored, and so are differences that :mod:`fairseq_phrase.syntax.spellings` lists: lower-cased text,
+    and text that a tokenizer, treebank or subword model has normalized.
 
     Attributes:
         end: the offset after the last word.

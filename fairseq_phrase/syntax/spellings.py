@@ -6,6 +6,7 @@ marks by the tables below.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
@@ -34,6 +35,7 @@ _SPELLINGS = [
     *({one, escape} for escapes in (TREEBANK_ESCAPES, MOSES_ESCAPES) for escape, one in escapes.items()),
 ]  # fmt: skip
 _IGNORED = frozenset("▁\ufffd")
+_VARIATIONS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # of emoji and ideographs
 _DOT, _OGONEK = "\N{COMBINING DOT ABOVE}", "\N{COMBINING OGONEK}"
 
 
@@ -46,6 +48,7 @@ def _folded(character: str) -> str:
         for one in unicodedata.normalize("NFKD", form).translate(_CHARACTERS)
         if not one.isspace()
         and one not in _IGNORED
+        and not _VARIATIONS.match(one)
         and unicodedata.category(one) not in ("Cc", "Cf")
     )
 
@@ -53,7 +56,7 @@ def _folded(character: str) -> str:
 def fold(text: str) -> tuple[str, list[int]]:
     """Return the form in which a text is compared.
 
-    White space, ``▁``, control characters and format characters are left out.
+    White space, ``▁``, control characters, format characters and variation selectors are left out.
 
     Returns:
         The form, decomposed, and the number of its characters that stand for the text before each

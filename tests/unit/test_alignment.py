@@ -118,6 +118,7 @@ def test_the_first_word_that_is_not_in_the_text_is_named(words, text, message):
         ),
         (["Vie\u0323\u0302t", "\u1112\u1161\u11ab"], "Vi\u1ec7t \ud55c", ["Vi\u1ec7t", "\ud55c"]),
         (["e\u0302\u0323"], "\u1ec7", ["\u1ec7"]),
+        (["❤\ufe0f", "葛\U000e0100"], "❤ 葛", ["❤", "葛"]),
     ],
 )
 def test_case_and_normal_forms_are_compared_as_equal_and_the_text_keeps_its_form(
