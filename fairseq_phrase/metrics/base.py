@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,10 @@ class Metrics(ABC):
         Raises:
             UserError: the output does not fit the reference.
         """
+
+    def of_run(self, folder: Path, subset: str) -> Metrics:
+        """Return the metrics of a run's output for a test set; they may read files in its folder."""
+        return self
 
     def score(self, name: str, sums: NDArray[np.float64]) -> float:
         """Return a metric's score of one test set; see :meth:`scores`."""

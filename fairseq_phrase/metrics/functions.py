@@ -6,9 +6,11 @@ group :data:`GROUP` in an installed package.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +19,7 @@ from fairseq_phrase.errors import UserError, load_entry
 from fairseq_phrase.metrics.base import Metrics, Statistics
 from fairseq_phrase.metrics.comet import Comet
 from fairseq_phrase.metrics.corrections import Errant, Gleu
+from fairseq_phrase.metrics.score_files import ScoreFile
 
 #: A metric of a test set. Its arguments are the raw sources, the outputs, and the references, a list of
 #: lines for each ``--reference``. It returns
@@ -34,7 +37,12 @@ MetricFunction = Callable[[list[str], list[str], list[list[str]]], ArrayLike]
 #: The group of entry points in which installed packages offer metrics: a function, or a class, which is
 #: called with ``ARGUMENT``, if there is one, and makes a function.
 GROUP = "fairseq_phrase.metrics"
-BUILT_IN: dict[str, type] = {"comet": Comet, "errant": Errant, "gleu": Gleu}
+BUILT_IN: dict[str, type] = {
+    "comet": Comet,
+    "errant": Errant,
+    "file": ScoreFile,
+    "gleu": Gleu,
+}
 
 
 def load_metrics(specs: Sequence[str]) -> dict[str, MetricFunction]:
@@ -95,12 +103,14 @@ class FunctionMetrics(Metrics):
         references: Sequence[Sequence[str]],
         sources: Sequence[str] | None,
     ) -> None:
-        if sources is None:
+        if sources is None and any(
+            getattr(one, "needs_sources", True) for one in functions.values()
+        ):
             raise UserError("--metric needs the raw sentences of each test set: --source FILE")
         if taken := set(functions) & set(base.names):
             raise UserError(f"--metric: the table has a metric '{min(taken)}' already")
         self._base, self._functions = base, functions
-        self._sources, self._references = list(sources), [list(lines) for lines in references]
+        self._sources, self._references = list(sources or ()), [list(lines) for lines in references]
         self.outputs, self.counted = base.outputs, base.counted
         self.tested = [*functions, *base.tested]
         lower = [name for name, one in functions.items() if getattr(one, "lower_is_better", False)]
@@ -112,6 +122,19 @@ class FunctionMetrics(Metrics):
     def names(self) -> list[str]:
         """The functions, then the metrics of the measure."""
         return [*self._functions, *self._base.names]
+
+    def of_run(self, folder: Path, subset: str) -> Metrics:
+        """Return these metrics, with the run's scores for functions that read them from its files.
+
+        Raises:
+            UserError: a file is missing or does not have numbers.
+        """
+        found = copy.copy(self)
+        found._functions = {
+            name: one.of_run(folder, subset) if isinstance(one, ScoreFile) else one
+            for name, one in self._functions.items()
+        }
+        return found
 
     def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
         """Call the functions.

@@ -300,7 +300,8 @@ def _score(
             found = []
             for metric, text in zip(metrics, texts, strict=True):
                 try:
-                    found.append(metric.statistics(run.generations[text.subset].hypotheses))
+                    own = metric.of_run(run.path, text.subset)
+                    found.append(own.statistics(run.generations[text.subset].hypotheses))
                 except UserError as error:
                     raise UserError(f"{run.path}, test set '{text.subset}': {error}") from None
             row.statistics.append(found)

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import sacrebleu
 
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.metrics.comet import Comet
 from fairseq_phrase.metrics.corrections import Gleu
 from fairseq_phrase.metrics.functions import GROUP
 from fairseq_phrase.report.references import ReferenceText
@@ -121,7 +123,7 @@ def test_one_number_is_tested_like_the_metric_that_has_statistics(table):
     [
         (
             ["nothing"],
-            "expected one of bleu, broken, comet, endless, ends, errant, gleu, scoreless",
+            "expected one of bleu, broken, comet, endless, ends, errant, file, gleu, ",
         ),
         (["broken"], "--metric broken: nowhere:nothing cannot be used: No module named 'nowhere'"),
         (["words:2"], "--metric words:2: words is a function and takes no argument"),
@@ -170,11 +172,14 @@ COMET = """
 from types import SimpleNamespace
 
 def download_model(name):
+    print("a bar that is no JSON")
     return f"downloaded {name}"
 
 class Model:
     def predict(self, items, batch_size, gpus, progress_bar):
         assert gpus == 0 and set(items[0]) == {"src", "mt", "ref"}
+        if items[0]["mt"] == "fail":
+            raise RuntimeError("no memory")
         scores = [0.5 + 0.4 * (one["mt"] == one["ref"] and "Quelle" in one["src"]) for one in items]
         return SimpleNamespace(scores=scores)
 
@@ -184,10 +189,20 @@ def load_from_checkpoint(path):
 """
 
 
-def test_comet_is_called_and_its_signature_printed(table, tmp_path, monkeypatch):
-    folder = tmp_path / "site"
-    folder.mkdir()
-    install(folder, monkeypatch, "unbabel_comet", comet=COMET)
+@pytest.fixture
+def comet(tmp_path, monkeypatch):
+    """Another interpreter, which has COMET, and nothing of this project."""
+    site = tmp_path / "site"
+    site.mkdir()
+    install_package(site, "unbabel_comet", comet=COMET)
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    monkeypatch.setenv("FAIRSEQ_PHRASE_COMET_PYTHON", str(interpreter))
+    return interpreter
+
+
+def test_comet_is_called_in_another_interpreter_and_its_signature_printed(table, comet):
     text = measured(table, "comet")
     assert "- COMET: `Unbabel/wmt22-comet-da|unbabel-comet:1.0`" in text
     _, k2 = records(table / "out" / "report.csv")
@@ -197,11 +212,58 @@ def test_comet_is_called_and_its_signature_printed(table, tmp_path, monkeypatch)
     assert float(k2["COMET_p"]) < 1
 
 
-def test_comet_that_is_not_installed_is_named(table, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "comet", None)
-    with pytest.raises(SystemExit):
-        measured(table, "comet")
-    assert "COMET is not installed: pip install 'fairseq-phrase[comet]'" in capsys.readouterr().err
+def test_comet_that_is_not_installed_or_fails_is_named(comet, monkeypatch):
+    metric = Comet()
+    with pytest.raises(UserError, match=r"COMET failed in .*python: RuntimeError: no memory"):
+        metric(["s"], ["fail"], [["r"]])
+    with pytest.raises(UserError, match="it ended without an answer"):
+        metric(["s"], ["t"], [["r"]])
+    comet.write_text(f'#!/bin/sh\nexec {sys.executable} -I "$@"\n')
+    with pytest.raises(UserError, match=r"not installed for .*python3 -m venv comet && comet/bin/"):
+        Comet()
+    monkeypatch.setenv("FAIRSEQ_PHRASE_COMET_PYTHON", "/nowhere/python")
+    with pytest.raises(UserError, match="/nowhere/python cannot be run: No such file"):
+        Comet()
+
+
+def write_scores(table) -> dict[tuple[str, int], list[float]]:
+    """Write a file of scores into the folder of each run."""
+    scores = {run: [len(line) / 100 for line in lines] for run, lines in TRANSLATIONS.items()}
+    for (row, seed), values in scores.items():
+        path = table / "runs" / row / f"seed{seed}" / "scores-test.txt"
+        path.write_text("".join(f"{value}\n" for value in values))
+    return scores
+
+
+def test_scores_of_another_program_are_read_from_each_runs_folder(table):
+    scores = write_scores(table)
+    text = report(table, "--metric", "file:MetricX=scores-SUBSET.txt", "--baseline", "baseline")
+    assert "| MetricX " in text
+    assert "ΔMetricX" in text
+    assert "- MetricX: `file:scores-SUBSET.txt`" in text
+    for row in records(table / "out" / "report.csv"):
+        mean = np.mean([scores[row["row"], seed] for seed in (1, 2)])
+        assert float(row["MetricX_mean"]) == pytest.approx(mean)
+
+
+def test_a_file_of_scores_that_does_not_fit_is_named(table, capsys):
+    path = table / "runs" / "baseline" / "seed1" / "scores.txt"
+
+    def refusal(metric="file:X=scores.txt") -> str:
+        with pytest.raises(SystemExit):
+            report(table, "--metric", metric)
+        return capsys.readouterr().err
+
+    assert "--metric file:X: expected file:NAME=SCORES" in refusal("file:X")
+    assert "seed1/scores.txt is not there" in refusal()
+    path.write_text("1\n2\n")
+    assert "scores.txt has 2 scores of 60 sentences" in refusal()
+    path.write_text("1\nx\n")
+    assert "scores.txt, line 2: expected a number, not 'x'" in refusal()
+    path.write_text("1\n" * 60)
+    assert "has the scores of one translation, and this table has several" in refusal(
+        f"file:X={path}"
+    )
 
 
 WORDS = ["a", "an", "the", "dog", "dogs", "see", "sees", "saw", "one", "good", ",", "."]
