@@ -259,10 +259,15 @@ def trained(
     return data, [train, Step("average", command, folder / "average.txt")], average
 
 
+def _largest(text: str) -> int:
+    """Read a number, or several with commas between them, such as an update_freq for each epoch."""
+    return max(map(int, text.split(",")))
+
+
 def flag(args: argparse.Namespace, options: Options, group: str, name: str) -> int | None:
     """Return a number that fairseq-train gets: that of --train-flags, else the row's, or None."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument(f"--{name.replace('_', '-')}", type=int, dest="value")
+    parser.add_argument(f"--{name.replace('_', '-')}", type=_largest, dest="value")
     given: int | None = parser.parse_known_args(shlex.split(args.train_flags))[0].value
     return options.get(group, {}).get(name) if given is None else given
 
