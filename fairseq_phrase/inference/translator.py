@@ -279,7 +279,7 @@ class Translator:
                 ]
             with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
                 found = iter(self._generated(search, [*chain.from_iterable(pieces)], batch_size))
-            yield [joined([next(found) for _ in own], nbest) for own in pieces]
+            yield [joined([next(found) for _ in own], nbest, lenpen) for own in pieces]
 
     def translate_parsed(self, sentence: ParsedSentence, *, beam: int = 5) -> str:
         """Translate a sentence with given trees, such as one of :meth:`parse` with other heads.
@@ -428,8 +428,12 @@ class Translator:
                 is_token = sample["net_input"]["src_tokens"].ne(self.task.source_dictionary.pad())
                 rows = zip(batch, chosen, generated, sample["copied"], is_token, strict=True)
                 for index, piece, hypotheses, words, columns in rows:
-                    if kind == "given" and hypotheses[0]["attention"] is not None:
-                        hypotheses[0]["attention"] = hypotheses[0]["attention"].t()
+                    if kind == "given":
+                        # fairseq's scorer has the mean, whatever the power of the length.
+                        length = len(hypotheses[0]["tokens"])
+                        hypotheses[0]["score"] *= length ** (1 - search.lenpen)
+                        if hypotheses[0]["attention"] is not None:
+                            hypotheses[0]["attention"] = hypotheses[0]["attention"].t()
                     found[own[index]] = [
                         self._hypothesis(one, piece.sentence, words, search, columns)
                         for one in hypotheses
@@ -532,11 +536,13 @@ class _Search:
 
     Attributes:
         unknown: translations of words that replace unknown ones; None to replace none.
+        lenpen: scores are divided by the length to this power.
     """
 
     def __init__(self, task: Any, models: Sequence[Any], **options: Any) -> None:
         self._task, self._models, self._options = task, models, options
         self.sampling = options.get("sampling", False)
+        self.lenpen: float = options["lenpen"]
         self.generator, self.alignments = cache(self._generator), False
         self.unknown: Mapping[str, str] | None = None
 
@@ -566,8 +572,13 @@ def longest_target(source: int) -> int:
     return max(200, 2 * source)
 
 
-def joined(pieces: list[list[Hypothesis]], nbest: int) -> list[Hypothesis]:
+def joined(
+    pieces: list[list[Hypothesis]], nbest: int, lenpen: float = 1.0
+) -> list[Hypothesis]:  # fmt: skip
     """Join the hypotheses of a line's pieces: the best of each, then the second best, and so on.
+
+    The score is that of the whole translation: the sum of its log probabilities, divided by its length to
+    the power of ``lenpen``.
 
     A search with constraints may find fewer than there are beams; the last one is then repeated.
     """
@@ -579,7 +590,8 @@ def joined(pieces: list[list[Hypothesis]], nbest: int) -> list[Hypothesis]:
     for rank in range(nbest):
         parts = [found[min(rank, len(found) - 1)] for found in pieces]
         tokens = sum(part.tokens for part in parts)
-        score = sum((part.score or 0.0) * part.tokens for part in parts) / tokens
+        total = sum((part.score or 0.0) * part.tokens**lenpen for part in parts)
+        score = total / tokens**lenpen
         alignment, words = [], (0, 0)
         for part in parts:
             alignment += [

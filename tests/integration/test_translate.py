@@ -28,6 +28,7 @@ from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translator
+from fairseq_phrase.inference.translator import Hypothesis, joined
 from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.text import read_lines
 from tests.support.commands import SIZES, TRAINING
@@ -498,6 +499,22 @@ def test_the_score_of_a_translation_is_that_of_the_search(checkpoints, data_dire
             assert model.score(line, best.text) == pytest.approx(best.score, abs=1e-4)
             compared += 1
     assert compared
+    for line, (best,) in zip(lines, model.hypotheses(lines, lenpen=0.4), strict=True):
+        ((given,),) = model.hypotheses([line], target=[best.text], lenpen=0.4)
+        if given.tokens == best.tokens:
+            assert given.score == pytest.approx(best.score, abs=1e-4)
+            mean = model.score(line, best.text)
+            assert given.score == pytest.approx(mean * best.tokens**0.6, abs=1e-4)
+            compared -= 1
+    assert compared <= 0
+
+
+def test_the_score_of_a_line_of_several_sentences_has_the_length_of_all():
+    # The sums of the log probabilities are -3 and -6, of 3 and 6 subwords.
+    parts = [[Hypothesis("a", -3 / 3**0.5, 3)], [Hypothesis("b", -6 / 6**0.5, 6)]]
+    (whole,) = joined(parts, 1, 0.5)
+    assert (whole.text, whole.tokens) == ("a b", 9)
+    assert whole.score == pytest.approx(-9 / 9**0.5)
 
 
 def test_fairseqs_own_encoder_has_no_attention_maps(checkpoints, text):
