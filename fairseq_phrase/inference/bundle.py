@@ -155,9 +155,9 @@ def write_bundle(
 
 def _packages(record: Identity, manifest: Manifest) -> dict[str, list[str]]:
     """Name the installed packages that define what a bundle is made of: its model, and its parser."""
-    used = {
+    used: dict[str, list[tuple[str, ...]]] = {
         "model": [
-            *((ENCODER_GROUP, record.value("encoder")), (FIELD_GROUP, *manifest.fields)),
+            *((ENCODER_GROUP, record.value("encoder") or ""), (FIELD_GROUP, *manifest.fields)),
             (SOURCE_GROUP, (record.value("phrase-source") or "").partition(":")[0]),
             (SEGMENTER_GROUP, manifest.bpe, manifest.target_bpe),
         ],
