@@ -102,6 +102,7 @@ def attach(options: Options) -> Attached:
         earlier = EarlierParses(options.directory, language, made)
         manifest = begin_manifest(options, language, pipeline, dictionary_path, options.bpe_model)
         earlier.check(manifest, options)
+        earlier.check_tokens(options.protected, dictionary)
         earlier.name_model(manifest, options.bpe_model)
         labels = earlier.label_tables(pipeline.fields, options.labeldict)
         with unchanged(files):

@@ -95,6 +95,24 @@ class EarlierParses:
         manifest.parser_digest = self._own.parser_digest
         manifest.parser_stamp = self._own.parser_stamp
 
+    def check_tokens(self, protected: Collection[str], dictionary: Dictionary) -> None:
+        """Check that tokens which are protected in another language are protected here, too.
+
+        Args:
+            dictionary: that of the language that is parsed; tokens that it lacks are not in the text.
+
+        Raises:
+            UserError: one is not.
+        """
+        for language, other in self._others.items():
+            tokens = [token for token in other.protected if token in dictionary]
+            if not set(tokens) <= set(protected):
+                raise UserError(
+                    f"{self._directory} has parses of {language}, made with --protected-tokens "
+                    f"{_text(tokens)}, which dict.{self._language}.txt has, too, and this run has "
+                    f"{_text(list(protected))}: give the same"
+                )
+
     def name_model(self, manifest: Manifest, given: Path | None) -> None:
         """Name the data directory's subword model in the manifest.
 

@@ -74,11 +74,11 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     corpora = {
         name: _find_split(options, files, name, prefix) for name, prefix in options.splits.items()
     }
-    _refuse_to_forget(options)
     _check_early(options)
     options = _with_joiner(options)
     labels = _label_tables(options, pipelines)
     with staging_area(options.directory) as area:
+        _refuse_to_forget(options)  # also what a stopped run has left to be moved there
         with unchanged(files):
             splits = _make(options, corpora, area, pipelines, labels)
         area.publish()

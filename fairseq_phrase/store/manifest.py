@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections import deque
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -358,4 +358,9 @@ def data_identity(
                 )
         recorded = manifest.identity()
         return Identity(entries | dict(recorded.entries), recorded.allowed)
+    if target is not None and Manifest.path(directory, target).is_file():
+        # The source is not parsed, but the target's manifest has what cut it.
+        model = Manifest.load(directory, target).subword_model_of(source)
+        if model is not None and model.value != WHOLE_WORDS:
+            entries["subword-model"] = replace(model, part="text")
     return Identity(entries)

@@ -229,6 +229,19 @@ def test_a_destination_with_other_splits_is_refused_not_forgotten(workplace, fai
     assert "another --destdir" in message
 
 
+def test_splits_that_a_stopped_run_had_finished_are_not_forgotten(workplace, capsys):
+    ready = workplace.destination / ".partial" / "ready"
+    ready.mkdir(parents=True)
+    manifest = Manifest.load(workplace.destination, "de")
+    Manifest.path(workplace.destination, "de").unlink()
+    manifest.splits["test.de-en"] = manifest.splits["train.de-en"]
+    manifest.save(ready)
+    with pytest.raises(SystemExit):
+        main(workplace.arguments())
+    assert "also holds test.de-en" in capsys.readouterr().err
+    assert Manifest.load(workplace.destination, "de") == manifest
+
+
 def test_one_language_on_both_sides_is_refused(fails):
     assert "are both 'de'" in fails("-t", "de")
 

@@ -247,6 +247,12 @@ def test_a_later_run_does_not_forget_them(data, tmp_path, capsys):
     tokens = ["--protected-tokens", ",".join(reversed(TAGS))]
     attach(found, tmp_path, *options, *tokens, splits=splits[1:], bpe="sentencepiece")
     assert Manifest.load(found, "de").identity() == expected.identity()
+    english = ["--parser", "none", "--lang", "en"]
+    with pytest.raises(SystemExit):
+        attach(found, tmp_path, *english, splits=splits, bpe="sentencepiece")
+    error = capsys.readouterr().err
+    assert f"--protected-tokens {','.join(TAGS)}, which dict.en.txt has, too" in error
+    attach(found, tmp_path, *english, *tokens, splits=splits, bpe="sentencepiece")
 
 
 def test_a_dictionary_with_tokens_is_not_reused_without_them(data, tmp_path, capsys):

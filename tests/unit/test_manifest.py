@@ -181,6 +181,18 @@ def test_another_model_of_the_target_in_a_data_directory_is_noticed(tmp_path) ->
         data_identity(tmp_path, "de", "en")
 
 
+@pytest.mark.parametrize(
+    ("changes", "digest"),
+    [({}, "12"), ({"target_bpe": "", "target_digest": ""}, "ab"), ({"target_bpe": "none"}, None)],
+)
+def test_a_source_without_parses_has_the_model_that_cut_it(tmp_path, changes, digest) -> None:
+    replace(WHOLE, **changes).save(tmp_path)
+    record = data_identity(tmp_path, "en", "de")
+    assert record.value("subword-model") == digest
+    assert "segmenter" not in record.entries
+    compare(record, replace(record, entries=record.only("languages").entries), "use", **NAMES)
+
+
 def test_a_model_of_the_target_outside_of_the_directory_is_not_read(tmp_path) -> None:
     replace(WHOLE, target_model="../spm.model").save(tmp_path)
     with pytest.raises(UserError, match=r"the subword model \.\./spm\.model is not a file of this"):
