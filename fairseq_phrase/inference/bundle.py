@@ -42,6 +42,7 @@ from fairseq_phrase.models.loading import (
     register_all,
 )
 from fairseq_phrase.modules.phrases.sources.registry import GROUP as SOURCE_GROUP
+from fairseq_phrase.outputs import only_writer
 from fairseq_phrase.parsers import GROUP as PARSER_GROUP
 from fairseq_phrase.parsers import names_path, without_path
 from fairseq_phrase.parsers.conllu import ConlluFiles
@@ -78,20 +79,22 @@ def new_folder(out: Path) -> Iterator[Path]:
         The folder to fill, which is removed after an error.
 
     Raises:
-        UserError: it exists already.
+        UserError: it exists already, or another process makes it.
     """
     if out.exists():
         raise UserError(f"{out} exists already: name a folder that does not, or remove it")
     partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        with naming(partial):
-            yield partial
-    except BaseException:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with only_writer(out):
         shutil.rmtree(partial, ignore_errors=True)
-        raise
-    os.replace(partial, out)
+        partial.mkdir()
+        try:
+            with naming(partial):
+                yield partial
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        os.replace(partial, out)
 
 
 def write_bundle(

@@ -131,6 +131,16 @@ def test_what_is_no_plain_file_is_written_as_it_is(tmp_path):
     assert (tmp_path / "file").read_bytes() == b"a"
 
 
+def test_one_process_makes_a_folder(tmp_path):
+    out = tmp_path / "new" / "bundle"
+    with new_folder(out) as folder:
+        (folder / "file").touch()
+        with pytest.raises(UserError, match="at work in"), new_folder(out):
+            pass
+    assert [path.name for path in out.parent.iterdir()] == ["bundle"]
+    assert (out / "file").exists()
+
+
 PRINTS = """
 import sys
 from fairseq_phrase.cli import CommandParser, command, standard_stream
