@@ -42,7 +42,7 @@ def save_all_state(save: Any, self: Trainer, filename: str, extra_state: dict[st
 
 def continue_all_state(
     load: Any, self: Trainer, filename: str, reset_optimizer: bool = False,
-    reset_lr_scheduler: bool = False, *args: Any, reset_meters: bool = False,
+    reset_lr_scheduler: bool = False, optimizer_overrides: Any = None, reset_meters: bool = False,
 ) -> Any:  # fmt: skip
     """Continue what :func:`save_all_state` has saved.
 
@@ -56,8 +56,9 @@ def continue_all_state(
 
     def loaded() -> Any:
         return load(
-            self, filename, reset_optimizer, reset_lr_scheduler, *args, reset_meters=reset_meters
-        )
+            self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides,
+            reset_meters=reset_meters,
+        )  # fmt: skip
 
     extra_state = _with_average(loaded, self, filename)
     if extra_state is None or reset_optimizer:

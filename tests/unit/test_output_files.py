@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.forced import Line
-from fairseq_phrase.inference.output_files import OutputFile, Shard, write_translations
+from fairseq_phrase.inference.output_files import FREE, OutputFile, Shard, write_translations
 from fairseq_phrase.outputs import only_writer
 
 CHUNKS = [(1, [Line("one")]), (2, [Line("two"), Line("three")]), (4, [Line("four")])]
@@ -163,3 +164,10 @@ def test_a_disk_that_is_full_is_named_and_what_is_whole_is_kept(tmp_path, limit)
     write_translations(out, None, {}, iter(CHUNKS), translated, print)
     assert out.read_bytes() == b"ONE\nTWO\nTHREE\nFOUR\n"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_all_options_are_in_the_key_unless_they_are_declared_free():
+    """An option that is renamed, or added, is compared."""
+    options = {action.dest for action in translate_command._parser()._actions} | {"data"}
+    assert FREE.keys() <= options
+    assert {"beam", "nbest", "lenpen", "sampling", "seed", "batch_size"}.isdisjoint(FREE)
