@@ -20,5 +20,7 @@ def __getattr__(name: str) -> Any:
     """Import :func:`load` or :func:`register` when it is asked for."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import_module("fairseq_phrase.late_imports").import_late()
-    return getattr(import_module(f"fairseq_phrase.{_WHERE[name]}"), name)
+    late = import_module("fairseq_phrase.late_imports")
+    late.import_late()
+    with late.same_logging():
+        return getattr(import_module(f"fairseq_phrase.{_WHERE[name]}"), name)

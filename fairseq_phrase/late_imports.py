@@ -4,9 +4,10 @@ fairseq imports scikit-learn and SciPy's statistics for the scores of two tasks,
 commands with their libraries for HTTP. Together they take a quarter of a translating command's start.
 """
 
+import logging
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -30,6 +31,20 @@ def import_late() -> None:
     """
     if _FINDER not in sys.meta_path and not _LATE.keys() <= sys.modules.keys():
         sys.meta_path.insert(0, _FINDER)
+
+
+@contextmanager
+def same_logging() -> Iterator[None]:
+    """Import without messages, and undo what some modules of fairseq do: the root logger prints all."""
+    root = logging.getLogger()
+    handlers, level, disabled = list(root.handlers), root.level, root.manager.disable
+    logging.disable(max(disabled, logging.INFO))
+    try:
+        yield
+    finally:
+        logging.disable(disabled)
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 class _Finder(MetaPathFinder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 from fairseq_phrase.compat import print_user_errors_plainly
@@ -102,3 +103,18 @@ def test_an_error_that_happens_while_a_users_error_is_handled_is_shown(monkeypat
 
     assert shown(meanwhile) == "default: another fault\n"
     assert shown(caused) == "error: the file is missing\n"
+
+
+def test_pythons_interface_leaves_logging_to_the_program(tmp_path):
+    code = """
+import logging
+import fairseq_phrase
+
+fairseq_phrase.load
+root = logging.getLogger()
+print("logging:", root.handlers, root.level, root.manager.disable)
+"""
+    command = [sys.executable, write(tmp_path, code)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout == "logging: [] 30 0\n"
+    assert "INFO" not in ended.stderr
