@@ -8,11 +8,29 @@ An import changes nothing, and importing this package imports no other module. S
 """
 
 from importlib import import_module
+from os.path import realpath
 from typing import Any
 
 __version__ = "0.1.0"
 
 
+class _Folders(list[str]):
+    """The package's folder, under every name of it.
+
+    For a user directory whose package is imported, fairseq only asks whether the folder is in
+    ``__path__``: its tasks and models are not imported, and nothing is patched. If a link leads to the
+    folder, it ends with an ImportError. So this question does what is missing.
+    """
+
+    def __contains__(self, folder: object) -> bool:
+        if realpath(str(folder)) not in map(realpath, self):
+            return False
+        import_module("fairseq_phrase.tasks.user_directory")
+        import_module("fairseq_phrase.models.loading").register()
+        return True
+
+
+__path__ = _Folders(__path__)
 _WHERE = {"load": "inference.translator", "register": "models.loading"}
 
 

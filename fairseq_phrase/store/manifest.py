@@ -360,7 +360,7 @@ def data_identity(
         return Identity(entries | dict(recorded.entries), recorded.allowed)
     if target is not None and Manifest.path(directory, target).is_file():
         # The source is not parsed, but the target's manifest has what cut it.
-        model = Manifest.load(directory, target).subword_model_of(source)
-        if model is not None and model.value != WHOLE_WORDS:
-            entries["subword-model"] = replace(model, part="text")
+        found = Manifest.load(directory, target).subword_model_of(source)
+        if found is not None and found.value != WHOLE_WORDS:
+            entries["subword-model"] = replace(found, part="text")
     return Identity(entries)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from fairseq_cli import train as fairseq_train
+
 from fairseq_phrase.compat import print_user_errors_plainly
 from fairseq_phrase.errors import UserError
-from tests.support.commands import run
+from tests.support.commands import PHRASE, TRAINING, run
+from tests.support.repository import REPOSITORY
 
 STATE = """
 import logging, pkgutil, sys, warnings
@@ -118,3 +121,88 @@ print("logging:", root.handlers, root.level, root.manager.disable)
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert ended.stdout == "logging: [] 30 0\n"
     assert "INFO" not in ended.stderr
+
+
+ENTRY_POINTS = """
+import contextlib, gc, io, itertools, logging, os, sys, traceback
+from argparse import Namespace
+import torch
+from fairseq import utils
+from fairseq.models.transformer import TransformerModel
+from fairseq_cli import generate
+
+checkpoint, data, link = sys.argv[1:]
+logging.disable(logging.CRITICAL)
+gc.freeze()  # forks share what is imported
+
+def imported():
+    import fairseq_phrase
+
+def registered():
+    import fairseq_phrase
+    fairseq_phrase.register()
+
+def loaded():
+    import fairseq_phrase
+    model = fairseq_phrase.load(checkpoint, data, source_parser="none", device="cpu")
+    assert model.translate("Hund", beam=1)
+
+def hub(user_dir="fairseq_phrase"):
+    model = TransformerModel.from_pretrained(
+        os.path.dirname(checkpoint), os.path.basename(checkpoint), data, user_dir=user_dir,
+        tokenizer="syntax", bpe="syntax", source_parser="none",
+    )
+    assert model.translate("Hund", beam=1)
+
+def hub_by_a_link():
+    hub(link)
+
+def command(user_dir="fairseq_phrase"):
+    sys.argv = ["fairseq-generate", data, "--user-dir", user_dir, "--task", "syntax_translation",
+                "--path", checkpoint, "--cpu", "--beam", "1", "--max-len-b", "2"]
+    generate.cli_main()
+
+every = [imported, loaded, hub, command]
+pairs = [*itertools.permutations(every, 2), (registered, hub), (hub, registered)]
+pairs.append((imported, hub_by_a_link))
+for pair in pairs:
+    child = os.fork()
+    if not child:
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                for entry in pair:
+                    entry()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if status:
+        print("failed:", *(entry.__name__ for entry in pair))
+print("tried:", len(pairs))
+"""
+
+
+def test_every_two_entry_points_work_in_one_process(data_directory, command, tmp_path):
+    command(
+        fairseq_train, data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
+        *TRAINING, *PHRASE, "--save-dir", tmp_path, "--disable-validation", "--max-update", "1",
+    )  # fmt: skip
+    link = tmp_path / "fairseq_phrase"
+    link.symlink_to(REPOSITORY / "fairseq_phrase", target_is_directory=True)
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    printed = run(write(tmp_path, ENTRY_POINTS), checkpoint, data_directory, link)
+    assert "failed:" not in printed, printed
+    assert "tried: 15" in printed
+
+
+def test_another_package_of_this_name_is_still_refused(tmp_path):
+    (tmp_path / "fairseq_phrase").mkdir()
+    code = """
+import argparse, sys
+import fairseq_phrase
+from fairseq import utils
+utils.import_user_module(argparse.Namespace(user_dir=sys.argv[1]))
+"""
+    printed = run(write(tmp_path, code), tmp_path / "fairseq_phrase", expect=1)
+    assert "is not globally unique" in printed
