@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import pkgutil
+import re
+import runpy
 
 import pytest
 
@@ -13,6 +15,7 @@ from fairseq_phrase import choices, cli
 from fairseq_phrase.metrics.measures import FORMS
 from fairseq_phrase.raw_text.segmenters import SEGMENTERS
 from fairseq_phrase.synthetic.corpus import LANGUAGES
+from tests.support.repository import REPOSITORY
 
 COMMANDS = [
     module.name
@@ -90,3 +93,11 @@ def test_choices_are_what_the_package_has():
     assert set(choices.SUBWORD_MODELS) == set(SEGMENTERS) - {"huggingface", "gpt2"}
     assert set(choices.FORMS) == set(FORMS)
     assert set(choices.SYNTHETIC_LANGUAGES) == set(LANGUAGES)
+
+
+def test_the_package_lists_its_commands(capsys):
+    project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    runpy.run_module("fairseq_phrase", run_name="__main__")
+    printed = capsys.readouterr().out
+    listed = re.findall(r"^(fairseq-phrase-\S+) +\w", printed, re.MULTILINE)
+    assert listed == re.findall(r"^(fairseq-phrase-\S+) = ", project, re.MULTILINE)

@@ -1,0 +1,23 @@
+"""``python -m fairseq_phrase`` lists the commands."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+
+def commands() -> dict[str, str]:
+    """Return what each command does, by its name, from the first lines of the commands' files."""
+    found = {}
+    for path in sorted((Path(__file__).parent / "cli").glob("*.py")):
+        name, mark, purpose = str(ast.get_docstring(ast.parse(path.read_bytes()))).partition(": ")
+        if mark and name.startswith("``fairseq-phrase-"):
+            found[name.strip("`")] = purpose.splitlines()[0]
+    return found
+
+
+if __name__ == "__main__":
+    width = max(map(len, commands()))
+    for name, purpose in commands().items():
+        print(f"{name:{width}}  {purpose}")
+    print("\nEach has --help. fairseq's own commands take --user-dir fairseq_phrase.")
