@@ -92,7 +92,7 @@ def attach(options: Options) -> Attached:
     segmenter = SharedSegmenter(options.bpe, options.bpe_model) if options.bpe_model else None
     if segmenter is not None:
         if isinstance(segmenter.loaded, Gpt2Segmenter):
-            segmenter.loaded.check(dictionary_path, dictionary.symbols)
+            segmenter.loaded.check(dictionary_path, dictionary.symbols, of_text=True)
         _check_model(options, segmenter.loaded, texts.values())
     unescape = isinstance(pipeline.parser, FileParser)  # whose files hold unescaped words
     fields = pipeline.fields

@@ -35,7 +35,8 @@ def answer(
     Returns:
         ``translation``; ``words``, ``tags``, ``heads``, ``deprels`` and ``constituents`` (first word, one
         past the last, label) of the sentence; ``reads_trees``, whether the model reads more than words;
-        ``attention`` (:func:`attention_of`) or None; and ``seconds``.
+        ``attention`` (:func:`attention_of`) or None, and then ``no_attention``, the reason; and
+        ``seconds``.
 
     Raises:
         UserError: the text is empty or too long, or the heads are not a tree over its words.
@@ -50,6 +51,7 @@ def answer(
         config = translator.task.cfg
         made_by = Manifest.load(config.data, config.source_lang).constituents
         sentence = with_heads(sentence, heads, made_by == "from-dependencies")
+    attention = attention_of(translator, sentence)
     return {
         "translation": translator.translate_parsed(sentence),
         "words": [word.replace("▁", " ") for word in sentence.words],
@@ -58,7 +60,8 @@ def answer(
         "deprels": list(sentence.deprels),
         "constituents": _constituents(sentence),
         "reads_trees": translator.task.source_text.needs_trees,
-        "attention": attention_of(translator, sentence),
+        "attention": None if isinstance(attention, str) else attention,
+        "no_attention": attention if isinstance(attention, str) else "",
         "seconds": round(time.perf_counter() - start, 2),
     }
 
@@ -113,20 +116,20 @@ def _constituents(sentence: ParsedSentence) -> list[tuple[int, int, str]]:
     return [(start, end, label) for (start, end), label in pairs]
 
 
-def attention_of(translator: Translator, sentence: ParsedSentence) -> dict[str, Any] | None:
+def attention_of(translator: Translator, sentence: ParsedSentence) -> dict[str, Any] | str:
     """Describe the encoder's attention.
 
     Returns:
         ``nodes``, the text of each node, tokens first; ``tokens``, how many of them are tokens; and
-        ``blocks``, by name the weights, ``[layer][head][query][key]``, rounded. None if the encoder gives
-        no attention maps (fairseq's own), or the sentence has too many nodes.
+        ``blocks``, by name the weights, ``[layer][head][query][key]``, rounded. A reason if the encoder
+        gives no attention maps, or the sentence has too many nodes.
     """
     try:
         found = translator.attention(sentence)
-    except UserError:
-        return None
-    if len(found.labels) > MAX_NODES:
-        return None
+    except UserError as error:
+        return str(error)
+    if (count := len(found.labels)) > MAX_NODES:
+        return f"the sentence has {count} nodes, and attention is drawn for {MAX_NODES} at most"
     return {
         "nodes": found.labels,
         "tokens": found.num_tokens,

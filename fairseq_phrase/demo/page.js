@@ -167,7 +167,7 @@ function showTranslation(card, model, answer, edited) {
   before.hidden = !edited || first === answer.translation;
   before.textContent = first;
   const reads = answer.reads_trees ? "reads the tree" : "reads no tree";
-  card.querySelector(".note").textContent = `${reads}; ${answer.seconds} s`;
+  card.querySelector(".note").textContent = [reads, `${answer.seconds} s`, answer.no_attention].filter(Boolean).join("; ");
 }
 
 function drawCard(model, answer, edited) {

@@ -120,8 +120,8 @@ def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
     Raises:
         UserError: neither names them, or the data have text of one language.
     """
-    named: Any
-    named = tuple(getattr(saved.task_config, f"{side}_lang", None) for side in ("source", "target"))
+    config = saved.task_config
+    named: Any = (getattr(config, "source_lang", None), getattr(config, "target_lang", None))
     for name in named:
         if name is not None and not (isinstance(name, str) and name.isprintable()):
             raise UserError(f"{saved.path} names the language {name!r}: it is damaged")
@@ -131,7 +131,8 @@ def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
         raise UserError(f"{directory} has text of one language: name data with source and target")
     if None in named:
         raise UserError(f"{directory} is not a data directory: no file in it names two languages")
-    return str(named[0]), str(named[1])
+    source, target = named
+    return source, target
 
 
 def build_models(

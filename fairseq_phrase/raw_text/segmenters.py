@@ -233,15 +233,18 @@ class Gpt2Segmenter(TokenizerSegmenter):
         """Join subwords to text."""
         return b"".join(map(self.content, pieces.split())).decode(errors="replace").strip()
 
-    def check(self, dictionary: Path, entries: Collection[str]) -> None:
+    def check(self, dictionary: Path, entries: Collection[str], *, of_text: bool = False) -> None:
         """Check that a dictionary has these subwords.
+
+        Args:
+            of_text: it may be that of a text, which has only the subwords of the text.
 
         Raises:
             UserError: it has others.
         """
         there, here = {entry for entry in entries if entry.isdigit()}, {*self._numbers.values()}
         here -= {self._numbers.get("<|endoftext|>", "")} - there  # no part of a line
-        if other := there ^ here:
+        if other := there - here if of_text else there ^ here:
             raise UserError(
                 f"{dictionary} does not fit encoder.json and vocab.bpe, which have "
                 f"{len(self._symbols)} subwords: {len(other)} numbers, such as {min(other)}, are in only "

@@ -372,8 +372,9 @@ def test_a_language_that_an_mbart_lacks_is_named(mbart):
         setup_task(fairseq_options.parse_args_and_arch(parser, given))
 
 
+@pytest.mark.parametrize("dictionary", ["of the model", "of the text"])
 def test_attached_text_of_numbers_has_the_words_of_its_lines(
-    text, bart, segmenter, tmp_path, command
+    text, bart, segmenter, tmp_path, command, dictionary
 ):
     """The data are made as for fairseq's BART: numbers of GPT-2's BPE, then fairseq-preprocess."""
     cut = tmp_path / "cut"
@@ -385,10 +386,10 @@ def test_attached_text_of_numbers_has_the_words_of_its_lines(
             (cut / f"{split}.{suffix}").write_text("\n".join(pieces) + "\n")
         shutil.copy(text / f"{split}.src.conllu", cut)
     data = tmp_path / "data"
+    given = ["--srcdict", bart / "dict.txt", "--tgtdict", bart / "dict.txt"]
     command(
-        binarize, "-s", "src", "-t", "tgt", "--srcdict", bart / "dict.txt", "--tgtdict",
-        bart / "dict.txt", "--destdir", data, "--workers", "1",
-        *(f"--{split}pref={cut / split}" for split in LINES),
+        binarize, "-s", "src", "-t", "tgt", *(given if dictionary == "of the model" else []),
+        "--destdir", data, "--workers", "1", *(f"--{split}pref={cut / split}" for split in LINES),
     )  # fmt: skip
     attach(
         [str(data), "-s", "src", "-t", "tgt", "--bpe", f"gpt2:{bart}", "--parser", "conllu"]
