@@ -7,6 +7,7 @@ They cut a line by a tokenizer and a BPE, and hand on strings and tensors. Behin
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Optional, cast
 
 import torch
@@ -130,7 +131,19 @@ class RawTextTask(TranslationTask):
 
     @classmethod
     def load_dictionary(cls, filename: str) -> SourceDictionary:
-        """Load a dictionary; its token indices of raw lines carry the lines."""
+        """Load a dictionary; its token indices of raw lines carry the lines.
+
+        Raises:
+            UserError: the data have no dictionary of this language.
+        """
+        path = Path(filename)
+        if path.parent.is_dir() and not path.is_file():
+            found = [each.name.split(".")[1] for each in sorted(path.parent.glob("dict.*.txt"))]
+            raise UserError(
+                f"{filename} is missing; {path.parent} has dictionaries of {', '.join(found) or 'nothing'}: "
+                "name the languages of the data with --source-lang and --target-lang (task.source_lang "
+                "and task.target_lang of fairseq-hydra-train)"
+            )
         dictionary: SourceDictionary = SourceDictionary.load(filename)
         return dictionary
 

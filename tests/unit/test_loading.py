@@ -6,6 +6,7 @@ import pytest
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.loading import SavedModel, languages_of
+from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
 
 
 @pytest.mark.parametrize(
@@ -24,3 +25,12 @@ def test_data_without_two_languages_are_named_for_what_they_are(tmp_path, names,
         languages_of(saved, tmp_path)
     (tmp_path / "train.de-en.de.idx").touch()
     assert tuple(languages_of(saved, tmp_path)) == ("de", "en")
+
+
+def test_data_of_other_languages_name_what_they_have(tmp_path):
+    for name in ("cs", "en"):
+        (tmp_path / f"dict.{name}.txt").write_text("a 1\n")
+    cfg = SyntaxTranslationConfig(data=str(tmp_path), source_lang="de", target_lang="en")
+    match = r"dict\.de\.txt is missing; .* has dictionaries of cs, en: name .* task\.source_lang"
+    with pytest.raises(UserError, match=match):
+        SyntaxTranslationTask.setup_task(cfg)
