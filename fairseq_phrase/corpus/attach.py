@@ -32,8 +32,7 @@ from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.raw_text.protected_tokens import JOINER
 from fairseq_phrase.raw_text.segmenter import Segmenter
-from fairseq_phrase.raw_text.segmenters import Gpt2Segmenter, SharedSegmenter
-from fairseq_phrase.raw_text.source_encoder import spell
+from fairseq_phrase.raw_text.segmenters import Gpt2Segmenter, SharedSegmenter, innermost
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.identity import digest_of
@@ -89,10 +88,13 @@ def attach(options: Options) -> Attached:
         )
     if options.protected and JOINER in dictionary:
         options = replace(options, protected=[*options.protected, JOINER])
-    segmenter = SharedSegmenter(options.bpe, options.bpe_model) if options.bpe_model else None
-    if segmenter is not None:
-        if isinstance(segmenter.loaded, Gpt2Segmenter):
-            segmenter.loaded.check(dictionary_path, dictionary.symbols, of_text=True)
+    segmenter = None
+    if options.bpe_model is not None:
+        segmenter = SharedSegmenter(
+            options.bpe, options.bpe_model, options.protected, whole_lines=True
+        )
+        if isinstance(gpt2 := innermost(segmenter.loaded), Gpt2Segmenter):
+            gpt2.check(dictionary_path, dictionary.symbols, of_text=True)
         _check_model(options, segmenter.loaded, texts.values())
     unescape = isinstance(pipeline.parser, FileParser)  # whose files hold unescaped words
     fields = pipeline.fields
@@ -147,13 +149,11 @@ def _check_model(options: Options, segmenter: Segmenter, texts: Iterable[Path]) 
     total, differing = 0, []
     for path in texts:
         for number, pieces in enumerate(islice(subwords_of_lines(path), _CHECKED_LINES), start=1):
-            line = spell(pieces, options.bpe, segmenter, options.protected)
-            again = segmenter.line_pieces(line.text) if line.pieces else []
+            written = " ".join(pieces)
+            again = " ".join(segmenter.line_pieces(segmenter.join(written)))
             total += 1
-            if again != line.pieces:
-                differing.append(
-                    f"{at(path, number)}: '{' '.join(line.pieces)}' and '{' '.join(again)}'"
-                )
+            if again != written:
+                differing.append(f"{at(path, number)}: '{written}' and '{again}'")
     if len(differing) <= total / 20:
         return
     found = (

@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 from fairseq_phrase.batch.source_batches import SourceText
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.forced import Line
+from fairseq_phrase.raw_text.protected_tokens import ProtectedTokens
 from fairseq_phrase.raw_text.segmenter import Segmenter
+from fairseq_phrase.raw_text.segmenters import WholeWords
 from fairseq_phrase.raw_text.source_encoder import segmenter_of
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.sentence import EncodedSentence
@@ -46,12 +48,18 @@ def source_form(
         return str
     moses = _sacremoses(f"{manifest.language} text of the data is tokenized")
     symbols = set(dictionary.symbols)
-    return partial(
+    tokenize = partial(
         moses.MosesTokenizer(manifest.language).tokenize,
         escape=any(symbol.startswith(("&apos", "&quot")) for symbol in symbols),
         aggressive_dash_splits="@-@" in symbols,
         return_str=True,
     )
+    return partial(_around(manifest), form=tokenize) if manifest.protected else tokenize
+
+
+def _around(manifest: Manifest) -> Callable[..., str]:
+    """Return what brings a line into another form around its protected tokens."""
+    return ProtectedTokens(WholeWords(), manifest.protected).around
 
 
 class TargetForm:
@@ -69,6 +77,7 @@ class TargetForm:
         if not tokenized and (manifest.tokenized or manifest.bpe == "subword_nmt"):
             moses = _sacremoses(f"{target} text of the data is tokenized")
             self._moses = moses.MosesTokenizer(target), moses.MosesDetokenizer(target)
+        self._around = _around(manifest) if manifest.protected else None
         self.join = self._segmenter.join
 
     def text(self, subwords: str) -> str:
@@ -79,7 +88,8 @@ class TargetForm:
     def subwords(self, text: str) -> str:
         """Cut text into subwords with spaces between them."""
         if self._moses is not None:
-            text = self._moses[0].tokenize(text, return_str=True)
+            tokenize = partial(self._moses[0].tokenize, return_str=True)
+            text = self._around(text, tokenize) if self._around else tokenize(text)
         return " ".join(self._segmenter.line_pieces(text))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -33,12 +33,16 @@ class ProtectedTokens:
     Args:
         tokens: the tokens. With :data:`JOINER`, they are protected wherever they stand, and the white
             space on both sides is kept; without it, only those between white space are.
+        whole_lines: whether a subword model that knows the tokens, as SentencePiece's user-defined
+            symbols, cuts and joins lines by itself.
     """
 
-    def __init__(self, segmenter: Segmenter, tokens: Sequence[str]):
+    def __init__(self, segmenter: Segmenter, tokens: Sequence[str], *, whole_lines: bool = False):
         self.segmenter, self.tokens = segmenter, frozenset(tokens)
         self.vocabulary: Sequence[str] = getattr(segmenter, "vocabulary", ())
         self._marks_joins = JOINER in self.tokens
+        self._are_known = whole_lines and not self._marks_joins
+        self._are_known &= all(token in segmenter.line_pieces(f"a{token}a") for token in tokens)
         names = sorted(self.tokens - {JOINER}, key=len, reverse=True)
         patterns = map(_anywhere if self._marks_joins else _between_white_space, names)
         self._pattern = re.compile(f"({'|'.join(patterns)})")
@@ -80,12 +84,22 @@ class ProtectedTokens:
             space = part[-1].isspace()
             gap = gap if is_token else space
 
+    def around(self, line: str, form: Callable[[str], str]) -> str:
+        """Bring the texts between the tokens into another form; tokens and the space at them stay."""
+        parts = self._pattern.split(line)
+        for index in range(0, len(parts), 2):
+            bare = parts[index].strip()
+            parts[index] = parts[index].replace(bare, form(bare)) if bare else parts[index]
+        return "".join(parts)
+
     def word_pieces(self, word: str) -> tuple[str, ...]:
         """Cut one word."""
         return tuple(self._apart(self.segmenter.word_pieces(word)))
 
     def line_pieces(self, line: str) -> list[str]:
         """Cut a line."""
+        if self._are_known:
+            return self.segmenter.line_pieces(line)
         pieces: list[str] = []
         has_text = False
         for part, is_token, follows_space in self._parts(line):
@@ -109,6 +123,8 @@ class ProtectedTokens:
 
     def join(self, pieces: str) -> str:
         """Join subwords to text."""
+        if self._are_known:
+            return self.segmenter.join(pieces)
         text, space = "", ""
         for is_token, group in groupby(pieces.split(), self.tokens.__contains__):
             some = list(group)

@@ -326,14 +326,19 @@ def find_segmenter(bpe: str) -> Callable[[Path], Segmenter]:
 
 
 def load_segmenter(
-    bpe: str, model: Path | None, protected: Sequence[str] = (), *, every_word: bool = False
+    bpe: str,
+    model: Path | None,
+    protected: Sequence[str] = (),
+    *,
+    every_word: bool = False,
+    whole_lines: bool = False,
 ) -> Segmenter:
     """Load a subword model.
 
     Args:
         bpe: as for :func:`find_segmenter`, or ``none``.
         model: its file; not used for ``none``.
-        protected: tokens that are not cut (:class:`ProtectedTokens`).
+        protected, whole_lines: tokens that are not cut, as for :class:`ProtectedTokens`.
         every_word: as :class:`EveryWord`.
 
     Raises:
@@ -344,7 +349,7 @@ def load_segmenter(
         assert model is not None
         segmenter = find_segmenter(bpe)(model)
     if protected:
-        segmenter = ProtectedTokens(segmenter, protected)
+        segmenter = ProtectedTokens(segmenter, protected, whole_lines=whole_lines)
     return EveryWord(segmenter) if every_word else segmenter
 
 

@@ -329,8 +329,10 @@ def segmenter_of(directory: str | Path, manifest: Manifest, *, target: bool = Fa
     if target and manifest.target_bpe not in ("", bpe):
         bpe = manifest.target_bpe
         model = manifest.target_model or model_name(bpe)  # older data do not name it
-    every_word = manifest.labelling == "word"
-    return load_segmenter(bpe, Path(directory) / model, manifest.protected, every_word=every_word)
+    return load_segmenter(
+        bpe, Path(directory) / model, manifest.protected,
+        every_word=manifest.labelling == "word", whole_lines=manifest.whole_lines,
+    )  # fmt: skip
 
 
 def texts_of(directory: str | Path, manifest: Manifest, lines: Iterable[str]) -> Iterator[str]:

@@ -342,6 +342,19 @@ def test_lines_that_subwords_change_are_counted_and_the_first_shown(
     assert "a given model has its own" in capsys.readouterr().err
 
 
+def test_a_perfect_translation_equals_the_reference(tmp_path, caplog):
+    """Of Persian, Thai, Chinese and Turkish; the words of a parsed side keep their characters, too."""
+    lines = ["او می‌خواهد کتاب‌ها را بخواند.", "ทำไมน้ำจึงดำ", "我们去上海。", "İstanbul'da ışık\u00a0"]
+    for language in ("xx", "yy"):
+        write_lines(tmp_path / f"train.{language}", lines * 3)
+    out = tmp_path / "out"
+    main(["-s", "xx", "-t", "yy", "--trainpref", f"{tmp_path}/train", "--destdir", str(out)])
+    for language in ("xx", "yy"):
+        found = read_by_fairseq(out, "train", language, "xx-yy")
+        assert found == [" ".join(line.split()) for line in lines * 3]
+    assert not [message for message in caplog.messages if "change" in message]
+
+
 def test_lines_with_characters_that_training_lacks_are_counted(small_corpus, tmp_path, capsys):
     for language in ("de", "en"):
         known = list(read_lines(small_corpus / f"train.{language}"))

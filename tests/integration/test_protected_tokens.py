@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
+import sentencepiece
 from fairseq.data import Dictionary
 from fairseq_cli import generate, interactive
 from fairseq_cli import train as fairseq_train
@@ -16,7 +18,9 @@ from fairseq_phrase.batch.subword_sampling import SubwordSampling
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.raw_lines import TargetForm, source_form
 from fairseq_phrase.parsers.base import cut_at_white_space
+from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.raw_text.protected_tokens import JOINER, ProtectedTokens
 from fairseq_phrase.raw_text.segmenters import (
     SentencePieceSegmenter,
@@ -24,7 +28,7 @@ from fairseq_phrase.raw_text.segmenters import (
     TokenizerSegmenter,
     WholeWords,
 )
-from fairseq_phrase.raw_text.source_encoder import encode_sentence
+from fairseq_phrase.raw_text.source_encoder import SourceEncoder, encode_sentence, segmenter_of
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -116,6 +120,32 @@ def by_characters(text):
     return ParsedSentence(words, starts)
 
 
+@pytest.mark.parametrize(
+    ("line", "tokenized"),
+    [
+        ("Das <g1>Ventil</g1>, rot.", "Das <g1>Ventil</g1>, rot ."),
+        ("Das <g1> A-B </g1> & rot.", "Das <g1> A @-@ B </g1> &amp; rot ."),
+    ],
+)
+def test_moses_tokenizes_raw_lines_around_the_tokens(segmenter, line, tokenized):
+    names = ["<g1>", "</g1>", JOINER]
+    manifest = SimpleNamespace(
+        language="de",
+        tokenized=True,
+        protected=names,
+        bpe="none",
+        bpe_model="",
+        labelling="",
+        target_bpe="",
+    )
+    dictionary = SimpleNamespace(symbols=["&apos;s", "@-@"])
+    assert source_form(manifest, dictionary)(line) == tokenized
+    target = TargetForm("", manifest, "de")
+    assert target.text(target.subwords("Das <g1>Ventil</g1> ist rot.")) == (
+        "Das <g1>Ventil</g1> ist rot."
+    )
+
+
 def test_text_that_looks_like_a_token_is_cut_into_characters():
     protected = ProtectedTokens(WholeWords(), ["<g1>", JOINER])
     assert protected.line_pieces(f"a {JOINER} b") == ["a", *JOINER, "b"]
@@ -202,6 +232,44 @@ def test_the_trees_are_those_of_the_text_without_tokens(data):
         assert [spelled[index] for index in at] == [expected[index] for index in at]
 
 
+def test_tokens_that_touch_words_leave_trees_of_files_as_they_are(data, tmp_path):
+    """And new text is cut as the data were."""
+    for language in ("de", "en"):
+        lines = list(read_lines(data / f"plain/test.{language}"))
+        marked = [
+            re.sub(r"(\w+)", r"<g1>\1</g1>", line, count=n % 3) for n, line in enumerate(lines)
+        ]
+        write_lines(tmp_path / f"test.{language}", [f"{line}<g1>" for line in marked])
+    shutil.copy(data / "plain/test.de.conllu", tmp_path)
+    plain, out = data / "data.plain", tmp_path / "data"
+    options = ["--parser", "conllu", "--constituents", "from-dependencies", "--joined-dictionary"]
+    options += ["--sentencepiece-model", f"{plain}/spm.model", "--protected-tokens", "<g1>,</g1>"]
+    text = ["-s", "de", "-t", "en", f"--trainpref={tmp_path}/test", "--destdir", str(out)]
+    preprocess([*text, *options])
+    manifest = Manifest.load(out, "de")
+    assert manifest.splits["train.de-en"].changed == {}
+    stores = [
+        ParseStore(folder, split, "de", {"words", "heads", "spans"})
+        for folder, split in ((plain, "test.de-en"), (out, "train.de-en"))
+    ]
+    gold = ParsingPipeline(ParsingOptions("none"))
+    gold.parser = GoldParser(data / "plain/test.de")
+    encoder = SourceEncoder(gold, segmenter_of(out, manifest))
+    tokens = set(manifest.protected)
+    for language in ("de", "en"):
+        lines = list(read_lines(tmp_path / f"test.{language}"))
+        cut = zip(lines, subwords_of(out, "train", language), strict=True)
+        assert [encoder.segmenter.join(" ".join(pieces)) for _, pieces in cut] == lines
+    lines = list(read_lines(tmp_path / "test.de"))
+    found, expected = subwords_of(out, "train"), subwords_of(plain, "test")
+    for number, (new, pieces) in enumerate(zip(encoder.parse(lines), found, strict=True)):
+        assert [piece for piece in pieces if piece not in tokens] == expected[number]
+        assert (stores[0][number]["heads"] == stores[1][number]["heads"]).all()
+        assert (stores[0][number]["spans"][:, :2] == stores[1][number]["spans"][:, :2]).all()
+        assert new.pieces == pieces
+        assert (new.words == stores[1][number]["words"]).all()
+
+
 def test_attached_parses_are_those_of_preprocessing(data, tmp_path, capsys):
     made, splits = data / "data.tagged", ("train", "test")
     for split in splits:
@@ -269,6 +337,28 @@ def test_a_dictionary_with_tokens_is_not_reused_without_them(data, tmp_path, cap
     assert not (tmp_path / "data").exists()
     more = ["--protected-tokens", f"{tokens},<2fr>"]
     preprocess([*arguments, "--destdir", str(tmp_path / "data"), *more])
+
+
+def test_a_subword_model_that_knows_the_tokens_cuts_new_lines_as_its_text(tmp_path, data):
+    """SentencePiece's user-defined symbols, in text that was cut elsewhere."""
+    model = tmp_path / "spm.model"
+    lines = [re.sub(r"(\w+)", r"<g1>\1", line, count=1 + n % 2) for n, line in enumerate(
+        read_lines(data / "plain/test.de"))]  # fmt: skip
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines * 5), model_prefix=str(model.with_suffix("")), vocab_size=60,
+        user_defined_symbols=["<g1>"], minloglevel=2,
+    )  # fmt: skip
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    cut = [processor.encode(line, out_type=str) for line in lines]
+    for language in ("de", "en"):
+        write_lines(tmp_path / f"train.{language}", map(" ".join, cut))
+    shutil.copy(data / "plain/test.de.conllu", tmp_path / "train.de.conllu")
+    found = binarize(tmp_path, tmp_path / "data", splits=("train",))
+    options = [*GOLD, f"--sentencepiece-model={model}", "--protected-tokens", "<g1>"]
+    attach(found, tmp_path, *options, splits=("train",), bpe="sentencepiece")
+    segmenter = segmenter_of(found, Manifest.load(found, "de"))
+    assert list(map(segmenter.line_pieces, lines)) == cut
+    assert [segmenter.join(" ".join(pieces)) for pieces in cut] == lines
 
 
 def test_tokens_are_entries_and_in_the_record(data):
