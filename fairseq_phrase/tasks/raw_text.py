@@ -140,7 +140,8 @@ class RawTextTask(TranslationTask):
         if path.parent.is_dir() and not path.is_file():
             found = [each.name.split(".")[1] for each in sorted(path.parent.glob("dict.*.txt"))]
             raise UserError(
-                f"{filename} is missing; {path.parent} has dictionaries of {', '.join(found) or 'nothing'}: "
+                f"{filename} is missing; {path.parent} has dictionaries of "
+                f"{', '.join(found) or 'nothing'}: "
                 "name the languages of the data with --source-lang and --target-lang (task.source_lang "
                 "and task.target_lang of fairseq-hydra-train)"
             )
