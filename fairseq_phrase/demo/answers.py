@@ -14,6 +14,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import Translator
 from fairseq_phrase.inspection.integrity import load_dictionaries
 from fairseq_phrase.inspection.parsed_text import ParsedTextReader
+from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -34,9 +35,9 @@ def answer(
 
     Returns:
         ``translation``; ``words``, ``tags``, ``heads``, ``deprels`` and ``constituents`` (first word, one
-        past the last, label) of the sentence; ``reads_trees``, whether the model reads more than words;
-        ``attention`` (:func:`attention_of`) or None, and then ``no_attention``, the reason; and
-        ``seconds``.
+        past the last, label) of the sentence; ``graphs``, by their meaning the edges (head, dependent,
+        label); ``reads_trees``, whether the model reads more than words; ``attention``
+        (:func:`attention_of`) or None, and then ``no_attention``, the reason; and ``seconds``.
 
     Raises:
         UserError: the text is empty or too long, or the heads are not a tree over its words.
@@ -59,6 +60,7 @@ def answer(
         "heads": [] if sentence.tree is None else sentence.tree.heads.tolist(),
         "deprels": list(sentence.deprels),
         "constituents": _constituents(sentence),
+        "graphs": {FIELDS[name].meaning: edges for name, edges in sentence.edges.items()},
         "reads_trees": translator.task.source_text.needs_trees,
         "attention": None if isinstance(attention, str) else attention,
         "no_attention": attention if isinstance(attention, str) else "",

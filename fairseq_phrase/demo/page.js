@@ -93,7 +93,8 @@ function choose(word) {
 function drawTree(answer) {
   const svg = byId("arcs");
   svg.replaceChildren();
-  byId("tree").hidden = !answer.heads.length && !answer.constituents.length;
+  const graphs = Object.entries(answer.graphs);
+  byId("tree").hidden = !answer.heads.length && !answer.constituents.length && !graphs.length;
   if (byId("tree").hidden) return;
   const widths = answer.words.map((word) => Math.max(46, 9 * word.length + 18));
   const middles = [];
@@ -137,8 +138,29 @@ function drawTree(answer) {
     element(svg, "path", { class: kind, d: `M${to - 3} ${y + 5}L${to} ${y}L${to + 3} ${y + 5}` });
     element(svg, "text", { class: "relation", x: (from + to) / 2, y: y + 0.75 * depth + 9 }, answer.deprels[word] || "");
   });
+  let bottom = top + deepest + 44;
+  for (const [meaning, edges] of graphs) bottom = drawGraph(svg, answer.words, middles, meaning, edges, bottom);
   svg.setAttribute("width", right + 10);
-  svg.setAttribute("height", top + deepest + 44);
+  svg.setAttribute("height", bottom);
+}
+
+// A graph below the tree, with its words again: a word may have several heads. It is not edited.
+function drawGraph(svg, words, middles, meaning, edges, top) {
+  element(svg, "text", { class: "tag", x: middles[0], y: top + 4 }, meaning);
+  words.forEach((word, index) => element(svg, "text", { class: "word", x: middles[index], y: top + 26 }, word));
+  const y = top + 34;
+  let deepest = 0;
+  for (const [head, word, label] of edges) {
+    const depth = 14 + 13 * Math.min(Math.abs(word - head), 9);
+    deepest = Math.max(deepest, depth);
+    const to = middles[word];
+    const from = middles[head] + (word > head ? 5 : -5);
+    if (head === word) element(svg, "path", { class: "arc", d: `M${to} ${y}v16` });
+    else element(svg, "path", { class: "arc", d: `M${from} ${y}C${from} ${y + depth} ${to} ${y + depth} ${to} ${y}M${to - 3} ${y + 5}L${to} ${y}L${to + 3} ${y + 5}` });
+    const x = head === word ? to : (from + to) / 2;
+    element(svg, "text", { class: "relation", x, y: head === word ? y + 28 : y + 0.75 * depth + 9 }, label);
+  }
+  return y + deepest + 24;
 }
 
 // A model's card: the translation, and the attention on its nodes.

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairseq_phrase.inspection.parsed_text import ParsedText, printable
+from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.sentence import Edge
 
 #: Sentences of more words than this are not drawn, because the trees would be unreadable.
 MAX_WORDS = 1000
@@ -24,7 +26,7 @@ _LINES = {
 
 
 def draw(sentence: ParsedText) -> str:
-    """Draw a sentence's trees below its text.
+    """Draw a sentence's trees and graphs below its text.
 
     Returns:
         Several lines, the last without a line end.
@@ -37,6 +39,8 @@ def draw(sentence: ParsedText) -> str:
             blocks.append("\n".join(_word_rows(sentence)))
         if sentence.constituents is not None:
             blocks.append("\n".join(_constituent_rows(sentence, sentence.constituents)))
+        for name, edges in sentence.graphs.items():
+            blocks.append("\n".join([f"{FIELDS[name].meaning}:", *_graph_rows(sentence, edges)]))
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -49,6 +53,16 @@ def _word_rows(sentence: ParsedText) -> list[str]:
     columns += [labels for labels in (sentence.deprels, sentence.tags) if labels]
     columns = [_aligned(column, right=not index) for index, column in enumerate(columns)]
     columns.append(_cut_words(sentence))
+    return ["  ".join(cells) for cells in zip(*columns, strict=True)]
+
+
+def _graph_rows(sentence: ParsedText, edges: Sequence[Edge]) -> list[str]:
+    """Return a row for each word: its number, the label and number of each of its heads, and the word."""
+    heads: list[list[str]] = [[] for _ in sentence.words]
+    for head, dependent, label in edges:
+        heads[dependent].append(label if head == dependent else f"{label} ◂ {head}")
+    numbers = _aligned([str(number) for number in range(len(heads))], right=True)
+    columns = [numbers, _aligned([", ".join(own) for own in heads]), _cut_words(sentence)]
     return ["  ".join(cells) for cells in zip(*columns, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Trees as SVG and HTML: constituents above a sentence's words, dependencies below them.
+"""Trees as SVG and HTML: constituents above a sentence's words, dependencies below them, then graphs.
 
 spaCy's displaCy draws only dependencies, spaces all words by the longest one, and gives its pictures
 random names. Here the same data always make the same file.
@@ -10,6 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -17,7 +18,9 @@ from fairseq_phrase.drawing.terminal_trees import MAX_WORDS
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inspection.parsed_text import ParsedText, printable
 from fairseq_phrase.outputs import write_atomically
+from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.sentence import Edge
 
 _WORD_SIZE, _LABEL_SIZE = 15, 11
 _MARGIN, _GAP, _NARROWEST = 16, 16, 44  # pixels, as all lengths here
@@ -137,9 +140,19 @@ def picture_of(sentence: ParsedText) -> Picture:
             elements.append(_text(centre, top, cut, "subwords"))
     top += 7
     if sentence.heads is not None:
-        depth, arcs = _arcs(sentence.heads.tolist(), sentence.deprels, centres, top)
+        relations = sentence.deprels or [""] * len(centres)
+        tree = zip(sentence.heads.tolist(), range(len(centres)), relations, strict=True)
+        depth, arcs = _arcs([*starmap(Edge, tree)], centres, top)
         elements += arcs
         top += depth
+    for name, edges in sentence.graphs.items():
+        elements.append(_text(_MARGIN, top + 24, FIELDS[name].meaning, "title"))
+        top += 48
+        for centre, word in zip(centres, sentence.words, strict=True):
+            elements.append(_text(centre, top, word, "word"))
+        depth, arcs = _arcs(edges, centres, top + 9)
+        elements += arcs
+        top += depth + 9
     return Picture(width, top + _MARGIN, "".join(f"{element}\n" for element in elements))
 
 
@@ -206,35 +219,32 @@ def _constituents(tree: ConstituencyTree, centres: list[int], top: int) -> tuple
     return highest, elements
 
 
-def arc_levels(heads: Sequence[int]) -> dict[int, int]:
+def arc_levels(edges: Sequence[Edge]) -> list[int]:
     """Compute how far from the words each arc is drawn, so that arcs do not overlap.
 
-    Args:
-        heads: the head of each word; the root is its own head; word indices from 0.
-
     Returns:
-        By dependent, a level from 1.
+        For each edge a level from 1; that of a root's is below all others.
     """
-    levels: dict[int, int] = {}
-    used = [0] * len(heads)  # between each word and the next, the outermost arc so far
-    arcs = [(abs(word - head), word, head) for word, head in enumerate(heads) if word != head]
-    for _, word, head in sorted(arcs):  # the short ones are inside
-        low, high = sorted((word, head))
-        levels[word] = 1 + max(used[low:high])
-        used[low:high] = [levels[word]] * (high - low)
-    return levels
+    ends = [sorted(edge[:2]) for edge in edges]
+    used = [0] * (
+        1 + max((high for _, high in ends), default=0)
+    )  # the outermost arc after each word
+    levels = [0] * len(edges)
+    for index in sorted(range(len(edges)), key=lambda index: ends[index][1] - ends[index][0]):
+        low, high = ends[index]
+        if low < high:  # the short ones are inside
+            levels[index] = 1 + max(used[low:high])
+            used[low:high] = [levels[index]] * (high - low)
+    deepest = max(levels, default=0) + 1
+    return [level or deepest for level in levels]
 
 
-def _arcs(
-    heads: list[int], relations: Sequence[str], centres: list[int], top: int
-) -> tuple[int, list[str]]:
+def _arcs(edges: Sequence[Edge], centres: list[int], top: int) -> tuple[int, list[str]]:
     """Draw arcs from each head to its dependents below the words; return their height and elements."""
-    levels = arc_levels(heads)
-    deepest = max(levels.values(), default=0) + 1
+    levels = arc_levels(edges)
     lines, labels = [], []
-    for word, head in enumerate(heads):
-        x, relation = centres[word], relations[word] if relations else ""
-        depth = top + _ARC_LEVEL * levels.get(word, deepest) + 4
+    for (head, word, relation), level in zip(edges, levels, strict=True):
+        x, depth = centres[word], top + _ARC_LEVEL * level + 4
         if word == head:
             lines.append(f'<path class="arc" d="M{x} {depth} V{top + 6}"/>')
             labels.append(_text(x, depth + 4, relation, "relation"))
@@ -247,7 +257,7 @@ def _arcs(
             )
             labels.append(_text((start + x) / 2, depth + 4, relation, "relation"))
         lines.append(f'<path class="arrow" d="M{x} {top} l-3.5 8 h7 z"/>')
-    return _ARC_LEVEL * deepest + 12 if heads else 0, lines + labels
+    return _ARC_LEVEL * max(levels) + 12 if edges else 0, lines + labels
 
 
 def _text(x: float, y: float, text: str, kind: str) -> str:

@@ -73,6 +73,7 @@ class SplitStatistics:
         constituents: constituents per sentence.
         levels: constituents above each sentence's deepest word, those over one word included.
         children: children of each constituent, words included.
+        heads: heads of each word in a graph, by field; a root's own is one.
         labels: how often each label of a field is used, by its number in the dictionary.
     """
 
@@ -92,6 +93,7 @@ class SplitStatistics:
     constituents: Spread = field(default_factory=Spread)
     levels: Spread = field(default_factory=Spread)
     children: Spread = field(default_factory=Spread)
+    heads: dict[str, Spread] = field(default_factory=dict)
     labels: dict[str, np.ndarray] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
 
@@ -124,6 +126,12 @@ class SplitStatistics:
             self._add_dependencies(arrays["heads"], lines)
         if "spans" in arrays:
             self._add_constituents(arrays["spans"], lines)
+        for name in arrays:
+            if name in FIELDS and FIELDS[name].per == "edge":
+                edges = arrays[name].values.reshape(-1, 3)
+                first = np.repeat(np.cumsum(counts) - counts, arrays[name].sizes // 3)
+                heads = np.bincount(edges[:, 1] + first, minlength=int(counts.sum()))
+                self.heads.setdefault(name, Spread()).add(heads, np.repeat(lines, counts))
         for name in with_labels(arrays):
             numbers = arrays[name].values.reshape(-1, FIELDS[name].columns)[:, -1]
             self.labels[name] = _counted(numbers, self.labels.get(name, _EMPTY))
@@ -300,10 +308,25 @@ def _rows(statistics: Sequence[SplitStatistics]) -> list[Row]:
             ("  children of a constituent", lambda s: _mean(s.children)),
             *_most("children"),
         ]
+    for name in dict.fromkeys(name for split in statistics for name in split.heads):
+        rows += _graph_rows(name)
     fields = list(dict.fromkeys(name for split in statistics for name in split.bytes))
     rows += [("bytes per subword", lambda s: _ratio(sum(s.bytes.values()), s.subwords.total))]
     rows += [(f"  {name}", _bytes_of(name)) for name in fields]
     return rows
+
+
+def _graph_rows(name: str) -> list[Row]:
+    """Return the rows of one graph."""
+
+    def heads(split: SplitStatistics) -> Spread:
+        return split.heads.get(name, Spread())
+
+    return [
+        (f"edges of {FIELDS[name].meaning}", lambda s: _number(heads(s).total)),
+        ("  heads of a word", lambda s: _mean(heads(s))),
+        ("    most", lambda s: _number(max(heads(s).largest, 0))),
+    ]
 
 
 def _bytes_of(name: str) -> Cell:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
@@ -11,11 +11,13 @@ import numpy as np
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inspection.sentence_blocks import Dictionaries
+from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.sentence import Edge
 
 # These characters join emoji and spell flags. They do not affect the text around them.
 _HARMLESS_FORMATS = frozenset("\u200c\u200d") | frozenset(map(chr, range(0xE0020, 0xE0080)))
@@ -36,6 +38,7 @@ class ParsedText:
         deprels: the relation of each word to its head; empty without dependency trees.
         tags: the part of speech of each word; empty without tags.
         constituents: the constituents; None without constituency trees.
+        graphs: the edges of each graph, by field.
     """
 
     location: str
@@ -46,6 +49,7 @@ class ParsedText:
     deprels: list[str]
     tags: list[str]
     constituents: ConstituencyTree | None
+    graphs: dict[str, list[Edge]] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -158,7 +162,17 @@ class ParsedTextReader:
             self._labels("deprels", parse["deprels"]) if "deprels" in parse else [],
             self._labels("tags", parse["tags"]) if "tags" in parse else [],
             constituents,
-        )
+            {name: self._edges(name, parse[name], len(cut)) for name in parse
+             if FIELDS[name].per == "edge"},
+        )  # fmt: skip
+
+    def _edges(self, name: str, edges: np.ndarray, words: int) -> list[Edge]:
+        if edges.size and not 0 <= edges[:, :2].min() <= edges[:, :2].max() < words:
+            raise ValueError(f"an edge of {name} joins a word that is not there")
+        labels = self._labels(name, edges[:, 2])
+        return [
+            Edge(*ends, label) for ends, label in zip(edges[:, :2].tolist(), labels, strict=True)
+        ]
 
     def _text_of(self, pieces: list[str]) -> str:
         text = "".join(piece for piece in pieces if piece not in self._protected)

@@ -7,6 +7,7 @@ import json
 import shutil
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
 import uvicorn
@@ -23,6 +24,7 @@ from fairseq_phrase.demo.server import make_app
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translator
 from fairseq_phrase.inference.translator import load
+from fairseq_phrase.syntax.sentence import Edge
 from fairseq_phrase.text import read_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
@@ -98,6 +100,14 @@ def test_an_answer_has_translation_trees_and_attention_of_every_layer_and_head(
     assert [len(heads) for heads in weights] == [config.attention_heads] * config.layers
     assert all(len(row) == nodes for row in weights[0][0])
     assert sum(weights[0][0][0]) == pytest.approx(1.0, abs=0.01 * nodes)
+
+
+def test_an_answer_has_the_edges_of_graphs(client, models, text, monkeypatch):
+    (sentence,) = models["tree"].parse([text])
+    parsed = replace(sentence, edges={"enhanced": [Edge(1, 0, "x"), Edge(1, 1, "root")]})
+    monkeypatch.setattr(models["tree"], "parse", lambda lines: [parsed])
+    answer = ask(client, model="tree", text=text).json()
+    assert answer["graphs"] == {"enhanced dependencies": [[1, 0, "x"], [1, 1, "root"]]}
 
 
 def test_edited_heads_change_what_the_model_reads(client, text):

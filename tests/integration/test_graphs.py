@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from itertools import islice
 
@@ -73,6 +74,15 @@ def test_a_graph_is_trained_translated_from_raw_text_and_plotted(
     printed = capsys.readouterr().out
     assert printed.count("every record is whole") == 2
     assert "labels of enhanced dependencies" in printed
+    edges = sum(len(store[index]["enhanced"]) for index in range(300))
+    assert re.search(rf"^edges of enhanced dependencies +{edges:,} ", printed, re.MULTILINE)
+    inspect([str(data), "--line", "1"])
+    first = capsys.readouterr().out.split("enhanced dependencies:\n")[1].splitlines()
+    assert sum(row.count("◂") for row in first) == sum(
+        head != dependent for head, dependent, _ in store[0]["enhanced"].tolist()
+    )
+    inspect([str(data), "--line", "1", "--out", str(tmp_path / "trees.html")])
+    assert ">enhanced dependencies</text>" in (tmp_path / "trees.html").read_text()
 
     environment = {"PYTHONPATH": os.pathsep.join([str(site), str(REPOSITORY)])}
     log = train(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import example, given
 
 from fairseq_phrase.drawing.terminal_trees import MAX_WORDS, arc_rows, draw
 from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.sentence import Edge
 from tests.support.hostile import constituents, trees
 from tests.support.parsed_texts import sentence
 
@@ -164,3 +166,14 @@ def test_a_sentence_too_long_to_be_read_as_a_tree_says_so_and_a_deep_one_is_draw
     drawn = draw(sentence(words, [0, *range(len(words) - 1)], tree=tree))
     assert drawn.count("X") == len(chain)
     assert drawn.count("▸") == len(words) - 1
+
+
+def test_the_edges_of_a_graph_are_rows_of_its_words():
+    words = sentence(["der", "Hund", "läuft"])
+    edges = [Edge(1, 0, "det"), Edge(2, 1, "nsubj"), Edge(2, 2, "root"), Edge(0, 1, "\x1b")]
+    *_, found = draw(replace(words, graphs={"enhanced": edges})).split("\n\n")
+    title, *rows = found.splitlines()
+    assert title == "enhanced dependencies:"
+    assert [row.split("  ")[0] for row in rows] == ["0", "1", "2"]
+    assert [row.rsplit("  ", 1)[1] for row in rows] == ["der", "Hund", "läuft"]
+    assert [row.split("  ")[1] for row in rows] == ["det ◂ 1", "nsubj ◂ 2, \\x1b ◂ 0", "root"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from xml.etree import ElementTree
@@ -16,6 +17,7 @@ from fairseq_phrase.drawing.tree_svg import arc_levels, html_page, svg_page, wri
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inspection.parsed_text import printable
 from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.sentence import Edge
 from tests.support.hostile import SNIPPETS, trees
 from tests.support.parsed_texts import sentence
 
@@ -80,9 +82,15 @@ def test_an_arrow_points_at_each_word_and_its_line_comes_from_the_head():
 
 @given(heads=trees())
 def test_no_two_arcs_lie_on_one_another(heads):
-    levels = arc_levels(heads)
-    assert set(levels) == {word for word, head in enumerate(heads) if word != head}
-    arcs = [(*sorted((word, heads[word])), level) for word, level in levels.items()]
+    edges = [Edge(int(head), word, "") for word, head in enumerate(heads)]
+    edges += [Edge(edge.dependent, (edge.head + 2) % len(edges), "") for edge in edges]
+    levels = arc_levels(edges)
+    arcs = [
+        (*sorted(edge[:2]), level)
+        for edge, level in zip(edges, levels, strict=True)
+        if edge.head != edge.dependent
+    ]
+    assert min(levels, default=1) >= 1
     for index, (low, high, level) in enumerate(arcs):
         for other_low, other_high, other_level in arcs[:index]:
             overlapping = low < other_high and other_low < high
@@ -157,3 +165,18 @@ def test_several_sentences_stand_below_one_another_and_nothing_is_fetched(tmp_pa
 def test_another_format_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"must be \.svg or \.html"):
         write_pictures([HUND], tmp_path / "trees.png")
+
+
+def test_the_edges_of_a_graph_are_drawn_below_its_own_words():
+    edges = [Edge(2, 1, "nsubj"), Edge(2, 2, "root"), Edge(1, 0, "det"), Edge(2, 0, "other")]
+    page = svg_page([replace(HUND, graphs={"enhanced": edges})])
+    titles = [text for text, *_ in texts(page, "title")]
+    assert "enhanced dependencies" in titles
+    before = svg_page([HUND])
+    assert len(texts(page, "word")) == 2 * len(texts(before, "word"))
+    labels = [text for text, *_ in texts(page, "relation")][len(texts(before, "relation")) :]
+    assert labels == [edge.label for edge in edges]
+    places = {word: x for word, x, _ in texts(page, "word")}
+    words = list(places.values())
+    arrows = list(map(float, re.findall(r'class="arrow" d="M(\d+)', page)))[len(words) :]
+    assert arrows == [words[edge.dependent] for edge in edges]
