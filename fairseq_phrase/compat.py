@@ -54,6 +54,7 @@ def mend_fairseq() -> None:
     mend(FairseqTask, "get_batch_iterator", _keep_last_batches)
     mend(FairseqTask, "load_state_dict", _truncate_in_use)
     mend(TranslationTask, "build_dataset_for_inference", _truncate_raw_lines)
+    mend(TranslationTask, "load_dataset", _name_missing_alignments)
     mend(AlignmentCriterion, "__init__", _ask_for_alignments)
     mend(FairseqTask, "build_generator", _align_where_unknown_words_are_replaced)
     mend(utils, "load_align_dict", _replace_unknown_words_without_a_file)
@@ -375,13 +376,27 @@ def _ask_for_alignments(
 ) -> None:
     """Refuse a criterion of alignments without alignments, with which its loss is silently 0."""
     cfg = getattr(task, "cfg", None)
-    if not getattr(cfg, "load_alignments", False) and not getattr(cfg, "guided_alignments", None):
+    if not getattr(cfg, "load_alignments", True) and not getattr(cfg, "guided_alignments", None):
         raise UserError(
             "--criterion label_smoothed_cross_entropy_with_alignment has no alignments: give "
             "--guided-alignments FILE with --task syntax_translation, or --load-alignments with data "
             "that fairseq-preprocess --align-suffix made"
         )
     original(self, task, *others, **given)
+
+
+def _name_missing_alignments(
+    original: _Function, self: Any, split: str, *others: Any, **given: Any
+) -> None:
+    """Refuse ``--load-alignments`` of training data that have none, which fairseq ignores."""
+    original(self, split, *others, **given)
+    is_training = split == self.cfg.train_subset
+    if is_training and self.cfg.load_alignments and self.datasets[split].align_dataset is None:
+        name = f"{split}.align.{self.cfg.source_lang}-{self.cfg.target_lang}"
+        raise UserError(
+            f"--load-alignments: {self.cfg.data} has no {name}: make it with fairseq-preprocess "
+            "--align-suffix, or leave the option out"
+        )
 
 
 def _replace_unknown_words_without_a_file(original: _Function, replace_unk: str | None) -> Any:

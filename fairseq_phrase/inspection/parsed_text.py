@@ -170,9 +170,7 @@ class ParsedTextReader:
         if edges.size and not 0 <= edges[:, :2].min() <= edges[:, :2].max() < words:
             raise ValueError(f"an edge of {name} joins a word that is not there")
         labels = self._labels(name, edges[:, 2])
-        return [
-            Edge(*ends, label) for ends, label in zip(edges[:, :2].tolist(), labels, strict=True)
-        ]
+        return list(map(Edge, edges[:, 0].tolist(), edges[:, 1].tolist(), labels))
 
     def _text_of(self, pieces: list[str]) -> str:
         text = "".join(piece for piece in pieces if piece not in self._protected)

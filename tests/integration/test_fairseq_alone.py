@@ -210,11 +210,21 @@ def test_a_model_of_truncated_sources_truncates_in_use(
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_loss_of_alignments_asks_for_alignments(task, two_validation_sets, command, tmp_path):
-    with pytest.raises(UserError, match="has no alignments: give --guided-alignments FILE"):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "has no alignments: give --guided-alignments FILE"),
+        (["--load-alignments"], r"has no train\.align\.de-en: make it with fairseq-preprocess"),
+    ],
+)
+def test_a_loss_of_alignments_asks_for_alignments(
+    task, options, message, two_validation_sets, command, tmp_path
+):
+    with pytest.raises(UserError, match=message):
         command(
             fairseq_train, two_validation_sets, *TASKS[task], *TRAINING, *SIZES, "--max-tokens", "1000",
             "--criterion", "label_smoothed_cross_entropy_with_alignment", "--save-dir", tmp_path,
+            "--ignore-unused-valid-subsets", *options,
         )  # fmt: skip
 
 
