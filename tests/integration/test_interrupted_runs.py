@@ -176,5 +176,7 @@ def test_two_runs_do_not_work_in_one_folder(text, tmp_path, trained_pipeline, ca
     wait_for_shards(run, 1)
     with pytest.raises(SystemExit):
         preprocess(text, tmp_path / "out", splits=("train",))
-    assert f"on {os.uname().nodename}, or a command that it started) is at" in capsys.readouterr().err
+    assert (
+        f"on {os.uname().nodename}, or a command that it started) is at" in capsys.readouterr().err
+    )
     let_end(run)
