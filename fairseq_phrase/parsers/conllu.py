@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ _RANGE = re.compile(r"([1-9][0-9]{0,8})-([1-9][0-9]{0,8})", re.ASCII)
 _EMPTY_NODE = re.compile(r"[0-9]+\.[1-9][0-9]*", re.ASCII)
 _HEAD = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _MOST_PATHS = 100_000
+#: The columns of labels for ``--source-factors``, from 0.
+_LABELS = {"lemma": 2, "xpos": 4, "feats": 5}
 _Row = tuple[int, list[str]]  # a line's number and its columns
 
 
@@ -44,7 +46,8 @@ class ConlluFiles(TreeFiles):
 
     Args:
         options: ``words`` (syntactic words, the default) or ``surface``; ``enhanced`` to read the ninth
-            column, too; a comma between them.
+            column, too; ``xpos``, ``lemma`` and ``feats``, columns of labels that become ``factor1``,
+            ``factor2`` and ``factor3`` in the order in which they are named; a comma between them.
 
     Raises:
         UserError: an option is something else, or the library that reads the ninth column is missing.
@@ -54,11 +57,17 @@ class ConlluFiles(TreeFiles):
     fields: tuple[str, ...] = ("words", "heads", "deprels", "tags")
 
     def __init__(self, options: str = "words") -> None:
-        chosen = set(options.split(","))
-        if not chosen <= {"words", "surface", "enhanced"} or {"words", "surface"} <= chosen:
+        names = options.split(",")
+        chosen = set(names)
+        known = {"words", "surface", "enhanced", *_LABELS}
+        if not chosen <= known or {"words", "surface"} <= chosen or len(names) > len(chosen):
             raise UserError(
-                f"--parser conllu:{options}: expected conllu:words or conllu:surface, and ,enhanced"
+                f"--parser conllu:{options}: expected conllu:words or conllu:surface, and ,enhanced and "
+                "columns of labels, ,xpos ,lemma ,feats"
             )
+        labels = [_LABELS[name] for name in names if name in _LABELS]
+        self._labels = {f"factor{number}": column for number, column in enumerate(labels, start=1)}
+        self.fields = (*self.fields, *self._labels)
         self._surface = "surface" in chosen
         self._read_heads: Any = None
         if "enhanced" in chosen:
@@ -76,7 +85,7 @@ class ConlluFiles(TreeFiles):
     def trees(self, path: Path) -> Iterator[Tree]:
         """Yield the sentences of a file."""
         for rows in _blocks(path):
-            yield _Sentence(rows, self._surface, self._read_heads)
+            yield _Sentence(rows, self._surface, self._read_heads, self._labels)
 
 
 def _blocks(path: Path) -> Iterator[list[_Row]]:
@@ -112,7 +121,11 @@ class _Token:
 class _Sentence:
     """The content of a sentence's rows."""
 
-    def __init__(self, rows: list[_Row], surface: bool, read_heads: Any) -> None:
+    def __init__(
+        self, rows: list[_Row], surface: bool, read_heads: Any, labels: Mapping[str, int]
+    ) -> None:
+        self._labels = labels
+        self._features: dict[str, list[str]] = {name: [] for name in labels}
         self.line = rows[0][0]
         self._surface, self._read_heads = surface, read_heads
         # The line and the ninth column of each word and empty node.
@@ -167,6 +180,8 @@ class _Sentence:
         self._heads.append(head)
         self._deprels.append(join_white_space(deprel) or "dep")
         self._tags.append(join_white_space(upos) or "X")
+        for name, column in self._labels.items():
+            self._features[name].append(join_white_space(columns[column]) or "_")
 
     def spelled(self, reader: TextReader) -> ParsedSentence:
         """Return the sentence with the text's forms of its words."""
@@ -198,8 +213,8 @@ class _Sentence:
             space_before += [space, *[True] * (len(several) - 1)]
         edges, lost = self._edges()
         return ParsedSentence(
-            words, space_before, self._tree(), self._deprels, self._tags, edges=edges,
-            lost_edges=lost, expansions=expansions,
+            words, space_before, self._tree(), self._deprels, self._tags, features=self._features,
+            edges=edges, lost_edges=lost, expansions=expansions,
         )  # fmt: skip
 
     def _edges(self) -> tuple[dict[str, list[Edge]], int]:

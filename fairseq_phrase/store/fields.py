@@ -181,7 +181,7 @@ _ROWS = (
         label_file="dict.enhanced.txt", label_meaning="labels of enhanced dependencies"),
     *(ParseField(
         name=f"factor{number}", per="word", meaning=f"labels factor{number}",
-        made_by=f"--parser factored:…,factor{number}",
+        made_by=f"--parser factored:…,factor{number}, or conllu with xpos, lemma or feats",
         label_file=f"dict.factor{number}.txt", label_meaning="labels") for number in range(1, 4)),
 )  # fmt: skip
 #: The group of entry points in which installed packages offer parse fields, as :class:`ParseField`.

@@ -569,3 +569,31 @@ def test_the_names_of_conllus_own_columns_are_a_comment(tmp_path):
     columns = "# global.columns = ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC"
     (sentence,) = read(tmp_path, [columns, row(1, "Ja", 0)], "Ja")
     assert sentence.words == ["Ja"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "expected"),
+    [
+        ("xpos,feats", ["zu", "dem", "Haus"], {"factor1": ["APPR", "ART", "NN"],
+                                               "factor2": ["_", "Case=Dat", "Case=Dat"]}),
+        ("surface,lemma", ["Zum", "Haus"], {"factor1": ["zu", "Haus"]}),
+    ],
+)  # fmt: skip
+def test_columns_of_labels_are_factors(tmp_path, options, words, expected):
+    columns = [("zu", "zu", "APPR", "_", 3), ("dem", "der", "ART", "Case=Dat", 1)]
+    columns.append(("Haus", "Haus", "NN", "Case=Dat", 0))
+    rows = ["\t".join(["1-2", "Zum", *["_"] * 8])]
+    rows += [
+        "\t".join([str(number), form, lemma, "X", xpos, feats, str(head), "dep", "_", "_"])
+        for number, (form, lemma, xpos, feats, head) in enumerate(columns, start=1)
+    ]
+    (sentence,) = read(tmp_path, rows, "Zum Haus", words=options)
+    assert [word.lower() for word in sentence.words] == [word.lower() for word in words]
+    assert sentence.features == expected
+    assert sentence.tree is not None
+    assert set(ConlluFiles(options).fields) == {"words", "heads", "deprels", "tags", *expected}
+
+
+def test_a_column_is_named_once():
+    with pytest.raises(UserError, match="columns of labels, ,xpos ,lemma ,feats"):
+        ConlluFiles("xpos,xpos")
