@@ -138,10 +138,10 @@ class RawTextTask(TranslationTask):
         """
         path = Path(filename)
         if path.parent.is_dir() and not path.is_file():
-            found = [each.name.split(".")[1] for each in sorted(path.parent.glob("dict.*.txt"))]
+            there = sorted(each.name.split(".")[1] for each in path.parent.glob("dict.*.txt"))
+            found = ", ".join(there) or "no language"
             raise UserError(
-                f"{filename} is missing; {path.parent} has dictionaries of "
-                f"{', '.join(found) or 'nothing'}: "
+                f"{filename} is missing; {path.parent} has dictionaries of {found}: "
                 "name the languages of the data with --source-lang and --target-lang (task.source_lang "
                 "and task.target_lang of fairseq-hydra-train)"
             )

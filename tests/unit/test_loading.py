@@ -31,6 +31,6 @@ def test_data_of_other_languages_name_what_they_have(tmp_path):
     for name in ("cs", "en"):
         (tmp_path / f"dict.{name}.txt").write_text("a 1\n")
     cfg = SyntaxTranslationConfig(data=str(tmp_path), source_lang="de", target_lang="en")
-    match = r"dict\.de\.txt is missing; .* has dictionaries of cs, en: name .* task\.source_lang"
+    match = r"dict\.de\.txt is missing; .* has dictionaries of cs, en: name .*task\.source_lang"
     with pytest.raises(UserError, match=match):
         SyntaxTranslationTask.setup_task(cfg)
