@@ -452,8 +452,8 @@ class SourceEncoder:
         if isinstance(self.pipeline.parser, FileParser):
             suffix = self.pipeline.parser.suffix
             raise UserError(
-                f"the parser {self.pipeline.options.parser} reads parses from files: give a text "
-                f"file with its parses next to it, FILE and FILE.{suffix}, or name a parser of raw text, "
+                f"the parser {self.pipeline.options.parser} reads the parses of a text from a file: give "
+                f"fairseq-phrase-translate FILE with FILE.{suffix}, or name a parser for it, "
                 f"{option('source-parser', 'spacy:MODEL')} (or none, where the model needs no tree)"
             )
 

@@ -97,7 +97,7 @@ def test_text_without_trees_is_refused_with_what_to_do(checkpoint, text, capsys)
             translate_command.main(["--path", str(checkpoint), str(text), *options])
         message = capsys.readouterr().err
         assert "conllu" in message
-    with pytest.raises(UserError, match=r"FILE and FILE\.conllu, or name a parser of raw text, "):
+    with pytest.raises(UserError, match=r"FILE with FILE\.conllu, or name a parser for it, "):
         translator.load(checkpoint, device="cpu").translate("der Hund")
 
 
