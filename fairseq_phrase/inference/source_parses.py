@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from glob import escape
 from pathlib import Path
 
 from fairseq.data import data_utils
@@ -14,9 +15,7 @@ from fairseq_phrase.corpus.parsing import parses_of
 from fairseq_phrase.inference.bundle import is_bundle
 from fairseq_phrase.models.identity import plain
 from fairseq_phrase.parsers import FileParser, load_parser, names_path
-from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.pipeline import Parse
-from fairseq_phrase.parsers.ptb import BracketFiles
 from fairseq_phrase.raw_text.source_encoder import texts_of
 from fairseq_phrase.store.manifest import Manifest, languages_in
 from fairseq_phrase.text import read_lines
@@ -38,12 +37,17 @@ def read_parses(
     Raises:
         UserError: parses are missing, or are not those of the text.
     """
-    if not texts or (source_parser is None and not any(map(_has_parses, texts))):
+    if not texts or (source_parser and _reads_lines(source_parser)):
+        return None
+    if source_parser is None and not any(map(_has_files, texts)):
         return None
     directory = data or _remembered(Path(split_paths(path)[0]))
-    manifest = _manifest(Path(split_paths(directory)[0]))
+    first = Path(split_paths(directory)[0])
+    if not first.is_dir():
+        return None  # which loading the model reports
+    manifest = _manifest(first)
     spec = source_parser or manifest.parser
-    if source_parser is None and names_path(spec):
+    if _reads_lines(spec) or (source_parser is None and names_path(spec)):
         return None
     parser = load_parser(spec)
     if not isinstance(parser, FileParser):
@@ -56,11 +60,15 @@ def read_parses(
     return itertools.chain.from_iterable(found)
 
 
-def _has_parses(text: Path) -> bool:
-    """Return whether a text has a file of one of this project's formats next to it."""
-    name = str(text).removesuffix(".gz")
-    ends = (kind.suffix + packed for kind in (ConlluFiles, BracketFiles) for packed in ("", ".gz"))
-    return any(Path(f"{name}.{end}").is_file() for end in ends)
+def _reads_lines(parser: str) -> bool:
+    """Return whether it is one of this project's parsers of raw lines, which take time to load."""
+    return parser.partition(":")[0] in ("spacy", "stanza", "factored", "none")
+
+
+def _has_files(text: Path) -> bool:
+    """Return whether files with a text's name and another ending are next to it."""
+    name = text.name.removesuffix(".gz")
+    return any(path != text for path in text.parent.glob(f"{escape(name)}.*"))
 
 
 def _remembered(model: Path) -> str:
