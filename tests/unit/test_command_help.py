@@ -9,10 +9,12 @@ import re
 import runpy
 
 import pytest
+import sentencepiece
 
 import fairseq_phrase
 from fairseq_phrase import choices, cli
 from fairseq_phrase.metrics.measures import FORMS
+from fairseq_phrase.parsers import _BUILT_IN
 from fairseq_phrase.raw_text.segmenters import SEGMENTERS
 from fairseq_phrase.synthetic.corpus import LANGUAGES
 from tests.support.repository import REPOSITORY
@@ -101,3 +103,15 @@ def test_the_package_lists_its_commands(capsys):
     printed = capsys.readouterr().out
     listed = re.findall(r"^(fairseq-phrase-\S+) +\w", printed, re.MULTILINE)
     assert listed == re.findall(r"^(fairseq-phrase-\S+) = ", project, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", ["preprocess", "attach"])
+def test_every_parser_is_named(command):
+    shown = " ".join(parsers_of(command)[0].format_help().split())
+    for parser in _BUILT_IN.values():
+        assert parser.usage.replace("…", "...") in shown
+
+
+def test_every_normal_form_is_one_of_sentencepiece():
+    for name in choices.NORMAL_FORMS:
+        sentencepiece.SentencePieceNormalizer(rule_name=name)
