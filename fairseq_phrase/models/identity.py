@@ -115,7 +115,7 @@ def model_entries(cfg: Any) -> dict[str, Entry]:
     if given.get("share_all_embeddings") or given.get("merge_src_tgt_embed"):
         given["share_decoder_input_output_embed"] = True
     name = given.get("_name") or given.get("arch") or ""
-    options = {option.name: option for option in _model_options(name, given)}
+    options = {option.name: option for option in model_options(given)}
     chosen = given.get("encoder", getattr(options.get("encoder"), "default", None))
     method = getattr(MODEL_REGISTRY.get(name), "method", ENCODERS.get(str(chosen)))
     encoder = method.name if method else ARCH_MODEL_NAME_REGISTRY.get(name, name)
@@ -134,11 +134,15 @@ def model_entries(cfg: Any) -> dict[str, Entry]:
     return {**entries, "encoder": Entry(encoder, encoder, "encoder")}
 
 
-def _model_options(name: str, given: Mapping[str, Any]) -> list[Field[Any]]:
-    """Return the options of an architecture: of its dataclass, or all that is not another part's.
+def model_options(given: Mapping[str, Any]) -> list[Field[Any]]:
+    """Return the options of a model: of its dataclass, or all that is not another part's.
 
     The configuration of an old architecture, without a dataclass, has the options of all parts.
+
+    Args:
+        given: a configuration, as :func:`plain` returns it.
     """
+    name = given.get("_name") or given.get("arch") or ""
     if name in MODEL_DATACLASS_REGISTRY:
         return list(fields(MODEL_DATACLASS_REGISTRY[name]))
     known = {option.name: option for option in fields(FlatTransformerConfig)}
@@ -201,13 +205,15 @@ def task_entries(cfg: Any) -> dict[str, Entry]:
     """
     given = plain(cfg)
     name = given.get("_name") or given.get("task")
-    if given.get("add_lang_token") and not given.get("langs"):
-        given["langs"] = UNKNOWN  # of the folders of its data
     if given.get("truncate_source"):
         given["truncate_source"] = f"to {given.get('max_source_positions')}"
     dataclass = TASK_DATACLASSES.get(name, type(cfg) if is_dataclass(cfg) else None)
     options = declared_options(TASK_REGISTRY.get(name), dataclass)
-    return option_entries(options, given, "task")
+    entries = option_entries(options, given, "task")
+    if "denoising" in str(name) and not given.get("langs"):
+        # An mBART may have the tags of all folders of its data.
+        entries["langs"] = Entry(UNKNOWN, UNKNOWN, "source", default="None")
+    return entries
 
 
 def _is_plain(encoder: Any, options: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> bool:
@@ -239,7 +245,7 @@ def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
     if recorded is not None:
         found = Identity.from_dict(recorded, path)
         for name, entry in found.entries.items():
-            now = entries.get(name, entry)
+            now = entries.pop(name, entry)
             entries[name] = replace(entry, part=now.part, kind=now.kind)
         return replace(found, entries=entries)
     directory = split_paths(str(task.get("data") or "."))[0]

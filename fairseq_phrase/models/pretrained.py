@@ -14,7 +14,13 @@ from torch import Tensor, nn
 from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
-from fairseq_phrase.models.identity import check_sizes, check_ties, identity_of, plain
+from fairseq_phrase.models.identity import (
+    check_sizes,
+    check_ties,
+    identity_of,
+    model_options,
+    plain,
+)
 from fairseq_phrase.store.dictionaries import begins_with, labels_fingerprint
 from fairseq_phrase.store.identity import MASK, Identity, dictionary_entry, why_free
 
@@ -55,9 +61,10 @@ def take_options(cfg: Any, path: Path) -> None:
     now = plain(cfg)
     # Learned positions have a number of rows. The encoder is this run's, and may start neutrally.
     positions = {"max_source_positions", "max_target_positions"}
+    names = {each.name for each in model_options(given)} & given.keys() & now.keys()
     changed = {
         name: given[name]
-        for name in sorted(given.keys() & now.keys() - {"encoder", "_name", "arch"})
+        for name in sorted(names - {"encoder", "_name"})
         if given[name] != now[name] and (name in positions or not why_free(name))
     }
     for name, value in changed.items():

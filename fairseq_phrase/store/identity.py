@@ -141,8 +141,9 @@ FREE = {
 LOGGED = "identity record "
 #: The last entry of a dictionary of pre-training, which its fingerprint leaves out.
 MASK = "<mask>"
-#: The value of an entry that a checkpoint must have had, but does not tell.
+#: The value of an option that a checkpoint may have had without recording it.
 UNKNOWN = "?"
+_NOT_KNOWN = {None, UNKNOWN}
 #: Of what a record is made. One of an earlier version may lack entries, as if they were unknown.
 VERSION = 2
 
@@ -312,18 +313,18 @@ def compare(
         entry = here.entries.get(name) or trained.entries[name]
         if entry.part not in DOORS[door]:
             continue
-        before, now = (
-            None if each and each.value == UNKNOWN else each.value if each else entry.default
-            for each in (one, other)
-        )
-        is_missing = None in (before, now)
+        before, now = (each.value if each else entry.default for each in (one, other))
+        if UNKNOWN in (before, now) and entry.default in (before, now):
+            continue
+        is_missing = not _NOT_KNOWN.isdisjoint((before, now))
         if before == now or (not (one and other) and _has_none(entry, door, is_whole=is_whole)):
             continue
         # A subword model may be unknown: fairseq-phrase-attach does not need it.
         may_lack = entry.part in ("text", "target-text") or not is_whole
         if is_missing and (entry.kind == "may" or (may_lack and name not in may_differ)):
             if entry.kind == "must":
-                unknown.setdefault(str(here_name if one else trained_name), []).append(name)
+                lacks = trained_name if before in _NOT_KNOWN else here_name
+                unknown.setdefault(str(lacks), []).append(name)
             continue
         first, second = (
             each.label if each else str(entry.default or "(none)") for each in (one, other)

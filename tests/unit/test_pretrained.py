@@ -237,3 +237,15 @@ def test_options_are_taken_from_the_checkpoint(tmp_path, caplog):
     assert cfg.encoder_embed_dim == cfg.decoder_output_dim == SIZES["embed_dim"]
     assert cfg.dropout == 0.25
     assert "activation_fn gelu" in caplog.text
+
+
+def test_only_options_of_the_model_are_taken(tmp_path):
+    """The configuration of an old architecture has those of the task, the optimizer and so on, too."""
+    others = {"task": "translation", "lr": [0.5], "save_dir": "theirs"}
+    path, _ = translated(
+        tmp_path, share_all_embeddings=True, task="denoising", lr=[1.0], save_dir="x"
+    )
+    cfg = Namespace(**vars(options("relation_transformer")), **others)
+    take_options(cfg, path)
+    assert cfg.share_all_embeddings
+    assert {name: getattr(cfg, name) for name in others} == others
