@@ -1,6 +1,6 @@
 """Score minimal pairs with trained models, for `fairseq-phrase-report --contrastive DIR`.
 
-    python scripts/contrastive.py ../shared/data/contrastive --data RUNS/data-bin --runs RUNS/rows \\
+    python scripts/contrastive.py data/contrastive --data RUNS/data-bin --runs RUNS/rows \\
         -s en -t de --work RUNS/contrastive
 
 All translations, correct and incorrect, are one test set: a model is loaded once. They are cut into

@@ -6,20 +6,20 @@ download() { [ -e "$2" ] || run python scripts/download.py "$@"; }
 # find_corpus NAME: set FOUND to a folder with this corpus: what --data-only kept of it, FAIRSEQ_PHRASE_DATA/NAME,
 # ../shared/data/NAME, or data/NAME, into which the files are downloaded that scripts/corpora.txt has.
 find_corpus() {
-    local sum file url
+    local sum file url further
     if find_kept "$1"; then return 0; fi
     for FOUND in "${FAIRSEQ_PHRASE_DATA:+$FAIRSEQ_PHRASE_DATA/$1}" "../shared/data/$1" "data/$1"; do
         if has_corpus "$1" "$FOUND"; then CORPORA+=("$1=$FOUND"); return 0; fi
     done
     CORPORA+=("$1=$FOUND")
     grep -q " $1/" scripts/corpora.txt || return 1
-    while read -r sum file url; do
+    while read -r sum file url further; do
         [[ $file != "$1"/* ]] || download "$url" "data/$file" "$sum" || return 1
     done <scripts/corpora.txt
 }
 
-# What --data-only keeps, so that another machine needs no corpora: the texts of validation and test sets, as
-# NAME=FOLDER of each corpus. The training text is in the data.
+# What --data-only keeps, so that another machine needs no corpora: the texts of validation and test sets, and minimal
+# pairs, as NAME=FOLDER of each corpus. The training text is in the data.
 CORPORA=()
 
 # find_kept NAME: whether --data-only kept a corpus; then FOUND is the folder. More data need the corpus itself.
@@ -30,37 +30,60 @@ find_kept() {
 # find_text NAME FOLDER: set FOUND to a folder that the user names, or to what --data-only kept of it.
 find_text() {
     if find_kept "$1"; then return 0; fi
-    [ -d "$2" ] || [ -n "$DRY_RUN" ] || die "$2: there is no such folder"
+    [ -d "$2" ] || lack "$2: there is no such folder"
     FOUND=$2
     CORPORA+=("$1=$2")
 }
 
 # keep_texts: copy the texts of CORPORA that steps after the data need to OUT/corpora.
 keep_texts() {
-    local corpus file kept
+    local corpus folder file kept
     for corpus in "${CORPORA[@]}"; do
-        kept=$OUT/corpora/${corpus%%=*}
-        run mkdir -p "$kept"
-        for file in "${corpus#*=}"/{test,val,dev,newstest}*; do
-            [ ! -f "$file" ] || [ -e "$kept/$(basename "$file")" ] || run cp -L "$file" "$kept"
+        folder=${corpus#*=}
+        run mkdir -p "$OUT/corpora/${corpus%%=*}"
+        for file in "$folder"/{test,val,dev,newstest}* "$folder"/*/{src,tgt}.*; do
+            kept=$OUT/corpora/${corpus%%=*}${file#"$folder"}
+            if [[ -f $file && ! -e $kept ]]; then
+                run mkdir -p "$(dirname "$kept")"
+                run cp -L "$file" "$kept"
+            fi
         done
     done
     CORPORA=()
 }
 
-# has_corpus NAME FOLDER: whether the folder has all that scripts/corpora.txt has of a corpus, .gz too.
+# has_corpus NAME FOLDER: whether the folder has all that scripts/corpora.txt has of a corpus, .gz too. A folder of
+# the user's may lack files that are marked as further ones.
 has_corpus() {
-    local sum file url
+    local sum file url further
     [ -d "$2" ] || return 1
-    while read -r sum file url; do
-        [[ $file != "$1"/* || -e $2/${file#"$1"/} || -e $2/${file#"$1"/}.gz ]] || return 1
+    while read -r sum file url further; do
+        [[ $further || $file != "$1"/* || -e $2/${file#"$1"/} || -e $2/${file#"$1"/}.gz ]] || return 1
     done <scripts/corpora.txt
+}
+
+# lack MESSAGE: stop, because a text is missing. A dry run prints that and goes on.
+lack() {
+    [ -n "$DRY_RUN" ] || die "$1"
+    echo "# missing: $1"
 }
 
 # need_corpus NAME: find_corpus, or stop. A dry run goes on.
 need_corpus() {
-    find_corpus "$1" || [ -n "$DRY_RUN" ] ||
-        die "the corpus $1 is not here and cannot be downloaded: docs/tables.md says where it comes from; put it into ${FAIRSEQ_PHRASE_DATA:-data}/$1"
+    find_corpus "$1" ||
+        lack "the corpus $1 is not here and cannot be downloaded: docs/tables.md says where it comes from; put it into ${FAIRSEQ_PHRASE_DATA:-data}/$1"
+}
+
+# find_tests DATA FOLDER NAMES...: set SETS to the first of NAMES, and to those others that FOLDER has in both
+# languages, or would have after the downloads of a dry run. Data that are there, and restored runs, get no others.
+find_tests() {
+    local manifest name
+    manifest=$(compgen -G "$1/*syntax.*.json" | head -n 1) || manifest=
+    SETS=("$3")
+    for name in "${@:4}"; do
+        [ -z "$manifest" ] || grep -q "\"test${#SETS[@]}\"" "$manifest" || break
+        if [[ -e $2/$name.de.gz && -e $2/$name.en.gz || $DRY_RUN && ! -e $2 ]]; then SETS+=("$name"); fi
+    done
 }
 
 # find_data NAME: let DATA be this corpus, unless the user names another.

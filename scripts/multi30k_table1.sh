@@ -65,10 +65,7 @@ say "Data"
 need_corpus multi30k
 MULTI30K=$FOUND
 choose_parser "$OUT/data-bin" "dependency and tree rows"
-SETS=(test_2016_flickr)
-for name in test_2017_flickr test_2018_flickr; do
-    [ ! -e "$MULTI30K/$name.de.gz" ] || [ ! -e "$MULTI30K/$name.en.gz" ] || SETS+=("$name")
-done
+find_tests "$OUT/data-bin" "$MULTI30K" test_2016_flickr test_2017_flickr test_2018_flickr
 "${TEXT}_text"
 TEST=$FOLDER/${SETS[0]} SUBSETS=test TESTS=$TEST
 for number in $(seq 1 $((${#SETS[@]} - 1))); do

@@ -26,9 +26,9 @@ cd "$(dirname "$0")/.."
 
 DATA='' BASELINES=table1_4 SOURCE=zh TARGET=en
 parse_options
-[ -n "$DATA$SLICE" ] || die "--data DIR: the LDC's text cannot be downloaded (--help says what DIR holds)"
-[[ -z $DATA || -d $DATA || -n $DRY_RUN ]] || compgen -G "${OUT:-runs/nist_zh_en_table1*}/corpora/own" >/dev/null ||
-    die "--data $DATA: there is no such folder"
+[ -n "$DATA$SLICE" ] ||
+    { lack "--data DIR: the LDC's text cannot be downloaded (--help says what DIR holds)" && DATA=DIR; }
+compgen -G "${OUT:-runs/nist_zh_en_table1*}/corpora/own" >/dev/null || [ "$DATA" = DIR ] || check_folder --data "$DATA"
 open_table plot nist_zh_en_table1 "data=$DATA" configs/tables/nist_zh_en_table1.yaml
 
 # find_sets: set SETS to the names of the development and test sets of DATA, the former first.

@@ -78,14 +78,15 @@ sst() {
 }
 
 translation() {
-    local SUBSETS=test JOINED REFERENCES=() TRAIN name number=0
+    local SUBSETS=test JOINED REFERENCES=() TRAIN SETS number
     need_corpus multi30k
     TRAIN=$FOUND/train TEST=$FOUND/test_2016_flickr
     JOINED=$TEST REFERENCES=("test=$TEST.de.gz")
-    for name in test_2017_flickr test_2017_mscoco test_2018_flickr; do
-        [ -e "$FOUND/$name.de.gz" ] || continue
-        number=$((number + 1)) SUBSETS+=,test$number JOINED+=,$FOUND/$name
-        REFERENCES+=(--reference "test$number=$FOUND/$name.de.gz")
+    find_tests "$OUT/translation/data-bin" "$FOUND" \
+        test_2016_flickr test_2017_flickr test_2017_mscoco test_2018_flickr
+    for number in $(seq 1 $((${#SETS[@]} - 1))); do
+        SUBSETS+=,test$number JOINED+=,$FOUND/${SETS[number]}
+        REFERENCES+=(--reference "test$number=$FOUND/${SETS[number]}.de.gz")
     done
     slice_text
     preprocess "$OUT/translation/data-bin" --trainpref "$TRAIN" --validpref "$FOUND/val" --testpref "$JOINED" \

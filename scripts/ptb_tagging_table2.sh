@@ -21,9 +21,9 @@ cd "$(dirname "$0")/.."
 
 DATA='' TREEBANK='' SOURCE=en TARGET=tag BASELINES=transformer,relative
 parse_options
-[ -z "$DATA" ] || [ -d "$DATA" ] || die "--data $DATA: there is no such folder"
+check_folder --data "$DATA"
 TABLE=configs/tables/ptb_tagging_table2 WHOLE='' # 1: sections after 18, as in scripts/labelled_text.py
-[ -z "$DATA" ] || [ -z "$(find "$DATA/" '(' -name 'wsj_19*.mrg' -o -name 'wsj_2*.mrg' ')' -print -quit)" ] || WHOLE=1
+[ ! -d "$DATA" ] || [ -z "$(find "$DATA/" '(' -name 'wsj_19*.mrg' -o -name 'wsj_2*.mrg' ')' -print -quit)" ] || WHOLE=1
 open_table label,plot "ptb_tagging_table2.$([ -n "$DATA" ] && echo ptb || echo ewt)" \
     "data=$DATA treebank=$TREEBANK${WHOLE:+ whole}" "$TABLE.yaml" ${WHOLE:+"$TABLE.ptb.yaml"}
 

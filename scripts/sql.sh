@@ -21,7 +21,7 @@ DATA=''
 TRAIN_SIZE=10000 TEST_SIZE=1000 COPY_WORDS=15 SOURCE=en TARGET=sql BASELINES=additive PARSER=none
 parse_options
 for name in TRAIN_SIZE TEST_SIZE COPY_WORDS; do check_number "$name"; done
-[ -z "$DATA" ] || [ -e "$DATA" ] || [ -n "$DRY_RUN" ] || die "--data $DATA: there is no such file"
+[ -z "$DATA" ] || [ -e "$DATA" ] || lack "--data $DATA: there is no such file"
 open_table plot,forms "sql.$TRAIN_SIZE" \
     "data=$DATA train-size=$TRAIN_SIZE test-size=$TEST_SIZE copy-words=$COPY_WORDS" configs/tables/sql.yaml
 

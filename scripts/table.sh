@@ -77,7 +77,7 @@ check_one_of() { # OPTION VALUE NAMES...
 }
 
 check_folder() { # OPTION FOLDER, which may be empty; a dry run needs none
-    [ -z "$2" ] || [ -d "$2" ] || [ -n "$DRY_RUN" ] || die "$1 $2: there is no such folder"
+    [ -z "$2" ] || [ -d "$2" ] || lack "$1 $2: there is no such folder"
 }
 
 # open_table EXTRAS NAME SETTINGS FILES...: prepare the environment, check the options, make ROWS names of

@@ -16,8 +16,8 @@
 #   --train-size N          pairs of tatoeba and synthetic to train on (40000)
 #   --setting small|full    sizes and updates: configs/tables/which_syntax.SETTING.yaml (small)
 #   --vocab-size N          subwords of both languages together (4000; synthetic: 1000)
-#   --tatoeba FILE          English, tab, German, .gz too (../shared/data/tatoeba/deu-eng.tsv.gz)
-#   --contrastive DIR|none  minimal pairs for en-de (../shared/data/contrastive, if it is there)
+#   --tatoeba FILE          English, tab, German, .gz too (tatoeba/deu-eng.tsv.gz of the texts)
+#   --contrastive DIR|none  minimal pairs for en-de (contrastive/ of the texts, or a download)
 #   --pairs N               of each phenomenon, N minimal pairs at most, spread over its file (all)
 #   --pairs-of ROW,ROW…     minimal pairs of these rows only, in a report of their own (report.minimal_pairs)
 set -euo pipefail
@@ -27,8 +27,7 @@ cd "$(dirname "$0")/.."
 
 CORPUS=multi30k DIRECTION='' TREES=gold TRAIN_SIZE=40000 SETTING=small VOCAB_SIZE=''
 BASELINES=transformer,relative
-TATOEBA=${FAIRSEQ_PHRASE_DATA:-../shared/data}/tatoeba/deu-eng.tsv.gz
-CONTRASTIVE=${FAIRSEQ_PHRASE_DATA:-../shared/data}/contrastive USUAL_PAIRS=$CONTRASTIVE PAIRS='' PAIRS_OF=''
+TATOEBA='' CONTRASTIVE='' PAIRS='' PAIRS_OF=''
 parse_options
 for name in TRAIN_SIZE VOCAB_SIZE PAIRS; do check_number "$name"; done
 check_one_of --corpus "$CORPUS" multi30k tatoeba synthetic
@@ -41,10 +40,10 @@ else
     DIRECTION=${DIRECTION:-de-en}
     check_one_of "--corpus $CORPUS --direction" "$DIRECTION" de-en
 fi
-[ "$CORPUS" != tatoeba ] || [ -e "$TATOEBA" ] || [ -n "$DRY_RUN" ] || [ -e "$OUT/raw/tatoeba/test.en" ] ||
-    die "--tatoeba $TATOEBA: there is no such file. It has a pair a line: English, tab, German"
-[ "$CONTRASTIVE" = "$USUAL_PAIRS" ] || [ "$CONTRASTIVE" = none ] || [ -d "$CONTRASTIVE" ] ||
-    die "--contrastive $CONTRASTIVE: there is no such folder (none: no minimal pairs)"
+[ -z "$TATOEBA" ] || [ -e "$TATOEBA" ] ||
+    lack "--tatoeba $TATOEBA: there is no such file. It has a pair a line: English, tab, German"
+[ -z "$CONTRASTIVE" ] || [ "$CONTRASTIVE" = none ] || [ -d "$CONTRASTIVE" ] ||
+    lack "--contrastive $CONTRASTIVE: there is no such folder (none: no minimal pairs)"
 # The synthetic corpus has few words.
 [ -n "$VOCAB_SIZE" ] || { VOCAB_SIZE=4000; [ "$CORPUS" != synthetic ] || VOCAB_SIZE=1000; }
 SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
@@ -57,23 +56,24 @@ open_table plot "which_syntax.$SETTING.$NAME" "$CHOICES" \
 # multi30k_text, tatoeba_text, synthetic_text_and_trees: set TRAIN, DEV, PARSER, and TESTS, REFERENCES to the test
 # sets and their references, one for each.
 multi30k_text() {
-    local name
+    local name SETS
     need_corpus multi30k
     MULTI30K=$FOUND
     choose_parser "$OUT/data-bin" "rows with trees"
     WHAT="Multi30k $DIRECTION" TRAIN=$MULTI30K/train DEV=$MULTI30K/val TESTS=() REFERENCES=()
-    for name in test_2016_flickr test_2017_flickr test_2017_mscoco test_2018_flickr; do
-        if [ "$name" = test_2016_flickr ] ||
-            { [ -e "$MULTI30K/$name.de.gz" ] && [ -e "$MULTI30K/$name.en.gz" ]; }; then
-            TESTS+=("$MULTI30K/$name") REFERENCES+=("$MULTI30K/$name.$TARGET.gz")
-        fi
-    done
+    find_tests "$OUT/data-bin" "$MULTI30K" test_2016_flickr test_2017_flickr test_2017_mscoco test_2018_flickr
+    for name in "${SETS[@]}"; do TESTS+=("$MULTI30K/$name") REFERENCES+=("$MULTI30K/$name.$TARGET.gz"); done
     slice_text
 }
 
 tatoeba_text() {
     local raw=$OUT/raw/tatoeba
-    [ -e "$raw/test.en" ] || run python scripts/tatoeba.py "$TATOEBA" "$raw" --train "${SLICE:-$TRAIN_SIZE}"
+    if [ ! -e "$raw/test.en" ]; then
+        [ -n "$TATOEBA" ] || { need_corpus tatoeba && TATOEBA=$FOUND/deu-eng.tsv; }
+        [[ -e $TATOEBA || $TATOEBA == *.gz ]] || TATOEBA+=.gz
+        [ -e "$TATOEBA" ] || lack "$TATOEBA: there is no such file. It has a pair a line: English, tab, German"
+        run python scripts/tatoeba.py "$TATOEBA" "$raw" --train "${SLICE:-$TRAIN_SIZE}"
+    fi
     choose_parser "$OUT/data-bin" "rows with trees"
     WHAT="Tatoeba $DIRECTION, ${SLICE:-$TRAIN_SIZE} pairs"
     TRAIN=$raw/train DEV=$raw/valid TESTS=("$raw/test") REFERENCES=("$raw/test.$TARGET")
@@ -87,12 +87,25 @@ synthetic_text_and_trees() {
     TRAIN=$raw/train DEV=$raw/valid TESTS=("$raw/test") REFERENCES=("$raw/test.$TARGET")
 }
 
+# find_pairs: set CONTRASTIVE to a folder of minimal pairs, or to none if there are none. They are English to German.
+find_pairs() {
+    if [ "$DIRECTION" != en-de ]; then CONTRASTIVE=none; fi
+    [ -z "$CONTRASTIVE" ] || return 0
+    FOUND=${FAIRSEQ_PHRASE_DATA:+$FAIRSEQ_PHRASE_DATA/contrastive}
+    if [ -d "$FOUND" ]; then CORPORA+=("contrastive=$FOUND"); elif ! find_corpus contrastive; then
+        echo "# missing: the minimal pairs cannot be downloaded, and are left out"
+        FOUND=none
+    fi
+    CONTRASTIVE=$FOUND
+}
+
 say "Data"
 case "$CORPUS" in
     multi30k) multi30k_text ;;
     tatoeba) tatoeba_text ;;
     synthetic) synthetic_text_and_trees ;;
 esac
+find_pairs
 TEST=${TESTS[0]} SUBSETS=test JOINED=$TEST MORE=()
 for number in $(seq 1 $((${#TESTS[@]} - 1))); do
     SUBSETS+=,test$number JOINED+=,${TESTS[number]} MORE+=(--reference "test$number=${REFERENCES[number]}")
@@ -110,6 +123,7 @@ slice_pairs() {
     [ -n "$PAIRS" ] || return 0
     cut=$OUT/raw/contrastive.$PAIRS
     for folder in "$CONTRASTIVE"/*/; do
+        [ -d "$folder" ] || continue # a dry run downloads nothing
         count=$(gzip -cdf "$folder"src.en* | wc -l)
         for file in src.en tgt.correct.de tgt.incorrect.de; do
             make_file "$cut/$(basename "$folder")/$file" python scripts/slice.py "$folder${file%.*}" \
@@ -119,8 +133,7 @@ slice_pairs() {
     CONTRASTIVE=$cut
 }
 
-# The minimal pairs are English to German.
-if [ "$DIRECTION" = en-de ] && [ "$CONTRASTIVE" != none ] && [ -d "$CONTRASTIVE" ] && [ -z "$DATA_ONLY" ] && [ "$STATUS" = 0 ]; then
+if [ "$CONTRASTIVE" != none ] && [ -z "$DATA_ONLY" ] && [ "$STATUS" = 0 ]; then
     say "Minimal pairs ($OUT/contrastive)"
     slice_pairs
     PAIRED=$OUT/rows

@@ -214,26 +214,30 @@ def test_the_curve_has_a_column_for_each_share_and_gaps_where_a_row_is_missing(t
 
 # Corpora that scripts look for
 
-LISTED = [
+ROWS = [
     line.split() for line in (REPOSITORY / "scripts/corpora.txt").read_text().splitlines()
     if not line.startswith("#")
 ]  # fmt: skip
+LISTED = [row[:3] for row in ROWS]
+FURTHER = {row[1] for row in ROWS if row[3:] == ["further"]}
+
+
+def of_data_sh(folder, commands, **environment):
+    """Run commands with the functions of scripts/data.sh in a folder; return what they print."""
+    for link in ("scripts", "setup.py", "pyproject.toml"):
+        if not (folder / link).exists():
+            (folder / link).symlink_to(REPOSITORY / link)
+    script = f'. scripts/common.sh; . scripts/data.sh; download() {{ echo "$@"; }}; {commands}'
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
 
 
 def find_corpus(folder, name, **environment):
     """Call find_corpus of scripts/data.sh in a folder; return its status, the folder, the downloads."""
-    for link in ("scripts", "setup.py", "pyproject.toml"):
-        if not (folder / link).exists():
-            (folder / link).symlink_to(REPOSITORY / link)
-    script = (
-        '. scripts/common.sh; . scripts/data.sh; download() { echo "$@"; }; status=0; '
-        f"find_corpus {name} || status=$?; echo $status $FOUND"
-    )
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script],
-        cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    *downloads, last = done.stdout.splitlines()
+    commands = f"status=0; find_corpus {name} || status=$?; echo $status $FOUND"
+    *downloads, last = of_data_sh(folder, commands, **environment)
     return (*last.split(), downloads)
 
 
@@ -263,6 +267,50 @@ def test_a_corpus_is_found_where_all_its_files_are(tmp_path):
     ]
     (data / "geo880_test280.tsv.gz").touch()
     assert find_corpus(project, "geo", **settings) == ("0", str(data), [])
+
+
+def test_a_folder_may_lack_further_files_and_a_download_has_them(tmp_path):
+    project, data = tmp_path / "project", tmp_path / "data"
+    (data / "multi30k").mkdir(parents=True)
+    project.mkdir()
+    names = [file for _, file, _ in LISTED if file.startswith("multi30k/")]
+    assert set(names[: len(FURTHER)]) == FURTHER, "what a table cannot lack is downloaded last"
+    *_, downloads = find_corpus(project, "multi30k", FAIRSEQ_PHRASE_DATA=str(data))
+    assert [line.split()[1] for line in downloads] == [f"data/{name}" for name in names]
+    for name in set(names) - FURTHER:
+        (data / name).touch()
+    found = find_corpus(project, "multi30k", FAIRSEQ_PHRASE_DATA=str(data))
+    assert found == ("0", f"{data}/multi30k", [])
+
+
+def test_tests_are_those_of_the_folder_and_of_data_that_are_there(tmp_path):
+    text, data = tmp_path / "multi30k", tmp_path / "data-bin"
+    command = f"find_tests {data} {text} one two three; echo ${{SETS[*]}}"
+    assert of_data_sh(tmp_path, f"DRY_RUN=1; {command}") == ["one two three"]
+    text.mkdir()
+    for name in ("two.de", "three.de", "three.en"):
+        (text / f"{name}.gz").touch()
+    assert of_data_sh(tmp_path, command) == ["one three"]
+    data.mkdir()
+    manifest = data / "kept.syntax.en.json"
+    manifest.write_text('{"splits": {"test": {}, "test1": {}}}')
+    assert of_data_sh(tmp_path, command) == ["one three"]
+    manifest.write_text('{"splits": {"test": {}}}')
+    assert of_data_sh(tmp_path, command) == ["one"]
+
+
+def test_data_alone_keep_minimal_pairs(tmp_path):
+    pairs = tmp_path / "data" / "contrastive" / "agreement"
+    pairs.mkdir(parents=True)
+    for name in ("src.en", "tgt.correct.de", "tgt.incorrect.de.gz"):
+        (pairs / name).write_text(name)
+    out = tmp_path / "out"
+    commands = f"OUT={out}; CORPORA=(contrastive={pairs.parent}); keep_texts"
+    of_data_sh(tmp_path, commands)
+    kept = out / "corpora" / "contrastive" / "agreement"
+    assert {path.name: path.read_text() for path in kept.iterdir()} == {
+        path.name: path.name for path in pairs.iterdir()
+    }
 
 
 def test_data_alone_keep_the_texts_that_another_machine_lacks(tmp_path):
@@ -301,6 +349,8 @@ def test_what_is_downloaded_is_what_the_tables_were_made_of(name):
     for checksum, file, _ in LISTED:
         if file.rpartition("/")[0] == name:
             path = folder / file.rpartition("/")[2]
+            if file in FURTHER and not path.exists():
+                continue
             if path.exists():
                 content = path.read_bytes()
             else:

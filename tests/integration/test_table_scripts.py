@@ -238,6 +238,53 @@ def test_minimal_pairs_are_scored_unless_none_are_wanted(tmp_path):
     assert "contrastive" not in run_script(*command, "none")
 
 
+def test_texts_are_found_where_the_scripts_look_for_every_text(tmp_path):
+    for name in ("scripts", "configs"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
+    for name in ("tatoeba", "contrastive/own", "multi30k"):
+        (tmp_path / "texts" / name).mkdir(parents=True)
+    (tmp_path / "texts" / "tatoeba" / "deu-eng.tsv.gz").touch()
+    command = ["which_syntax", DRY, "--rows", "1", "--data-only", "--out", tmp_path / "out"]
+    found = run_script(
+        *command, "--corpus", "tatoeba", cwd=tmp_path, FAIRSEQ_PHRASE_DATA=str(tmp_path / "texts")
+    )
+    assert f"tatoeba.py {tmp_path}/texts/tatoeba/deu-eng.tsv.gz" in found
+    pairs = run_script(*command, cwd=tmp_path, FAIRSEQ_PHRASE_DATA=str(tmp_path / "texts"))
+    assert "/out/corpora/contrastive" in pairs
+    assert "distil-lingeval" not in pairs
+    (tmp_path / "texts").rename(tmp_path / "data")
+    found = run_script(*command, "--corpus", "tatoeba", cwd=tmp_path, FAIRSEQ_PHRASE_DATA="")
+    assert "tatoeba.py data/tatoeba/deu-eng.tsv.gz" in found
+    downloaded = run_script(*command, cwd=tmp_path, FAIRSEQ_PHRASE_DATA="")
+    assert "distil-lingeval" in downloaded
+    assert "test_2018_flickr.de.gz" in downloaded
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("which_syntax --corpus tatoeba", "the corpus tatoeba is not here and cannot be downl"),
+        ("which_syntax --corpus tatoeba --tatoeba /none", "--tatoeba /none: there is no such file"),
+        ("sst_imdb_table", "the corpus sst is not here and cannot be downloaded: docs/tables.md"),
+        ("nist_zh_en_table1", "--data DIR: the LDC's text cannot be downloaded"),
+        ("nist_zh_en_table1 --data /none", "--data /none: there is no such folder"),
+        ("ptb_tagging_table2 --data /none", "--data /none: there is no such folder"),
+        ("iwslt14_trees --data /none", "/none: there is no such folder"),
+        ("sql --data /none", "--data /none: there is no such file"),
+    ],
+)
+def test_a_dry_run_names_a_text_that_is_missing_and_prints_every_command(table, message, tmp_path):
+    for name in ("scripts", "configs"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
+    name, *arguments = table.split()
+    output = run_script(
+        name, DRY, *arguments, "--rows", "1", "--out", tmp_path / "out", cwd=tmp_path,
+        FAIRSEQ_PHRASE_DATA="",
+    )  # fmt: skip
+    assert output.count(f"# missing: {message}") == 1
+    assert "fairseq-train" in {words[0] for words in printed_commands(output)}
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_data_only_makes_the_data_and_trains_nothing(table, tmp_path):
     output = run_script(
