@@ -17,6 +17,10 @@ from fairseq_phrase.errors import UserError, at, naming
 
 _BOM = "\N{BYTE ORDER MARK}"
 _OTHER_SPACE = re.compile(r"[^\S ]")
+# Control and format characters, such as zero-width spaces and marks of direction.
+_CONTROL = r"\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"
+_FORMAT = r"\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+_INVISIBLE_WORD = re.compile(rf"(?<!\S)[{_CONTROL}{_FORMAT}]+(?!\S)")
 
 
 def find_text(prefix: str, language: str) -> Path:
@@ -97,9 +101,15 @@ def decoded_lines(stream: Iterable[bytes], name: str | Path) -> Iterator[str]:
 def plain_spaces(line: str) -> str:
     """Replace each character of white space, such as U+00A0 or U+2028, by a space.
 
-    fairseq separates tokens at white space of any kind, so a token cannot contain it.
+    fairseq separates tokens at white space of any kind, so a token cannot contain it. Invisible words
+    are removed.
     """
-    return _OTHER_SPACE.sub(" ", line)
+    return _INVISIBLE_WORD.sub("", _OTHER_SPACE.sub(" ", line))
+
+
+def is_invisible(word: str) -> bool:
+    """Return whether a word, without white space, has only control and format characters."""
+    return _INVISIBLE_WORD.fullmatch(word) is not None
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from fairseq_phrase.corpus.options import SplitCounts
+from fairseq_phrase.text import plain_spaces
 
 #: Changed lines that a warning shows.
 SHOWN = 3
@@ -24,8 +25,8 @@ class Change(NamedTuple):
 
 
 def change(before: str, after: str) -> Change | None:
-    """Compare a line with its subwords' text; None if they only differ in white space between words."""
-    first, second = (" ".join(text.split()) for text in (before, after))
+    """Compare a line with the text of its subwords; None if they differ only in white space."""
+    first, second = (" ".join(plain_spaces(text).split()) for text in (before, after))
     return None if first == second else Change(first, second)
 
 

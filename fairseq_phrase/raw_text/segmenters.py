@@ -18,7 +18,7 @@ from fairseq_phrase.errors import UserError, load_entry, needs
 from fairseq_phrase.raw_text.protected_tokens import ProtectedTokens
 from fairseq_phrase.raw_text.segmenter import Segmenter
 from fairseq_phrase.store.dictionaries import SPECIAL
-from fairseq_phrase.text import plain_spaces, require_file
+from fairseq_phrase.text import is_invisible, plain_spaces, require_file
 
 # Protocol buffers merge what is appended, so these bytes set two fields of a model's
 # normalizer_spec (field 3): add_dummy_prefix (3) and remove_extra_whitespaces (4), both to false. A
@@ -69,7 +69,7 @@ class SentencePieceSegmenter:
 
     def _word_pieces(self, word: str) -> tuple[str, ...]:
         pieces = _pieces(self._words, word)
-        if not "".join(pieces).strip("▁"):
+        if not "".join(pieces).strip("▁") or is_invisible(word.removeprefix("▁")):
             return ()
         return tuple(_unmistakable(pieces))
 

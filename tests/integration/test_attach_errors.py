@@ -209,7 +209,10 @@ def test_a_line_without_a_parse_stops_the_run_or_gets_a_flat_tree(data, text, fa
     assert "valid.de, line 5: " in message
     assert "word 1 is 'Zebra'" in message
     assert message.endswith("(--on-error flat gives them flat trees)")
-    attach(data, text, "--parser", "ptb", "--on-error", "flat")
+    listed = text / "listed.tsv"
+    attach(data, text, "--parser", "ptb", "--on-error", "flat", "--list-left-out", str(listed))
+    _, row = listed.read_text().splitlines()
+    assert row.startswith(f"{text / 'valid.de'}\t5\tflat tree: ")
     assert re.search(r"^valid: .*; 1 flat trees for lines", capsys.readouterr().out, re.MULTILINE)
     assert Manifest.load(data, "de").splits["valid.de-en"].unparsed_flat == 1
     store = ParseStore(data, "valid.de-en", "de", {"words", "spans"})

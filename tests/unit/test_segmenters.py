@@ -18,7 +18,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.raw_text.segmenters import GROUP, SentencePieceSegmenter
 from fairseq_phrase.raw_text.source_encoder import CutLine
 from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.text import plain_spaces, read_lines
+from fairseq_phrase.text import is_invisible, plain_spaces, read_lines
 from tests.support.data_tasks import make_task as task_of
 from tests.support.hostile import SNIPPETS, lines
 from tests.support.packages import install_package
@@ -80,19 +80,21 @@ def test_pieces_survive_being_written_with_spaces_between_them(model, request):
 @settings(max_examples=150, deadline=None)
 def test_a_word_has_pieces_unless_nothing_but_spaces_is_left_of_it(normalizing, word):
     plain = sentencepiece.SentencePieceProcessor(model_file=str(normalizing.model))
-    is_left = bool(plain.normalize(word).strip("▁ "))
+    is_left = bool(plain.normalize(word).strip("▁ ")) and not is_invisible(word)
     assert bool(normalizing.word_pieces("▁" + word)) == is_left
 
 
 @pytest.mark.parametrize("word", ["▁\u200b", "▁▁", "▁", "", "\ufeff"])
-def test_nothing_is_left_of_an_invisible_word(normalizing, word):
-    assert normalizing.word_pieces(word) == ()
+def test_nothing_is_left_of_an_invisible_word(segmenter, normalizing, word):
+    for model in (segmenter, normalizing):
+        assert model.word_pieces(word) == ()
+        assert not "".join(model.line_pieces(word.removeprefix("▁"))).strip("▁")
 
 
 # Persian with zero-width non-joiners, Thai with sara am, French with U+00A0, and what NFKC changes.
 KEPT = [
     "او می‌خواهد کتاب‌ها را بخواند.", "ทำไมน้ำจึงดำ", "我们去上海。", "İstanbul'da ışık",
-    "«\u00a0Oui\u00a0!\u00a0»\u2028Non", "ﬁ ½ Ａ ´ e\u0301 é \u00ad\u200f",
+    "«\u00a0Oui\u00a0!\u00a0»\u2028Non", "ﬁ ½ Ａ ´ e\u0301 é\u00ad\u200f",
 ]  # fmt: skip
 
 
