@@ -127,7 +127,7 @@ def by_characters(text):
         ("Das <g1> A-B </g1> & rot.", "Das <g1> A @-@ B </g1> &amp; rot ."),
     ],
 )
-def test_moses_tokenizes_raw_lines_around_the_tokens(segmenter, line, tokenized):
+def test_moses_tokenizes_raw_lines_around_the_tokens(line, tokenized):
     names = ["<g1>", "</g1>", JOINER]
     manifest = SimpleNamespace(
         language="de",
@@ -137,6 +137,7 @@ def test_moses_tokenizes_raw_lines_around_the_tokens(segmenter, line, tokenized)
         bpe_model="",
         labelling="",
         target_bpe="",
+        whole_lines=False,
     )
     dictionary = SimpleNamespace(symbols=["&apos;s", "@-@"])
     assert source_form(manifest, dictionary)(line) == tokenized
