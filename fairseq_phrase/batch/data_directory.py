@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 from fairseq.data import Dictionary, indexed_dataset
+from fairseq.tasks.translation import TranslationTask
+from fairseq.utils import split_paths
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.copied_words import number_of_slots, slot
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest
 
@@ -75,3 +78,25 @@ def refuse_unknown_words(text: str, dictionary: Any) -> None:
                 "--copy-words 20 --joined-dictionary, which gives unknown words of the source entries "
                 "that can be copied"
             )
+
+
+def check_copying(task: TranslationTask) -> None:
+    """Check for fairseq's own task what this project's tasks check themselves.
+
+    Raises:
+        UserError: the model would train on unknown words, or on slots for them.
+    """
+    target = task.target_dictionary
+    if number_of_slots(target.indices):
+        raise UserError(
+            f"--copy: the data have {slot(1)} in place of unknown words, which only --task "
+            "syntax_translation can write back: use it in training and translation"
+        )
+    options = task.cfg
+    languages = options.source_lang, options.target_lang
+    for folder in split_paths(options.data):
+        # fairseq combines the parts of training data.
+        for name in pair_names(
+            folder, options.train_subset, languages, options.dataset_impl, combine=True
+        ):
+            refuse_unknown_words(os.path.join(folder, f"{name}.{options.target_lang}"), target)

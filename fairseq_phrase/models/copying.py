@@ -7,7 +7,6 @@ take a softmax of these scores, as of any other decoder's.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
@@ -17,14 +16,11 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import FairseqIncrementalDecoder
 from fairseq.tasks.translation import TranslationTask
-from fairseq.utils import split_paths
 from torch import Tensor
 
-from fairseq_phrase.batch.data_directory import pair_names, refuse_unknown_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.modules.copying import COPIES, CopyScores, CopySource
-from fairseq_phrase.store.copied_words import number_of_slots, slot
 from fairseq_phrase.store.identity import declare
 
 
@@ -98,7 +94,10 @@ class CopyingDecoder(FairseqIncrementalDecoder):
         """
         source, target = task.source_dictionary, task.target_dictionary
         if isinstance(task, TranslationTask) and not hasattr(target, "slots"):
-            _check_data(task)
+            # Read from here only for fairseq's own task: this project's check their data themselves.
+            from fairseq_phrase.batch.data_directory import check_copying
+
+            check_copying(task)
         width: Any = self.output_embed_dim
         self.copy_scores = COPIES[kind](width, source_width)
         self.source_padding = source.pad()
@@ -150,24 +149,6 @@ class CopyingDecoder(FairseqIncrementalDecoder):
         padding = tokens.eq(self.source_padding)
         source = CopySource(states, self.source_words[tokens], padding)
         return cast(Tensor, self.copy_scores(words, features, source, attention).view(shape))
-
-
-def _check_data(task: TranslationTask) -> None:
-    """Check what this project's tasks check themselves, for fairseq's own."""
-    target = task.target_dictionary
-    if number_of_slots(target.indices):
-        raise UserError(
-            f"--copy: the data have {slot(1)} in place of unknown words, which only --task "
-            "syntax_translation can write back: use it in training and translation"
-        )
-    options = task.cfg
-    languages = options.source_lang, options.target_lang
-    for folder in split_paths(options.data):
-        # fairseq combines the parts of training data.
-        for name in pair_names(
-            folder, options.train_subset, languages, options.dataset_impl, combine=True
-        ):
-            refuse_unknown_words(os.path.join(folder, f"{name}.{options.target_lang}"), target)
 
 
 @cache

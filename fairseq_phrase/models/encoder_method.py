@@ -12,6 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar, get_type_hints
 
+from fairseq.models.transformer import TransformerEncoderBase
+
+from fairseq_phrase.errors import UserError
+
 Encoder = TypeVar("Encoder", bound=type)
 
 
@@ -145,3 +149,39 @@ def register_encoder(
 def translation_encoders() -> dict[str, EncoderMethod]:
     """Return the encoders that have translation architectures, by name."""
     return {name: method for name, method in ENCODERS.items() if method.translation}
+
+
+def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
+    """Ask the task for the parses that an encoder needs, and for their labels.
+
+    Args:
+        cfg: fairseq's nested options; ``count_labels`` is set to a function that returns the number of
+            labels of a parse field, special ones included, and ``label_number`` to one that returns the
+            number of one label of a field.
+
+    Raises:
+        UserError: the task or its data lack the parses, or the options contradict one another.
+    """
+    needed = list(method.parse_fields(cfg))
+    if getattr(cfg, "neutral_start", False) and (obstacle := neutral_obstacle(method.encoder, cfg)):
+        raise UserError(f"--neutral-start, {method.name}: {obstacle}")
+    cfg.count_labels = lambda field: len(task.label_dictionary(field))
+    cfg.label_number = lambda field, label: task.label_dictionary(field).index(label)
+    if not needed:
+        return
+    if not hasattr(task, "require_parses"):
+        raise UserError(
+            f"this model needs the source's {' and '.join(needed)}: use --task "
+            "syntax_translation or syntax_labelling, on data made by fairseq-phrase-preprocess or -attach"
+        )
+    task.require_parses(needed)
+    made = getattr(method.encoder, "batch_structure", lambda *_: None)(cfg, task.source_dictionary)
+    if made is not None and hasattr(task, "require_structure"):
+        task.require_structure(*made)
+
+
+def neutral_obstacle(encoder: Any, cfg: Any) -> str | None:
+    """Return what :meth:`SyntaxEncoder.neutral_obstacle` does, for any encoder or its class."""
+    if isinstance(encoder, TransformerEncoderBase) and not hasattr(encoder, "neutral_obstacle"):
+        return None  # fairseq's own
+    return getattr(encoder, "neutral_obstacle", lambda cfg: "it has no neutral start")(cfg)

@@ -39,8 +39,7 @@ from fairseq_phrase.compat import TRUNCATED, mend
 from fairseq_phrase.compat import load_checkpoint as load_checkpoint_file
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import FlatTransformerConfig, nested_config, would_run
-from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.models.syntax_encoder import neutral_obstacle
+from fairseq_phrase.models.encoder_method import ENCODERS, neutral_obstacle
 from fairseq_phrase.parsers import names_path
 from fairseq_phrase.store.identity import (
     OF_DECODER,

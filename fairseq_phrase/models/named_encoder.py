@@ -27,8 +27,8 @@ from fairseq_phrase.models.encoder_method import (
     EncoderMethod,
     option,
     options_of,
+    require_parses,
 )
-from fairseq_phrase.models.syntax_transformer import require_parses
 
 Model = TypeVar("Model", bound="type[NamedEncoderModel]")
 

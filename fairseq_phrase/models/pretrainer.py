@@ -12,7 +12,6 @@ from fairseq.models.transformer import TransformerModelBase
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from fairseq_phrase.batch.objectives import OBJECTIVES, Objective, fraction
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import option
@@ -25,7 +24,58 @@ from fairseq_phrase.models.named_encoder import (
 from fairseq_phrase.modules.causal_window import CausalWindow
 from fairseq_phrase.store.identity import declare
 
+OBJECTIVES = ("masked", "causal", "permutation")
 DIRECTIONS = ("forward", "backward")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a model predicts.
+
+    Attributes:
+        backward: with ``causal``, predict the previous token.
+        next_sentence: predict whether a second segment follows the first.
+        predict_fraction: with ``permutation``, the last part of the order that is predicted, K of 1/K.
+        memory: with ``permutation``, the number of tokens before a sample that it also sees.
+
+    Raises:
+        UserError: the options do not belong together.
+    """
+
+    name: str = "masked"
+    backward: bool = False
+    next_sentence: bool = False
+    predict_fraction: int = 6
+    memory: int = 0
+
+    def __post_init__(self) -> None:
+        if self.next_sentence and self.name == "causal":
+            raise UserError(
+                "--next-sentence: use --objective masked or permutation; a causal model reads the "
+                "second segment as the continuation of the first"
+            )
+        if self.memory and self.name != "permutation":
+            raise UserError("--memory: only --objective permutation has a memory")
+        if self.memory and self.next_sentence:
+            raise UserError(
+                "--memory: pairs of segments (--next-sentence) have no segment before them"
+            )
+        if self.memory < 0:
+            raise UserError(f"--memory {self.memory}: expected 0 or more tokens")
+
+
+def fraction(text: str) -> int:
+    """Read ``--predict-fraction 1/K`` and return K.
+
+    Raises:
+        UserError: it is not of this form.
+    """
+    one, _, parts = text.partition("/")
+    if one.strip() != "1" or not (parts or "1").strip().isdigit() or int(parts or "1") < 1:
+        raise UserError(
+            f"--predict-fraction {text}: expected 1/K with a whole number K, such as 1/6"
+        )
+    return int(parts or "1")
 
 
 @declare(part="decoder")

@@ -21,8 +21,8 @@ from fairseq_phrase.models.named_encoder import (
     build_named_encoder,
     register_named_model,
 )
+from fairseq_phrase.models.syntax_decoder import over_tokens
 from fairseq_phrase.models.syntax_encoder import TimeFirstEncoder, encoder_output
-from fairseq_phrase.models.syntax_transformer import over_tokens
 from fairseq_phrase.modules.recurrent.bidirectional import run_packed
 from fairseq_phrase.modules.recurrent_attention.attentive_layers import (
     CELLS,

@@ -200,13 +200,6 @@ class TimeFirstEncoder(FairseqEncoder):
         }
 
 
-def neutral_obstacle(encoder: Any, cfg: TransformerConfig) -> str | None:
-    """Return what :meth:`SyntaxEncoder.neutral_obstacle` does, for any encoder or its class."""
-    if isinstance(encoder, TransformerEncoderBase) and not isinstance(encoder, SyntaxEncoder):
-        return None
-    return getattr(encoder, "neutral_obstacle", lambda cfg: "it has no neutral start")(cfg)
-
-
 def add_neutral(
     module: nn.Module, added: Sequence[str], state: dict[str, Tensor], name: str
 ) -> None:

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import NeutralOptions, option, register_encoder
+from fairseq_phrase.models.syntax_decoder import SyntaxDecoder
 from fairseq_phrase.models.syntax_encoder import (
     SyntaxEncoder,
     SyntaxEncoderLayer,
     add_neutral,
     wrap_layer,
 )
-from fairseq_phrase.models.syntax_transformer import SyntaxDecoder
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.modules.positions.biased_attention import node_attention
 from fairseq_phrase.modules.projections import project

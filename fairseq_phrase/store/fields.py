@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from fairseq_phrase.syntax.dependency import DependencyTree
-
 if TYPE_CHECKING:
     from fairseq_phrase.syntax.sentence import EncodedSentence
 
@@ -38,6 +36,9 @@ def _first_words(values: np.ndarray, words: int) -> np.ndarray:
 
 def _heads_of_first_words(heads: np.ndarray, words: int) -> np.ndarray:
     """Cut heads; a word whose head is removed becomes a dependent of the head's nearest kept ancestor."""
+    # Encoders read this table, too, and only the collater cuts sentences.
+    from fairseq_phrase.syntax.dependency import DependencyTree
+
     return DependencyTree(heads).restricted_to(np.arange(len(heads)) < words).heads
 
 

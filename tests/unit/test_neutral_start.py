@@ -16,9 +16,8 @@ from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
-from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
+from fairseq_phrase.models.encoder_method import ENCODERS, neutral_obstacle, translation_encoders
 from fairseq_phrase.models.identity import _resume, begin_neutrally, check_sizes, model_entries
-from fairseq_phrase.models.syntax_encoder import neutral_obstacle
 from fairseq_phrase.modules.positions.biased_attention import node_attention
 from fairseq_phrase.store.identity import Identity, compare
 from fairseq_phrase.testing import SIZES, build_model, make_batch, make_dictionary
