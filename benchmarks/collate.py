@@ -39,7 +39,7 @@ import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
 from fairseq_phrase.markdown import markdown_table
 from fairseq_phrase.modules.parse_batch import MakeStructure
-from fairseq_phrase.modules.phrases.sources import list_phrases
+from fairseq_phrase.modules.phrases.phrase_sources import list_phrases
 from fairseq_phrase.modules.trees.tree_batch import tree_sizes
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore

@@ -35,14 +35,13 @@ from machine import add_kernel_arguments, describe_machine, peak_memory, seconds
 from torch import Tensor
 from tqdm import tqdm
 
+from fairseq_phrase.modules.phrases.builtin_sources import chain_phrases, token_ngrams, word_ngrams
 from fairseq_phrase.modules.phrases.phrase_attention import (
     choose_path,
     hadamard_attention,
     subset_attention,
 )
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.phrases.sources.chains import chain_phrases, word_ngrams
-from fairseq_phrase.modules.phrases.sources.ngram import token_ngrams
 
 ATTENTION = {"subset": subset_attention, "hadamard": hadamard_attention}
 KINDS = ("token", "word", "dependency")

@@ -14,8 +14,8 @@ from fairseq_phrase.corpus.subword_samplers import SAMPLERS, SubwordSampler
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.raw_text.segmenters import load_segmenter
 from fairseq_phrase.raw_text.source_encoder import words_of_subwords
+from fairseq_phrase.store.advice import PREPROCESS
 from fairseq_phrase.store.dictionaries import as_entry
-from fairseq_phrase.store.fields import PREPROCESS
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.brackets import NO_TAG
 

@@ -21,7 +21,8 @@ from fairseq_phrase.batch.subword_sampling import SubwordSampling
 from fairseq_phrase.batch.tree_sources import Trees, field_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.parse_batch import MakeStructure
-from fairseq_phrase.store.fields import PREFIX, rerun
+from fairseq_phrase.store.advice import rerun
+from fairseq_phrase.store.fields import PREFIX
 from fairseq_phrase.store.reader import ParseStore
 
 #: Parses of a dataset's sentences; a store can also read those of a batch at once.

@@ -31,7 +31,7 @@ from fairseq_phrase.raw_text.source_encoder import (
     marked_words,
     spell,
 )
-from fairseq_phrase.store.fields import FieldBlock
+from fairseq_phrase.store.writer import FieldBlock
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 
 

@@ -24,7 +24,8 @@ from fairseq_phrase.corpus.round_trip import SHOWN
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import resolve
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
-from fairseq_phrase.store.fields import ATTACH, PREPROCESS, with_labels
+from fairseq_phrase.store.advice import ATTACH, PREPROCESS
+from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.store.line_ranges import LineRanges
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint

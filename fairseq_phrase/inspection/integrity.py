@@ -12,8 +12,9 @@ from pathlib import Path
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.inspection.record_checks import RecordChecker, word_counts
 from fairseq_phrase.inspection.sentence_blocks import Dictionaries, SplitFiles
+from fairseq_phrase.store.advice import rerun
 from fairseq_phrase.store.dictionaries import load_dictionary
-from fairseq_phrase.store.fields import rerun, with_labels
+from fairseq_phrase.store.fields import with_labels
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore

@@ -18,7 +18,8 @@ from fairseq_phrase.inspection.sentence_blocks import (
     SentenceBlock,
     SplitFiles,
 )
-from fairseq_phrase.store.fields import FIELDS, ParseField, rerun
+from fairseq_phrase.store.advice import rerun
+from fairseq_phrase.store.fields import FIELDS, ParseField
 from fairseq_phrase.syntax.tree_arrays import dependency_depths, previous_smaller
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.fields import FIELDS, rerun, shared_index
+from fairseq_phrase.store.advice import rerun
+from fairseq_phrase.store.fields import FIELDS, shared_index
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest
 

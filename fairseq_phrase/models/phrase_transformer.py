@@ -42,14 +42,14 @@ from fairseq_phrase.modules.phrases.phrase_attention import (
     PhraseAttention,
 )
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.phrases.positioned_phrases import CausalPhrases, PositionedPhrases
-from fairseq_phrase.modules.phrases.sources import (
+from fairseq_phrase.modules.phrases.phrase_sources import (
     SourceTokens,
     find_phrases,
     list_phrases,
     listed_phrases,
     load_source,
 )
+from fairseq_phrase.modules.phrases.positioned_phrases import CausalPhrases, PositionedPhrases
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.store.fields import rerun
+from fairseq_phrase.store.advice import rerun
 from fairseq_phrase.text import read_lines
 
 if TYPE_CHECKING:

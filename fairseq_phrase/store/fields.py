@@ -7,17 +7,14 @@ words for which ``ParsedSentence`` has no attribute are in its ``features``, by 
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 from collections import UserDict
-from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Collection, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import entry_points
 from operator import attrgetter
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -221,42 +218,6 @@ class _Fields(UserDict[str, ParseField]):
 FIELDS: MutableMapping[str, ParseField] = _Fields()
 
 
-class FieldBlock(NamedTuple):
-    """A field's values in consecutive sentences.
-
-    Attributes:
-        values: those of all sentences. Labels are indices into ``labels``. Shape: ``(values,)``, int32.
-        sizes: the number of values of each sentence. Shape: ``(sentences,)``, int32.
-        labels: the labels in the order of first use, without repetitions.
-    """
-
-    values: np.ndarray
-    sizes: np.ndarray
-    labels: list[str]
-
-    @classmethod
-    def of(cls, name: str, sentences: Iterable[EncodedSentence]) -> FieldBlock:
-        """Read a field from sentences.
-
-        Raises:
-            ValueError: a sentence lacks it.
-        """
-        numbers: dict[str, int] = {}
-
-        def number(labels: Sequence[str]) -> np.ndarray:
-            found = [numbers.setdefault(label, len(numbers)) for label in labels]
-            return np.array(found, dtype=np.int32)
-
-        rows = [np.zeros(0, dtype=np.int32)]
-        for sentence in sentences:
-            values = FIELDS[name].values(sentence, number)
-            if values is None:
-                raise ValueError(f"a sentence of {sentence.num_words} words has no {name}")
-            rows.append(values.reshape(-1))
-        sizes = np.array([len(row) for row in rows[1:]], dtype=np.int32)
-        return cls(np.concatenate(rows).astype(np.int32), sizes, list(numbers))
-
-
 def with_labels(fields: Collection[str]) -> dict[str, str]:
     """Return the file names of some fields' label dictionaries, by field."""
     return {
@@ -285,27 +246,3 @@ def shared_index(field_name: str, fields: Collection[str]) -> str | None:
     )
     first = next(alike, field_name)
     return None if first == field_name else first
-
-
-PREPROCESS, ATTACH = "fairseq-phrase-preprocess", "fairseq-phrase-attach"
-
-
-def maker_of(directory: str | os.PathLike[str]) -> str:
-    """Return the command that made a data directory's parses.
-
-    Returns:
-        :data:`ATTACH` if a manifest says so, else :data:`PREPROCESS`, even if manifests are damaged.
-    """
-    for path in Path(directory).glob("syntax.*.json"):
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(manifest, dict) and manifest.get("made_by") == ATTACH:
-            return ATTACH
-    return PREPROCESS
-
-
-def rerun(directory: str | os.PathLike[str]) -> str:
-    """Return the advice to make a data directory's parses again, ``run … again``."""
-    return f"run {maker_of(directory)} again"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.fields import rerun
+from fairseq_phrase.store.advice import rerun
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQ")  # magic, version, dtype code, number of arrays

@@ -12,8 +12,9 @@ from typing import Any
 
 from fairseq_phrase.choices import PARSERS, WHOLE_WORDS
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.store.advice import PREPROCESS, rerun
 from fairseq_phrase.store.dictionaries import begins_with, number_of_labels, read_labels
-from fairseq_phrase.store.fields import FIELDS, PREPROCESS, rerun, with_labels
+from fairseq_phrase.store.fields import FIELDS, with_labels
 from fairseq_phrase.store.identity import (
     Entry,
     Identity,

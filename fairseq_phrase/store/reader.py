@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.fields import FIELDS, maker_of, rerun, shared_index
+from fairseq_phrase.store.advice import maker_of, rerun
+from fairseq_phrase.store.fields import FIELDS, shared_index
 from fairseq_phrase.store.indexed import IndexedReader
 from fairseq_phrase.store.manifest import Manifest, fingerprint
 

@@ -3,15 +3,53 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from fairseq.data import Dictionary
 
 from fairseq_phrase.store.dictionaries import as_entry, labels_fingerprint
-from fairseq_phrase.store.fields import FIELDS, FieldBlock, shared_index
+from fairseq_phrase.store.fields import FIELDS, shared_index
 from fairseq_phrase.store.indexed import IndexedWriter
+from fairseq_phrase.syntax.sentence import EncodedSentence
+
+
+class FieldBlock(NamedTuple):
+    """A field's values in consecutive sentences.
+
+    Attributes:
+        values: those of all sentences. Labels are indices into ``labels``. Shape: ``(values,)``, int32.
+        sizes: the number of values of each sentence. Shape: ``(sentences,)``, int32.
+        labels: the labels in the order of first use, without repetitions.
+    """
+
+    values: np.ndarray
+    sizes: np.ndarray
+    labels: list[str]
+
+    @classmethod
+    def of(cls, name: str, sentences: Iterable[EncodedSentence]) -> FieldBlock:
+        """Read a field from sentences.
+
+        Raises:
+            ValueError: a sentence lacks it.
+        """
+        numbers: dict[str, int] = {}
+
+        def number(labels: Sequence[str]) -> np.ndarray:
+            found = [numbers.setdefault(label, len(numbers)) for label in labels]
+            return np.array(found, dtype=np.int32)
+
+        rows = [np.zeros(0, dtype=np.int32)]
+        for sentence in sentences:
+            values = FIELDS[name].values(sentence, number)
+            if values is None:
+                raise ValueError(f"a sentence of {sentence.num_words} words has no {name}")
+            rows.append(values.reshape(-1))
+        sizes = np.array([len(row) for row in rows[1:]], dtype=np.int32)
+        return cls(np.concatenate(rows).astype(np.int32), sizes, list(numbers))
 
 
 class LabelTable:

@@ -21,7 +21,6 @@ from fairseq_phrase.batch.objectives import (
     Causal,
     Masking,
     Masks,
-    Objective,
     Permuted,
     Source,
 )
@@ -29,6 +28,7 @@ from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.models.pretrainer import Objective
 from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.identity import MASK, declare

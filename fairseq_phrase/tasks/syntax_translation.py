@@ -26,8 +26,8 @@ from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.pretrained import PretrainedOptions
 from fairseq_phrase.models.source_factors import COMBINE, SourceFactors
 from fairseq_phrase.modules.parse_batch import MakeStructure
+from fairseq_phrase.store.advice import PREPROCESS
 from fairseq_phrase.store.copied_words import CopiedWords, copied_path, slot
-from fairseq_phrase.store.fields import PREPROCESS
 from fairseq_phrase.store.identity import Entry, Identity
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.store.reader import ParseStore

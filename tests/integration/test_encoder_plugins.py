@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_phrase.modules.phrases.sources import load_source
+from fairseq_phrase.modules.phrases.phrase_sources import load_source
 from tests.support.commands import SIZES, run, train
 from tests.support.packages import install_package
 from tests.support.repository import REPOSITORY
@@ -94,7 +94,7 @@ def test_its_source_of_phrases_trains(data_directory, tmp_path, with_plugin):
 
 def test_its_phrases_are_the_words_that_share_a_head(installed, monkeypatch):
     from fairseq_phrase.modules.parse_batch import ParseBatch
-    from fairseq_phrase.modules.phrases.sources import SourceTokens, find_phrases
+    from fairseq_phrase.modules.phrases.phrase_sources import SourceTokens, find_phrases
 
     monkeypatch.syspath_prepend(str(installed))
     source = load_source("siblings")

@@ -6,10 +6,14 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fairseq_phrase.modules.phrases.builtin_sources import (
+    chain_phrases,
+    token_ngrams,
+    without_phrases,
+    word_ngrams,
+)
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.phrases.sources.chains import chain_phrases, word_ngrams
-from fairseq_phrase.modules.phrases.sources.ngram import token_ngrams, without_phrases
-from fairseq_phrase.modules.phrases.sources.registry import phrases_of_members
+from fairseq_phrase.modules.phrases.phrase_sources import phrases_of_members
 from tests.support.hostile import trees
 
 TokenSets = set[tuple[int, ...]]

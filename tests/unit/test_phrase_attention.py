@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_phrase.modules.phrases import phrase_attention
+from fairseq_phrase.modules.phrases.builtin_sources import chain_phrases, token_ngrams, word_ngrams
 from fairseq_phrase.modules.phrases.phrase_attention import (
     ACTIVATIONS,
     MASKS,
@@ -23,8 +24,6 @@ from fairseq_phrase.modules.phrases.phrase_attention import (
     subset_attention,
 )
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.phrases.sources.chains import chain_phrases, word_ngrams
-from fairseq_phrase.modules.phrases.sources.ngram import token_ngrams
 from tests.support.padded_sentences import (
     HEADS,
     KINDS,

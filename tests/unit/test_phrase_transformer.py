@@ -17,7 +17,7 @@ from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.phrases.sources.registry import phrase_source, registered_sources
+from fairseq_phrase.modules.phrases.phrase_sources import phrase_source, registered_sources
 from fairseq_phrase.testing import build_model, make_batch
 from tests.support.phrase_models import PhraseTransformerConfig, batch, build, encode
 from tests.twins.phrase_encoder import twin_encoder, twin_members

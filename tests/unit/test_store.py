@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.raw_text.source_encoder import words_of_subwords
 from fairseq_phrase.store import manifest as store_module
-from fairseq_phrase.store.fields import rerun
+from fairseq_phrase.store.advice import rerun
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.store.reader import ParseStore
 from tests.support.hostile import trees

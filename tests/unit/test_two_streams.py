@@ -8,10 +8,11 @@ import torch
 from fairseq.data import ListDataset
 from fairseq.models import MODEL_REGISTRY
 
-from fairseq_phrase.batch.objectives import Objective, Permuted, fraction
+from fairseq_phrase.batch.objectives import Permuted
 from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.batch.text_blocks import BlockSample, TextBlocks
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.pretrainer import Objective, fraction
 from fairseq_phrase.modules.causal_window import CausalWindow
 from fairseq_phrase.testing import make_dictionary, randomized
 from tests.support.named_models import build_encoder, make_task, options

@@ -209,7 +209,7 @@ def number_parts(query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor], clip:
 class PhraseBatch:
     """The N nodes of a padded batch: its n token positions, then slots for phrases.
 
-    A phrase source (:mod:`fairseq_phrase.modules.phrases.sources`) makes it, and all layers share it.
+    A source (:mod:`fairseq_phrase.modules.phrases.phrase_sources`) makes it, and all layers share it.
     Two nodes are adjacent iff the tokens of one are a subset of the other's (eq. 4). Every node is
     adjacent to itself, so that no softmax is empty. Padded nodes are adjacent to themselves only.
 
@@ -224,7 +224,7 @@ class PhraseBatch:
             tokens.
 
     Examples:
-        >>> from fairseq_phrase.modules.phrases.sources.ngram import token_ngrams
+        >>> from fairseq_phrase.modules.phrases.builtin_sources import token_ngrams
         >>> padding = torch.tensor([[False, False, False]])
         >>> token_ngrams(~padding, padding, max_length=2).members()
         [[(0,), (1,), (2,), (0, 1), (1, 2)]]

@@ -1,8 +1,9 @@
-"""Phrases that are chains along a successor: n-grams of whole words, and dependency chains (eq. 8).
+"""The sources of phrases of this package: n-grams, chains of dependencies, constituents, chunks.
 
-The successor s of a word is the next word or the head. The phrase of size l that begins at w holds
-``w, s(w), ..., s^(l-1)(w)``. The smaller phrases inside it are exactly its shorter pieces. So the
-pairs of eq. 4 are listed in O(N k^2), without comparing nodes with each other.
+Most are chains along a successor. The successor s of a word is the next word (n-grams of whole words) or
+the head (dependency chains, eq. 8). The phrase of size l that begins at w holds
+``w, s(w), ..., s^(l-1)(w)``. The smaller phrases inside it are exactly its shorter parts. So the pairs of
+eq. 4 are listed in O(N k^2), without comparing nodes with each other.
 
 NumPy makes the lists, in the collater. A batch of a GPU is copied to the host. A *word* is below an index
 into the flat grid of sentences and words, ``b * W + w``.
@@ -15,15 +16,82 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.phrases.sources.registry import (
+from fairseq_phrase.modules.phrases.phrase_batch import (
+    NgramLevel,
+    NgramPairs,
+    PhraseBatch,
+    without_phrases,
+)
+from fairseq_phrase.modules.phrases.phrase_sources import (
     PhraseOptions,
     SourceTokens,
     check_max_length,
     listed_phrases,
     phrase_source,
 )
-from fairseq_phrase.modules.tensors import check_mask, check_tensor
+from fairseq_phrase.modules.tensors import check_mask, check_tensor, may_read
+from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+
+
+@phrase_source("ngram", fields=lambda options: ["words"] if options.phrase_unit == "word" else [])
+def ngram(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> PhraseBatch:
+    """Every span of 2..k adjacent tokens, or of whole words with ``--phrase-unit word``."""
+    if options.phrase_unit == "word":
+        return word_ngrams(parse["words"], tokens.padding_mask, options.phrase_max_length)
+    # Saves a few slots where the question does not wait for the device.
+    last = tokens.is_unit[:, -1]
+    ends_with_eos = may_read(last) and not last.numpy().any()
+    return token_ngrams(
+        tokens.is_unit, tokens.padding_mask, options.phrase_max_length, ends_with_eos=ends_with_eos
+    )
+
+
+@phrase_source("none")
+def no_phrases(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> PhraseBatch:
+    """No phrase at all, as a control."""
+    return without_phrases(tokens.padding_mask)
+
+
+def token_ngrams(
+    is_unit: Tensor, padding_mask: Tensor, max_length: int, *, ends_with_eos: bool = False
+) -> PhraseBatch:
+    """Make every span of 2..k adjacent tokens a phrase (eq. 1); left or right padding.
+
+    Args:
+        is_unit: True where a phrase may contain the token, False at end of sentence and padding.
+            Shape: (batch, tokens)
+        padding_mask: True at padding. The end of sentence is a node like any other token.
+            Shape: (batch, tokens)
+        max_length: most tokens in a phrase, k.
+        ends_with_eos: promise that the last column holds no unit in any sentence. Phrases that reach
+            it then get no slots, which saves k-1 slots per sentence.
+
+    Raises:
+        ValueError: if ``max_length < 2`` or a mask is not boolean of shape (batch, tokens).
+    """
+    check_max_length(max_length)
+    check_mask("is_unit", is_unit)
+    check_mask("padding_mask", padding_mask, *is_unit.shape)
+    num_tokens = is_unit.size(1)
+    reach = num_tokens - int(ends_with_eos)
+    # Only checked where the check does not wait for the device.
+    if ends_with_eos and may_read(is_unit) and is_unit[:, reach:].numpy().any():
+        raise ValueError("ends_with_eos was promised, but the last column holds a unit")
+    levels = [NgramLevel(1, 0, num_tokens)]
+    is_padding = [padding_mask]
+    is_phrase = (is_unit & ~padding_mask)[:, :reach]
+    first_units = is_phrase
+    for size in range(2, min(max_length, reach) + 1):
+        # A phrase of this size is a phrase of the previous size plus one unit.
+        is_phrase = is_phrase[:, :-1] & first_units[:, size - 1 :]
+        offset = levels[-1].offset + levels[-1].length
+        levels.append(NgramLevel(size, offset, is_phrase.size(1)))
+        is_padding.append(~is_phrase)
+    return PhraseBatch(
+        padding_mask=torch.cat(is_padding, dim=1),
+        num_tokens=num_tokens,
+        pairs=NgramPairs(tuple(levels)),
+    )
 
 
 def word_ngrams(words: Tensor, padding_mask: Tensor, max_length: int) -> PhraseBatch:
@@ -265,3 +333,100 @@ def _count_tokens(words: np.ndarray, num_words: int) -> tuple[np.ndarray, np.nda
     return count_index, np.bincount(count_index.ravel(), minlength=shape[0] * shape[1]).reshape(
         shape
     )
+
+
+@phrase_source("constituency", fields=["words", "spans"])
+def constituency(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> PhraseBatch:
+    """Every constituent of up to k words, and every word of several subwords."""
+    return constituent_phrases(
+        parse["words"], parse["spans"], tokens.padding_mask, options.phrase_max_length
+    )
+
+
+def constituent_phrases(
+    words: Tensor, spans: Tensor, padding_mask: Tensor, max_length: int
+) -> PhraseBatch:
+    """Make a phrase of every constituent of up to k words and at least two tokens.
+
+    Of several constituents with the same tokens, only one becomes a phrase.
+
+    Args:
+        words: 0-based index of the word each token belongs to, -1 at tokens of no word.
+            Shape: (batch, tokens)
+        spans: first word and one past the last of each constituent, children before parents, words
+            of several subwords included; -1 at padding. Further columns are ignored.
+            Shape: (batch, constituents, 2 or more)
+        padding_mask: True at padded tokens. Shape: (batch, tokens)
+        max_length: most words in a phrase, k.
+
+    Raises:
+        ValueError: if ``max_length < 2``, or the constituents are not trees over the words.
+    """
+    check_max_length(max_length)
+    # Shape: (batch, constituents, 2)
+    tokens = TreeBatch.from_words(words, spans, padding_mask).leaf_spans.cpu().numpy()
+    of_words = spans.cpu().numpy()
+    chosen = (tokens[..., 1] - tokens[..., 0] > 1) & (
+        of_words[..., 1] - of_words[..., 0] <= max_length
+    )
+    # A constituent with the same tokens as another directly follows it.
+    chosen[:, 1:] &= (tokens[:, 1:] != tokens[:, :-1]).any(2)
+    # Chosen constituents to the front of their row. Shape of both: (batch, phrases)
+    is_phrase = np.arange(chosen.sum(1).max(initial=0)) < chosen.sum(1)[:, None]
+    starts, ends = np.full((2, *is_phrase.shape), -1)
+    starts[is_phrase], ends[is_phrase] = tokens[chosen].T
+    (batch, num_tokens), num_phrases = words.shape, is_phrase.shape[1]
+    num_nodes = num_tokens + num_phrases
+    columns = np.arange(num_tokens)
+    member = (starts[..., None] <= columns) & (columns < ends[..., None])
+    nested = (starts[:, :, None] <= starts[:, None]) & (ends[:, None] <= ends[:, :, None])
+    nested &= is_phrase[:, :, None] & is_phrase[:, None]
+    # Both directions, and every node with itself, padded ones too.
+    contains = np.zeros((batch, num_nodes, num_nodes), dtype=bool)
+    contains[:, num_tokens:, :num_tokens] = member
+    contains[:, :num_tokens, num_tokens:] = member.swapaxes(1, 2)
+    contains[:, num_tokens:, num_tokens:] = nested | nested.swapaxes(1, 2)
+    contains.reshape(batch, -1)[:, :: num_nodes + 1] = True
+    query, key = np.divmod(np.flatnonzero(contains), max(num_nodes, 1))
+    key += query // max(num_nodes, 1) * num_nodes
+    phrase, token = np.divmod(np.flatnonzero(member), max(num_tokens, 1))
+    token += phrase // max(num_phrases, 1) * num_tokens
+
+    return listed_phrases(padding_mask, ~is_phrase, query, key, phrase, token)
+
+
+@phrase_source("chunk", fields=["words", "spans"])
+def chunk(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> Tensor:
+    """Every constituent of several words that contains no other one; chunks do not overlap.
+
+    ``phrase_max_length`` does not apply: the chunker decides how long a phrase is.
+    """
+    return chunk_members(parse["words"], parse["spans"])
+
+
+def chunk_members(words: Tensor, spans: Tensor) -> Tensor:
+    """Find the tokens of each chunk.
+
+    In a tree made of chunk labels (``scripts/labelled_text.py``), chunks are the constituents below the
+    root. In a parsed tree, they are the constituents of height one.
+
+    Args:
+        words: 0-based index of the word each token belongs to, -1 at tokens of no word.
+            Shape: (batch, tokens)
+        spans: first word and one past the last of each constituent; -1 at padding. Further columns are
+            ignored. Shape: (batch, constituents, 2 or more)
+
+    Returns:
+        True where a chunk contains a token; rows of other constituents contain none.
+        Shape: (batch, constituents, tokens), bool
+    """
+    start, end = spans[..., 0], spans[..., 1]
+    several = (start >= 0) & (end - start > 1)
+    # inner[b, i, j]: constituent j has several words, all of them in i, but not all words of i
+    inner = (start[:, :, None] <= start[:, None]) & (end[:, None] <= end[:, :, None])
+    inner &= (end - start)[:, None] < (end - start)[:, :, None]
+    inner &= several[:, None]
+    is_chunk = several & ~inner.any(2)
+    word = words[:, None]
+    members = (start[..., None] <= word) & (word < end[..., None]) & (word >= 0)
+    return members & is_chunk[..., None]

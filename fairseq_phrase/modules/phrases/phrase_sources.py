@@ -1,15 +1,25 @@
-"""Sources of phrases by name: functions from a batch's tokens and parse to phrases or sets of tokens."""
+"""Sources of phrases by name: functions from a batch's tokens and parse to phrases or sets of tokens.
+
+``--phrase-source NAME`` chooses one, of :mod:`~fairseq_phrase.modules.phrases.builtin_sources` or of an
+installed package. The package has an entry point of the group :data:`GROUP` that names a module, which
+registers the source when it is imported (:func:`phrase_source`).
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
 from fairseq_phrase.modules.tensors import check_mask, check_tensor, exact_product
 
@@ -84,6 +94,8 @@ def _distinct(members: Tensor) -> Tensor:
 
 #: The group of entry points in which installed packages offer sources of phrases.
 GROUP = "fairseq_phrase.phrase_sources"
+#: The module that registers this package's, which is loaded by its name as those of other packages are.
+BUILT_IN = "fairseq_phrase.modules.phrases.builtin_sources"
 
 
 @dataclass(frozen=True)
@@ -174,3 +186,63 @@ def check_max_length(max_length: int) -> None:
             f"phrases have at least 2 units, so the maximum phrase length must be 2 or more, "
             f"got {max_length}"
         )
+
+
+def load_source(spec: str) -> PhraseSource:
+    """Return a source, from this package or from an installed one.
+
+    Args:
+        spec: ``NAME``, or ``NAME:ARGUMENT`` for a source that takes an argument.
+
+    Raises:
+        ValueError: no source has this name, or it takes no argument.
+    """
+    import_module(BUILT_IN)
+    name, colon, argument = spec.partition(":")
+    if name not in registered_sources:
+        for entry in entry_points(group=GROUP, name=name):
+            entry.load()
+    if name not in registered_sources:
+        offered = sorted({*registered_sources, *entry_points(group=GROUP).names})
+        raise ValueError(f"unknown phrase source '{name}': expected one of {', '.join(offered)}")
+    source = registered_sources[name]
+    if not colon:
+        return source
+    if "argument" not in inspect.signature(source.find).parameters:
+        raise ValueError(f"the phrase source '{name}' takes no argument, and '{argument}' is given")
+    return replace(source, find=partial(source.find, argument=argument))
+
+
+def find_phrases(
+    source: PhraseSource, tokens: SourceTokens, parse: ParseBatch, options: Any
+) -> PhraseBatch:
+    """Find the phrases of a batch.
+
+    Raises:
+        ValueError: the batch does not carry a parse that the source needs, or the phrases are
+            malformed.
+    """
+    phrases = source.find(tokens, parse, options)
+    if isinstance(phrases, Tensor):
+        return phrases_of_members(phrases, tokens.padding_mask)
+    return phrases
+
+
+def list_phrases(
+    spec: str, options: Any, dictionary: Any, src_tokens: Tensor, parse: ParseBatch
+) -> list[Tensor]:
+    """Find the phrases of a batch on the host; :func:`listed_phrases` takes them on any device.
+
+    Args:
+        spec: the source, as for :func:`load_source`.
+        src_tokens: Shape: (batch, tokens)
+
+    Returns:
+        What :func:`listed_phrases` takes; nothing if the phrases are not a list, but follow from tokens.
+    """
+    tokens = SourceTokens.of(src_tokens, src_tokens.eq(dictionary.pad()), dictionary)
+    phrases = find_phrases(load_source(spec), tokens, parse, options)
+    if not isinstance(phrases.pairs, ListedPairs):
+        return []
+    slots = phrases.padding_mask[:, phrases.num_tokens :]
+    return [slots, *phrases.edges, *phrases.memberships]
