@@ -1,4 +1,4 @@
-"""torch.compile makes one graph of an encoder."""
+"""torch.compile makes one graph of some encoders, and computes the same with all."""
 
 from __future__ import annotations
 
@@ -7,29 +7,37 @@ import torch
 from torch import _dynamo
 
 from fairseq_phrase.batch.source_batches import make_structures
-from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.testing import build_model, make_batch
 
+WHOLE = [
+    ("relation_transformer", "relation bias, both"),
+    ("phrase_transformer", "phrase, k = 2"),
+    ("phrase_transformer", "phrase, chunks"),
+    ("phrase_transformer", "phrase, structural positions"),
+    ("parent_scaled_transformer", "parent-scaled"),
+]
+#: Of every other encoder one row, and constituents, whose number is read from the batch.
+IN_PARTS = [
+    (name, next(iter(method.rows)))
+    for name, method in translation_encoders().items()
+    if name not in dict(WHOLE)
+] + [("phrase_transformer", "phrase, constituents")]
+ROWS = [(*each, True) for each in WHOLE] + [(*each, False) for each in IN_PARTS]
 
-@pytest.mark.parametrize(
-    ("name", "row"),
-    [
-        ("relation_transformer", "relation bias, both"),
-        ("phrase_transformer", "phrase, k = 2"),
-        ("phrase_transformer", "phrase, chunks"),
-        ("phrase_transformer", "phrase, structural positions"),
-        ("parent_scaled_transformer", "parent-scaled"),
-    ],
-)
-def test_nothing_parts_the_graph(dictionary, name, row):
-    model = build_model(name, dictionary, **ENCODERS[name].rows[row])
+
+@pytest.mark.parametrize(("name", "row", "whole"), ROWS, ids=[row for _, row, _ in ROWS])
+def test_compiled_it_computes_the_same(dictionary, name, row, whole):
+    model = build_model(name, dictionary, **translation_encoders()[name].rows[row])
     inputs = make_batch(dictionary, [5, 3])
     tokens = inputs.pop("src_tokens")
-    structure = model.encoder.batch_structure(model.cfg, dictionary)
-    if structure is not None:
+    structure = getattr(model.encoder, "batch_structure", lambda *_: None)(
+        getattr(model, "cfg", None), dictionary
+    )
+    if whole and structure is not None:
         inputs |= make_structures(dict([structure]), tokens, inputs)
     expected = model.encoder(tokens, **inputs)["encoder_out"][0]
     _dynamo.reset()
-    compiled = torch.compile(model.encoder, backend="eager", fullgraph=True)
+    compiled = torch.compile(model.encoder, backend="eager", fullgraph=whole)
     found = compiled(tokens, **inputs)["encoder_out"][0]
     torch.testing.assert_close(found, expected)

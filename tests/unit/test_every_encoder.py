@@ -42,25 +42,6 @@ def test_an_ensemble_of_all_encoders_averages_their_probabilities(dictionary):
     torch.testing.assert_close(found.double().exp(), expected, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        *(
-            (name, next(iter(method.rows.values())))
-            for name, method in translation_encoders().items()
-        ),
-        ("phrase_transformer", {"phrase_source": "constituency"}),
-    ],
-    ids=str,
-)
-def test_compiled_it_computes_the_same(dictionary, name, options):
-    model = build_model(name, dictionary, **options)
-    inputs = make_batch(dictionary, LENGTHS)
-    torch._dynamo.reset()
-    compiled = torch.compile(model.encoder, backend="eager")(**inputs)["encoder_out"][0]
-    torch.testing.assert_close(compiled, model.encoder(**inputs)["encoder_out"][0])
-
-
 def test_an_encoder_without_options_shows_the_attention_of_fairseqs_layers(dictionary):
     model = build_model("structural_transformer", dictionary)
     inputs = make_batch(dictionary, LENGTHS)
