@@ -5,6 +5,7 @@
 #   FAIRSEQ_PHRASE_VENV     where the virtual environment goes (.venv)
 #   FAIRSEQ_PHRASE_READY    1: PATH has all that is needed; install nothing
 #   TORCH                   what to install if there is no torch (torch==2.13.0)
+#   FAIRSEQ_PHRASE_MKL      as-it-is: leave MKL as it is on an AMD processor with AVX-512; avx512: see use_avx512
 #   FAIRSEQ_PHRASE_DATA     folder of corpora, such as multi30k/ (../shared/data, else data/ with downloads)
 
 GIVEN_PYTHON=${PYTHON:-} PYTHON=${PYTHON:-python3}
@@ -56,6 +57,11 @@ ENSURED=
 ensure_environment() {
     [ -z "$ENSURED" ] || return 0
     ENSURED=1
+    find_environment "$@"
+    use_avx512
+}
+
+find_environment() {
     local venv=${FAIRSEQ_PHRASE_VENV:-.venv} prefix
     # Hide the deprecation notes of fairseq's dependencies. Use this checkout, not another installed version.
     export PYTHONWARNINGS=ignore PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
@@ -70,6 +76,25 @@ ensure_environment() {
     if [ -n "${FAIRSEQ_PHRASE_VENV:-}" ] || ! use_environment "$prefix" "$1"; then
         use_environment "$venv" "$1" || make_environment "$venv" "$1${2:+,$2}"
     fi
+}
+
+# use_avx512: let MKL use AVX-512 on an AMD processor that has it, which makes a training step 1.7 times as fast. MKL
+# looks for Intel's name; a library of one function, loaded before torch, answers for it. FAIRSEQ_PHRASE_MKL=avx512
+# loads it on any processor.
+use_avx512() {
+    local folder=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/fairseq_phrase library
+    case ${FAIRSEQ_PHRASE_MKL:-auto} in
+    as-it-is) return 0 ;;
+    avx512) ;;
+    auto) grep -qs AuthenticAMD /proc/cpuinfo && grep -qsw avx512f /proc/cpuinfo || return 0 ;;
+    *) die "FAIRSEQ_PHRASE_MKL=$FAIRSEQ_PHRASE_MKL: expected as-it-is or avx512" ;;
+    esac
+    [ -z "$DRY_RUN" ] || return 0
+    [ -z "$OWN_ENVIRONMENT" ] || folder=$("$PYTHON" -c 'import sys; print(sys.prefix)')
+    library=$("$PYTHON" scripts/mkl_on_amd.py "$folder") || return 0
+    if [[ -z $library || ${LD_PRELOAD:-} == *"$library"* ]]; then return 0; fi
+    export LD_PRELOAD=$library${LD_PRELOAD:+:$LD_PRELOAD}
+    echo "MKL uses AVX-512 on this processor (FAIRSEQ_PHRASE_MKL=as-it-is leaves it as it is)."
 }
 
 # use_environment PREFIX EXTRAS: use an environment that was not made here, if it has all. Fails where

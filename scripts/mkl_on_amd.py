@@ -1,0 +1,53 @@
+"""Print a library that lets MKL use AVX-512 on any processor that has it; make the library once.
+
+MKL uses AVX-512 only where it finds Intel's name. The library answers for the one function that looks for
+it. It must be loaded before torch (LD_PRELOAD), and computes nothing itself. Nothing is printed if torch
+has no MKL, or there is no C compiler.
+
+python scripts/mkl_on_amd.py FOLDER      the folder that keeps the library
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SOURCE = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"
+
+
+def make_library(folder: Path) -> Path | None:
+    """Return the library in a folder; None if it would change nothing or cannot be made."""
+    library = folder / "mkl_avx512.so"
+    # A space or a colon would end the name in LD_PRELOAD.
+    if not library.is_file() and not set(" :") & set(str(library)):
+        compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+        if compiler is None or not has_mkl():
+            return None
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            built = Path(work) / library.name
+            command = [compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", str(built)]
+            if subprocess.run(command, input=SOURCE, text=True, capture_output=True).returncode:
+                return None
+            os.replace(built, library)
+    return library if library.is_file() else None
+
+
+def has_mkl() -> bool:
+    """Return whether torch multiplies matrices by MKL."""
+    import torch
+
+    return torch.backends.mkl.is_available()
+
+
+def main() -> None:
+    """Print the library's path, if there is one."""
+    library = make_library(Path(sys.argv[1]).resolve())
+    if library is not None:
+        print(library)
+
+
+if __name__ == "__main__":
+    main()
