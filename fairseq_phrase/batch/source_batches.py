@@ -17,6 +17,7 @@ from fairseq_phrase.batch.raw_tokens import ends_of
 from fairseq_phrase.batch.tree_sources import Trees, field_of
 from fairseq_phrase.errors import UserError, option
 from fairseq_phrase.modules.parse_batch import MADE, ROWS, MakeStructure, ParseBatch
+from fairseq_phrase.modules.tensors import carrier
 from fairseq_phrase.raw_text.source_encoder import SourceEncoder
 from fairseq_phrase.store.copied_words import number_of_slots, number_unknown
 from fairseq_phrase.store.dictionaries import as_entry
@@ -287,7 +288,7 @@ def make_structures(
     """
     if not structures or any("/" in name for name in collated):
         return {}
-    found = {ROWS: torch.empty(0, len(src_tokens))}
+    found = {ROWS: carrier(len(src_tokens))}
     parse = ParseBatch.from_net_input(collated)
     for key, make in structures.items():
         for number, tensor in enumerate(make(src_tokens, parse)):

@@ -125,7 +125,8 @@ class SourceSentence:
             if held.isdisjoint(tokens):
                 continue
             if last is not None:
-                text += " … " if tokens[0] != last + 1 else " " * self._spelled[tokens[0]][1]
+                follows, space = tokens[0] == last + 1, " " if self._spelled[tokens[0]][1] else ""
+                text += space if follows else " … "
             text += self._word(tokens, held)
             last = tokens[-1]
         return text

@@ -82,7 +82,9 @@ def main(args: argparse.Namespace) -> None:
             _check(args.data, manifest, splits, dictionaries)
             continue
         if not args.lines:
-            print("\n" * bool(number) + _overview(args.data, manifest, splits, dictionaries))
+            if number:
+                print()
+            print(_overview(args.data, manifest, splits, dictionaries))
         by_language.append(_chosen(args, manifest, splits, dictionaries))
     # The same line of each language, one below the other.
     drawn = [sentence for group in zip_longest(*by_language) for sentence in group if sentence]
@@ -94,7 +96,9 @@ def main(args: argparse.Namespace) -> None:
     elif drawn:
         from fairseq_phrase.drawing.terminal_trees import draw
 
-        print("\n" * (not args.lines) + "\n\n".join(map(draw, drawn)))
+        if not args.lines:
+            print()
+        print("\n\n".join(map(draw, drawn)))
 
 
 def _manifests(directory: Path, language: str | None) -> list[Manifest]:

@@ -135,7 +135,7 @@ def _draw_boundaries(axes: Any, picture: AttentionPicture) -> None:
     begins = (np.diff(words) != 0) | (words[1:] < 0)
     boundaries = np.flatnonzero(begins) + 0.5
     end = picture.num_tokens - 0.5
-    after = [end] * (picture.num_tokens < nodes)
+    after = [end] if picture.num_tokens < nodes else []
     thin = {"color": "0.8", "linewidth": min(0.5, 40 / nodes), "zorder": 2}
     thick = {"color": "0.15", "linewidth": 1.4, "zorder": 3}
     for lines, style in ((boundaries[boundaries != end], thin), (after, thick)):

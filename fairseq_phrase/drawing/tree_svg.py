@@ -134,7 +134,8 @@ def picture_of(sentence: ParsedText) -> Picture:
         elements.append(_text(centre, top, tag, "tag"))
     # The tag of a word that is cut is a constituent over its subwords, so it is drawn above them.
     cuts = list(map(sentence.cut, range(len(centres))))
-    top += 13 * bool(sentence.tags and any(cuts))
+    if sentence.tags and any(cuts):
+        top += 13
     for centre, cut in zip(centres, cuts, strict=True):
         if cut:
             elements.append(_text(centre, top, cut, "subwords"))

@@ -55,7 +55,7 @@ class ParsedText:
     def text(self) -> str:
         """The sentence."""
         parts = zip(self.words, self.space_before, strict=True)
-        return "".join(" " * space + word for word, space in parts).strip()
+        return "".join(f" {word}" if space else word for word, space in parts).strip()
 
     @property
     def summary(self) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Protocol, TypeVar, get_type_hints
 
 from fairseq.models.transformer import TransformerEncoderBase
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.parse_batch import MakeStructure
 
 Encoder = TypeVar("Encoder", bound=type)
 
@@ -80,6 +81,22 @@ class EncoderMethod:
             # A switch is on if its flag is given.
             flags += [] if value is True else [str(value)]
         return flags
+
+
+class SyntaxTask(Protocol):
+    """What a model asks of a task whose batches carry parses, while it is built."""
+
+    source_dictionary: Any
+    target_dictionary: Any
+
+    def require_parses(self, fields: Sequence[str], for_model: bool = True) -> None:
+        """Add parse fields to every batch from now on."""
+
+    def require_structure(self, key: str, make: MakeStructure) -> None:
+        """Let the collater make tensors of every batch's parses from now on."""
+
+    def label_dictionary(self, field: str) -> Any:
+        """Return the numbered labels of a parse field."""
 
 
 #: All registered encoders, by name.
@@ -151,7 +168,7 @@ def translation_encoders() -> dict[str, EncoderMethod]:
     return {name: method for name, method in ENCODERS.items() if method.translation}
 
 
-def require_parses(method: EncoderMethod, cfg: Any, task: Any) -> None:
+def require_parses(method: EncoderMethod, cfg: Any, task: SyntaxTask) -> None:
     """Ask the task for the parses that an encoder needs, and for their labels.
 
     Args:

@@ -25,6 +25,7 @@ from fairseq_phrase.models.encoder_method import (
     ENCODERS,
     LATE,
     EncoderMethod,
+    SyntaxTask,
     option,
     options_of,
     require_parses,
@@ -101,7 +102,7 @@ def named_method(name: str) -> EncoderMethod:
 
 
 def build_named_encoder(
-    cfg: Any, task: Any, dictionary: Any, embed_tokens: nn.Embedding | None = None
+    cfg: Any, task: SyntaxTask, dictionary: Any, embed_tokens: nn.Embedding | None = None
 ) -> Any:
     """Build the encoder that ``--encoder`` names, and ask the task for the parses that it needs.
 

@@ -15,7 +15,7 @@ from torch.nn.functional import linear
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.copying import CopyOptions, copies, copying_class
-from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.models.encoder_method import SyntaxTask, option
 from fairseq_phrase.models.named_encoder import (
     NamedEncoderModel,
     build_named_encoder,
@@ -246,10 +246,13 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
     ) -> tuple[Tensor, dict[str, Any]]:
         """Decode without the output layer; for the arguments see :meth:`forward`."""
         rows, length = prev_output_tokens.shape
+        # The encoder's states, once for each row of a beam.
         source = _source_of(encoder_out, rows)
+        # A search goes on from the state that its last step kept, and has only its new tokens to read.
         state = self._state(encoder_out, rows, incremental_state, length)
         if incremental_state is not None:
             prev_output_tokens = prev_output_tokens[:, state.step :]
+        # The recurrent layers attend at each token, before or after their step.
         inputs = self.dropout_module(self.embed_tokens(prev_output_tokens))
         features, weights, state = self.layers(inputs, source, state)
         self._keep(incremental_state, state)
@@ -367,7 +370,7 @@ class Seq2SeqModel(NamedEncoderModel, FairseqEncoderDecoderModel):
         self.cfg = cfg
 
     @classmethod
-    def build_model(cls, cfg: Any, task: Any) -> Seq2SeqModel:
+    def build_model(cls, cfg: Any, task: SyntaxTask) -> Seq2SeqModel:
         """Build the model, and ask the task for the parses that its encoder needs.
 
         Raises:
@@ -406,7 +409,7 @@ class Seq2SeqModel(NamedEncoderModel, FairseqEncoderDecoderModel):
         )
 
 
-def _embeddings(cfg: TransformerConfig, task: Any) -> tuple[nn.Embedding, nn.Embedding]:
+def _embeddings(cfg: TransformerConfig, task: SyntaxTask) -> tuple[nn.Embedding, nn.Embedding]:
     """Make the embeddings of both sides; one for both with ``--share-all-embeddings``."""
     build = TransformerModelBase.build_embedding
     source = build(cfg, task.source_dictionary, cfg.encoder.embed_dim, cfg.encoder.embed_path)

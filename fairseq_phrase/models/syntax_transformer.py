@@ -11,7 +11,7 @@ from torch import nn
 
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.copying import copies, copying_class
-from fairseq_phrase.models.encoder_method import EncoderMethod, require_parses
+from fairseq_phrase.models.encoder_method import EncoderMethod, SyntaxTask, require_parses
 from fairseq_phrase.models.syntax_decoder import SyntaxDecoder
 
 
@@ -29,7 +29,7 @@ class SyntaxTransformerModel(TransformerModelBase):
         gen_parser_from_dataclass(parser, getattr(cls, "__dataclass")(), delete_default=True)
 
     @classmethod
-    def build_model(cls, cfg: Any, task: Any) -> SyntaxTransformerModel:
+    def build_model(cls, cfg: Any, task: SyntaxTask) -> SyntaxTransformerModel:
         """Build the model, and ask the task for the parses that it needs.
 
         Raises:

@@ -26,6 +26,7 @@ from fairseq_phrase.models.syntax_encoder import (
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.modules.positions.biased_attention import node_attention
 from fairseq_phrase.modules.projections import project
+from fairseq_phrase.modules.tensors import carried, carrier
 from fairseq_phrase.modules.trees.tree_attention import (
     CONVENTIONS,
     HierarchicalAccumulation,
@@ -183,6 +184,7 @@ class TreeCrossAttention(MultiheadAttention):
             before dropout: None, or of shape (sentences * beams, target tokens, nodes), for every
             head (heads, sentences * beams, target tokens, nodes).
         """
+        # The source's keys and values are made in the first step of a search, and kept.
         source = self._get_input_buffer(incremental_state)
         if "prev_key" not in source:
             source = self._encoded(key, key_padding_mask)
@@ -190,19 +192,20 @@ class TreeCrossAttention(MultiheadAttention):
         length, rows, _ = query.shape
         beams = rows // sentences
         if incremental_state is not None:
-            # fairseq's state holds tensors alone: the number is this one's length.
-            source["beams"] = torch.empty(beams)
+            source["beams"] = carrier(beams)  # fairseq's state holds tensors alone
             self._set_input_buffer(incremental_state, source)
         # The rows of a sentence attend to the same nodes, so they are treated as additional queries.
         # (length, sentences * beams, width) -> (sentences, heads, beams * length, head width)
         query = self.q_proj(query).view(length, sentences, beams, self.num_heads, self.head_dim)
         drops = self.training or self.dropout_module.apply_during_inference
         query = query.permute(1, 3, 2, 0, 4).flatten(2, 3)
+        # One softmax over leaves and nonterminals, the latter behind the gate of a neutral start.
         attended, weights = node_attention(
             query, source["prev_key"], source["prev_value"], source["prev_mask"],
             self.node_gate, source["leaves"].size(1), self.dropout_module.p if drops else 0.0,
             need_weights or need_head_weights, twice=query.size(2),
         )  # fmt: skip
+        # Back to fairseq's order: (target tokens, sentences, beams, heads, head width)
         attended = attended.unflatten(2, (beams, length)).permute(3, 0, 2, 1, 4)
         output = self.out_proj(attended.reshape(length, rows, self.embed_dim))
         if weights is None:
@@ -247,10 +250,12 @@ class TreeCrossAttention(MultiheadAttention):
         """
         source = self._get_input_buffer(incremental_state)
         if "prev_key" in source:
-            chosen, beams = regroup(new_order, source["prev_key"].size(0), len(source.pop("beams")))
+            chosen, beams = regroup(
+                new_order, source["prev_key"].size(0), carried(source.pop("beams"))
+            )
             if chosen is not None:
                 source = {name: kept.index_select(0, chosen) for name, kept in source.items()}
-            source["beams"] = torch.empty(beams)
+            source["beams"] = carrier(beams)
             self._set_input_buffer(incremental_state, source)
         return incremental_state
 
@@ -350,7 +355,7 @@ class TreeEncoder(SyntaxEncoder):
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> TreeBatch:
         """Make the trees of a batch."""
-        sizes = [made.size(1) for made in parse.made("tree")] or None
+        sizes = [carried(made) for made in parse.made("tree")] or None
         return TreeBatch.from_words(parse["words"], parse["spans"], self.padding(src_tokens), sizes)
 
     @classmethod

@@ -1,4 +1,17 @@
-"""The parses of a padded batch: one validated object that goes from the collater to the encoder."""
+"""The parses of a padded batch: one validated object that goes from the collater to the encoder.
+
+What is computed for a batch, and where:
+
+1. The collater, in a worker process, pads each field of the parses to a tensor. If the encoder declares a
+   ``batch_structure``, the collater also makes the tensors that need the host: lists of phrases, sizes of
+   trees. They travel with the fields (:data:`MADE`), so that no training step waits for a GPU.
+2. ``encoder.structure()``, once per batch, makes what the layers attend with. It takes the made tensors
+   (:meth:`ParseBatch.made`), or makes them itself where they are missing: at inference, after R-Drop has
+   repeated a batch, in an ensemble of models with different trees.
+3. Layers share what follows from the structure. A property of the structure is computed when the first
+   layer asks for it (:class:`~fairseq_phrase.modules.tensors.kept`); what follows from a plain tensor is
+   remembered with it (:func:`~fairseq_phrase.modules.tensors.made_once`).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +20,12 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from fairseq_phrase.modules.tensors import carried
 from fairseq_phrase.store.fields import FIELDS, PREFIX
 
 #: What the names of tensors begin with that the collater has made of parses.
 MADE = f"{PREFIX}made."
-#: The size of the batch that they were made of, as that of the second axis of a tensor without elements.
+#: The size of the batch that they were made of, in a carrier.
 ROWS = f"{MADE}rows"
 #: Makes tensors of a batch's tokens and parses, on the host.
 MakeStructure = Callable[[Tensor, "ParseBatch"], Sequence[Tensor]]
@@ -87,7 +101,7 @@ class ParseBatch:
                 of[name.removeprefix(MADE).removeprefix(PREFIX)] = tensor
         # Whoever repeats or takes rows of a batch, such as R-Drop, knows nothing of what was made of it.
         rows = made.pop(ROWS.removeprefix(MADE), None)
-        if rows is not None and any(len(tensor) != rows.size(1) for tensor in fields.values()):
+        if rows is not None and any(len(tensor) != carried(rows) for tensor in fields.values()):
             made = {}
         return cls(fields, made)
 

@@ -47,6 +47,20 @@ def may_read(tensor: Tensor) -> bool:
 Value = TypeVar("Value")
 
 
+def carrier(number: int) -> Tensor:
+    """Return a tensor that carries a number to where only tensors go: a batch, a decoder's state.
+
+    It has no elements: the number is its second size, which the host knows without waiting for a GPU.
+    Shape: (0, number)
+    """
+    return torch.empty(0, number)
+
+
+def carried(tensor: Tensor) -> int:
+    """Return the number of a :func:`carrier`."""
+    return tensor.size(1)
+
+
 class kept(Generic[Value]):  # noqa: N801 - like property
     """A property that is computed once.
 

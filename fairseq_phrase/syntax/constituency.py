@@ -202,7 +202,9 @@ class ConstituencyTree:
     @classmethod
     def flat(cls, num_words: int) -> ConstituencyTree:
         """Return a tree of one constituent over all words, as a substitute for a missing parse."""
-        return cls([(0, num_words)] if num_words else [], [ROOT_LABEL] * bool(num_words), num_words)
+        if not num_words:
+            return cls([], [], 0)
+        return cls([(0, num_words)], [ROOT_LABEL], num_words)
 
     @classmethod
     def from_dependencies(

@@ -282,7 +282,7 @@ def _noun_form(thing: Thing, case: str) -> str:
     noun = thing.noun
     if thing.plural:
         needs_n = case == "dat" and noun.german_plural[-1] not in "ns"
-        return noun.german_plural + "n" * needs_n
+        return f"{noun.german_plural}n" if needs_n else noun.german_plural
     if case == "gen" or (noun.is_weak and case != "nom"):
         return noun.genitive
     return noun.german

@@ -136,7 +136,7 @@ class Sentence:
     def text(self) -> str:
         """The sentence as people write it."""
         pairs = zip(self.words, self.space_after, strict=True)
-        return "".join(word + " " * space for word, space in pairs)
+        return "".join(f"{word} " if space else word for word, space in pairs)
 
 
 def read_off(root: Phrase) -> Sentence:

@@ -135,7 +135,8 @@ def branches(tree: TreeBatch, from_root: bool, dtype: torch.dtype) -> Tensor:
 
 def _branches(tree: TreeBatch, from_root: bool, dtype: torch.dtype) -> Tensor:
     path = tree.leaf_depths[:, None] - tree.depths[:, :, None]
-    divisor = tree.leaf_counts[:, :, None] * (path + (not from_root))
+    nodes = path if from_root else path + 1  # the paper counts the leaf, too
+    divisor = tree.leaf_counts[:, :, None] * nodes
     exact = torch.float64 if dtype == torch.float64 else torch.float32
     return torch.where(tree.membership, 1 / divisor.to(exact), 0.0).to(dtype)
 

@@ -11,7 +11,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.tensors import check_mask, check_tensor, kept, may_read, true_at
+from fairseq_phrase.modules.tensors import (
+    carrier,
+    check_mask,
+    check_tensor,
+    kept,
+    may_read,
+    true_at,
+)
 
 Cached = TypeVar("Cached")
 
@@ -307,12 +314,11 @@ def tree_sizes(src_tokens: Tensor, parse: ParseBatch) -> list[Tensor]:
     """Check the trees of a batch on the host, and count what it must know of them later.
 
     Returns:
-        For each number a tensor without elements. Its second size, which the host knows wherever it is,
-        is the number. Shape: (0, number)
+        For each number a :func:`~fairseq_phrase.modules.tensors.carrier`.
     """
     padding_mask = torch.zeros(src_tokens.shape, dtype=torch.bool)
     tree = TreeBatch.from_words(parse["words"], parse["spans"], padding_mask)
-    return [torch.empty(0, number) for number in tree._numbers]
+    return [carrier(number) for number in tree._numbers]
 
 
 def _maximum(counts: Tensor) -> Tensor:
