@@ -48,11 +48,10 @@ from fairseq_phrase.corpus.sentencepiece_training import train_sentencepiece
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.parsers.spacy import BATCH_LINES, SpacyParser, _unused
 from fairseq_phrase.store.fields import FIELDS, shared_index
-from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.store.indexed import IndexedWriter
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.store.reader import ParseStore
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.text import digest_of, read_lines
 
 SPLIT = "train.xx-yy"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 
@@ -133,3 +135,30 @@ def written_together(folder: Path) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
         if is_new and not any(folder.iterdir()):
             folder.rmdir()
+
+
+def digest_of(*paths: Path) -> str:
+    """Return the SHA-256 of a file's content, or for several files that of their digests.
+
+    A process reads a file again only if its size, date or inode has changed.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    digests = [_digest(path, *stamp_of(path)) for path in paths]
+    return digests[0] if len(paths) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def stamp_of(path: Path) -> tuple[int, int, int]:
+    """Return what changes when a file is written again: size, date of the last change, and inode."""
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+@lru_cache(maxsize=4096)
+def _digest(path: Path, *_stamp: int) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -35,10 +35,9 @@ from fairseq_phrase.raw_text.segmenter import Segmenter
 from fairseq_phrase.raw_text.segmenters import Gpt2Segmenter, SharedSegmenter, innermost
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
-from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.store.manifest import fingerprint
 from fairseq_phrase.store.writer import LabelTable
-from fairseq_phrase.text import find_text
+from fairseq_phrase.text import digest_of, find_text
 
 # Lines of each text that a given subword model is compared with.
 _CHECKED_LINES = 1000

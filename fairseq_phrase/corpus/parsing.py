@@ -24,8 +24,7 @@ from fairseq_phrase.corpus.parse_shards import ShardFolder
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import Parse, ParsingPipeline
-from fairseq_phrase.store.identity import digest_of
-from fairseq_phrase.text import find_text
+from fairseq_phrase.text import digest_of, find_text
 
 SHARD_LINES = 1000
 #: A worker takes seconds to load its parser, so few lines are not worth another.

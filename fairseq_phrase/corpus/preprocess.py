@@ -41,10 +41,10 @@ from fairseq_phrase.raw_text.segmenters import (
 )
 from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.store.fields import with_labels
-from fairseq_phrase.store.identity import Entry, Identity, digest_of
-from fairseq_phrase.store.manifest import Manifest, languages_in, model_entry
+from fairseq_phrase.store.identity import Entry, Identity
+from fairseq_phrase.store.manifest import Manifest, languages_in, model_entry, pipeline_entries
 from fairseq_phrase.store.writer import LabelTable
-from fairseq_phrase.text import find_text, read_lines
+from fairseq_phrase.text import digest_of, find_text, read_lines
 
 logger = logging.getLogger(__name__)
 _Corpora = dict[str, tuple[Corpus, ...]]  # source and target, by the split's name
@@ -201,7 +201,7 @@ def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> di
     given = given_labels(folder, fields, pipelines, all_of_them=options.labeldict is not None)
     if folder is not None and given:
         for language, manifest in manifests_of(folder, pipelines).items():
-            here = Identity(pipelines[language].entries())
+            here = Identity(pipeline_entries(pipelines[language]))
             options.check(manifest.identity().only("parser"), here, "reuse", folder)
     return {
         name: LabelTable(given.get(name), may_grow=name not in given)

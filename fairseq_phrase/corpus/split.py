@@ -26,11 +26,10 @@ from fairseq_phrase.parsers import resolve
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.store.advice import ATTACH, PREPROCESS
 from fairseq_phrase.store.fields import with_labels
-from fairseq_phrase.store.identity import digest_of
 from fairseq_phrase.store.line_ranges import LineRanges
 from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.store.writer import LabelTable, ParseWriter
-from fairseq_phrase.text import read_lines, written_together
+from fairseq_phrase.text import digest_of, read_lines, written_together
 
 _SHOWN_CAUSES = 3
 _ListLine = Callable[[Path, int, str], None]

@@ -51,10 +51,11 @@ from fairseq_phrase.raw_text.segmenters import GROUP as SEGMENTER_GROUP
 from fairseq_phrase.raw_text.segmenters import model_name
 from fairseq_phrase.store.fields import GROUP as FIELD_GROUP
 from fairseq_phrase.store.fields import with_labels
-from fairseq_phrase.store.identity import PARTS, Identity, digest_of
+from fairseq_phrase.store.identity import PARTS, Identity
 from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
+from fairseq_phrase.text import digest_of
 
 logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1

@@ -28,8 +28,7 @@ from fairseq_phrase.outputs import (
     write_atomically,
 )
 from fairseq_phrase.parsers import LineParser, load_parser, names_path
-from fairseq_phrase.store.identity import digest_of
-from fairseq_phrase.text import require_file
+from fairseq_phrase.text import digest_of, require_file
 
 Chunks = Iterator[tuple[int, list[Line]]]
 Translate = Callable[[Chunks], Generator[tuple[int, bytes], None, None]]

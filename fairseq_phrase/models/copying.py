@@ -19,9 +19,8 @@ from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.models.encoder_method import declare, option
 from fairseq_phrase.modules.copying import COPIES, CopyScores, CopySource
-from fairseq_phrase.store.identity import declare
 
 
 @declare(part="decoder")

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Protocol, TypeVar, get_type_hints
@@ -18,6 +19,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.parse_batch import MakeStructure
 
 Encoder = TypeVar("Encoder", bound=type)
+Options = TypeVar("Options", bound=type)
 
 
 def option(default: Any, help: str, **metadata: Any) -> Any:
@@ -29,6 +31,22 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
             depend on (:func:`fairseq_phrase.models.identity.option_entries`).
     """
     return field(default=default, metadata={"help": help, **metadata})
+
+
+def declare(**metadata: Any) -> Callable[[Options], Options]:
+    """Return a class decorator that adds metadata to a dataclass' own options.
+
+    Args:
+        **metadata: ``identity`` and ``part``, see :func:`fairseq_phrase.models.identity.option_entries`.
+    """
+
+    def declared(options: Options) -> Options:
+        for name in inspect.get_annotations(options):
+            option = options.__dataclass_fields__[name]  # type: ignore[attr-defined]
+            option.metadata = {**metadata, **option.metadata}
+        return options
+
+    return declared
 
 
 def options_of(options: type | None) -> list[Field[Any]]:

@@ -81,7 +81,10 @@ def option_entries(
     """
     entries = {}
     for option in options:
-        kind = option.metadata.get("identity", "free" if why_free(option.name) else "must")
+        kind = option.metadata.get("identity")
+        if kind != "must" and why_free(option.name):
+            kind = "free"
+        kind = kind or "must"
         if kind != "free" and not option.name.startswith("_"):
             default = None if option.default is MISSING else _text(option.default, option, given)
             value = _text(given.get(option.name, option.default), option, given)

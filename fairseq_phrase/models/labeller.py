@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
-from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.models.encoder_method import declare, option
 from fairseq_phrase.models.named_encoder import (
     NamedEncoderModel,
     build_named_encoder,
@@ -28,7 +28,6 @@ from fairseq_phrase.modules.labelling import (
 )
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.recurrent.hierarchical_attention import AttentionSum
-from fairseq_phrase.store.identity import declare
 
 #: The values of ``--pooling``, by what is labelled. The first is the default.
 POOLINGS = {"word": ("first", "mean"), "sentence": ("mean", "cls", "attention", "root")}

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.store.fields import FIELDS
-from fairseq_phrase.store.identity import digest_of, stamp_of
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.text import digest_of, stamp_of
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser, resolve
+from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
 from fairseq_phrase.parsers.base import cut_at_white_space
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.store.fields import FIELDS
-from fairseq_phrase.store.identity import Entry
-from fairseq_phrase.store.manifest import parser_entries
 from fairseq_phrase.syntax.alignment import TextReader, forms_in_text
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
@@ -74,16 +72,6 @@ class ParsingPipeline:
     def constituents(self) -> str:
         """The source of the constituents, one of :data:`fairseq_phrase.choices.CONSTITUENTS`."""
         return self.options.constituents if "spans" in self.fields else "none"
-
-    def entries(self, digest: str | None = None) -> dict[str, Entry]:
-        """Return the entries of an identity record that the parses depend on.
-
-        Args:
-            digest: that of the parser's weights, if it is known, so that they are not read.
-        """
-        parser, digest = self.parser, self.parser.digest if digest is None else digest
-        name = resolve(self.options.parser)
-        return parser_entries(name, parser.version, digest, self.constituents)
 
     def read(self, path: Path, lines: Iterator[str]) -> Iterator[Parse]:
         """Read parses from a file beside the text (:meth:`FileParser.read`).

@@ -40,7 +40,7 @@ from fairseq_phrase.raw_text.segmenters import (
     model_name,
 )
 from fairseq_phrase.store.identity import Identity, compare
-from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.store.manifest import Manifest, pipeline_entries
 from fairseq_phrase.syntax.alignment import ends_in_text
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
@@ -406,7 +406,7 @@ class SourceEncoder:
         if pipeline.fields != ("words",) or not without_parser:
             stamp = pipeline.parser.stamp
             same = stamp and stamp == manifest.parser_stamp  # so its weights are not read
-            here = pipeline.entries(manifest.parser_digest if same else None)
+            here = pipeline_entries(pipeline, manifest.parser_digest if same else None)
             compare(
                 manifest.identity().only("parser"), Identity(here), "reuse",
                 trained_name=directory, here_name="this run", allow=allow, strict=strict,

@@ -7,10 +7,8 @@ declare it. ``docs/identity.md`` lists the steps of a record's life.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -118,7 +116,7 @@ OF_DECODER = (
 #: What to do where nothing can be let through.
 REMEDIES = {"report": "name them as different rows, NAME=FOLDER"}
 #: Options, or patterns of their names, that cannot change what a trained model computes for an input,
-#: by the reason. All other options are entries. Metadata ``identity`` of a field overrule this.
+#: by the reason. All other options are entries. Metadata ``identity: must`` of a field overrule this.
 FREE = {
     "off outside training": "*dropout *dropout_in *dropout_out *layerdrop",
     "how memory is used": "checkpoint_activations offload_activations min_params_to_wrap",
@@ -160,23 +158,6 @@ def why_free(name: str) -> str | None:
 def matches(name: str, patterns: str) -> bool:
     """Return whether a name matches one of several patterns, with spaces between them."""
     return any(fnmatchcase(name, pattern) for pattern in patterns.split())
-
-
-def declare(**metadata: Any) -> Callable[[type[Options]], type[Options]]:
-    """Return a class decorator that adds metadata to options of a dataclass itself that are not free.
-
-    Args:
-        **metadata: ``identity`` and ``part``, see :func:`fairseq_phrase.models.identity.option_entries`.
-    """
-
-    def declared(options: type[Options]) -> type[Options]:
-        for name in inspect.get_annotations(options):
-            option = options.__dataclass_fields__[name]  # type: ignore[attr-defined]
-            if not why_free(name):
-                option.metadata = {**metadata, **option.metadata}
-        return options
-
-    return declared
 
 
 @dataclass(frozen=True)
@@ -408,30 +389,3 @@ def numbered_entry(fingerprint: str, file: str, part: str) -> Entry:
 def parser_entry(version: str, digest: str) -> Entry:
     """Return the entry of a parser, with the digest of its weights, which is empty without weights."""
     return Entry(f"{version} {digest}", f"{version} {digest[:6]}".strip(), "parser")
-
-
-def digest_of(*paths: Path) -> str:
-    """Return the SHA-256 of a file's content, or for several files that of their digests.
-
-    A process reads a file again only if its size, date or inode has changed.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
-    digests = [_digest(path, *stamp_of(path)) for path in paths]
-    return digests[0] if len(paths) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-
-
-def stamp_of(path: Path) -> tuple[int, int, int]:
-    """Return what changes when a file is written again: size, date of the last change, and inode."""
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns, found.st_ino
-
-
-@lru_cache(maxsize=4096)
-def _digest(path: Path, *_stamp: int) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -8,10 +8,11 @@ import os
 from collections import deque
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairseq_phrase.choices import PARSERS, WHOLE_WORDS
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import resolve
 from fairseq_phrase.store.advice import PREPROCESS, rerun
 from fairseq_phrase.store.dictionaries import begins_with, number_of_labels, read_labels
 from fairseq_phrase.store.fields import FIELDS, with_labels
@@ -19,11 +20,14 @@ from fairseq_phrase.store.identity import (
     Entry,
     Identity,
     dictionary_entry,
-    digest_of,
     numbered_entry,
     parser_entry,
 )
 from fairseq_phrase.store.line_ranges import LineRanges
+from fairseq_phrase.text import digest_of
+
+if TYPE_CHECKING:
+    from fairseq_phrase.parsers.pipeline import ParsingPipeline
 
 FORMAT_VERSION = 2
 #: The fields of a manifest that its identity leaves out, and why. All others are compared.
@@ -86,6 +90,17 @@ def parser_entries(parser: str, version: str, digest: str, constituents: str) ->
     if constituents != "none":
         entries["constituents"] = Entry(constituents, constituents, "parser")
     return entries
+
+
+def pipeline_entries(pipeline: ParsingPipeline, digest: str | None = None) -> dict[str, Entry]:
+    """Return the entries of what parses depend on that a pipeline makes.
+
+    Args:
+        digest: that of the parser's weights, if it is known, so that they are not read.
+    """
+    parser, name = pipeline.parser, resolve(pipeline.options.parser)
+    digest = parser.digest if digest is None else digest
+    return parser_entries(name, parser.version, digest, pipeline.constituents)
 
 
 def model_entry(file: str | Path, digest: str, part: str = "text") -> Entry:

@@ -27,11 +27,11 @@ from fairseq_phrase.batch.objectives import (
 from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.models.encoder_method import declare, option
 from fairseq_phrase.models.pretrainer import Objective
 from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.store.dictionaries import load_dictionary
-from fairseq_phrase.store.identity import MASK, declare
+from fairseq_phrase.store.identity import MASK
 from fairseq_phrase.store.manifest import Manifest, languages_in
 from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.constituency import ROOT_LABEL

@@ -29,8 +29,7 @@ from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translator
 from fairseq_phrase.inference.translator import Hypothesis, joined
-from fairseq_phrase.store.identity import digest_of
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.text import digest_of, read_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
 from tests.support.warm_start import REAL, python
