@@ -8,12 +8,12 @@ from torch import Tensor
 
 from fairseq_phrase.modules.phrases.builtin_sources import (
     chain_phrases,
+    phrases_of_members,
     token_ngrams,
     without_phrases,
     word_ngrams,
 )
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.phrases.phrase_sources import phrases_of_members
 from tests.support.hostile import trees
 
 TokenSets = set[tuple[int, ...]]

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from fairseq_phrase.modules.phrases.builtin_sources import (
     chain_phrases,
+    phrases_of_members,
     token_ngrams,
     without_phrases,
     word_ngrams,
 )
 from fairseq_phrase.modules.phrases.first_states import with_phrases
 from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
-from fairseq_phrase.modules.phrases.phrase_sources import phrases_of_members
 from tests.support.hostile import trees
 from tests.support.padded_sentences import all_kinds, members_of, pad, pad_heads, phrases_of
 from tests.support.tolerance import assert_same

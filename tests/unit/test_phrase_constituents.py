@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.modules.phrases.builtin_sources import chunk_members, constituent_phrases
-from fairseq_phrase.modules.phrases.phrase_sources import phrases_of_members
+from fairseq_phrase.modules.phrases.builtin_sources import (
+    chunk_members,
+    constituent_phrases,
+    phrases_of_members,
+)
 from tests.support.padded_sentences import pad, phrases_of
 from tests.support.phrase_models import batch, build, encode
 from tests.support.tree_strategies import Tree, trees

@@ -21,44 +21,6 @@ from torch import Tensor
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
-from fairseq_phrase.modules.tensors import check_mask, check_tensor, exact_product
-
-
-def phrases_of_members(members: Tensor, padding_mask: Tensor) -> PhraseBatch:
-    """Make phrases of arbitrary sets of tokens.
-
-    All pairs of a sentence's nodes are compared. Phrases with the same tokens become one phrase.
-
-    Args:
-        members: True where a phrase contains a token; a row without any is padding.
-            Shape: (batch, phrases, tokens), bool
-        padding_mask: True at padded tokens. Shape: (batch, tokens)
-
-    Raises:
-        ValueError: if a phrase has one token or contains padding, or a shape does not fit.
-    """
-    check_mask("padding_mask", padding_mask)
-    batch, num_tokens = padding_mask.shape
-    check_tensor("members", members, torch.bool, batch, "phrases", num_tokens)
-    if bool((members.sum(2) == 1).any()):
-        raise ValueError("a phrase has at least two tokens, got one of a single token")
-    if bool((members & padding_mask[:, None]).any()):
-        raise ValueError("a phrase contains padding")
-    members = _distinct(members)
-    tokens = torch.diag_embed(~padding_mask)
-    # Shape: (batch, nodes, tokens)
-    contains = torch.cat([tokens, members], 1)
-    sizes = contains.sum(2)
-    # i is part of j iff they share all of i's tokens. Shape: (batch, nodes, nodes)
-    shared = exact_product(contains, contains.mT)
-    adjacency = (shared == sizes[:, :, None]) | (shared == sizes[:, None, :])
-    is_node = sizes > 0
-    adjacency &= is_node[:, :, None] & is_node[:, None, :]
-    adjacency.diagonal(dim1=1, dim2=2).fill_(True)
-    sentence, query, key = adjacency.nonzero(as_tuple=True)
-    offset = sentence * is_node.size(1)
-    edges = PhraseEdges(offset + query, offset + key)
-    return PhraseBatch(padding_mask=~is_node, num_tokens=num_tokens, pairs=ListedPairs(edges))
 
 
 def listed_phrases(padding_mask: Tensor, *lists: Tensor | np.ndarray) -> PhraseBatch:
@@ -77,19 +39,6 @@ def listed_phrases(padding_mask: Tensor, *lists: Tensor | np.ndarray) -> PhraseB
         num_tokens=padding_mask.size(1),
         pairs=ListedPairs(PhraseEdges(query, key), (phrase, token)),
     )
-
-
-def _distinct(members: Tensor) -> Tensor:
-    """Keep each set once, in front of empty rows. Shape: (batch, fewer phrases, tokens)."""
-    sizes = members.sum(2)
-    shared = exact_product(members, members.mT)
-    same = (shared == sizes[:, :, None]) & (shared == sizes[:, None, :])
-    is_copy = same.tril(diagonal=-1).any(2)
-    keep = (sizes > 0) & ~is_copy
-    num_phrases = int(keep.sum(1).max()) if keep.numel() else 0
-    first = keep.long().argsort(dim=1, descending=True, stable=True)[:, :num_phrases]
-    kept = members & keep[:, :, None]
-    return kept.gather(1, first[:, :, None].expand(-1, -1, members.size(2)))
 
 
 #: The group of entry points in which installed packages offer sources of phrases.
@@ -224,7 +173,8 @@ def find_phrases(
     """
     phrases = source.find(tokens, parse, options)
     if isinstance(phrases, Tensor):
-        return phrases_of_members(phrases, tokens.padding_mask)
+        made: PhraseBatch = import_module(BUILT_IN).phrases_of_members(phrases, tokens.padding_mask)
+        return made
     return phrases
 
 
