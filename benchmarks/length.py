@@ -36,7 +36,6 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from fairseq_phrase import register
-from fairseq_phrase.drawing.figures import new_figure, save
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.tree_transformer import TreeEncoder
 from fairseq_phrase.modules.recurrent.tree_lstm import (
@@ -44,6 +43,7 @@ from fairseq_phrase.modules.recurrent.tree_lstm import (
     TreeLevels,
     constituency_trees,
 )
+from fairseq_phrase.visualization.figures import new_figure, save
 
 LAYERS, HEADS, WIDTH = 2, 4, 64
 LABELS = 30

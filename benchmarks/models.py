@@ -17,12 +17,12 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import setup_task
 
 import fairseq_phrase
-from fairseq_phrase.batch.source_batches import make_structures
-from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
+from fairseq_phrase.data.batches.source_batches import make_structures
+from fairseq_phrase.data.batches.syntax_dataset import SyntaxDataset
 from fairseq_phrase.models.encoder_method import translation_encoders
-from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.fields import FIELDS
 
 # As --user-dir does in fairseq's commands.
 fairseq_phrase.register()

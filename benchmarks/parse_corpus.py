@@ -41,16 +41,17 @@ from pathlib import Path
 import numpy as np
 from machine import describe_machine
 
-from fairseq_phrase.corpus.engines import EngineOptions
-from fairseq_phrase.corpus.options import Options
-from fairseq_phrase.corpus.parsing import Corpus, parse_corpus
-from fairseq_phrase.corpus.sentencepiece_training import train_sentencepiece
+from fairseq_phrase.data.preprocessing.engines import EngineOptions
+from fairseq_phrase.data.preprocessing.options import Options
+from fairseq_phrase.data.preprocessing.parsing import Corpus, parse_corpus
+from fairseq_phrase.data.preprocessing.sentencepiece_training import train_sentencepiece
+from fairseq_phrase.data.store.indexed import IndexedWriter
+from fairseq_phrase.data.store.layout import shared_index
+from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, fingerprint
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.parsers.spacy import BATCH_LINES, SpacyParser, _unused
-from fairseq_phrase.store.fields import FIELDS, shared_index
-from fairseq_phrase.store.indexed import IndexedWriter
-from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
-from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.text import digest_of, read_lines
 
 SPLIT = "train.xx-yy"
@@ -130,7 +131,7 @@ def rest_table(
         The last data directory, in a folder of its own.
     """
     # Imported here, because each parsing process imports this file and needs no fairseq.
-    from fairseq_phrase.corpus.preprocess import preprocess
+    from fairseq_phrase.data.preprocessing.preprocess import preprocess
 
     parsing = ParsingOptions(f"spacy:{pipeline}", "from-dependencies")
     root = Path(tempfile.mkdtemp())
@@ -184,7 +185,7 @@ def loading_table(data: Path, sentences: int) -> None:
         make_large(Path(folder), sentences)
         code = (
             "import json, re, time\n"
-            "from fairseq_phrase.store.reader import FIELDS, ParseStore\n"
+            "from fairseq_phrase.data.store.reader import FIELDS, ParseStore\n"
             "def peak():\n"
             "    status = open('/proc/self/status').read()\n"
             "    return int(re.search(r'VmHWM:\\s+(\\d+)', status)[1])\n"

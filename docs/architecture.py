@@ -17,36 +17,36 @@ from matplotlib.patches import FancyBboxPatch
 WIDTH, HEIGHT = 3.7, 0.92  # of a box
 LINE = "#444444"
 COLUMNS = {"corpus": 0.0, "batch": 4.7, "line": 9.4}
-# One colour a room; fairseq's own parts are grey.
+# One colour per package; fairseq's own parts are grey.
 COLOURS = {
     "parsers/": "#cfe8cf",
     "syntax/": "#f7e3b5",
-    "raw_text/": "#f3cdb8",
-    "store/": "#d9d2ec",
-    "batch/": "#c9def2",
+    "data/subwords/": "#f3cdb8",
+    "data/store/": "#d9d2ec",
+    "data/batches/": "#c9def2",
     "tasks/": "#bfe3e0",
     "modules/": "#f2c9d6",
     "models/": "#e6d3b3",
     "fairseq": "#e4e4e4",
 }
-#: Column, row, room, what it is, the example in it.
+#: Column, row, package, what it is, the example in it.
 BOXES = {
     "text": ("corpus", 0, "", "a line of the corpus", "Ein Hund läuft"),
     "parser": ("corpus", 1, "parsers/", "parser", "text → ParsedSentence"),
     "words": ("corpus", 2, "syntax/", "words and tree", "Ein Hund läuft    heads 1 2 2"),
-    "subwords": ("corpus", 3, "raw_text/", "words to subwords", "▁Ein ▁Hund ▁lä uft    words 0 1 2 2"),
+    "subwords": ("corpus", 3, "data/subwords/", "to subwords", "▁Ein ▁Hund ▁lä uft    words 0 1 2 2"),
     "bin": ("corpus", 4, "fairseq", "binarized text", "train.de-en.de.bin   dict.de.txt"),
-    "store": ("corpus", 5, "store/", "parse on disk", "*.words  *.heads  …  syntax.de.json"),
-    "dataset": ("batch", 0, "batch/", "SyntaxDataset", "a sample of fairseq and its parse"),
-    "collater": ("batch", 1, "batch/", "collater → net_input", "src_tokens  src_words  src_heads"),
+    "store": ("corpus", 5, "data/store/", "parse on disk", "*.words  *.heads  …  syntax.de.json"),
+    "dataset": ("batch", 0, "data/batches/", "SyntaxDataset", "a sample of fairseq and its parse"),
+    "collater": ("batch", 1, "data/batches/", "collater → net_input", "src_tokens  src_words  src_heads"),
     "parse": ("batch", 2, "modules/", "ParseBatch", "checked: parse['words'], parse['heads']"),
     "structure": ("batch", 3, "models/", "encoder.structure", "once a batch: phrases, positions, a tree"),
     "layers": ("batch", 4, "models/", "first states, layers", "attention of modules/ over the structure"),
     "decoder": ("batch", 5, "fairseq", "decoder", "translation"),
     "raw": ("line", 0, "", "a raw line at inference", "Ein Hund bellt"),
-    "source": ("line", 1, "raw_text/", "SourceEncoder", "parser and subwords of the manifest"),
+    "source": ("line", 1, "data/subwords/", "SourceEncoder", "parser and subwords of the manifest"),
     "tokens": ("line", 2, "syntax/", "EncodedSentence", "subwords, their words, a tree"),
-    "step": ("line", 3, "batch/", "SourceText.batch", "src_tokens  src_words  src_heads"),
+    "step": ("line", 3, "data/batches/", "SourceText.batch", "src_tokens  src_words  src_heads"),
 }  # fmt: skip
 TITLES = {
     "corpus": "once: fairseq-phrase-preprocess",

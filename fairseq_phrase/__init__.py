@@ -26,12 +26,12 @@ class _Folders(list[str]):
         if realpath(str(folder)) not in map(realpath, self):
             return False
         import_module("fairseq_phrase.tasks.user_directory")
-        import_module("fairseq_phrase.models.loading").register()
+        import_module("fairseq_phrase.checkpoints.loading").register()
         return True
 
 
 __path__ = _Folders(__path__)
-_WHERE = {"load": "inference.translator", "register": "models.loading"}
+_WHERE = {"load": "inference.translator", "register": "checkpoints.loading"}
 
 
 def __getattr__(name: str) -> Any:

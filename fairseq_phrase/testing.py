@@ -23,15 +23,15 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 from torch.testing import assert_close
 
-from fairseq_phrase.attention.encoder_maps import attention_picture
-from fairseq_phrase.batch.source_batches import collate_parses, numbered_parse
-from fairseq_phrase.batch.source_sentence import SourceSentence
+from fairseq_phrase.checkpoints.loading import register
+from fairseq_phrase.data.batches.source_batches import collate_parses, numbered_parse
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
-from fairseq_phrase.models.loading import register
-from fairseq_phrase.store.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.sentence import Edge, EncodedSentence
+from fairseq_phrase.visualization.encoder_maps import attention_picture
+from fairseq_phrase.visualization.source_sentence import SourceSentence
 
 LABELS = ("one", "two", "three", "four")
 SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2, "layers": 2}
@@ -99,7 +99,7 @@ def random_sentence(dictionary: Dictionary, subwords: int, seed: int) -> dict[st
 
     Returns:
         An encoder's arguments without a dimension for the batch: ``src_tokens``, and all fields of
-        :data:`fairseq_phrase.store.fields.FIELDS`, those of installed packages included.
+        :data:`fairseq_phrase.syntax.fields.FIELDS`, those of installed packages included.
     """
     return {
         name: values[0] for name, values in make_batch(dictionary, [subwords], seed=seed).items()

@@ -25,8 +25,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.report.contrastive import FOLDER, SIDES, MinimalPairs, read_pairs
-from fairseq_phrase.report.runs import find_runs
+from fairseq_phrase.evaluation.report.contrastive import FOLDER, SIDES, MinimalPairs, read_pairs
+from fairseq_phrase.evaluation.report.runs import find_runs
 from fairseq_phrase.text import read_lines
 
 _NUMBERED = re.compile(r"([A-Z])-(\d+)(?=\t)")  # the beginning of a line of fairseq-generate's

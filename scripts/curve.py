@@ -12,8 +12,8 @@ import csv
 from fractions import Fraction
 from pathlib import Path
 
-from fairseq_phrase.drawing.figures import new_figure, save
 from fairseq_phrase.markdown import escaped, markdown_table
+from fairseq_phrase.visualization.figures import new_figure, save
 
 
 def read_report(folder: Path) -> dict[str, tuple[str, float | None, float | None]]:

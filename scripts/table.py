@@ -195,7 +195,7 @@ def check_key(run: Run) -> dict[str, str]:
 @cache
 def contents_of(path: Path) -> list[tuple[str, str]]:
     """Return names and fingerprints of a file, or of the texts, dictionaries and models of data."""
-    from fairseq_phrase.store.manifest import fingerprint
+    from fairseq_phrase.data.store.manifest import fingerprint
 
     if not path.is_dir():
         return [("TEXT", fingerprint(path)[:16])] if path.is_file() else []

@@ -20,7 +20,7 @@ from hypothesis import settings
 import fairseq_phrase
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.cli import synthetic as synthetic_command
-from fairseq_phrase.raw_text.segmenters import SentencePieceSegmenter
+from fairseq_phrase.data.subwords.segmenters import SentencePieceSegmenter
 from tests.support import attaching, composing
 from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 

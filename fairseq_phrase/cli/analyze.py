@@ -35,9 +35,9 @@ def _parser() -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
     # fairseq takes seconds to import: --help and wrong arguments do not wait for it.
-    from fairseq_phrase.attention.constituent_maps import nonterminal_shares, shares_table
-    from fairseq_phrase.batch.source_sentence import dataset_batches
-    from fairseq_phrase.models.loading import load_model
+    from fairseq_phrase.checkpoints.loading import load_model
+    from fairseq_phrase.visualization.constituent_maps import nonterminal_shares, shares_table
+    from fairseq_phrase.visualization.source_sentence import dataset_batches
 
     model, task = load_model(args.path, args.data, **loading(args))
     table = shares_table(

@@ -12,7 +12,7 @@ from fairseq_phrase.choices import CONSTITUENTS, ENGINES, WHOLE_WORDS
 from fairseq_phrase.errors import UserError
 
 if TYPE_CHECKING:
-    from fairseq_phrase.corpus.engines import EngineOptions
+    from fairseq_phrase.data.preprocessing.engines import EngineOptions
 
 #: The message of a command that parses after Ctrl-C.
 KEPT = "what is parsed so far is kept, and the next run goes on from there"
@@ -42,7 +42,7 @@ def number_or(*words: str, least: int) -> Callable[[str], Any]:
 
 def protected(text: str) -> tuple[str, ...]:
     """Read protected tokens: a file of them, or their names with commas between them."""
-    from fairseq_phrase.store.dictionaries import SPECIAL
+    from fairseq_phrase.data.store.dictionaries import SPECIAL
 
     path = Path(text)
     names = path.read_text(encoding="utf-8").split() if path.is_file() else text.split(",")
@@ -149,7 +149,7 @@ def engine_of(args: dict[str, Any]) -> EngineOptions:
     Raises:
         UserError: the options contradict one another.
     """
-    from fairseq_phrase.corpus.engines import EngineOptions
+    from fairseq_phrase.data.preprocessing.engines import EngineOptions
 
     options = EngineOptions(args.pop("engine"), args.pop("workers"), args.pop("ray_address"))
     if options.ray_address is not None and options.name != "ray":
@@ -167,13 +167,13 @@ def model_of(args: dict[str, Any]) -> Path | None:
     codes: Path | None = args.pop("bpe_codes")
     kind, _, folder = args["bpe"].partition(":")
     if kind == "huggingface":
-        from fairseq_phrase.raw_text.segmenters import tokenizer_file
+        from fairseq_phrase.data.subwords.segmenters import tokenizer_file
 
         # SentencePiece cuts the target.
         args["bpe"], args["target_model"] = kind, model
         return tokenizer_file(folder)
     if kind == "gpt2":
-        from fairseq_phrase.raw_text.segmenters import gpt2_file
+        from fairseq_phrase.data.subwords.segmenters import gpt2_file
 
         args["bpe"] = kind
         _MADE.append(TemporaryDirectory())

@@ -12,7 +12,7 @@ from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of
 from fairseq_phrase.errors import UserError
 
 if TYPE_CHECKING:
-    from fairseq_phrase.corpus.options import SplitCounts
+    from fairseq_phrase.data.preprocessing.options import SplitCounts
 
 # Text that is already binarized keeps all its lines, so no line can be skipped.
 _ON_ERROR = tuple(choice for choice in ON_ERROR if choice != "skip")
@@ -74,8 +74,8 @@ def main(namespace: argparse.Namespace) -> None:
         )
     bpe_model, engine = model_of(args), engine_of(args)
     # Imported here, because each parsing process imports this file and does not need fairseq.
-    from fairseq_phrase.corpus.attach import attach
-    from fairseq_phrase.corpus.options import Options, splits_of
+    from fairseq_phrase.data.preprocessing.attach import attach
+    from fairseq_phrase.data.preprocessing.options import Options, splits_of
     from fairseq_phrase.parsers.pipeline import ParsingOptions
 
     parser, constituents = args.pop("parser"), args.pop("constituents")

@@ -35,7 +35,7 @@ def main(args: argparse.Namespace) -> None:
     """Run the command."""
     if (args.last or args.around_best) and len(args.inputs) != 1:
         _parser().error("--last N and --around-best N take one folder")
-    from fairseq_phrase.models.averaging import (
+    from fairseq_phrase.checkpoints.averaging import (
         average_checkpoints,
         checkpoints_around_best,
         last_checkpoints,

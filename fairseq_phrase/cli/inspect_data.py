@@ -18,7 +18,7 @@ from fairseq_phrase.errors import UserError
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from fairseq_phrase.store.manifest import Manifest
+    from fairseq_phrase.data.store.manifest import Manifest
 
 
 def _natural(text: str) -> int:
@@ -72,7 +72,7 @@ def main(args: argparse.Namespace) -> None:
         return
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # for a terminal without box-drawing characters
-    from fairseq_phrase.inspection.integrity import load_dictionaries
+    from fairseq_phrase.visualization.integrity import load_dictionaries
 
     by_language: list[list[Any]] = []
     for number, manifest in enumerate(_manifests(args.data, args.lang)):
@@ -89,12 +89,12 @@ def main(args: argparse.Namespace) -> None:
     # The same line of each language, one below the other.
     drawn = [sentence for group in zip_longest(*by_language) for sentence in group if sentence]
     if args.out is not None:
-        from fairseq_phrase.drawing.tree_svg import write_pictures
+        from fairseq_phrase.visualization.tree_svg import write_pictures
 
         write_pictures(drawn, args.out)
         print(args.out)
     elif drawn:
-        from fairseq_phrase.drawing.terminal_trees import draw
+        from fairseq_phrase.visualization.terminal_trees import draw
 
         if not args.lines:
             print()
@@ -103,7 +103,7 @@ def main(args: argparse.Namespace) -> None:
 
 def _manifests(directory: Path, language: str | None) -> list[Manifest]:
     """Load the manifest of one language, or of all that are parsed."""
-    from fairseq_phrase.store.manifest import Manifest, languages_in
+    from fairseq_phrase.data.store.manifest import Manifest, languages_in
 
     if language is not None:
         return [Manifest.load(directory, language)]
@@ -119,7 +119,7 @@ def _manifests(directory: Path, language: str | None) -> list[Manifest]:
 
 
 def _splits(directory: Path, manifest: Manifest, wanted: list[str] | None) -> list[str]:
-    from fairseq_phrase.store.manifest import Manifest
+    from fairseq_phrase.data.store.manifest import Manifest
 
     if not wanted:
         return list(manifest.splits)
@@ -146,7 +146,7 @@ def _progress(what: str, manifest: Manifest, splits: list[str]) -> tqdm:
 def _check(
     directory: Path, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
 ) -> None:
-    from fairseq_phrase.inspection.integrity import verify_split
+    from fairseq_phrase.visualization.integrity import verify_split
 
     with _progress("checking", manifest, splits) as progress:
         for split in splits:
@@ -163,12 +163,12 @@ def _check(
 def _overview(
     directory: Path, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
 ) -> str:
-    from fairseq_phrase.inspection.corpus_statistics import (
+    from fairseq_phrase.data.store.reader import ParseStore
+    from fairseq_phrase.visualization.corpus_statistics import (
         manifest_text,
         split_statistics,
         statistics_text,
     )
-    from fairseq_phrase.store.reader import ParseStore
 
     for split in splits:
         ParseStore(directory, split, manifest.language, set())  # compares the fingerprints
@@ -186,7 +186,7 @@ def _chosen(
     args: argparse.Namespace, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
 ) -> list[Any]:
     """Read the sentences to draw: the same lines of each language."""
-    from fairseq_phrase.inspection.parsed_text import ParsedTextReader
+    from fairseq_phrase.visualization.parsed_text import ParsedTextReader
 
     if args.lines:
         chosen = [(split, line) for split in splits[: None if args.splits else 1]

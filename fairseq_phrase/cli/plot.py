@@ -75,8 +75,8 @@ def _add_sentence(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.
-    from fairseq_phrase.batch.source_sentence import dataset_sentence, raw_sentence
-    from fairseq_phrase.models.loading import load_model
+    from fairseq_phrase.checkpoints.loading import load_model
+    from fairseq_phrase.visualization.source_sentence import dataset_sentence, raw_sentence
 
     model, task = load_model(args.path, args.data, **loading(args))
     if args.sentence is not None:
@@ -86,18 +86,18 @@ def main(args: argparse.Namespace) -> None:
     # A recurrent encoder does not attend, but its decoder does. Labelling has no decoder.
     is_recurrent = getattr(model.encoder, "is_recurrent", False) and hasattr(model, "decoder")
     if args.picture == "alignment" or (args.picture == "attention" and is_recurrent):
-        from fairseq_phrase.attention.alignment_picture import alignment_picture
-        from fairseq_phrase.drawing.heat_maps import plot_alignment
+        from fairseq_phrase.visualization.alignment_picture import alignment_picture
+        from fairseq_phrase.visualization.heat_maps import plot_alignment
 
         plot_alignment(alignment_picture(model, task, sentence), args.out)
     elif args.picture == "attention":
-        from fairseq_phrase.attention.encoder_maps import attention_picture
-        from fairseq_phrase.drawing.heat_maps import plot_attention
+        from fairseq_phrase.visualization.encoder_maps import attention_picture
+        from fairseq_phrase.visualization.heat_maps import plot_attention
 
         plot_attention(attention_picture(model, sentence, args.layer, args.head), args.out)
     else:
-        from fairseq_phrase.attention.tree_picture import tree_picture
-        from fairseq_phrase.drawing.attention_trees import plot_tree
+        from fairseq_phrase.visualization.attention_trees import plot_tree
+        from fairseq_phrase.visualization.tree_picture import tree_picture
 
         picture = tree_picture(model, task, sentence, args.layer, args.word, args.encoder)
         plot_tree(picture, args.out)

@@ -12,7 +12,7 @@ from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of, positiv
 from fairseq_phrase.errors import UserError
 
 if TYPE_CHECKING:
-    from fairseq_phrase.corpus.options import Options, SplitCounts
+    from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
     from fairseq_phrase.parsers.pipeline import ParsingOptions
 
 
@@ -136,9 +136,9 @@ def main(namespace: argparse.Namespace) -> None:
     )
     bpe_model, engine = model_of(args), engine_of(args)
     # Imported here, because each parsing process imports this file and does not need fairseq.
-    from fairseq_phrase.corpus.options import Options, splits_of
-    from fairseq_phrase.corpus.preprocess import preprocess
-    from fairseq_phrase.corpus.sentencepiece_training import CharacterOptions
+    from fairseq_phrase.data.preprocessing.options import Options, splits_of
+    from fairseq_phrase.data.preprocessing.preprocess import preprocess
+    from fairseq_phrase.data.preprocessing.sentencepiece_training import CharacterOptions
 
     splits = dict(splits_of(*prefixes))
     options = Options(

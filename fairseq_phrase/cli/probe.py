@@ -87,12 +87,12 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _make(args: argparse.Namespace) -> None:
-    from fairseq_phrase.parsers.pipeline import ParsingOptions
-    from fairseq_phrase.probing.top_constituents import (
+    from fairseq_phrase.evaluation.probing.top_constituents import (
         from_bracket_files,
         from_parsed_files,
         write_task,
     )
+    from fairseq_phrase.parsers.pipeline import ParsingOptions
 
     if args.out is None or (args.trees is None) == (args.text is None):
         raise UserError(f"--make {args.make} needs --out DIR, and --trees FILE or --text FILE")
@@ -113,7 +113,7 @@ def _probe(args: argparse.Namespace) -> None:
         raise UserError("name checkpoints with --path and folders of tasks with --tasks")
     if args.names and len(args.names) != len(args.path):
         raise UserError(f"{len(args.path)} checkpoints, but {len(args.names)} --names")
-    from fairseq_phrase.probing.task_files import find_tasks
+    from fairseq_phrase.evaluation.probing.task_files import find_tasks
 
     tasks = find_tasks(args.tasks, args.only, seed=args.seed)
     if args.max_sentences:
@@ -124,11 +124,16 @@ def _probe(args: argparse.Namespace) -> None:
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.
+    from fairseq_phrase.checkpoints.loading import load_model
+    from fairseq_phrase.evaluation.probing.classifier import ProbeOptions
+    from fairseq_phrase.evaluation.probing.probe_checkpoints import probe_checkpoints
+    from fairseq_phrase.evaluation.probing.results import (
+        differences,
+        differences_table,
+        draw,
+        short_names,
+    )
     from fairseq_phrase.inference.model_files import device_named
-    from fairseq_phrase.models.loading import load_model
-    from fairseq_phrase.probing.classifier import ProbeOptions
-    from fairseq_phrase.probing.results import differences, differences_table, draw, short_names
-    from fairseq_phrase.probing.run import probe_checkpoints
 
     names = args.names or short_names(args.path)
     baseline = args.baseline or names[0]

@@ -32,12 +32,12 @@ def _parser() -> argparse.ArgumentParser:
 @command(_parser)
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
-    from fairseq_phrase.metrics.measures import Measure
-    from fairseq_phrase.metrics.tokenizers import check_tokenizer
-    from fairseq_phrase.report.assemble import ReportOptions, make_report
-    from fairseq_phrase.report.references import read_references
-    from fairseq_phrase.report.runs import find_runs
-    from fairseq_phrase.report.tables import markdown
+    from fairseq_phrase.evaluation.metrics.measure_registry import Measure
+    from fairseq_phrase.evaluation.metrics.tokenizers import check_tokenizer
+    from fairseq_phrase.evaluation.report.make_report import ReportOptions, make_report
+    from fairseq_phrase.evaluation.report.references import read_references
+    from fairseq_phrase.evaluation.report.runs import find_runs
+    from fairseq_phrase.evaluation.report.tables import markdown
 
     texts = read_references(args.reference, args.subset)
     measure = Measure(tokenizer=args.tokenize and check_tokenizer(args.tokenize))

@@ -22,8 +22,8 @@ from fairseq_phrase.errors import UserError
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from fairseq_phrase.corpus.engines import Done, EngineOptions, Job
-    from fairseq_phrase.inference.forced import Given, Line
+    from fairseq_phrase.data.preprocessing.engines import Done, EngineOptions, Job
+    from fairseq_phrase.inference.constraints import Given, Line
     from fairseq_phrase.inference.output_files import Shard
     from fairseq_phrase.inference.translator import Hypothesis
 
@@ -125,7 +125,7 @@ def main(args: argparse.Namespace) -> None:
     out = standard_stream("stdout")
     from tqdm import tqdm
 
-    from fairseq_phrase.inference.forced import Given
+    from fairseq_phrase.inference.constraints import Given
     from fairseq_phrase.inference.raw_lines import numbered
     from fairseq_phrase.inference.source_parses import read_parses
     from fairseq_phrase.text import decoded_lines, read_lines
@@ -218,7 +218,7 @@ class _Worker:
 
     def __call__(self, job: Job) -> Done:
         """Translate the chunk of a job."""
-        from fairseq_phrase.corpus.engines import Done
+        from fairseq_phrase.data.preprocessing.engines import Done
 
         ((_, text),) = self.texts(iter([(job.first_line, job.lines)]))
         return Done(job, text)
@@ -239,7 +239,7 @@ def _translated(
 
 
 def _elsewhere(make: partial[_Worker], engine: EngineOptions, chunks: Chunks) -> Translated:
-    from fairseq_phrase.corpus.engines import Job, in_order, run_elsewhere
+    from fairseq_phrase.data.preprocessing.engines import Job, in_order, run_elsewhere
 
     jobs = (Job(number, *chunk) for number, chunk in enumerate(chunks))
     finished = run_elsewhere(jobs, partial(make, workers=engine.workers), engine, "the model")

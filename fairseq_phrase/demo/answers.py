@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import Translator
-from fairseq_phrase.inspection.integrity import load_dictionaries
-from fairseq_phrase.inspection.parsed_text import ParsedTextReader
-from fairseq_phrase.store.fields import FIELDS
-from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.visualization.integrity import load_dictionaries
+from fairseq_phrase.visualization.parsed_text import ParsedTextReader
 
 #: Attention of more nodes than this is not sent to the page, which could not show it.
 MAX_NODES = 150

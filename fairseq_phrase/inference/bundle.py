@@ -30,29 +30,29 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 import fairseq_phrase
-from fairseq_phrase.errors import UserError, naming, option
-from fairseq_phrase.markdown import code, escaped
-from fairseq_phrase.models.architectures import GROUP as ENCODER_GROUP
-from fairseq_phrase.models.identity import check_trusted, identity_of
-from fairseq_phrase.models.loading import (
+from fairseq_phrase.checkpoints.identity import check_trusted, identity_of
+from fairseq_phrase.checkpoints.loading import (
     SavedModel,
     build_models,
     languages_of,
     read_checkpoint,
     register_all,
 )
+from fairseq_phrase.data.store.identity import PARTS, Identity
+from fairseq_phrase.data.store.layout import with_labels
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.subwords.segmenters import GROUP as SEGMENTER_GROUP
+from fairseq_phrase.data.subwords.segmenters import model_name
+from fairseq_phrase.errors import UserError, naming, option
+from fairseq_phrase.markdown import code, escaped
+from fairseq_phrase.models.architectures import GROUP as ENCODER_GROUP
 from fairseq_phrase.modules.phrases.sources.registry import GROUP as SOURCE_GROUP
 from fairseq_phrase.outputs import only_writer
 from fairseq_phrase.parsers import GROUP as PARSER_GROUP
 from fairseq_phrase.parsers import names_path, without_path
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.ptb import BracketFiles
-from fairseq_phrase.raw_text.segmenters import GROUP as SEGMENTER_GROUP
-from fairseq_phrase.raw_text.segmenters import model_name
-from fairseq_phrase.store.fields import GROUP as FIELD_GROUP
-from fairseq_phrase.store.fields import with_labels
-from fairseq_phrase.store.identity import PARTS, Identity
-from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.syntax.fields import GROUP as FIELD_GROUP
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
 from fairseq_phrase.text import digest_of

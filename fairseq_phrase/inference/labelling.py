@@ -16,11 +16,16 @@ from fairseq import utils
 from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor
 
+from fairseq_phrase.checkpoints.loading import build_models, languages_of, read_checkpoint
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.evaluation.metrics.labels import (
+    LabelMetrics,
+    SpanMetrics,
+    label_scores,
+    mark_spans,
+)
 from fairseq_phrase.inference.model_files import device_named
-from fairseq_phrase.metrics.labels import LabelMetrics, SpanMetrics, label_scores, mark_spans
-from fairseq_phrase.models.loading import build_models, languages_of, read_checkpoint
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
 

@@ -10,12 +10,17 @@ import torch
 from fairseq.utils import split_paths
 from omegaconf import open_dict
 
+from fairseq_phrase.checkpoints.identity import identity_of
+from fairseq_phrase.checkpoints.loading import (
+    SavedModel,
+    build_models,
+    languages_of,
+    read_checkpoint,
+)
+from fairseq_phrase.data.store.identity import Identity
+from fairseq_phrase.data.store.manifest import Manifest, data_identity
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.bundle import is_bundle, read_bundle, translates
-from fairseq_phrase.models.identity import identity_of
-from fairseq_phrase.models.loading import SavedModel, build_models, languages_of, read_checkpoint
-from fairseq_phrase.store.identity import Identity
-from fairseq_phrase.store.manifest import Manifest, data_identity
 
 #: fairseq's own task reads the same data, but not raw text.
 _STOCK, _OWN = "translation", "syntax_translation"

@@ -17,7 +17,7 @@ from fairseq.utils import split_paths
 
 from fairseq_phrase.errors import UserError, naming
 from fairseq_phrase.inference.bundle import CONTENTS, is_bundle
-from fairseq_phrase.inference.forced import Line
+from fairseq_phrase.inference.constraints import Line
 from fairseq_phrase.inference.model_files import data_of
 from fairseq_phrase.outputs import (
     Key,

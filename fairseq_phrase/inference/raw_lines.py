@@ -13,14 +13,14 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from fairseq_phrase.batch.source_batches import SourceText
+from fairseq_phrase.data.batches.source_batches import SourceText
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens
+from fairseq_phrase.data.subwords.segmenter import Segmenter
+from fairseq_phrase.data.subwords.segmenters import WholeWords
+from fairseq_phrase.data.subwords.text_encoder import segmenter_of
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.forced import Line
-from fairseq_phrase.raw_text.protected_tokens import ProtectedTokens
-from fairseq_phrase.raw_text.segmenter import Segmenter
-from fairseq_phrase.raw_text.segmenters import WholeWords
-from fairseq_phrase.raw_text.source_encoder import segmenter_of
-from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.inference.constraints import Line
 from fairseq_phrase.syntax.sentence import EncodedSentence
 
 logger = logging.getLogger(__name__)

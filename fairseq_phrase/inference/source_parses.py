@@ -10,14 +10,14 @@ from pathlib import Path
 from fairseq.data import data_utils
 from fairseq.utils import split_paths
 
+from fairseq_phrase.checkpoints.identity import plain
 from fairseq_phrase.compat import load_checkpoint
-from fairseq_phrase.corpus.parsing import parses_of
+from fairseq_phrase.data.preprocessing.parsing import parses_of
+from fairseq_phrase.data.store.manifest import Manifest, languages_in
+from fairseq_phrase.data.subwords.text_encoder import texts_of
 from fairseq_phrase.inference.bundle import is_bundle
-from fairseq_phrase.models.identity import plain
 from fairseq_phrase.parsers import FileParser, load_parser, names_path
 from fairseq_phrase.parsers.pipeline import Parse
-from fairseq_phrase.raw_text.source_encoder import texts_of
-from fairseq_phrase.store.manifest import Manifest, languages_in
 from fairseq_phrase.text import read_lines
 
 

@@ -18,10 +18,10 @@ from transformers import GenerationConfig, GenerationMixin, PretrainedConfig, Pr
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils.generic import ModelOutput
 
+from fairseq_phrase.checkpoints.loading import build_models
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.bundle import read_bundle
-from fairseq_phrase.models.loading import build_models
-from fairseq_phrase.store.fields import FIELDS, PREFIX
+from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 
 _FIELDS = [f"{PREFIX}{name}" for name in FIELDS]
 
@@ -71,8 +71,8 @@ class Encoder(nn.Module):
                 Shape: ``(batch, tokens)``.
             attention_mask: not used. Padding is found by its index.
             **inputs: those of ``src_words``, ``src_heads``… that the encoder needs, as
-                :func:`fairseq_phrase.batch.source_batches.collate_parses` makes them. Others are not
-                used.
+                :func:`fairseq_phrase.data.batches.source_batches.collate_parses` makes them. Others are
+                not used.
         """
         given = {name: inputs[name] for name in _FIELDS if inputs.get(name) is not None}
         encoded = self.encoder(input_ids, src_lengths=input_ids.ne(self.padding).sum(1), **given)

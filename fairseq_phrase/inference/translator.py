@@ -18,11 +18,11 @@ from fairseq import utils
 from fairseq.data import data_utils
 from fairseq.token_generation_constraints import pack_constraints
 
-from fairseq_phrase.attention.encoder_maps import SentenceAttention, sentence_attention
-from fairseq_phrase.batch.source_sentence import SourceSentence, raw_sentence, words_by_marks
 from fairseq_phrase.compat import use_idle_cores
+from fairseq_phrase.data.batches.word_alignments import words_by_marks
+from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError, option
-from fairseq_phrase.inference.forced import (
+from fairseq_phrase.inference.constraints import (
     Beside,
     ConstrainedSearch,
     Demands,
@@ -37,8 +37,9 @@ from fairseq_phrase.inference.raw_lines import RawLines, TargetForm, numbered, s
 from fairseq_phrase.inference.sampling import SamplingBySentence, seed_of
 from fairseq_phrase.modules.parse_batch import MADE
 from fairseq_phrase.parsers.pipeline import Parse
-from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
+from fairseq_phrase.visualization.encoder_maps import SentenceAttention, sentence_attention
+from fairseq_phrase.visualization.source_sentence import SourceSentence, raw_sentence
 
 #: fairseq-generate's default of ``--max-tokens``.
 _MAX_TOKENS = 12000
@@ -323,7 +324,7 @@ class Translator:
         Returns:
             ``input_ids`` and ``attention_mask`` of shape ``(batch, tokens)``, in the order of the lines,
             and the fields of the parse that the model needs (``src_words``…), see
-            :func:`fairseq_phrase.batch.source_batches.collate_parses`.
+            :func:`fairseq_phrase.data.batches.source_batches.collate_parses`.
         """
         net_input = self.task.source_text.batch(self._lines.encode(list(lines)))["net_input"]
         tokens = net_input.pop("src_tokens")

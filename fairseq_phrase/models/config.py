@@ -8,13 +8,11 @@ does not work with hydra. So this module flattens the fields and names them as f
 
 from __future__ import annotations
 
-import ast
 from argparse import Namespace
 from dataclasses import Field, field, fields, make_dataclass
 from typing import Any, Optional
 
 from fairseq.dataclass import FairseqDataclass
-from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models.transformer import TransformerConfig
 from fairseq.models.transformer.transformer_config import (
     DecoderConfig,
@@ -80,28 +78,6 @@ def nested_config(cfg: Any) -> TransformerConfig:
         # fairseq's nested options have the encoder's sizes under this name.
         options["encoder_name"] = options.pop("encoder")
     return TransformerConfig.from_namespace(Namespace(**options))
-
-
-#: Options of fairseq's commands, which old configurations have among the model's. Models ignore them.
-_OF_COMMANDS = {"data"} | {
-    option.name
-    for section in fields(FairseqConfig)
-    for option in getattr(section.type, "__dataclass_fields__", {}).values()
-}
-
-
-def would_run(option: str, value: str) -> bool:
-    """Return whether an option's text calls a function if it is evaluated, as fairseq's models may do.
-
-    fairseq evaluates ``--adaptive-softmax-cutoff``, ``--decoder-xformers-att-config`` and others.
-    """
-    if option in _OF_COMMANDS:
-        return False
-    try:
-        expression = ast.parse(value.strip(), mode="eval")
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return False
-    return any(isinstance(node, ast.Call) for node in ast.walk(expression))
 
 
 def size(width: int, ffn: int, heads: int, layers: int = 6, **options: Any) -> dict[str, Any]:

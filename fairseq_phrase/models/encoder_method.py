@@ -28,7 +28,7 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
     Args:
         help: what it does, for ``--help``.
         **metadata: further properties, such as ``identity="free"`` for one that a trained model does not
-            depend on (:func:`fairseq_phrase.models.identity.option_entries`).
+            depend on (:func:`fairseq_phrase.checkpoints.identity.option_entries`).
     """
     return field(default=default, metadata={"help": help, **metadata})
 
@@ -37,7 +37,8 @@ def declare(**metadata: Any) -> Callable[[Options], Options]:
     """Return a class decorator that adds metadata to a dataclass' own options.
 
     Args:
-        **metadata: ``identity`` and ``part``, see :func:`fairseq_phrase.models.identity.option_entries`.
+        **metadata: ``identity`` and ``part``, see
+            :func:`fairseq_phrase.checkpoints.identity.option_entries`.
     """
 
     def declared(options: Options) -> Options:
@@ -146,7 +147,7 @@ def register_encoder(
         options: a dataclass of the method's own options, each with a default and a ``help`` in its
             metadata; None if it has none. Encoders that share an option give it one type and default.
         parse_fields: the parse fields that the encoder needs (names in
-            :data:`fairseq_phrase.store.fields.FIELDS`), or a function of fairseq's nested options that
+            :data:`fairseq_phrase.syntax.fields.FIELDS`), or a function of fairseq's nested options that
             returns them and raises :class:`~fairseq_phrase.errors.UserError` if the options contradict
             each other.
         decoder: the translation model's decoder; fairseq's by default.

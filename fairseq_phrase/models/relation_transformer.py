@@ -27,7 +27,7 @@ from fairseq_phrase.modules.positions.relation_bias import (
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.tensors import masked_keys
-from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.syntax.fields import FIELDS
 
 
 @dataclass

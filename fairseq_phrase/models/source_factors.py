@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
 from fairseq_phrase.compat import leaving_out_unknown
+from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.syntax_encoder import add_neutral
-from fairseq_phrase.store.fields import FIELDS, PREFIX
-from fairseq_phrase.store.identity import Entry, Identity
+from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 
 #: The factor that says where in its word a subword is.
 SUBWORDS = "subwords"

@@ -78,7 +78,7 @@ class SyntaxTransformerModel(TransformerModelBase):
             src_lengths: source lengths. Shape: (batch,).
             prev_output_tokens: target, shifted right. Shape: (batch, target tokens).
             **parses: ``src_words``, ``src_heads`` and ``src_spans``, as
-                :func:`fairseq_phrase.batch.source_batches.collate_parses` makes them.
+                :func:`fairseq_phrase.data.batches.source_batches.collate_parses` makes them.
         """
         encoder_out = self.encoder(
             src_tokens, src_lengths=src_lengths, return_all_hiddens=return_all_hiddens, **parses

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.tensors import carried
-from fairseq_phrase.store.fields import FIELDS, PREFIX
+from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 
 #: What the names of tensors begin with that the collater has made of parses.
 MADE = f"{PREFIX}made."
@@ -41,7 +41,7 @@ class ParseBatch:
     (``SyntaxEncoder.batch_structure``).
 
     Args:
-        tensors: by field (a name in :data:`fairseq_phrase.store.fields.FIELDS`), int64, padded with -1.
+        tensors: by field (a name in :data:`fairseq_phrase.syntax.fields.FIELDS`), int64, padded with -1.
             Shape: (batch, tokens), (batch, words), (batch, constituents, columns) or (batch, edges, 3),
             as the field counts.
 

@@ -1,4 +1,4 @@
-"""Parsers of text. They implement one of two interfaces (:mod:`fairseq_phrase.parsers.base`)."""
+"""Parsers of text. They implement one of two interfaces (:mod:`fairseq_phrase.parsers.interfaces`)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError, load_entry
-from fairseq_phrase.parsers.base import FileParser, LineParser, Unparsed
 from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.parsers.interfaces import FileParser, LineParser, Unparsed
 from fairseq_phrase.parsers.ptb import BracketFiles
 from fairseq_phrase.parsers.spacy import SpacyParser
 from fairseq_phrase.parsers.stanza import StanzaParser
 from fairseq_phrase.parsers.whitespace import FactoredText, WhitespaceParser
-from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.syntax.fields import FIELDS
 
 __all__ = [
     "GROUP",

@@ -11,12 +11,12 @@ from typing import Any
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
-from fairseq_phrase.parsers.base import cut_at_white_space
+from fairseq_phrase.parsers.interfaces import cut_at_white_space
 from fairseq_phrase.parsers.moses import unescape_moses
-from fairseq_phrase.store.fields import FIELDS
 from fairseq_phrase.syntax.alignment import TextReader, forms_in_text
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import Edge, ParsedSentence, join_white_space
 
 Parse = ParsedSentence | Unparsed
@@ -44,7 +44,7 @@ class ParsingPipeline:
     """A parser with the processing of its input and output.
 
     Attributes:
-        fields: which of :data:`fairseq_phrase.store.fields.FIELDS` its parses contain.
+        fields: which of :data:`fairseq_phrase.syntax.fields.FIELDS` its parses contain.
 
     Raises:
         UserError: the parser is unknown or not installed, or constituents are to be made from dependency

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_phrase.errors import UserError, needs
-from fairseq_phrase.parsers.base import LineParser, Unparsed, cut_at_white_space
+from fairseq_phrase.parsers.interfaces import LineParser, Unparsed, cut_at_white_space
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 

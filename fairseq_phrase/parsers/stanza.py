@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.errors import UserError, needs
-from fairseq_phrase.parsers.base import LineParser, Unparsed, cut_at_white_space
+from fairseq_phrase.parsers.interfaces import LineParser, Unparsed, cut_at_white_space
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import Expansion, ParsedSentence, join_white_space

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.parsers.base import FileParser, Unparsed, cut_at_white_space, flat
+from fairseq_phrase.parsers.interfaces import FileParser, Unparsed, cut_at_white_space, flat
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers.base import LineParser, Unparsed, cut_at_white_space
-from fairseq_phrase.store.fields import FIELDS
+from fairseq_phrase.parsers.interfaces import LineParser, Unparsed, cut_at_white_space
+from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import ParsedSentence
 
 

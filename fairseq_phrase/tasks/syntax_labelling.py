@@ -11,11 +11,11 @@ from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from torch import Tensor
 
-from fairseq_phrase.corpus.labelled import warn_of_unknown
+from fairseq_phrase.data.preprocessing.labelled import warn_of_unknown
+from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.metrics.labels import SpanMetrics, mark_spans
+from fairseq_phrase.evaluation.metrics.labels import SpanMetrics, mark_spans
 from fairseq_phrase.models.encoder_method import option
-from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.tasks.added_losses import calls_of
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
 

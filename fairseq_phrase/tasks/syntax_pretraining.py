@@ -14,8 +14,8 @@ from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
 from omegaconf import II, MISSING
 
-from fairseq_phrase.batch.data_directory import label_dictionary
-from fairseq_phrase.batch.objectives import (
+from fairseq_phrase.data.batches.data_directory import label_dictionary
+from fairseq_phrase.data.batches.objectives import (
     MASK_UNITS,
     PHRASES,
     Causal,
@@ -24,18 +24,18 @@ from fairseq_phrase.batch.objectives import (
     Permuted,
     Source,
 )
-from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
-from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks
+from fairseq_phrase.data.batches.pretraining_dataset import PretrainingDataset
+from fairseq_phrase.data.batches.text_blocks import SegmentPairs, TextBlocks
+from fairseq_phrase.data.store.dictionaries import load_dictionary
+from fairseq_phrase.data.store.identity import MASK
+from fairseq_phrase.data.store.manifest import Manifest, languages_in
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import declare, option
 from fairseq_phrase.models.pretrainer import Objective
 from fairseq_phrase.modules.parse_batch import MakeStructure
-from fairseq_phrase.store.dictionaries import load_dictionary
-from fairseq_phrase.store.identity import MASK
-from fairseq_phrase.store.manifest import Manifest, languages_in
-from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.constituency import ROOT_LABEL
-from fairseq_phrase.tasks.identified import IdentifiedTask, IdentityOptions
+from fairseq_phrase.tasks.identity_task import IdentifiedTask, IdentityOptions
 
 logger = logging.getLogger(__name__)
 

@@ -14,32 +14,36 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
 
-from fairseq_phrase.batch.data_directory import label_dictionary, pair_names, refuse_unknown_words
-from fairseq_phrase.batch.source_batches import SourceText
-from fairseq_phrase.batch.subword_sampling import SubwordSampling, check_alpha
-from fairseq_phrase.batch.syntax_dataset import CopiedDataset, SyntaxDataset
-from fairseq_phrase.batch.tree_sources import Trees, read_own_trees
-from fairseq_phrase.batch.word_alignments import WordAlignments
+from fairseq_phrase.checkpoints.pretrained import PretrainedOptions
 from fairseq_phrase.compat import leaving_out_unknown
+from fairseq_phrase.data.batches.data_directory import (
+    label_dictionary,
+    pair_names,
+    refuse_unknown_words,
+)
+from fairseq_phrase.data.batches.source_batches import SourceText
+from fairseq_phrase.data.batches.subword_sampling import SubwordSampling, check_alpha
+from fairseq_phrase.data.batches.syntax_dataset import CopiedDataset, SyntaxDataset
+from fairseq_phrase.data.batches.tree_sources import Trees, read_own_trees
+from fairseq_phrase.data.batches.word_alignments import WordAlignments
+from fairseq_phrase.data.store.copied_words import CopiedWords, copied_path, slot
+from fairseq_phrase.data.store.identity import Entry, Identity
+from fairseq_phrase.data.store.layout import PREPROCESS
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
-from fairseq_phrase.models.pretrained import PretrainedOptions
 from fairseq_phrase.models.source_factors import COMBINE, SourceFactors
 from fairseq_phrase.modules.parse_batch import MakeStructure
-from fairseq_phrase.store.advice import PREPROCESS
-from fairseq_phrase.store.copied_words import CopiedWords, copied_path, slot
-from fairseq_phrase.store.identity import Entry, Identity
-from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.tasks.added_losses import (
     CoverageCriterion,
     ParseLossCriterion,
     check_layers,
     head_width,
 )
-from fairseq_phrase.tasks.identified import IdentifiedTask, IdentityOptions
+from fairseq_phrase.tasks.fairseq_interactive import RawTextTask
+from fairseq_phrase.tasks.identity_task import IdentifiedTask, IdentityOptions
 from fairseq_phrase.tasks.language_tags import LanguageTagOptions, LanguageTagTask
-from fairseq_phrase.tasks.raw_text import RawTextTask
 from fairseq_phrase.tasks.validation_bleu import ValidationBleuOptions, ValidationBleuTask
 
 
@@ -125,7 +129,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         """Add parses to every batch from now on.
 
         Args:
-            fields: names in :data:`fairseq_phrase.store.fields.FIELDS`.
+            fields: names in :data:`fairseq_phrase.syntax.fields.FIELDS`.
             for_model: whether the model reads them, from ``net_input``. False for a criterion, which any
                 architecture may be trained with: the tensors are in ``sample["parse"]``, by field.
 

@@ -4,8 +4,8 @@ fairseq imports every file in ``tasks/`` of a ``--user-dir``. Nothing else impor
 not in an import by a library, fairseq is mended and its commands print what ours print.
 """
 
+from fairseq_phrase.checkpoints.identity import guard_checkpoints
 from fairseq_phrase.compat import mend_fairseq, print_user_errors_plainly, quieten
-from fairseq_phrase.models.identity import guard_checkpoints
 
 print_user_errors_plainly()
 quieten()

@@ -32,7 +32,7 @@ class ValidationBleuTask(TranslationTask):
 
     @cached_property
     def _bleu_tokenizer(self) -> str:
-        from fairseq_phrase.metrics.tokenizers import check_tokenizer, tokenizer_of
+        from fairseq_phrase.evaluation.metrics.tokenizers import check_tokenizer, tokenizer_of
 
         named = getattr(self.cfg, "eval_bleu_tokenize", None)
         if named is not None:
@@ -49,7 +49,7 @@ class ValidationBleuTask(TranslationTask):
             UserError: sacrebleu lacks the tokenizer.
         """
         if self.cfg.eval_bleu and not self.cfg.eval_tokenized_bleu:
-            from fairseq_phrase.metrics.translation import bleu_metric
+            from fairseq_phrase.evaluation.metrics.translation import bleu_metric
 
             metric = bleu_metric([""], tokenizer=self._bleu_tokenizer)
             logger.info(f"--eval-bleu: {metric.get_signature()}")

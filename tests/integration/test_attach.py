@@ -17,12 +17,12 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from fairseq_phrase.cli.inspect_data import main as inspect
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.parsers.ptb import BracketFiles
-from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.store.reader import ParseStore
-from fairseq_phrase.tasks.raw_text import SyntaxBPE, SyntaxEncoderConfig
+from fairseq_phrase.tasks.fairseq_interactive import SyntaxBPE, SyntaxEncoderConfig
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import (
     GOLD,

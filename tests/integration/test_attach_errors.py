@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairseq_phrase.corpus import parsing as corpus_module
+from fairseq_phrase.data.preprocessing import parsing as corpus_module
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.parsers import LineParser
-from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
@@ -261,8 +261,8 @@ def test_a_parse_with_other_words_than_the_text_is_none(
 
 KILLED = """
 import os, signal, sys
-from fairseq_phrase.corpus import parsing as corpus
-from fairseq_phrase.corpus.parse_shards import ShardFolder
+from fairseq_phrase.data.preprocessing import parsing as corpus
+from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder
 write = ShardFolder.write
 def write_and_die(self, number, lines, shard):
     write(self, number, lines, shard)

@@ -17,8 +17,8 @@ from fairseq_cli import train as fairseq_train
 
 import fairseq_phrase
 from fairseq_phrase.cli import translate as translate_command
-from fairseq_phrase.corpus import engines
-from fairseq_phrase.corpus.engines import EngineOptions
+from fairseq_phrase.data.preprocessing import engines
+from fairseq_phrase.data.preprocessing.engines import EngineOptions
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.sampling import seed_of
 from fairseq_phrase.inference.translator import base_2

@@ -26,12 +26,12 @@ from fairseq_phrase.cli.attach import main as attach
 from fairseq_phrase.cli.export import main as export
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.cli.translate import main as translate
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
+from fairseq_phrase.data.subwords.segmenters import Gpt2Segmenter, gpt2_file
+from fairseq_phrase.data.subwords.text_encoder import spell
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import load
-from fairseq_phrase.raw_text.segmenters import Gpt2Segmenter, gpt2_file
-from fairseq_phrase.raw_text.source_encoder import spell
-from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import write_lines
 from tests.support.commands import run

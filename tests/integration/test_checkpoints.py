@@ -9,9 +9,9 @@ import pytest
 import torch
 from fairseq_cli import train as train_command
 
+from fairseq_phrase.checkpoints.loading import load_model
 from fairseq_phrase.cli import analyze, plot
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.loading import load_model
 from tests.support.commands import SIZES, TRAINING
 from tests.support.repository import REPOSITORY
 from tests.support.warm_start import python
@@ -31,7 +31,7 @@ def structural(command, data_directory, tmp_path):
 def test_a_structural_checkpoint_loads_where_nothing_else_was_imported(structural, data_directory):
     # In a process of its own: here the tests have registered every model.
     code = (
-        "from pathlib import Path; from fairseq_phrase.models.loading import load_model; "
+        "from pathlib import Path; from fairseq_phrase.checkpoints.loading import load_model; "
         f"model, _ = load_model(Path({str(structural)!r}), Path({str(data_directory)!r})); "
         "print(type(model.encoder).__name__)"
     )

@@ -12,13 +12,13 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.hub_utils import GeneratorHubInterface
 
-from fairseq_phrase.batch.source_sentence import dataset_sentence
+from fairseq_phrase.data.store.copied_words import copied_path, stored
+from fairseq_phrase.data.store.indexed import IndexedWriter
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.evaluation.probing.sentence_vectors import EncodedLines, SentenceVectors
 from fairseq_phrase.inference import translator as translators
-from fairseq_phrase.probing.sentence_vectors import EncodedLines, SentenceVectors
-from fairseq_phrase.store.copied_words import copied_path, stored
-from fairseq_phrase.store.indexed import IndexedWriter
-from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.visualization.source_sentence import dataset_sentence
 from tests.support.commands import run
 from tests.support.data_tasks import make_task
 

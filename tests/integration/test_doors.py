@@ -13,8 +13,8 @@ import torch
 from fairseq.models.transformer import TransformerModel
 from fairseq_cli import generate, interactive, train, validate
 
+from fairseq_phrase.data.store.identity import DOORS
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.identity import DOORS
 from tests.support.commands import SIZES, TRAINING, run
 from tests.support.doors import COMMANDS
 from tests.support.repository import REPOSITORY

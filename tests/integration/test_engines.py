@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_phrase.corpus import engines
-from fairseq_phrase.corpus.engines import EngineOptions, Job, run_jobs
+from fairseq_phrase.data.preprocessing import engines
+from fairseq_phrase.data.preprocessing.engines import EngineOptions, Job, run_jobs
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import LineParser, Unparsed
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
@@ -69,7 +69,7 @@ def connecting(address, setting):
     """Connect in another process: Ray's attempt goes on, and leaves a state in which it cannot start."""
     code = (
         "from fairseq_phrase.cli import CommandParser, command\n"
-        "from fairseq_phrase.corpus import engines\n"
+        "from fairseq_phrase.data.preprocessing import engines\n"
         "from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline\n"
         "pipeline = ParsingPipeline(ParsingOptions())\n"
         f"{setting}"

@@ -11,7 +11,7 @@ import spacy
 from errant.commands import compare_m2
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.metrics.corrections import Errant
+from fairseq_phrase.evaluation.metrics.corrections import Errant
 
 WORDS = ["a", "an", "the", "dog", "dogs", "see", "sees", "saw", "one", "good", ",", "."]
 

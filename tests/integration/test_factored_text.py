@@ -7,9 +7,9 @@ import torch
 
 import fairseq_phrase
 from fairseq_phrase.cli.preprocess import main as preprocess
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import load_parser
-from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.text import read_lines
 from tests.support.commands import SIZES, run, train
 from tests.support.data_tasks import make_task

@@ -10,9 +10,9 @@ import torch
 from fairseq_cli import train as train_command
 
 from fairseq_phrase.cli import preprocess as preprocess_command
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.parsers.conllu import ConlluFiles
-from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.text import read_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.repository import shared_data

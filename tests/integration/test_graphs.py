@@ -14,8 +14,8 @@ from fairseq.data import Dictionary
 
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.cli.preprocess import main as preprocess
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.parsers.conllu import ConlluFiles
-from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import attach, gold_of
 from tests.support.commands import SIZES, run, train

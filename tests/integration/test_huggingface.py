@@ -18,9 +18,9 @@ from fairseq_phrase import parsers
 from fairseq_phrase.cli.export import main as export
 from fairseq_phrase.cli.label import main as label
 from fairseq_phrase.cli.preprocess import main as preprocess
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.subwords.text_encoder import SourceEncoder
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.raw_text.source_encoder import SourceEncoder
-from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.text import read_lines
 from tests.support.gold_parser import GoldParser
 from tests.support.huggingface_models import write_bert, write_model

@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from fairseq_phrase.store.identity import Entry
+from fairseq_phrase.data.store.identity import Entry
 from tests.support.repository import REPOSITORY
 from tests.support.warm_start import python
 
@@ -14,9 +14,9 @@ from tests.support.warm_start import python
 def test_a_new_option_of_an_encoder_is_guarded_without_a_line() -> None:
     # In a process of its own, because an encoder stays registered.
     code = (
-        "from fairseq_phrase.models.loading import register_all; register_all();"
+        "from fairseq_phrase.checkpoints.loading import register_all; register_all();"
         "import label_transformer;"
-        "from fairseq_phrase.models.identity import model_entries;"
+        "from fairseq_phrase.checkpoints.identity import model_entries;"
         "print(model_entries({'_name': 'label_transformer', 'label_scale': 2.0})['label-scale'])"
     )
     plugin = str(Path(REPOSITORY) / "examples" / "encoder_plugin")

@@ -8,8 +8,8 @@ import pytest
 import torch
 from fairseq_cli import train
 
+from fairseq_phrase.checkpoints.averaging import average_checkpoints
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.averaging import average_checkpoints
 from tests.support.commands import SIZES, TRAINING
 
 USER = ("--user-dir", "fairseq_phrase", "--task", "syntax_translation")

@@ -51,7 +51,7 @@ def test_an_import_changes_nothing_and_register_no_message(tmp_path):
     code = f"""{STATE}
 import fairseq_phrase
 for module in ("tasks.syntax_labelling", "tasks.syntax_pretraining", "models.architectures",
-               "models.loading", "inference.translator", "inference.labelling", "cli.translate"):
+               "checkpoints.loading", "inference.translator", "inference.labelling", "cli.translate"):
     __import__(f"fairseq_phrase.{{module}}")
 print("imported:", changed(first))
 fairseq_phrase.register()

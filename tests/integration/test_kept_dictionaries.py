@@ -11,10 +11,10 @@ import torch
 from fairseq_cli import train as train_command
 from fairseq_cli import validate as validate_command
 
+from fairseq_phrase.checkpoints.averaging import average_checkpoints
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.labelling import load_labeller
-from fairseq_phrase.models.averaging import average_checkpoints
 
 USER = ["--user-dir", "fairseq_phrase", "--task", "syntax_labelling"]
 TRAINING = [

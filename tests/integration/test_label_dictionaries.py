@@ -11,10 +11,10 @@ import pytest
 from fairseq.data import Dictionary
 
 from fairseq_phrase.cli import preprocess as preprocess_command
+from fairseq_phrase.data.store.dictionaries import labels_fingerprint, read_labels
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.dictionaries import labels_fingerprint, read_labels
-from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.store.reader import ParseStore
 from tests.support import attaching
 from tests.support.commands import SIZES, run, train
 

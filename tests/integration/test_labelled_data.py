@@ -8,11 +8,11 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_phrase.cli.preprocess import main
-from fairseq_phrase.raw_text.segmenters import EveryWord, WholeWords
-from fairseq_phrase.raw_text.source_encoder import SourceEncoder
-from fairseq_phrase.store.dictionaries import read_labels
-from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.data.store.dictionaries import read_labels
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
+from fairseq_phrase.data.subwords.segmenters import EveryWord, WholeWords
+from fairseq_phrase.data.subwords.text_encoder import SourceEncoder
 from tests.support.labelled_corpora import make_data, write_corpus
 
 

@@ -10,9 +10,9 @@ from fairseq import utils
 from fairseq_cli import train as train_command
 
 from fairseq_phrase import load
+from fairseq_phrase.checkpoints.loading import load_model
 from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.loading import load_model
 from tests.support.commands import SIZES, TRAINING, run
 
 RESETS = [f"--reset-{what}" for what in ("optimizer", "lr-scheduler", "meters", "dataloader")]

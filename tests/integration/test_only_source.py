@@ -9,8 +9,8 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_phrase.cli.inspect_data import main as inspect_data
 from fairseq_phrase.cli.preprocess import main
-from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
 from tests.support.monolingual_corpora import make_data, write_documents
 
 

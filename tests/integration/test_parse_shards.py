@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_phrase.corpus.parse_shards import ShardFolder, from_bytes, to_bytes
+from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder, from_bytes, to_bytes
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from tests.support.hostile import LINES

@@ -10,14 +10,14 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.cli.preprocess import main
-from fairseq_phrase.corpus import engines
-from fairseq_phrase.corpus import parsing as corpus_module
-from fairseq_phrase.corpus import split as split_module
-from fairseq_phrase.corpus.options import splits_of
+from fairseq_phrase.data.preprocessing import engines
+from fairseq_phrase.data.preprocessing import parsing as corpus_module
+from fairseq_phrase.data.preprocessing import split_writer as split_module
+from fairseq_phrase.data.preprocessing.options import splits_of
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
+from fairseq_phrase.data.subwords.text_encoder import marked_words
 from fairseq_phrase.parsers.conllu import ConlluFiles
-from fairseq_phrase.raw_text.source_encoder import marked_words
-from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import SNIPPETS
 from tests.support.stores import TREE_FIELDS

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from fairseq_phrase.cli.preprocess import main
-from fairseq_phrase.corpus import preprocess as preprocess_module
-from fairseq_phrase.store import indexed as indexed_module
-from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.data.preprocessing import preprocess as preprocess_module
+from fairseq_phrase.data.store import indexed as indexed_module
+from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.text import read_lines
 from tests.support.data_tasks import make_task
 from tests.support.warm_start import python

@@ -14,23 +14,23 @@ from fairseq_cli import generate, interactive
 from fairseq_cli import train as fairseq_train
 
 from fairseq_phrase import parsers
-from fairseq_phrase.batch.subword_sampling import SubwordSampling
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.cli.preprocess import main as preprocess
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.raw_lines import TargetForm, source_form
-from fairseq_phrase.parsers.base import cut_at_white_space
-from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
-from fairseq_phrase.raw_text.protected_tokens import JOINER, ProtectedTokens
-from fairseq_phrase.raw_text.segmenters import (
+from fairseq_phrase.data.batches.subword_sampling import SubwordSampling
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
+from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
+from fairseq_phrase.data.subwords.segmenters import (
     SentencePieceSegmenter,
     SubwordNmtSegmenter,
     TokenizerSegmenter,
     WholeWords,
 )
-from fairseq_phrase.raw_text.source_encoder import SourceEncoder, encode_sentence, segmenter_of
-from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.data.subwords.text_encoder import SourceEncoder, encode_sentence, segmenter_of
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.raw_lines import TargetForm, source_form
+from fairseq_phrase.parsers.interfaces import cut_at_white_space
+from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import GOLD, attach, binarize, subwords_of, write_lines

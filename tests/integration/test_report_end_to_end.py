@@ -9,7 +9,7 @@ import pytest
 import sacrebleu
 
 from fairseq_phrase.cli.report import main
-from fairseq_phrase.report.generation import read_generation
+from fairseq_phrase.evaluation.report.generation import read_generation
 from tests.support.commands import PHRASE, run
 from tests.support.report_table import records, table_lines
 from tests.support.repository import REPOSITORY

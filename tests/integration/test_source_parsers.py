@@ -8,12 +8,12 @@ import shutil
 import pytest
 from hypothesis import given, settings
 
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.subwords.text_encoder import SourceEncoder, marked_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import load_parser
 from fairseq_phrase.parsers import spacy as spacy_module
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
-from fairseq_phrase.raw_text.source_encoder import SourceEncoder, marked_words
-from fairseq_phrase.store.manifest import Manifest
 from tests.support.hostile import lines
 from tests.twins.alignment import check_words
 

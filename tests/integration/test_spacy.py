@@ -9,11 +9,11 @@ import pytest
 import spacy
 from hypothesis import given, settings
 
+from fairseq_phrase.data.subwords.text_encoder import marked_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
-from fairseq_phrase.parsers.base import cut_at_white_space
+from fairseq_phrase.parsers.interfaces import cut_at_white_space
 from fairseq_phrase.parsers.spacy import SpacyParser, _unused
-from fairseq_phrase.raw_text.source_encoder import marked_words
 from tests.support.hostile import SNIPPETS, lines
 from tests.support.well_formed import assert_well_formed
 

@@ -15,7 +15,7 @@ from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import load_parser, resolve
 from fairseq_phrase.parsers import stanza as adapter
-from fairseq_phrase.parsers.base import LineParser, Unparsed
+from fairseq_phrase.parsers.interfaces import LineParser, Unparsed
 from fairseq_phrase.syntax.brackets import parse_brackets
 from tests.support.hostile import SNIPPETS, lines
 from tests.support.stanza_training import MULTI_WORD_TOKENS, train_stanza

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.reader import ParseStore
 
 
 def test_damaged_parses_name_the_command_that_made_them(attached_data, data_directory, tmp_path):

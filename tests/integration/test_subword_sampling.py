@@ -12,11 +12,11 @@ import pytest
 import torch
 from fairseq_cli import train as train_command
 
-from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
 from fairseq_phrase.cli import preprocess as preprocess_command
+from fairseq_phrase.data.batches.syntax_dataset import SyntaxDataset
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import translation_encoders
-from fairseq_phrase.store.reader import ParseStore
 from tests.support.commands import SIZES, TRAINING
 from tests.support.data_tasks import make_task
 

@@ -12,9 +12,9 @@ from fairseq.data import Dictionary
 from fairseq_cli import train as fairseq_train
 
 from fairseq_phrase.cli import preprocess as preprocess_command
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.store.reader import ParseStore
 from tests.support.commands import SIZES, TRAINING
 from tests.support.data_tasks import batches, make_task
 

@@ -14,8 +14,8 @@ from fairseq_cli import train as fairseq_train
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.cli import analyze, plot
 from fairseq_phrase.cli import preprocess as preprocess_command
-from fairseq_phrase.store.identity import Identity
-from fairseq_phrase.store.manifest import Manifest
+from fairseq_phrase.data.store.identity import Identity
+from fairseq_phrase.data.store.manifest import Manifest
 from tests.support.commands import SIZES, TRAINING, losses, run, train
 from tests.support.repository import REPOSITORY
 

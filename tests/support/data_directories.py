@@ -7,9 +7,10 @@ import shutil
 
 import numpy as np
 
-from fairseq_phrase.store.fields import FIELDS, shared_index
-from fairseq_phrase.store.indexed import IndexedReader, IndexedWriter
-from fairseq_phrase.store.manifest import fingerprint
+from fairseq_phrase.data.store.indexed import IndexedReader, IndexedWriter
+from fairseq_phrase.data.store.layout import shared_index
+from fairseq_phrase.data.store.manifest import fingerprint
+from fairseq_phrase.syntax.fields import FIELDS
 
 SPLIT = "valid.de-en"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fairseq_phrase.parsers.base import LineParser, cut_at_white_space
 from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.parsers.interfaces import LineParser, cut_at_white_space
 from fairseq_phrase.text import read_lines
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from fairseq.data import Dictionary
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 
-from fairseq_phrase.models.loading import register
+from fairseq_phrase.checkpoints.loading import register
 from fairseq_phrase.testing import _built
 
 SIZES = {

@@ -10,10 +10,10 @@ from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
-from fairseq_phrase.parsers.base import LineParser, cut_at_white_space
-from fairseq_phrase.store.dictionaries import labels_fingerprint
-from fairseq_phrase.store.fields import with_labels
-from fairseq_phrase.store.manifest import Manifest, fingerprint
+from fairseq_phrase.data.store.dictionaries import labels_fingerprint
+from fairseq_phrase.data.store.layout import with_labels
+from fairseq_phrase.data.store.manifest import Manifest, fingerprint
+from fairseq_phrase.parsers.interfaces import LineParser, cut_at_white_space
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from tests.support.commands import SIZES

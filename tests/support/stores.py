@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairseq_phrase.store.fields import FIELDS, shared_index
-from fairseq_phrase.store.indexed import IndexedWriter
-from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
+from fairseq_phrase.data.store.indexed import IndexedWriter
+from fairseq_phrase.data.store.layout import shared_index
+from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, fingerprint
+from fairseq_phrase.syntax.fields import FIELDS
 
 SPLIT = "train.de-en"
 #: What trees have: all but graphs and the labels that text itself may have.

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from fairseq.data import Dictionary
 
-from fairseq_phrase.corpus.sentencepiece_training import CharacterOptions, train_sentencepiece
-from fairseq_phrase.raw_text.segmenters import SentencePieceSegmenter
+from fairseq_phrase.data.preprocessing.sentencepiece_training import (
+    CharacterOptions,
+    train_sentencepiece,
+)
+from fairseq_phrase.data.subwords.segmenters import SentencePieceSegmenter
 from fairseq_phrase.testing import make_dictionary
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_phrase.inference.forced import Line
+from fairseq_phrase.inference.constraints import Line
 from fairseq_phrase.inference.raw_lines import RawLines, ahead, numbered, ready
 
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_phrase.attention.alignment_picture import alignment_picture
-from fairseq_phrase.attention.constituent_maps import nonterminal_shares
-from fairseq_phrase.batch import source_sentence
-from fairseq_phrase.batch.source_sentence import SourceSentence
+from fairseq_phrase.checkpoints import loading
 from fairseq_phrase.cli import plot
-from fairseq_phrase.drawing.heat_maps import plot_alignment
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models import loading
 from fairseq_phrase.testing import build_model, label_dictionary, make_batch, make_dictionary
+from fairseq_phrase.visualization import source_sentence
+from fairseq_phrase.visualization.alignment_picture import alignment_picture
+from fairseq_phrase.visualization.constituent_maps import nonterminal_shares
+from fairseq_phrase.visualization.heat_maps import plot_alignment
+from fairseq_phrase.visualization.source_sentence import SourceSentence
 from tests.support import labellers
 from tests.support.recurrent_models import build_recurrent
 

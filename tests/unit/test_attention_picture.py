@@ -7,17 +7,17 @@ from argparse import Namespace
 import numpy as np
 import pytest
 
-from fairseq_phrase.attention.encoder_maps import (
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.visualization.encoder_maps import (
     MAX_NODES,
     AttentionPicture,
     Panel,
     attention_picture,
 )
-from fairseq_phrase.batch.source_sentence import SourceSentence
-from fairseq_phrase.drawing.figures import save
-from fairseq_phrase.drawing.heat_maps import draw_attention, plot_attention
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.visualization.figures import save
+from fairseq_phrase.visualization.heat_maps import draw_attention, plot_attention
+from fairseq_phrase.visualization.source_sentence import SourceSentence
 from tests.support import structural_models as structural
 from tests.support import tree_models as tree
 from tests.support.phrase_models import batch, build

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_phrase.cli.average import main
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.averaging import (
+from fairseq_phrase.checkpoints.averaging import (
     average_checkpoints,
     checkpoints_around_best,
     last_checkpoints,
 )
-from fairseq_phrase.store.identity import Entry, Identity
+from fairseq_phrase.cli.average import main
+from fairseq_phrase.data.store.identity import Entry, Identity
+from fairseq_phrase.errors import UserError
 
 
 def save(path, value: float, options=None, **extra):

@@ -13,9 +13,9 @@ import sentencepiece
 
 import fairseq_phrase
 from fairseq_phrase import choices, cli
-from fairseq_phrase.metrics.measures import FORMS
+from fairseq_phrase.data.subwords.segmenters import SEGMENTERS
+from fairseq_phrase.evaluation.metrics.measure_registry import FORMS
 from fairseq_phrase.parsers import _BUILT_IN
-from fairseq_phrase.raw_text.segmenters import SEGMENTERS
 from fairseq_phrase.synthetic.corpus import LANGUAGES
 from tests.support.repository import REPOSITORY
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import _dynamo
 
-from fairseq_phrase.batch.source_batches import make_structures
+from fairseq_phrase.data.batches.source_batches import make_structures
 from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.testing import build_model, make_batch
 

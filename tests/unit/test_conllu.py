@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairseq_phrase.data.subwords.text_encoder import marked_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.conllu import ConlluFiles
-from fairseq_phrase.raw_text.source_encoder import marked_words
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import lines, trees

@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.report.contrastive import read_pairs, shortened
+from fairseq_phrase.evaluation.report.contrastive import read_pairs, shortened
 from tests.support.report_table import records, report, table_lines, write_table
 
 # Log-probabilities of the subwords of the correct and of the incorrect translation.

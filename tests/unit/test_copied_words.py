@@ -7,7 +7,7 @@ import torch
 from fairseq import utils
 from fairseq.data import LanguagePairDataset, ListDataset
 
-from fairseq_phrase.batch.raw_tokens import (
+from fairseq_phrase.data.batches.raw_tokens import (
     LINE,
     RawDataset,
     RawTokens,
@@ -15,9 +15,8 @@ from fairseq_phrase.batch.raw_tokens import (
     rows_of,
     write_back,
 )
-from fairseq_phrase.batch.syntax_dataset import CopiedDataset
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.copied_words import (
+from fairseq_phrase.data.batches.syntax_dataset import CopiedDataset
+from fairseq_phrase.data.store.copied_words import (
     CopiedWords,
     copied_path,
     number_of_slots,
@@ -25,7 +24,8 @@ from fairseq_phrase.store.copied_words import (
     slot,
     stored,
 )
-from fairseq_phrase.store.indexed import IndexedWriter
+from fairseq_phrase.data.store.indexed import IndexedWriter
+from fairseq_phrase.errors import UserError
 
 HOSTILE = ["<copy1>", "Šx", "a\N{COMBINING ACUTE ACCENT}", "🙂", "<unk>"]
 

@@ -13,11 +13,11 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from fairseq_phrase.data.store.indexed import IndexedWriter
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.copying import source_words
 from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.modules.copying import COPIES
-from fairseq_phrase.store.indexed import IndexedWriter
 from fairseq_phrase.testing import build_model, make_batch, random_sentence
 from tests.support.recurrent_models import build_recurrent
 from tests.twins import copying as twin

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_phrase.batch.source_batches import make_structures
+from fairseq_phrase.data.batches.source_batches import make_structures
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
 from fairseq_phrase.models.huggingface_encoder import HuggingFaceEncoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder

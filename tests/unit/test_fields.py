@@ -9,13 +9,14 @@ from fairseq.data import Dictionary
 
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.cli.inspect_data import main as inspect
+from fairseq_phrase.data.store.layout import shared_index
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.parsers import LineParser, Unparsed
-from fairseq_phrase.store.fields import FIELDS, GROUP, ParseField, shared_index
-from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.store.reader import ParseStore
 from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.fields import FIELDS, GROUP, ParseField
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
 from tests.support.data_tasks import batches, make_task
@@ -73,7 +74,7 @@ def table(monkeypatch):
         monkeypatch.setitem(FIELDS, row.name, row)
     monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Measuring())
     monkeypatch.setattr(
-        "fairseq_phrase.raw_text.source_encoder.load_parser", lambda spec: Measuring()
+        "fairseq_phrase.data.subwords.text_encoder.load_parser", lambda spec: Measuring()
     )
     return FIELDS
 
@@ -282,7 +283,7 @@ def test_a_criterion_whose_field_the_data_lack_is_told(table, data_directory):
 
 
 ROW = """
-from fairseq_phrase.store.fields import ParseField
+from fairseq_phrase.syntax.fields import ParseField
 
 LEMMAS = ParseField(
     name="lemmas", per="word", meaning="lemmas", made_by="--parser mine", label_file="dict.lemma.txt"

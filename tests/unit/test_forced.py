@@ -12,7 +12,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq.token_generation_constraints import pack_constraints
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.forced import (
+from fairseq_phrase.inference.constraints import (
     ConstrainedSearch,
     Demands,
     Given,

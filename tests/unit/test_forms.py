@@ -12,11 +12,11 @@ import sys
 import pytest
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.metrics import regexes
-from fairseq_phrase.metrics.exact_match import ExactMatch
-from fairseq_phrase.metrics.forms import Brackets, Queries
-from fairseq_phrase.metrics.measures import FORMS
-from fairseq_phrase.metrics.regexes import (
+from fairseq_phrase.evaluation.metrics import regexes
+from fairseq_phrase.evaluation.metrics.exact_match import ExactMatch
+from fairseq_phrase.evaluation.metrics.forms import Brackets, Queries
+from fairseq_phrase.evaluation.metrics.measure_registry import FORMS
+from fairseq_phrase.evaluation.metrics.regexes import (
     CLASSES,
     STRINGS,
     NotARegexError,

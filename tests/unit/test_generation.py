@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.report.generation import read_generation, read_interactive_speed
+from fairseq_phrase.evaluation.report.generation import read_generation, read_interactive_speed
 from tests.support.run_folders import write_generation, write_interactive
 
 SOURCES = ["Ein Hund schläft.", "Zwei Katzen.", "Wir singen ein Lied\u2028zu Hause."]

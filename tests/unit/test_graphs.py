@@ -12,20 +12,21 @@ from fairseq.data import Dictionary
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.batch.source_batches import collate_parses, numbered_parse, truncated
-from fairseq_phrase.batch.text_blocks import joined
-from fairseq_phrase.batch.tree_sources import TreeSource
-from fairseq_phrase.corpus.parse_shards import from_bytes, to_bytes
+from fairseq_phrase.data.batches.source_batches import collate_parses, numbered_parse, truncated
+from fairseq_phrase.data.batches.text_blocks import joined
+from fairseq_phrase.data.batches.tree_sources import TreeSource
+from fairseq_phrase.data.preprocessing.parse_shards import from_bytes, to_bytes
+from fairseq_phrase.data.store.layout import shared_index
+from fairseq_phrase.data.subwords.text_encoder import SourceEncoder, encode_words
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inspection.record_checks import _edges
-from fairseq_phrase.inspection.sentence_blocks import Ragged
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.parsers import Unparsed
-from fairseq_phrase.parsers.base import LineParser, flat, without_trees
+from fairseq_phrase.parsers.interfaces import LineParser, flat, without_trees
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
-from fairseq_phrase.raw_text.source_encoder import SourceEncoder, encode_words
-from fairseq_phrase.store.fields import FIELDS, ParseField, shared_index
+from fairseq_phrase.syntax.fields import FIELDS, ParseField
 from fairseq_phrase.syntax.sentence import Edge, ParsedSentence
+from fairseq_phrase.visualization.record_checks import _edges
+from fairseq_phrase.visualization.sentence_blocks import Ragged
 
 ROLES = ParseField(
     name="roles", per="edge", columns=3, meaning="roles", made_by="--parser mine",

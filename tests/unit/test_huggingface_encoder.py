@@ -16,10 +16,10 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from tokenizers import normalizers, pre_tokenizers
 
+from fairseq_phrase.data.subwords.segmenters import EveryWord, TokenizerSegmenter, tokenizer_file
+from fairseq_phrase.data.subwords.text_encoder import encode_sentence
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.huggingface_encoder import take_configuration
-from fairseq_phrase.raw_text.segmenters import EveryWord, TokenizerSegmenter, tokenizer_file
-from fairseq_phrase.raw_text.source_encoder import encode_sentence
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.testing import SIZES
 from tests.support.huggingface_models import (

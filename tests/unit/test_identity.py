@@ -11,8 +11,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.identity import (
+from fairseq_phrase.checkpoints.identity import (
     begin_neutrally,
     check_ties,
     check_trusted,
@@ -20,9 +19,10 @@ from fairseq_phrase.models.identity import (
     model_entries,
     task_entries,
 )
-from fairseq_phrase.models.loading import register_all
-from fairseq_phrase.models.pretrained import PretrainedOptions, start
-from fairseq_phrase.store.identity import DOORS, PARTS, REMEDIES, Entry, Identity, compare
+from fairseq_phrase.checkpoints.loading import register_all
+from fairseq_phrase.checkpoints.pretrained import PretrainedOptions, start
+from fairseq_phrase.data.store.identity import DOORS, PARTS, REMEDIES, Entry, Identity, compare
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.testing import build_model, make_dictionary
 from tests.support.doors import COMMANDS
 from tests.support.named_models import make_task

@@ -17,12 +17,12 @@ from fairseq.options import get_training_parser, parse_args_and_arch
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf
 
+from fairseq_phrase.checkpoints.identity import model_entries, option_entries, task_entries
+from fairseq_phrase.data.store.identity import FREE, LEFT_OUT, PARTS, Identity, compare, why_free
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS, option, translation_encoders
-from fairseq_phrase.models.identity import model_entries, option_entries, task_entries
 from fairseq_phrase.models.named_encoder import NAMED_MODELS
-from fairseq_phrase.store.identity import FREE, LEFT_OUT, PARTS, Identity, compare, why_free
-from fairseq_phrase.tasks.identified import IdentifiedTask
+from fairseq_phrase.tasks.identity_task import IdentifiedTask
 from fairseq_phrase.testing import SIZES, make_batch, make_dictionary, randomized
 from tests.support.data_tasks import batches, make_task
 from tests.support.named_models import make_task as named_task

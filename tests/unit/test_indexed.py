@@ -10,8 +10,8 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetB
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairseq_phrase.data.store.indexed import IndexedReader, IndexedWriter, smallest_dtype
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.indexed import IndexedReader, IndexedWriter, smallest_dtype
 
 some_arrays = st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), min_size=1, max_size=8)
 FAIRSEQ_DTYPES = (np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16, np.uint32)

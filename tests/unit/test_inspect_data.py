@@ -8,7 +8,7 @@ import re
 import pytest
 
 from fairseq_phrase.cli import inspect_data as inspect_command
-from fairseq_phrase.store.manifest import Manifest, fingerprint
+from fairseq_phrase.data.store.manifest import Manifest, fingerprint
 from tests.support.data_directories import SPLIT, copied, rewrite, sign
 
 

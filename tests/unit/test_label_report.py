@@ -11,11 +11,11 @@ from seqeval.metrics import f1_score
 from sklearn.metrics import accuracy_score
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.metrics.exact_match import ExactMatch
-from fairseq_phrase.metrics.labels import UNKNOWN_WORDS, LabelMetrics, SpanMetrics
-from fairseq_phrase.metrics.measures import Measure
-from fairseq_phrase.metrics.over_sentences import mcnemar_p_value
-from fairseq_phrase.report.assemble import ReportOptions
+from fairseq_phrase.evaluation.metrics.exact_match import ExactMatch
+from fairseq_phrase.evaluation.metrics.labels import UNKNOWN_WORDS, LabelMetrics, SpanMetrics
+from fairseq_phrase.evaluation.metrics.measure_registry import Measure
+from fairseq_phrase.evaluation.metrics.over_sentences import mcnemar_p_value
+from fairseq_phrase.evaluation.report.make_report import ReportOptions
 from tests.support.report_table import records, report
 from tests.support.run_folders import write_run
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 import yaml
 
+from fairseq_phrase.checkpoints.pretrained import PretrainedOptions, start
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.models.pretrained import PretrainedOptions, start
 from fairseq_phrase.testing import (
     build_model,
     make_batch,

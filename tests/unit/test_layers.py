@@ -1,4 +1,4 @@
-"""Who may import whom (the project's layers)."""
+"""Who may import whom, and how much is read to understand a model."""
 
 from __future__ import annotations
 
@@ -11,22 +11,18 @@ import pytest
 from tests.support.repository import REPOSITORY
 
 PACKAGE = REPOSITORY / "fairseq_phrase"
-_LOWEST = {"syntax"}
-_LOW = {"store", "parsers", *_LOWEST}
-_MIDDLE = {"batch", "corpus", "modules", "raw_text", *_LOW}
-_ANALYSIS = {"report", "inspection", "attention", "drawing", "probing", "inference", "demo"}
-_HIGH = {"tasks", "models", "metrics", *_ANALYSIS, *_MIDDLE}
-#: Rooms of one level may import one another, but not in a circle.
-MAY_IMPORT = {
-    **dict.fromkeys(_HIGH, _HIGH),
-    **dict.fromkeys(_MIDDLE, _MIDDLE),
-    **dict.fromkeys(_LOW, _LOW),
-    "raw_text": _LOW,
-    "modules": {"syntax", "store"},
-    "metrics": set(),
-    "syntax": set(),
-    "synthetic": {"syntax"},
-}
+#: Packages from the ground up. Each imports only from those before it.
+PACKAGES = (
+    "syntax", "modules", "parsers", "data.store", "data.subwords", "data.preprocessing", "data.batches",
+    "models", "visualization", "checkpoints", "evaluation.metrics", "evaluation.report",
+    "evaluation.probing", "tasks", "inference", "demo", "cli",
+)  # fmt: skip
+MAY_IMPORT = {name: set(PACKAGES[:index]) for index, name in enumerate(PACKAGES)}
+#: Packages that import fewer.
+MAY_IMPORT |= {"modules": {"syntax"}, "evaluation.metrics": set(), "synthetic": {"syntax"}}
+MAY_IMPORT["cli"] |= {"synthetic"}
+#: What a reader of a model reads at most: its file and what it imports inside the package, to the ground.
+MOST_FILES, MOST_LINES = 20, 4500
 
 
 #: Every module and package of the project and every script, by its name.
@@ -37,18 +33,16 @@ MODULES = {
 MODULES |= {path.stem: path for path in (REPOSITORY / "scripts").glob("*.py")}
 
 
-def imported_modules(path: Path, *, types_too: bool = True) -> set[str]:
+def imported_modules(path: Path, *, later_too: bool = True) -> set[str]:
     """The project's modules that a file imports; a package only if it takes more than modules.
 
     Args:
         path: the file.
-        types_too: also imports under ``if TYPE_CHECKING``.
+        later_too: also imports within functions and under ``if TYPE_CHECKING``.
     """
     names = set()
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    if not types_too:
-        tree.body = [n for n in tree.body if "TYPE_CHECKING" not in ast.dump(getattr(n, "test", n))]
-    for node in ast.walk(tree):
+    for node in ast.walk(tree) if later_too else tree.body:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -57,42 +51,50 @@ def imported_modules(path: Path, *, types_too: bool = True) -> set[str]:
     return names & set(MODULES)
 
 
-def imported_layers(path: Path) -> set[str]:
-    parts = [name.split(".") for name in imported_modules(path) if "." in name]
-    return {part[1] for part in parts} & ({*MAY_IMPORT, "cli"})
+def package_of(module: str) -> str | None:
+    """The package of a module, such as ``data.store``; None for the modules that are in none."""
+    parts = module.split(".")[1:-1]
+    return next((".".join(parts[:n]) for n in (2, 1) if ".".join(parts[:n]) in MAY_IMPORT), None)
 
 
-@pytest.mark.parametrize("layer", sorted(MAY_IMPORT))
-def test_a_layer_imports_only_those_below_it(layer):
-    files = list((PACKAGE / layer).rglob("*.py"))
+def imported_packages(path: Path) -> set[str]:
+    names = imported_modules(path)
+    return {found for name in names if (found := package_of(name) or package_of(f"{name}.x"))}
+
+
+@pytest.mark.parametrize("package", sorted(MAY_IMPORT))
+def test_a_package_imports_only_those_below_it(package):
+    files = list((PACKAGE / package.replace(".", "/")).rglob("*.py"))
     assert files
     for path in files:
-        assert imported_layers(path) <= MAY_IMPORT[layer] | {layer}, path
+        assert imported_packages(path) <= MAY_IMPORT[package] | {package}, path
 
 
-def test_no_rooms_import_one_another_in_a_circle():
-    imports = {
-        room: set().union(*map(imported_layers, (PACKAGE / room).rglob("*.py"))) - {room}
-        for room in MAY_IMPORT
-    }
-    # static_order raises CycleError, which names the circle.
-    order = list(TopologicalSorter(imports).static_order())
-    assert set(order) >= set(MAY_IMPORT)
+def test_every_package_is_among_them():
+    inside = {package_of(name) for name in MODULES if name.count(".") > 1}
+    assert inside - {None} == set(MAY_IMPORT)
+    outside = {name for name in MODULES if name.count(".") > 1 and package_of(name) is None}
+    assert outside <= {f"fairseq_phrase.{name}" for name in MAY_IMPORT}
 
 
-def test_no_modules_import_one_another_in_a_circle():
+def test_no_modules_import_each_other_in_a_circle():
     imports = {name: imported_modules(path) - {name} for name, path in MODULES.items()}
     assert len(list(TopologicalSorter(imports).static_order())) == len(MODULES)
 
 
-@pytest.mark.parametrize(
-    ("encoder", "files"),
-    [("structural_transformer", 15), ("relation_transformer", 14), ("phrase_transformer", 26)],
-)
-def test_an_encoder_is_read_in_few_files(encoder, files):
-    read, new = set(), {f"fairseq_phrase.models.{encoder}"}
+MODELS = sorted(
+    path.stem for path in (PACKAGE / "models").glob("*.py")
+    if path.stem not in ("__init__", "architectures")  # architectures imports all models
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_is_read_in_few_files(model):
+    read, new = set(), {f"fairseq_phrase.models.{model}"}
     while new:
         read |= new
-        new = {m for name in new for m in imported_modules(MODULES[name], types_too=False)} - read
-    assert len(read) <= files, sorted(read)
+        new = {m for name in new for m in imported_modules(MODULES[name], later_too=False)} - read
+    assert len(read) <= MOST_FILES, sorted(read)
+    lines = {name: len(MODULES[name].read_text(encoding="utf-8").splitlines()) for name in read}
+    assert sum(lines.values()) <= MOST_LINES, lines
     assert "fairseq_phrase.models.architectures" not in read

@@ -4,8 +4,8 @@ from argparse import Namespace
 
 import pytest
 
+from fairseq_phrase.checkpoints.loading import SavedModel, languages_of
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.loading import SavedModel, languages_of
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
 
 

@@ -11,22 +11,22 @@ import pytest
 
 from fairseq_phrase.cli import attach as attach_command
 from fairseq_phrase.cli import preprocess as preprocess_command
-from fairseq_phrase.corpus import existing_parses
-from fairseq_phrase.corpus import preprocess as preprocessing
-from fairseq_phrase.corpus.options import Options
-from fairseq_phrase.corpus.split import begin_manifest
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import _BUILT_IN, LineParser
-from fairseq_phrase.parsers import pipeline as pipeline_module
-from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
-from fairseq_phrase.store.identity import Entry, Identity, compare
-from fairseq_phrase.store.manifest import (
+from fairseq_phrase.data.preprocessing import existing_parses
+from fairseq_phrase.data.preprocessing import preprocess as preprocessing
+from fairseq_phrase.data.preprocessing.options import Options
+from fairseq_phrase.data.preprocessing.split_writer import begin_manifest
+from fairseq_phrase.data.store.identity import Entry, Identity, compare
+from fairseq_phrase.data.store.manifest import (
     FREE,
     Manifest,
     SplitRecord,
     data_identity,
     parser_entries,
 )
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import _BUILT_IN, LineParser
+from fairseq_phrase.parsers import pipeline as pipeline_module
+from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 
 WHOLE = Manifest(
     language="de",

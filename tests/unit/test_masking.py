@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairseq_phrase.batch.objectives import Masking, Masks
-from fairseq_phrase.batch.text_blocks import BlockSample
+from fairseq_phrase.data.batches.objectives import Masking, Masks
+from fairseq_phrase.data.batches.text_blocks import BlockSample
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.testing import make_dictionary
 

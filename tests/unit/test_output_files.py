@@ -11,7 +11,7 @@ import pytest
 
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.forced import Line
+from fairseq_phrase.inference.constraints import Line
 from fairseq_phrase.inference.output_files import FREE, OutputFile, Shard, write_translations
 from fairseq_phrase.outputs import only_writer
 

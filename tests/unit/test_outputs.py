@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_phrase.drawing.figures import new_figure, save
 from fairseq_phrase.errors import UserError, file_of
 from fairseq_phrase.inference.bundle import _write_weights, new_folder
 from fairseq_phrase.outputs import as_bytes, only_writer, read_key, require_same, write_atomically
 from fairseq_phrase.text import written_together
+from fairseq_phrase.visualization.figures import new_figure, save
 
 
 def test_both_sides_of_a_difference_are_named(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from fairseq_phrase.metrics.over_seeds import SeedComparison, mean_over_tables
+from fairseq_phrase.evaluation.metrics.over_seeds import SeedComparison, mean_over_tables
 from tests.support.repository import REPOSITORY
 
 sys.path.append(str(REPOSITORY / "scripts"))

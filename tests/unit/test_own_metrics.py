@@ -12,10 +12,10 @@ import pytest
 import sacrebleu
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.metrics.comet import Comet
-from fairseq_phrase.metrics.corrections import Gleu
-from fairseq_phrase.metrics.functions import GROUP
-from fairseq_phrase.report.references import ReferenceText
+from fairseq_phrase.evaluation.metrics.comet import Comet
+from fairseq_phrase.evaluation.metrics.corrections import Gleu
+from fairseq_phrase.evaluation.metrics.functions import GROUP
+from fairseq_phrase.evaluation.report.references import ReferenceText
 from tests.support.packages import install_package
 from tests.support.report_table import (
     REFERENCES,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.corpus.parse_shards import ShardFolder, from_bytes, to_bytes
+from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder, from_bytes, to_bytes
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.sentence import Expansion, ParsedSentence
 

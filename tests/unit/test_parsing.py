@@ -10,15 +10,15 @@ import pytest
 from tqdm import tqdm
 
 from fairseq_phrase.cli.preprocess import main
-from fairseq_phrase.corpus import parsing
-from fairseq_phrase.corpus.engines import EngineOptions
-from fairseq_phrase.corpus.parse_shards import ShardFolder, from_bytes
+from fairseq_phrase.data.preprocessing import parsing
+from fairseq_phrase.data.preprocessing.engines import EngineOptions
+from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder, from_bytes
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
-from fairseq_phrase.store.manifest import Manifest
-from fairseq_phrase.store.reader import ParseStore
 
 
 @pytest.fixture

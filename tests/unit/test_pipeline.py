@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fairseq_phrase import choices
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, pipeline
-from fairseq_phrase.parsers.base import cut_at_white_space, flat
+from fairseq_phrase.parsers.interfaces import cut_at_white_space, flat
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.constituency import ConstituencyTree

@@ -10,9 +10,9 @@ import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.models.transformer import base_architecture
 
+from fairseq_phrase.checkpoints.pretrained import PretrainedOptions, start, take_options
+from fairseq_phrase.data.store.dictionaries import labels_fingerprint
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.pretrained import PretrainedOptions, start, take_options
-from fairseq_phrase.store.dictionaries import labels_fingerprint
 from fairseq_phrase.testing import SIZES, encode, make_batch, make_dictionary
 from tests.support.named_models import make_task, options
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from fairseq.data import ListDataset
 
-from fairseq_phrase.batch.objectives import Causal, Masking, Masks
-from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
-from fairseq_phrase.batch.text_blocks import SegmentPairs, TextBlocks, joined
+from fairseq_phrase.data.batches.objectives import Causal, Masking, Masks
+from fairseq_phrase.data.batches.pretraining_dataset import PretrainingDataset
+from fairseq_phrase.data.batches.text_blocks import SegmentPairs, TextBlocks, joined
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.pretrainer import Objective
 from fairseq_phrase.syntax.sentence_boundaries import sentences_of_dependencies

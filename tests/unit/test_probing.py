@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_phrase.batch.source_batches import SourceText
+from fairseq_phrase.data.batches.source_batches import SourceText
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.probing.classifier import Probe, ProbeOptions, probe
-from fairseq_phrase.probing.results import Results, draw, short_names
-from fairseq_phrase.probing.run import probe_checkpoints
-from fairseq_phrase.probing.sentence_vectors import EncodedLines, SentenceVectors
-from fairseq_phrase.probing.task_files import Example, ProbingTask
+from fairseq_phrase.evaluation.probing.classifier import Probe, ProbeOptions, probe
+from fairseq_phrase.evaluation.probing.probe_checkpoints import probe_checkpoints
+from fairseq_phrase.evaluation.probing.results import Results, draw, short_names
+from fairseq_phrase.evaluation.probing.sentence_vectors import EncodedLines, SentenceVectors
+from fairseq_phrase.evaluation.probing.task_files import Example, ProbingTask
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.testing import build_model, make_dictionary, random_sentence
 
@@ -277,7 +277,7 @@ def test_accuracy_by_layer_is_drawn(tmp_path):
 def test_seeds_share_a_line_with_bars_of_their_spread(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(
-        "fairseq_phrase.probing.results.save", lambda *given: drawn.append(given[0])
+        "fairseq_phrase.evaluation.probing.results.save", lambda *given: drawn.append(given[0])
     )
     found = results(seeds=(3, 1))
     draw(found, tmp_path / "probing.png")
@@ -340,7 +340,7 @@ def test_a_call_that_was_stopped_goes_on_with_the_classifiers_that_are_left(monk
             return probe(*arguments)
 
         trained.clear()
-        monkeypatch.setattr("fairseq_phrase.probing.run.probe", counted)
+        monkeypatch.setattr("fairseq_phrase.evaluation.probing.probe_checkpoints.probe", counted)
 
     options = {"layers": "all", "options": FEW, "finished": tmp_path / "finished"}
     stop_after(4)  # of six: two tasks with three layers each
@@ -377,8 +377,12 @@ def test_what_one_number_of_workers_found_is_not_trained_again_by_another(
             values = np.random.default_rng(1).normal(size=(2, 340, 1000)).astype(np.float32)
             return dict(enumerate(values))
 
-    monkeypatch.setattr("fairseq_phrase.probing.run.SentenceVectors", Vectors)
-    monkeypatch.setattr("fairseq_phrase.probing.run.EncodedLines.encode", lambda *_: None)
+    monkeypatch.setattr(
+        "fairseq_phrase.evaluation.probing.probe_checkpoints.SentenceVectors", Vectors
+    )
+    monkeypatch.setattr(
+        "fairseq_phrase.evaluation.probing.probe_checkpoints.EncodedLines.encode", lambda *_: None
+    )
     examples = [Example(str(n), str(n % 2)) for n in range(340)]
     tasks = [ProbingTask("parity", examples[:300], examples[300:320], examples[320:])]
     finished = tmp_path / "finished"

@@ -9,8 +9,14 @@ import pytest
 
 from fairseq_phrase.cli import probe
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.probing.task_files import GROUPS, Example, ProbingTask, find_tasks, title
-from fairseq_phrase.probing.top_constituents import OTHER, from_bracket_files, write_task
+from fairseq_phrase.evaluation.probing.task_files import (
+    GROUPS,
+    Example,
+    ProbingTask,
+    find_tasks,
+    title,
+)
+from fairseq_phrase.evaluation.probing.top_constituents import OTHER, from_bracket_files, write_task
 
 
 def write(path, lines):

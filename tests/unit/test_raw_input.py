@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_phrase.batch.raw_tokens import SourceDictionary
+from fairseq_phrase.data.batches.raw_tokens import SourceDictionary
+from fairseq_phrase.data.store.copied_words import slot
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.store.copied_words import slot
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_phrase.batch.raw_tokens import (
+from fairseq_phrase.data.batches.raw_tokens import (
     LINE,
     RawTokens,
     SourceDictionary,

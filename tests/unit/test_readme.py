@@ -173,9 +173,12 @@ def test_no_two_entries_of_the_navigation_have_one_name():
 
 def test_the_architecture_lists_every_package():
     text = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
-    listed = set(re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE))
+    listed = re.findall(r"^\| `([\w/]+)/` \|", text, re.MULTILINE)
     package = REPOSITORY / "fairseq_phrase"
-    assert listed == {path.parent.name for path in package.glob("*/__init__.py")}
+    for name in ("*", "data/*", "evaluation/*"):
+        found = {path.parent.relative_to(package) for path in package.glob(f"{name}/__init__.py")}
+        assert {path.as_posix() for path in found} - {"data", "evaluation"} <= set(listed)
+    assert all((package / name).is_dir() for name in listed)
 
 
 def test_the_readme_fits_a_screen_and_a_package_index():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_phrase.batch.text_blocks import joined
+from fairseq_phrase.data.batches.text_blocks import joined
 from fairseq_phrase.modules.recurrent.bidirectional import BidirectionalLayer
 from fairseq_phrase.modules.recurrent.hierarchical_attention import (
     AttentionSum,

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_phrase.metrics.repetition import NAMES, immediate_repetitions, repeated_ngrams
-from fairseq_phrase.metrics.translation import TranslationMetrics
+from fairseq_phrase.evaluation.metrics.repetition import (
+    NAMES,
+    immediate_repetitions,
+    repeated_ngrams,
+)
+from fairseq_phrase.evaluation.metrics.translation import TranslationMetrics
 from tests.support.report_table import records, report, write_table
 
 

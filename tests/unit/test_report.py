@@ -15,15 +15,15 @@ import pytest
 import sacrebleu
 from sacrebleu.metrics import BLEU
 
-from fairseq_phrase.drawing.figures import save
+from fairseq_phrase.data.store.identity import LOGGED, Entry, Identity
+from fairseq_phrase.evaluation.metrics.translation import TranslationMetrics
+from fairseq_phrase.evaluation.report import files, plots
+from fairseq_phrase.evaluation.report.files import marked_phrases
+from fairseq_phrase.evaluation.report.files import row_differences as largest
+from fairseq_phrase.evaluation.report.plots import length_buckets
+from fairseq_phrase.evaluation.report.text_form import form_differences
 from fairseq_phrase.markdown import code
-from fairseq_phrase.metrics.translation import TranslationMetrics
-from fairseq_phrase.report import files, plots
-from fairseq_phrase.report.files import marked_phrases
-from fairseq_phrase.report.files import row_differences as largest
-from fairseq_phrase.report.plots import length_buckets
-from fairseq_phrase.report.text_form import form_differences
-from fairseq_phrase.store.identity import LOGGED, Entry, Identity
+from fairseq_phrase.visualization.figures import save
 from tests.support.report_table import (
     FILES,
     REFERENCES,
@@ -253,7 +253,7 @@ def test_a_report_is_replaced_as_a_whole_and_other_files_stay(table, monkeypatch
     report(table)
     (table / "out" / "mine.txt").write_text("mine")
     before = {path.name: path.read_bytes() for path in (table / "out").iterdir()}
-    from fairseq_phrase.report import files as report_files
+    from fairseq_phrase.evaluation.report import files as report_files
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -438,7 +438,7 @@ def record(log: Path, **values: str) -> None:
         name.replace("_", "-"): Entry(value, value, parts[name]) for name, value in values.items()
     }
     text = LOGGED + json.dumps(Identity(entries).as_dict())
-    line = f"2026-01-01 00:00:00 | INFO | fairseq_phrase.tasks.identified | {text}\n"
+    line = f"2026-01-01 00:00:00 | INFO | fairseq_phrase.tasks.identity_task | {text}\n"
     log.write_text(log.read_text() + line)
 
 

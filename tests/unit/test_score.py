@@ -7,8 +7,8 @@ import sacrebleu
 
 from fairseq_phrase.cli.score import main
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.metrics import tokenizers
-from fairseq_phrase.report.generation import read_generation
+from fairseq_phrase.evaluation.metrics import tokenizers
+from fairseq_phrase.evaluation.report.generation import read_generation
 from tests.support.report_table import table_lines
 from tests.support.run_folders import LogWriter
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from subword_nmt.apply_bpe import BPE
 
+from fairseq_phrase.data.subwords.text_encoder import CutLine
 from fairseq_phrase.parsers.moses import unescape_moses, unescaped_offsets
-from fairseq_phrase.raw_text.source_encoder import CutLine
 from fairseq_phrase.syntax.sentence import join_white_space
 from tests.support.hostile import lines
 

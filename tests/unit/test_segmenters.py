@@ -7,17 +7,17 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.batch.subword_sampling import SubwordSampling
 from fairseq_phrase.cli.preprocess import main as preprocess
-from fairseq_phrase.corpus.sentencepiece_training import (
+from fairseq_phrase.data.batches.subword_sampling import SubwordSampling
+from fairseq_phrase.data.preprocessing.sentencepiece_training import (
     CharacterOptions,
     sampled,
     train_sentencepiece,
 )
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.subwords.segmenters import GROUP, SentencePieceSegmenter
+from fairseq_phrase.data.subwords.text_encoder import CutLine
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.raw_text.segmenters import GROUP, SentencePieceSegmenter
-from fairseq_phrase.raw_text.source_encoder import CutLine
-from fairseq_phrase.store.manifest import Manifest
 from fairseq_phrase.text import is_invisible, plain_spaces, read_lines
 from tests.support.data_tasks import make_task as task_of
 from tests.support.hostile import SNIPPETS, lines

@@ -10,17 +10,17 @@ from sacrebleu.significance import PairedTest
 from scipy.stats import t as student
 from scipy.stats import ttest_ind
 
-from fairseq_phrase.metrics.exact_match import ExactMatch
-from fairseq_phrase.metrics.labels import LabelMetrics, SpanMetrics
-from fairseq_phrase.metrics.over_seeds import (
+from fairseq_phrase.evaluation.metrics.exact_match import ExactMatch
+from fairseq_phrase.evaluation.metrics.labels import LabelMetrics, SpanMetrics
+from fairseq_phrase.evaluation.metrics.over_seeds import (
     ErrorParts,
     compare_seeds,
     error_parts,
     holm,
     resample_sentences,
 )
-from fairseq_phrase.metrics.over_sentences import sentence_p_value, summarize
-from fairseq_phrase.metrics.translation import TranslationMetrics, bleu_scores
+from fairseq_phrase.evaluation.metrics.over_sentences import sentence_p_value, summarize
+from fairseq_phrase.evaluation.metrics.translation import TranslationMetrics, bleu_scores
 
 WORDS = [
     "a",

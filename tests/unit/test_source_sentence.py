@@ -9,10 +9,11 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from fairseq_phrase.batch.source_batches import SourceText
-from fairseq_phrase.batch.source_sentence import SourceSentence, require_length, words_by_marks
+from fairseq_phrase.data.batches.source_batches import SourceText
+from fairseq_phrase.data.batches.word_alignments import words_by_marks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.sentence import EncodedSentence
+from fairseq_phrase.visualization.source_sentence import SourceSentence, require_length
 
 
 def sentence(tokens, words=None, constituents=()):

@@ -9,7 +9,7 @@ from fairseq.logging import metrics
 from torch.nn.functional import one_hot, pad
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.metrics.labels import SpanMetrics
+from fairseq_phrase.evaluation.metrics.labels import SpanMetrics
 from fairseq_phrase.tasks.syntax_labelling import check_spans, log_f1, span_counts
 
 NAMES = ("O", "B-NP", "I-NP", "B-VP", "I-VP")

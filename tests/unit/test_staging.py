@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from fairseq_phrase.corpus.staging import staging_area
+from fairseq_phrase.data.preprocessing.staging import staging_area
 from fairseq_phrase.errors import UserError
 
 TEXT = ["train.de-en.de.bin", "train.de-en.de.idx", "train.de-en.en.bin", "syntax.de.json"]

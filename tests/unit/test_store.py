@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairseq_phrase.data.store import manifest as store_module
+from fairseq_phrase.data.store.layout import rerun
+from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, fingerprint
+from fairseq_phrase.data.store.reader import ParseStore
+from fairseq_phrase.data.subwords.text_encoder import words_of_subwords
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.raw_text.source_encoder import words_of_subwords
-from fairseq_phrase.store import manifest as store_module
-from fairseq_phrase.store.advice import rerun
-from fairseq_phrase.store.manifest import Manifest, SplitRecord, fingerprint
-from fairseq_phrase.store.reader import ParseStore
 from tests.support.hostile import trees
 from tests.support.stores import SPLIT, TREE_FIELDS, write_arrays, write_store
 

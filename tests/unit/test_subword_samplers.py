@@ -14,11 +14,11 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.batch.subword_sampling import check_alpha, with_split_words
-from fairseq_phrase.corpus.subword_samplers import SentencePieceSampler, SubwordNmtSampler
+from fairseq_phrase.data.batches.subword_sampling import check_alpha, with_split_words
+from fairseq_phrase.data.subwords.segmenters import SubwordNmtSegmenter
+from fairseq_phrase.data.subwords.subword_samplers import SentencePieceSampler, SubwordNmtSampler
+from fairseq_phrase.data.subwords.text_encoder import encode_words
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.raw_text.segmenters import SubwordNmtSegmenter
-from fairseq_phrase.raw_text.source_encoder import encode_words
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence

@@ -9,10 +9,10 @@ from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.batch.source_batches import collate_parses, truncated
-from fairseq_phrase.batch.syntax_dataset import SyntaxDataset
-from fairseq_phrase.raw_text.source_encoder import words_of_subwords
-from fairseq_phrase.store.reader import ParseStore
+from fairseq_phrase.data.batches.source_batches import collate_parses, truncated
+from fairseq_phrase.data.batches.syntax_dataset import SyntaxDataset
+from fairseq_phrase.data.store.reader import ParseStore
+from fairseq_phrase.data.subwords.text_encoder import words_of_subwords
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.hostile import trees
 from tests.twins.alignment import check_words

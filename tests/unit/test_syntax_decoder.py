@@ -21,12 +21,12 @@ from fairseq.sequence_generator import (
 )
 from fairseq.sequence_scorer import SequenceScorer
 
-from fairseq_phrase.attention import alignment_picture
-from fairseq_phrase.batch.source_sentence import SourceSentence
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.copying import COPIES
 from fairseq_phrase.tasks.added_losses import CoverageCriterion
 from fairseq_phrase.testing import build_model, label_dictionary, make_batch
+from fairseq_phrase.visualization import alignment_picture
+from fairseq_phrase.visualization.source_sentence import SourceSentence
 from tests.support.recurrent_models import build_recurrent
 from tests.twins import recurrent_attention as twin
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.store.dictionaries import load_dictionary
 from fairseq_phrase.text import find_text, read_lines
 from tests.support.hostile import lines
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from fairseq_phrase.report.training_log import Validation, log_line, read_training_log
+from fairseq_phrase.evaluation.report.training_log import Validation, log_line, read_training_log
 from tests.support.run_folders import START, LogWriter
 
 

@@ -8,9 +8,9 @@ import torch
 from fairseq.data import ListDataset
 from fairseq.models import MODEL_REGISTRY
 
-from fairseq_phrase.batch.objectives import Permuted
-from fairseq_phrase.batch.pretraining_dataset import PretrainingDataset
-from fairseq_phrase.batch.text_blocks import BlockSample, TextBlocks
+from fairseq_phrase.data.batches.objectives import Permuted
+from fairseq_phrase.data.batches.pretraining_dataset import PretrainingDataset
+from fairseq_phrase.data.batches.text_blocks import BlockSample, TextBlocks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.pretrainer import Objective, fraction
 from fairseq_phrase.modules.causal_window import CausalWindow

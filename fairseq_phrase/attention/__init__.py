@@ -1,1 +1,0 @@
-"""Attention maps of trained models."""

@@ -1,0 +1,1 @@
+"""Trained models: their identity, loading, averaging, and beginning from them."""

@@ -1,0 +1,508 @@
+"""The identity record of a checkpoint: its model's options, and what is read from files of others.
+
+A checkpoint of :mod:`fairseq_phrase.tasks` holds its record in the task's state. For one of stock
+fairseq, what its configuration names is derived.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import data_utils
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.dataclass.utils import overwrite_args_by_name
+from fairseq.models import (
+    ARCH_CONFIG_REGISTRY,
+    ARCH_MODEL_NAME_REGISTRY,
+    MODEL_DATACLASS_REGISTRY,
+    MODEL_REGISTRY,
+    BaseFairseqModel,
+)
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_DATACLASS_REGISTRY as TASK_DATACLASSES
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.trainer import Trainer
+from fairseq.utils import split_paths
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from fairseq_phrase.compat import TRUNCATED, mend
+from fairseq_phrase.compat import load_checkpoint as load_checkpoint_file
+from fairseq_phrase.data.store.identity import (
+    OF_DECODER,
+    UNKNOWN,
+    Entry,
+    Identity,
+    compare,
+    matches,
+    why_free,
+)
+from fairseq_phrase.data.store.manifest import data_identity
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.config import FlatTransformerConfig, nested_config
+from fairseq_phrase.models.encoder_method import ENCODERS, neutral_obstacle
+from fairseq_phrase.parsers import names_path
+
+#: Fields of a checkpoint's or a bundle's configuration that would make the program open files, or let
+#: differences pass, which the user did not name, by section. They are removed when the file is read;
+#: a parser is removed if its name is a path. Trees and source factors are those of the record, for each
+#: model of an ensemble its own.
+UNTRUSTED = {
+    "model": ("encoder_embed_path", "decoder_embed_path", "huggingface_model"),
+    "task": (
+        *("source_parser", "allow_difference", "tree_source", "tree_seed"),
+        *("source_factors", "source_factors_dim", "pretrained", "pretrained_model"),
+    ),
+    "bpe": ("syntax_parser",),
+    "tokenizer": ("syntax_parser",),
+}
+
+
+def option_entries(
+    options: Iterable[Field[Any]], given: Mapping[str, Any], part: str
+) -> dict[str, Entry]:
+    """Make the entries of options: of each that is not free.
+
+    A difference is refused, unless the option's metadata have ``identity: may`` (a warning) or
+    ``identity: free``, or :data:`fairseq_phrase.data.store.identity.FREE` has its name.
+
+    Args:
+        given: the values of a configuration; an option that it lacks has its default.
+        part: one of :data:`fairseq_phrase.data.store.identity.PARTS`. Metadata ``part`` overrule it.
+    """
+    entries = {}
+    for option in options:
+        kind = option.metadata.get("identity")
+        if kind != "must" and why_free(option.name):
+            kind = "free"
+        kind = kind or "must"
+        if kind != "free" and not option.name.startswith("_"):
+            default = None if option.default is MISSING else _text(option.default, option, given)
+            value = _text(given.get(option.name, option.default), option, given)
+            name = option.name.replace("_", "-")
+            entries[name] = Entry(value, value, option.metadata.get("part", part), kind, default)
+    return entries
+
+
+def _text(value: Any, option: Field[Any], given: Mapping[str, Any]) -> str:
+    """Write a value: of an interpolation what it names, and a whole number of a float as a float."""
+    if isinstance(value, str) and (found := _OF_MODEL.fullmatch(value)):
+        value = given.get(found[1])
+    is_float = option.type is float and isinstance(value, int)
+    return str(float(value) if is_float else None if value is MISSING else value)
+
+
+_OF_MODEL = re.compile(r"\$\{model\.(\w+)\}")
+
+
+def model_entries(cfg: Any) -> dict[str, Entry]:
+    """Make the entries of a model: its encoder's name and its options.
+
+    Options of encoders that are not the model's are left out.
+
+    Args:
+        cfg: a checkpoint's configuration of its model, or that of a training.
+    """
+    given = plain(cfg)
+    # fairseq shares the output, too, and says so in some architectures only.
+    if given.get("share_all_embeddings") or given.get("merge_src_tgt_embed"):
+        given["share_decoder_input_output_embed"] = True
+    name = given.get("_name") or given.get("arch") or ""
+    options = {option.name: option for option in model_options(given)}
+    chosen = given.get("encoder", getattr(options.get("encoder"), "default", None))
+    method = getattr(MODEL_REGISTRY.get(name), "method", ENCODERS.get(str(chosen)))
+    encoder = method.name if method else ARCH_MODEL_NAME_REGISTRY.get(name, name)
+    # BART's encoder is fairseq's Transformer.
+    if encoder == "bart" or (method and _is_plain(method.encoder, options, given)):
+        encoder = "transformer"
+    of_encoder = {each.name for each in method.options} if method else set()
+    others = {each.name for one in ENCODERS.values() for each in one.options} - of_encoder
+    parts: dict[str, list[Field[Any]]] = {"encoder": [], "decoder": []}
+    for option in options.values():
+        if option.name not in others or not (method or "encoder" in options):
+            parts["decoder" if matches(option.name, OF_DECODER) else "encoder"].append(option)
+    entries = {
+        name: e for part in parts for name, e in option_entries(parts[part], given, part).items()
+    }
+    return {**entries, "encoder": Entry(encoder, encoder, "encoder")}
+
+
+def model_options(given: Mapping[str, Any]) -> list[Field[Any]]:
+    """Return the options of a model: of its dataclass, or all that is not another part's.
+
+    The configuration of an old architecture, without a dataclass, has the options of all parts.
+
+    Args:
+        given: a configuration, as :func:`plain` returns it.
+    """
+    name = given.get("_name") or given.get("arch") or ""
+    if name in MODEL_DATACLASS_REGISTRY:
+        return list(fields(MODEL_DATACLASS_REGISTRY[name]))
+    known = {option.name: option for option in fields(FlatTransformerConfig)}
+    defaults = _architecture_defaults(name)
+    options = []
+    for each in given.keys() - (_of_other_parts(given) - known.keys()):
+        made: Any = field(default=defaults.get(each, getattr(known.get(each), "default", MISSING)))
+        made.name, made.type = each, getattr(known.get(each), "type", None)
+        options.append(made)
+    return sorted(options, key=lambda option: option.name)
+
+
+@lru_cache
+def _architecture_defaults(name: str) -> dict[str, Any]:
+    """Return what fairseq's function of an architecture fills in."""
+    made = Namespace()
+    with suppress(AttributeError, TypeError):  # it may expect flags that are always there
+        ARCH_CONFIG_REGISTRY.get(name, lambda _: None)(made)
+    return vars(made)
+
+
+def _of_other_parts(given: Mapping[str, Any]) -> set[str]:
+    """Return the options of fairseq's commands, and of the task, the criterion, … that are named."""
+    names = {"arch"}
+    for part in fields(FairseqConfig):
+        names.add(part.name)
+        names |= {each.name for each in fields(part.type)} if is_dataclass(part.type) else set()
+    kinds = {
+        **REGISTRIES,
+        "task": {"registry": TASK_REGISTRY, "dataclass_registry": TASK_DATACLASSES},
+    }
+    for kind, registries in kinds.items():
+        found, options = (registries[each].get(given.get(kind)) for each in _REGISTRIES)
+        names |= {each.name for each in declared_options(found, options)}
+    return names
+
+
+_REGISTRIES = ("registry", "dataclass_registry")
+
+
+def declared_options(kind: Any, dataclass: type | None) -> list[Field[Any]]:
+    """Return the options of a registered class: of its dataclass, else those that it adds to a parser."""
+    if dataclass is not None:
+        return list(fields(dataclass))
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    getattr(kind, "add_args", lambda _: None)(parser)
+    options = []
+    for action in parser._actions:
+        made: Any = field(default=action.default)
+        made.name, made.type = action.dest, None
+        options.append(made)
+    return options
+
+
+def task_entries(cfg: Any) -> dict[str, Entry]:
+    """Make the entries of a task: of its options.
+
+    Args:
+        cfg: a checkpoint's configuration of its task, or that of a training.
+    """
+    given = plain(cfg)
+    name = given.get("_name") or given.get("task")
+    if given.get("truncate_source"):
+        given["truncate_source"] = f"to {given.get('max_source_positions')}"
+    dataclass = TASK_DATACLASSES.get(name, type(cfg) if is_dataclass(cfg) else None)
+    options = declared_options(TASK_REGISTRY.get(name), dataclass)
+    entries = option_entries(options, given, "task")
+    if "denoising" in str(name) and not given.get("langs"):
+        # An mBART may have the tags of all folders of its data.
+        entries["langs"] = Entry(UNKNOWN, UNKNOWN, "source", default="None")
+    return entries
+
+
+def _is_plain(encoder: Any, options: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> bool:
+    """Return whether no option of an encoder is on, so that it is fairseq's."""
+    values = {name: each.default for name, each in options.items() if each.default is not MISSING}
+    cfg = nested_config(Namespace(**{**values, **given}))
+    return hasattr(encoder, "is_plain") and bool(encoder.is_plain(cfg))
+
+
+def plain(cfg: Any) -> dict[str, Any]:
+    """Return a configuration of any kind as a dictionary."""
+    if OmegaConf.is_config(cfg):
+        cfg = OmegaConf.to_container(cfg, enum_to_str=True)
+    return dict(cfg) if isinstance(cfg, Mapping) else dict(vars(cfg) if cfg else {})
+
+
+def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
+    """Return the record of a checkpoint; without one, what can be derived.
+
+    What a record of an earlier version lacks is derived, too.
+
+    Raises:
+        UserError: the record is damaged.
+    """
+    sections = plain(state.get("cfg"))
+    model, task = (plain(sections.get(each) or state.get("args")) for each in ("model", "task"))
+    entries = {**task_entries(task), **model_entries(model), **_training_entry(state)}
+    recorded = (state.get("task_state") or {}).get("identity")
+    if recorded is not None:
+        found = Identity.from_dict(recorded, path)
+        for name, entry in found.entries.items():
+            now = entries.pop(name, entry)
+            entries[name] = replace(entry, part=now.part, kind=now.kind)
+        return replace(found, entries=entries)
+    directory = split_paths(str(task.get("data") or "."))[0]
+    if task.get("data") and Path(directory).is_dir():
+        source, target = task.get("source_lang"), task.get("target_lang")
+        if source is None:
+            source, target = data_utils.infer_language_pair(directory)
+        if source is not None:
+            data = data_identity(directory, source, target).only("languages", "source", "target")
+            entries |= data.entries
+    return Identity(entries, is_whole=False)
+
+
+def _training_entry(state: dict[str, Any]) -> dict[str, Entry]:
+    """Return what distinguishes trainings without a number: their seeds and folders of checkpoints."""
+    given = plain(state.get("args"))
+    for section in ("common", "checkpoint"):
+        given |= plain(plain(state.get("cfg")).get(section))
+    if given.get("seed") is None or given.get("save_dir") is None:
+        return {}
+    value = f"seed {given['seed']} in {given['save_dir']}"
+    return {"training": Entry(value, value, "training")}
+
+
+def begin_neutrally(
+    trained: Identity, here: Identity, encoder: Any, path: str | Path, allow: str | None
+) -> Identity:
+    """Let an encoder begin from fairseq's, if it computes the same at the start.
+
+    Args:
+        allow: names of entries that may differ, as in
+            :func:`~fairseq_phrase.data.store.identity.compare`.
+
+    Returns:
+        The record of the checkpoint; if the encoder differs, with the entries that this adds. What
+        both have stays the checkpoint's.
+
+    Raises:
+        UserError: the encoder does not compute fairseq's at the start.
+    """
+    name = here.value("encoder")
+    if trained.value("encoder") != "transformer" or name in (None, "transformer"):
+        return trained
+    if "encoder" in (allow or "").split(","):
+        return trained
+    if obstacle := neutral_obstacle(encoder, getattr(encoder, "cfg", None)):
+        raise UserError(
+            f"{path} has fairseq's Transformer encoder, and {name} does not start as it: {obstacle}; "
+            f"or begin from parts of it, with --pretrained {path} --allow-difference encoder"
+        )
+    # fairseq's encoder has none of these, even if an encoder whose options are off records them.
+    own = {"encoder", *(option.name.replace("_", "-") for option in ENCODERS[str(name)].options)}
+    added = {
+        each: entry
+        for each, entry in here.entries.items()
+        if each in own or (each not in trained.entries and entry.part in _READ_BY_ENCODERS)
+    }
+    return replace(trained, entries={**trained.entries, **added})
+
+
+_READ_BY_ENCODERS = ("labels", "parser", "trees")
+
+
+def check_sizes(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: str | Path) -> None:
+    """Check that the parameters of a checkpoint have the sizes of a model.
+
+    Args:
+        saved: the checkpoint's parameters, by name.
+
+    Raises:
+        UserError: number of layers, dictionary or another size differ.
+    """
+    for side in ("encoder", "decoder"):
+        layer = re.compile(rf"{side}\.layers\.(\d+)\.")
+        before, now = (
+            max((int(found[1]) + 1 for name in names if (found := layer.match(name))), default=0)
+            for names in (saved, own)
+        )
+        if before != now and before and now:
+            raise UserError(
+                f"{path}: its {side} has {before} layers, and here {now}: give --{side}-layers {before}"
+            )
+    for name in sorted(saved.keys() & own.keys()):
+        old, new = tuple(saved[name].shape), tuple(own[name].shape)
+        if old == new:
+            continue
+        if name.endswith("embed_tokens.weight") and old[1] == new[1]:
+            raise UserError(
+                f"{path}: {name} has {old[0]} entries, and the dictionary here has {new[0]}: make the "
+                "data with its dictionary (--srcdict, --tgtdict)"
+            )
+        raise UserError(
+            f"{path}: {name} has the shape {old}, and here {new}: give the sizes of that training "
+            "(--encoder-embed-dim, --encoder-ffn-embed-dim, …), and make the data with its dictionary "
+            "(--srcdict)"
+        )
+
+
+def check_ties(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: str | Path) -> None:
+    """Check that parameters of a checkpoint have one value where a model has one parameter.
+
+    Args:
+        saved: the checkpoint's parameters, by name.
+        own: the model's, where those that are one parameter have one memory.
+
+    Raises:
+        UserError: they differ, so that the last one loaded would overwrite the others.
+    """
+    first: dict[tuple[int, tuple[int, ...]], str] = {}
+    for name, value in own.items():
+        if name not in saved or not value.numel() or value.is_meta:
+            continue
+        memory = value.data_ptr()
+        if saved[name].data_ptr() == memory:  # not of a checkpoint
+            continue
+        other = first.setdefault((memory, tuple(value.shape)), name)
+        one, two = saved[other], saved[name]
+        if one.data_ptr() != two.data_ptr() and not torch.equal(one, two):
+            raise UserError(
+                f"{path}: {other} and {name} have different values, and here they are one parameter: "
+                "leave out --share-all-embeddings, --share-decoder-input-output-embed and other "
+                "options that share parameters, as that training did"
+            )
+
+
+def check_trusted(state: dict[str, Any], path: str | Path) -> None:
+    """Remove the values of a configuration that name files, and refuse interpolations and code.
+
+    Args:
+        state: what a checkpoint or a bundle holds.
+
+    Raises:
+        UserError: a value is an interpolation, which could read the environment, or code that fairseq
+            would run.
+    """
+    for name, value in _texts(state.get("cfg") or state.get("args"), "cfg"):
+        if "${" in value:
+            raise UserError(
+                f"{path} was not loaded: its {name} is the interpolation {value}, which fairseq does not "
+                "save, and which could read this machine's environment"
+            )
+        if would_run(name.rpartition(".")[2], value):
+            raise UserError(
+                f"{path} was not loaded: its {name} is {value!r}, which could run as code"
+            )
+    for section, names in UNTRUSTED.items():
+        for part in (state.get("args"), getattr(state.get("cfg"), section, None)):
+            for name in names:
+                given = getattr(part, name, None)
+                if given is not None and (not name.endswith("parser") or names_path(str(given))):
+                    setattr(part, name, None)
+
+
+def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Yield all texts in a configuration, with their names."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner, name)
+    elif OmegaConf.is_config(value) or isinstance(value, Mapping | Namespace):
+        for key, inner in plain(value).items():
+            yield from _texts(inner, f"{name}.{key}")
+
+
+def guard_checkpoints() -> None:
+    """Make fairseq's commands compare the records of the checkpoints that they load."""
+    mend(checkpoint_utils, "load_checkpoint_to_cpu", _load_with_record)
+    mend(Trainer, "load_checkpoint", _resume)
+    mend(BaseFairseqModel, "load_state_dict", _load_untied)
+
+
+def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[str, Any]:
+    """Put the record and the checkpoint's path into the task's state.
+
+    fairseq gives this state to the task before it builds a trained model.
+    """
+    overrides = options.pop("arg_overrides", args[0] if args else None)
+    state = read(path, None, *args[1:], **options)
+    check_trusted(state, path)
+    record = identity_of(state, path)
+    for given in filter(None, (state.get("cfg"), state.get("args"))):
+        overwrite_args_by_name(given, overrides or {})  # these the user named
+    task = plain(plain(state.get("cfg")).get("task") or state.get("args"))
+    state["task_state"] = {
+        **(state.get("task_state") or {}),
+        "identity": record.as_dict(),
+        "checkpoint": path,
+        TRUNCATED: task.get("max_source_positions") if task.get("truncate_source") else None,
+    }
+    return cast(dict[str, Any], state)
+
+
+def _resume(
+    resume: Any, self: Trainer, filename: str, reset_optimizer: bool = False,
+    *args: Any, **options: Any,
+) -> Any:  # fmt: skip
+    """Compare the record of a training's first checkpoint, whose state fairseq's trainer ignores."""
+    if Path(filename).is_file():
+        state = load_checkpoint_file(Path(filename))
+        trained = identity_of(state, filename)
+        encoder = getattr(self.model, "encoder", None)
+        if hasattr(self.task, "meet"):
+            if not reset_optimizer:
+                self.task.continue_training(trained)
+            self.task.meet(trained, filename, "train")
+            here = self.task.identity
+        else:
+            here = identity_of({"cfg": self.cfg}, "this run")
+            compare(
+                begin_neutrally(trained, here, encoder, filename, None), here, "train",
+                trained_name=filename, here_name="this run",
+            )  # fmt: skip
+        added = trained.value("encoder") != here.value("encoder")
+        if not self.is_fsdp:
+            saved, own = state.get("model", {}), self.model.state_dict()
+            check_sizes(saved, own, filename)
+            check_ties(saved, own, filename)
+            names = set(getattr(encoder, "neutral_parameters", ()))
+            added |= any(not names.isdisjoint(new.split(".")) for new in own.keys() - saved.keys())
+        if added and not reset_optimizer:
+            raise UserError(
+                f"{filename} has no optimizer's state for the parameters that {here.value('encoder')} "
+                f"adds: give --finetune-from-model {filename}, or --reset-optimizer and the other "
+                "--reset-* with --restore-file"
+            )
+    return resume(self, filename, reset_optimizer, *args, **options)
+
+
+def _load_untied(
+    load: Any, self: BaseFairseqModel, state_dict: Any, *args: Any, **options: Any
+) -> Any:
+    """Check what a model shares, before fairseq loads its parameters."""
+    check_ties(state_dict, self.state_dict(), "this checkpoint")
+    return load(self, state_dict, *args, **options)
+
+
+#: Options of fairseq's commands, which old configurations have among the model's. Models ignore them.
+_OF_COMMANDS = {"data"} | {
+    option.name
+    for section in fields(FairseqConfig)
+    for option in getattr(section.type, "__dataclass_fields__", {}).values()
+}
+
+
+def would_run(option: str, value: str) -> bool:
+    """Return whether an option's text calls a function if it is evaluated, as fairseq's models may do.
+
+    fairseq evaluates ``--adaptive-softmax-cutoff``, ``--decoder-xformers-att-config`` and others.
+    """
+    if option in _OF_COMMANDS:
+        return False
+    try:
+        expression = ast.parse(value.strip(), mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return False
+    return any(isinstance(node, ast.Call) for node in ast.walk(expression))

@@ -1,0 +1,266 @@
+"""Loading of trained models with their task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import data_utils
+from fairseq.dataclass.utils import overwrite_args_by_name
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.tasks import TASK_REGISTRY
+from torch import Tensor
+from torch.nn.modules.module import register_module_parameter_registration_hook
+
+import fairseq_phrase
+from fairseq_phrase.checkpoints.identity import guard_checkpoints, identity_of, plain
+from fairseq_phrase.compat import load_checkpoint, make_checkpoints_loadable, mend_fairseq
+from fairseq_phrase.data.store.identity import Identity, compare
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import BROKEN
+
+_PACKAGE = Path(fairseq_phrase.__file__).parent
+#: The smallest value of an option of a size, by the last word of its name.
+_SMALLEST = {"layers": 0, "dim": 0, "heads": 0, "positions": 1}
+#: Numbers in a table of sinusoids for all positions, which is not in the file: 1 GiB.
+_LARGEST_TABLE = 1 << 28
+#: A model may be built with parameters that it does not keep. Its others are in the file.
+_SPARE_FACTOR, _SPARE, _SPARE_LAYERS = 2, 1 << 20, 64
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """What a checkpoint holds.
+
+    Attributes:
+        state: fairseq's dictionary with the configuration (``cfg``), the parameters (``model``) and the
+            task's state (``task_state``).
+    """
+
+    path: Path
+    state: dict[str, Any]
+
+    @property
+    def task_config(self) -> Any:
+        """The configuration of the task."""
+        return self.state["cfg"].task
+
+    def has_task(self, kind: type) -> bool:
+        """Return whether its task is registered and of this class, or derives from it."""
+        task = TASK_REGISTRY.get(self.name("task"))
+        return isinstance(task, type) and issubclass(task, kind)
+
+    def name(self, what: str) -> str | None:
+        """Return the name of the model or the task.
+
+        Args:
+            what: ``model`` or ``task``.
+        """
+        part = getattr(self.state["cfg"], what)
+        # A model without a data class has only the name of its architecture.
+        found = getattr(part, "_name", None) or getattr(part, "arch", None)
+        return None if found is None else str(found)
+
+
+def register() -> None:
+    """Do for fairseq what ``--user-dir fairseq_phrase`` does in its commands, except for messages.
+
+    Every task, model and installed encoder is registered, and fairseq is mended
+    (:func:`fairseq_phrase.compat.mend_fairseq`). A user directory whose tasks or models derive from
+    those of this package calls this first. A second call changes nothing.
+    """
+    mend_fairseq()
+    register_all()
+
+
+def register_all() -> None:
+    """Register every task and model of this package, and let fairseq load their checkpoints."""
+    make_checkpoints_loadable()
+    guard_checkpoints()
+    for part in ("tasks", "models"):
+        for module in iter_modules([str(_PACKAGE / part)]):
+            if module.name != "user_directory":
+                import_module(f"fairseq_phrase.{part}.{module.name}")
+
+
+def read_checkpoint(path: Path) -> SavedModel:
+    """Read a checkpoint file.
+
+    Raises:
+        UserError: it is missing, or is not a fairseq checkpoint.
+    """
+    register_all()
+    load_checkpoint(path)  # names what is wrong with a file that is none
+    reason = "it does not name a model and a task"
+    try:
+        saved = SavedModel(path, checkpoint_utils.load_checkpoint_to_cpu(str(path)))
+        if saved.name("model") and saved.name("task"):
+            return saved
+    except UserError:
+        raise
+    except Exception as error:  # fairseq expects whatever it needs to be there
+        reason = _reason(error)
+    raise UserError(f"{path} is not a fairseq checkpoint: {reason}")
+
+
+def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
+    """Return the source and the target language of a translation model.
+
+    Args:
+        saved: the model. It may not name them.
+        directory: its data directory, whose file names do.
+
+    Raises:
+        UserError: neither names them, or the data have text of one language.
+    """
+    config = saved.task_config
+    named: Any = (getattr(config, "source_lang", None), getattr(config, "target_lang", None))
+    for name in named:
+        if name is not None and not (isinstance(name, str) and name.isprintable()):
+            raise UserError(f"{saved.path} names the language {name!r}: it is damaged")
+    if None in named and Path(directory).is_dir():
+        named = data_utils.infer_language_pair(str(directory))
+    if None in named and (Path(directory) / "dict.txt").is_file():
+        raise UserError(f"{directory} has text of one language: name data with source and target")
+    if None in named:
+        raise UserError(f"{directory} is not a data directory: no file in it names two languages")
+    source, target = named
+    return source, target
+
+
+def build_models(
+    saved: Sequence[SavedModel], data: str | Path, **options: Any
+) -> tuple[list[Any], Any]:
+    """Build the models of an ensemble and their task for inference.
+
+    Args:
+        saved: the models; the task is that of the first.
+        options: options of fairseq that replace those of the checkpoints; None for no change.
+
+    Raises:
+        UserError: a model or task is not registered, or does not fit the data.
+    """
+    given: dict[str, Any] = {"allow_difference": None, "strict_identity": False}
+    given |= {name: value for name, value in options.items() if value is not None}
+    models: list[Any] = []
+    task: Any = None
+    for one in saved:
+        for what, registry in (("model", ARCH_MODEL_REGISTRY), ("task", TASK_REGISTRY)):
+            if (name := one.name(what)) not in registry:
+                raise UserError(
+                    f"{one.path} holds a {what} '{name}', "
+                    + BROKEN.get(
+                        str(name),
+                        "which neither fairseq nor this package has: import the package that defines "
+                        "it, in a command by --user-dir FOLDER",
+                    )
+                )
+        record = identity_of(one.state, one.path).as_dict()  # completed, of a bundle too
+        one.state["task_state"] = {**(one.state.get("task_state") or {}), "identity": record}
+        _check_sizes(one)
+        with _building(one, data):
+            overwrite_args_by_name(one.state["cfg"], {"data": str(data), **given})
+            built, _, task = checkpoint_utils.load_model_ensemble_and_task(
+                [str(one.path)], state=one.state, task=task
+            )
+        if not hasattr(task, "meet"):  # a task of stock fairseq, which compares nothing
+            compare(
+                Identity.from_dict(one.state["task_state"]["identity"], one.path),
+                identity_of({"cfg": one.state["cfg"]}, str(data)), "use",
+                trained_name=one.path, here_name=str(data),
+                allow=given["allow_difference"], strict=given["strict_identity"],
+            )  # fmt: skip
+        models += [model.eval() for model in built]
+    return models, task
+
+
+def _check_sizes(saved: SavedModel) -> None:
+    """Check the sizes that a file's configuration asks for, before anything is built.
+
+    Raises:
+        UserError: a parameter is not a tensor, or a size is not possible.
+    """
+    parameters, options = saved.state["model"], plain(saved.state["cfg"].model)
+    if not all(isinstance(value, Tensor) for value in parameters.values()):
+        raise UserError(f"{saved.path} is damaged: it has parameters that are not tensors")
+    if options.get("quant_noise_scalar") and not torch.cuda.is_available():
+        raise UserError(
+            f"{saved.path} has --quant-noise-scalar, which fairseq computes on GPUs only"
+        )
+    widest = max((size for value in parameters.values() for size in value.shape), default=1)
+    held = sum(value.numel() for value in parameters.values())
+    largest = {"layers": _SPARE_LAYERS + len(parameters), "positions": _LARGEST_TABLE // widest}
+    for name, value in options.items():
+        last = name.rpartition("_")[2]
+        if last not in _SMALLEST or type(value) is not int:
+            continue
+        least, most = _SMALLEST[last], largest.get(last, held + _SPARE)
+        if not least <= value <= most:
+            raise UserError(
+                f"{saved.path} was not loaded: its {name} is {value}, but a model of its {held:,} "
+                f"parameters has {least} to {most}"
+            )
+
+
+@contextmanager
+def _building(saved: SavedModel, data: str | Path) -> Iterator[None]:
+    """Build a model from a file that a stranger may have made.
+
+    Raises:
+        UserError: it cannot be built, or its parameters need more memory than those of the file.
+    """
+    held = {value.data_ptr(): value.numel() for value in saved.state["model"].values()}
+    largest = _SPARE + _SPARE_FACTOR * sum(held.values())
+    built = 0
+
+    def count(module: Any, name: str, parameter: Any) -> None:
+        nonlocal built
+        built += 0 if parameter is None else parameter.numel()
+        if built > largest:
+            raise UserError(
+                f"its configuration asks for more than {largest:,} parameters, and the file has "
+                f"{sum(held.values()):,}"
+            )
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    except (RuntimeError, FileNotFoundError, UserError) as error:
+        raise UserError(f"{saved.path} cannot be used with {data}: {error}") from None
+    except Exception as error:  # a wrong configuration raises errors of many kinds
+        raise UserError(f"{saved.path} cannot be used with {data}: {_reason(error)}") from error
+    finally:
+        hook.remove()
+
+
+def _reason(error: Exception) -> str:
+    """Describe an error of a library in one line."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}".removesuffix(": ")
+
+
+def load_model(
+    checkpoint: Path, data: Path | None, source_parser: str | None = None, **identity: Any
+) -> tuple[Any, Any]:
+    """Load the model of a checkpoint and its task for inference.
+
+    Args:
+        data: its data directory; None for the one that it was trained with.
+        source_parser: the parser of raw text; by default the one that made the data.
+        **identity: ``allow_difference`` and ``strict_identity``, as in fairseq's commands.
+
+    Raises:
+        UserError: the checkpoint is missing or damaged, its model is not registered, or it does not fit
+            the data.
+    """
+    saved = read_checkpoint(checkpoint)
+    directory = saved.task_config.data if data is None else data
+    models, task = build_models([saved], directory, source_parser=source_parser, **identity)
+    return models[0], task

@@ -1,0 +1,274 @@
+"""Models that start from a trained one: ``--pretrained`` (its encoder) and ``--pretrained-model``."""
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
+from torch import Tensor, nn
+
+from fairseq_phrase.checkpoints.identity import (
+    check_sizes,
+    check_ties,
+    identity_of,
+    model_options,
+    plain,
+)
+from fairseq_phrase.compat import load_checkpoint
+from fairseq_phrase.data.store.dictionaries import begins_with, labels_fingerprint
+from fairseq_phrase.data.store.identity import MASK, Identity, dictionary_entry, why_free
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import option
+
+logger = logging.getLogger(__name__)
+_NAMED = 6
+
+
+@dataclass
+class PretrainedOptions(FairseqDataclass):
+    """Options of tasks whose models may start from a checkpoint."""
+
+    # fmt: off
+    pretrained: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
+        "start from the encoder of this checkpoint (translation, labelling, pre-training)")
+    pretrained_model: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
+        "start from the encoder and the decoder of this checkpoint")
+    take_options: bool = option(False,
+        "with --pretrained-model: take the model's sizes and form from the checkpoint")
+    pretrained_decoder_embeddings: bool = option(False,
+        "with --pretrained: the decoder's embeddings start from the checkpoint's, too; for one "
+        "dictionary of both languages (with --share-all-embeddings they do so anyway)")
+    freeze_encoder: bool = option(False,
+        "train all but the encoder, which is used without dropout; embeddings that the decoder "
+        "shares with it are not trained, either")
+    lr_scale_pretrained: float = option(1.0,
+        "with --pretrained or --pretrained-model: factor of the learning rate of parameters that "
+        "came from the checkpoint")
+
+
+def take_options(cfg: Any, path: Path) -> None:
+    """Set options of a model that is built next to those of a checkpoint, and log which changed.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    state = _read(path, "--pretrained-model")
+    given = plain(plain(state.get("cfg")).get("model") or state.get("args"))
+    now = plain(cfg)
+    # Learned positions have a number of rows. The encoder is this run's, and may start neutrally.
+    positions = {"max_source_positions", "max_target_positions"}
+    names = {each.name for each in model_options(given)} & given.keys() & now.keys()
+    changed = {
+        name: given[name]
+        for name in sorted(names - {"encoder", "_name"})
+        if given[name] != now[name] and (name in positions or not why_free(name))
+    }
+    for name, value in changed.items():
+        setattr(cfg, name, value)
+    taken = ", ".join(f"{name} {value}" for name, value in changed.items())
+    logger.info("--take-options %s: %s", path, taken or "all options are the same")
+
+
+def start(model: Any, options: Any, task: Any) -> set[str]:
+    """Let a new model start from a checkpoint, if the options name one, and freeze its encoder.
+
+    Args:
+        task: the task, with which the record of the checkpoint is compared.
+
+    Returns:
+        The names of the parameters that came from the checkpoint.
+
+    Raises:
+        UserError: options contradict each other; or the checkpoint is missing, lacks parameters, or has
+            another dictionary, other sizes or another record.
+    """
+    whole, path = options.pretrained_model, options.pretrained_model or options.pretrained
+    if whole and options.pretrained:
+        raise UserError("--pretrained and --pretrained-model: give one of them")
+    if options.take_options and not whole:
+        raise UserError("--take-options: give the checkpoint with --pretrained-model")
+    if options.pretrained_decoder_embeddings and not options.pretrained:
+        raise UserError("--pretrained-decoder-embeddings: give the checkpoint with --pretrained")
+    if options.lr_scale_pretrained < 0:
+        raise UserError(f"--lr-scale-pretrained {options.lr_scale_pretrained}: expected 0 or more")
+    # Those of an encoder that --huggingface-model names.
+    came = {f"encoder.{name}" for name in getattr(model.encoder, "pretrained_names", ())}
+    if options.lr_scale_pretrained != 1 and not path and not came:
+        raise UserError(
+            "--lr-scale-pretrained: give the checkpoint with --pretrained or --pretrained-model"
+        )
+    if path:
+        came |= _load(model, Path(path), task, whole=bool(whole))
+    if options.pretrained_decoder_embeddings:
+        if task.source_dictionary != task.target_dictionary:
+            raise UserError(
+                "--pretrained-decoder-embeddings: source and target have different dictionaries: "
+                "make the data with --joined-dictionary"
+            )
+        with torch.no_grad():
+            model.decoder.embed_tokens.weight.copy_(model.encoder.embed_tokens.weight)
+        logger.info("--pretrained %s: loaded the decoder's embeddings", path)
+    if options.freeze_encoder:
+        model.encoder.requires_grad_(False)
+        # Switches dropout off, which model.train() switches on.
+        model.encoder.register_forward_pre_hook(_evaluate)
+        if not came:
+            logger.warning(
+                "--freeze-encoder without --pretrained: the encoder keeps its random parameters, "
+                "unless they come from a checkpoint of this training or of --finetune-from-model"
+            )
+    return came
+
+
+def step(optimizer: Any, came: Sequence[Tensor], scale: float) -> None:
+    """Update parameters: those of a checkpoint with a learning rate of their own.
+
+    The optimizer updates what has a gradient, twice. So its state has one group of parameters, and a
+    resumed training may have another factor.
+
+    Args:
+        came: the parameters of the checkpoint.
+        scale: factor of their learning rate.
+
+    Raises:
+        UserError: the optimizer has copies of the parameters, or none of them is trained.
+    """
+    of_checkpoint, parameters = set(map(id, came)), list(optimizer.params)
+    if not of_checkpoint & set(map(id, parameters)) or hasattr(optimizer, "scaler"):
+        raise UserError(
+            "--lr-scale-pretrained: leave out --fp16, --bf16 and --amp, whose optimizers have copies of "
+            "the parameters; with --freeze-encoder nothing of the checkpoint may be left to train"
+        )
+    gradients, rate = [each.grad for each in parameters], optimizer.get_lr()
+    for scaled in (False, True):
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient if (id(parameter) in of_checkpoint) == scaled else None
+        optimizer.set_lr(rate * scale if scaled else rate)
+        optimizer.step()
+    optimizer.set_lr(rate)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+
+
+def _evaluate(module: nn.Module, inputs: Any) -> None:
+    module.eval()
+
+
+def _load(model: Any, path: Path, task: Any, *, whole: bool) -> set[str]:
+    """Load the parameters of a checkpoint's encoder as far as the model has them, or all of them."""
+    flag = "--pretrained-model" if whole else "--pretrained"
+    where = f"{flag} {path}"
+    state = _read(path, flag)
+    record, checked = _with_dictionaries(identity_of(state, path), path, task)
+    task.meet(record, path, "pretrained-model" if whole else "pretrained")
+    own = model.state_dict()
+    saved = dict(state["model"])
+    if not whole:
+        saved, own = (
+            {name: value for name, value in each.items() if name.startswith("encoder.")}
+            for each in (saved, own)
+        )
+    if not saved.keys() & own.keys():
+        raise UserError(
+            f"{where} has no parameter of this encoder ({type(model.encoder).__name__}): name a "
+            "checkpoint with an encoder of the same kind"
+        )
+    check_ties(saved, own, where)
+    _fit_dictionaries(saved, own, checked, where)
+    check_sizes(saved, own, where)
+    came: set[str] = saved.keys() & own.keys()
+    if whole:
+        model.upgrade_state_dict(saved)
+        if lacking := own.keys() - saved.keys():
+            raise UserError(
+                f"{where} lacks {_some(lacking)}: take the form of its model with --take-options, or "
+                "its encoder alone with --pretrained"
+            )
+    model.load_state_dict(
+        {**model.state_dict(), **{name: saved[name] for name in saved.keys() & own}}
+    )
+    logger.info(
+        "%s: loaded %d tensors of the %s", where, len(came), "model" if whole else "encoder"
+    )
+    new = "are new, because the checkpoint does not have them"
+    unused = "of the checkpoint are not used, because this model lacks them"
+    for names, what in ((own.keys() - saved.keys(), new), (saved.keys() - own.keys(), unused)):
+        if names:
+            logger.warning("%s: %d tensors %s: %s", where, len(names), what, _some(names))
+    return came
+
+
+def _read(path: Path, flag: str) -> dict[str, Any]:
+    if not path.is_file():
+        raise UserError(f"{flag} {path} is not there; a training is resumed without this option")
+    return load_checkpoint(path)
+
+
+def _with_dictionaries(trained: Identity, path: Path, task: Any) -> tuple[Identity, set[str]]:
+    """Let dictionaries differ in entries at their ends.
+
+    Args:
+        trained: the record of a checkpoint. If it lacks dictionaries, those beside it are taken.
+
+    Returns:
+        The record; the sides, ``source`` and ``target``, whose dictionaries were compared.
+    """
+    entries, checked = dict(trained.entries), set()
+    for side in ("source", "target"):
+        name, dictionary = f"{side}-dictionary", getattr(task, f"{side}_dictionary")
+        files = [path.parent / f"dict.{part}txt" for part in ("", f"{_language(task, side)}.")]
+        there = [file for file in files if file.is_file()]
+        if name not in entries and there:
+            entries[name] = dictionary_entry(there[0], side)
+        if name not in entries or not isinstance(dictionary, Dictionary):
+            continue
+        checked.add(side)
+        added = {MASK, *getattr(dictionary, "added", ())}
+        symbols = [each for each in dictionary.symbols[dictionary.nspecial :] if each not in added]
+        theirs, here = entries[name].value, labels_fingerprint(symbols)
+        if begins_with(symbols, theirs) or any(
+            begins_with(_symbols(file), here)
+            for file in there
+            if dictionary_entry(file, side).value == theirs
+        ):
+            entries[name] = replace(entries[name], value=here)
+    return replace(trained, entries=entries), checked
+
+
+def _language(task: Any, side: str) -> str:
+    return str(getattr(getattr(task, "cfg", None), f"{side}_lang", None))
+
+
+def _symbols(file: Path) -> list[str]:
+    dictionary = Dictionary.load(str(file))
+    return list(dictionary.symbols[dictionary.nspecial :])
+
+
+def _fit_dictionaries(
+    saved: dict[str, Tensor], own: dict[str, Tensor], checked: set[str], where: str
+) -> None:
+    """Leave out rows of entries that are not in the dictionary here, and add those that are only here."""
+    for name, side in (
+        ("encoder.embed_tokens.weight", "source"),
+        ("decoder.embed_tokens.weight", "target"),
+        ("decoder.output_projection.weight", "target"),
+    ):
+        if name not in saved or name not in own or side not in checked:
+            continue
+        theirs, ours = len(saved[name]), len(own[name])
+        if theirs == ours or saved[name].shape[1:] != own[name].shape[1:]:
+            continue
+        saved[name] = torch.cat([saved[name][:ours], own[name][theirs:].to(saved[name])])
+        what = "leaves out" if theirs > ours else "starts anew with"
+        logger.info(
+            "%s: %s %s the last %d entries of a dictionary", where, name, what, abs(theirs - ours)
+        )
+
+
+def _some(names: Iterable[str]) -> str:
+    first = sorted(names)
+    return ", ".join(first[:_NAMED]) + (", …" if len(first) > _NAMED else "")

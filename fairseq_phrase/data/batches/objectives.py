@@ -1,0 +1,226 @@
+"""The objectives of pre-training: what is the source of a sample, and what is its target.
+
+BERT's masks are over subwords, whole words, or whole phrases of the parse. fairseq's
+``MaskTokensDataset`` also masks special tokens, and finds words by the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fairseq_phrase.data.batches.text_blocks import BlockSample, parsed_tokens
+from fairseq_phrase.errors import UserError
+
+MASK_UNITS = ("subword", "word", "phrase")
+#: The source of phrases, ``--mask-phrases``, and the parse field with them.
+PHRASES = {"constituents": "spans", "subtrees": "heads"}
+Parse = Mapping[str, np.ndarray]
+
+
+#: What a model gets for a sample besides its tokens, by the name of its argument: one number for each
+#: token; ``memory_tokens`` counts other tokens.
+Inputs = dict[str, np.ndarray]
+#: Makes of a sample, with ``</s>`` at the end, and a random number generator: the source, the target
+#: (padding where nothing is predicted), and further inputs. Shape of both: ``(tokens,)``, int64
+Source = Callable[[BlockSample, np.random.Generator], tuple[np.ndarray, np.ndarray, Inputs]]
+
+
+@dataclass(frozen=True)
+class Masking:
+    """What is masked, and how.
+
+    Attributes:
+        rate: the expected part of a sentence's subwords that is predicted.
+        leave_unmasked: the part of these that keep their subword.
+        random: the part of these that become a random subword.
+        max_words: largest number of words in a phrase.
+
+    Raises:
+        UserError: a number is out of range.
+    """
+
+    unit: str = "subword"
+    rate: float = 0.15
+    leave_unmasked: float = 0.1
+    random: float = 0.1
+    phrases: str = "constituents"
+    max_words: int = 4
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < 1:
+            raise UserError(
+                f"--mask-prob {self.rate}: expected a number between 0 and 1, without both: with 0 "
+                "nothing is predicted, and with 1 nothing is left to predict it from"
+            )
+        if min(self.leave_unmasked, self.random) < 0 or self.leave_unmasked + self.random > 1:
+            raise UserError(
+                f"--leave-unmasked-prob {self.leave_unmasked} and --random-token-prob {self.random}: "
+                "expected parts of 1, together at most 1"
+            )
+        if self.max_words < 1:
+            raise UserError(f"--mask-phrase-words {self.max_words}: expected 1 or more")
+
+    @property
+    def fields(self) -> set[str]:
+        """The parse fields that masks need."""
+        if self.unit == "subword":
+            return set()
+        return {"words"} | ({PHRASES[self.phrases]} if self.unit == "phrase" else set())
+
+
+class Masks:
+    """Predict masked tokens, which are drawn, from all others.
+
+    Args:
+        dictionary: the text's dictionary. Its special tokens are neither masked nor drawn.
+    """
+
+    def __init__(self, masking: Masking, *, mask: int, dictionary: Any):
+        self.masking, self._mask, self._dictionary = masking, mask, dictionary
+        self._special = np.array([dictionary.pad(), dictionary.eos(), dictionary.bos()])
+        self._replacements = np.array(
+            [
+                index
+                for index, symbol in enumerate(dictionary.symbols)
+                if index >= dictionary.nspecial
+                and index != mask
+                and not symbol.startswith("madeupword")
+            ]
+        )
+
+    def __call__(
+        self, sample: BlockSample, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, Inputs]:
+        """Mask a sample, whose parse has :attr:`Masking.fields`; see :data:`Source`."""
+        tokens, parse = sample.tokens, sample.parse
+        is_subword = ~np.isin(tokens, self._special)
+        words = None
+        if self.masking.unit != "subword":
+            # Without the words of separators.
+            words = parse["words"][is_subword[parsed_tokens(tokens, self._dictionary)]]
+        indices = np.flatnonzero(is_subword)
+        chosen = indices[self._choose(len(indices), words, parse, rng)]
+        target = np.full_like(tokens, self._dictionary.pad())
+        target[chosen] = tokens[chosen]
+        source = tokens.copy()
+        # *Decision*: as in BERT, each subword of a word or phrase is drawn on its own.
+        drawn = rng.random(len(chosen))
+        kept, other = self.masking.leave_unmasked, self.masking.random
+        source[chosen[drawn >= kept]] = self._mask
+        replaced = chosen[(drawn >= kept) & (drawn < kept + other)]
+        source[replaced] = rng.choice(self._replacements, len(replaced))
+        return source, target, Inputs()
+
+    def _choose(
+        self, subwords: int, words: np.ndarray | None, parse: Parse, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Choose the subwords to predict, from 0 and in order.
+
+        The expected number of them is the rate's part of all. A unit that would exceed the number is
+        taken with the probability of the part of it that is still wanted.
+
+        Args:
+            words: the word of each; None if subwords are drawn. Shape: ``(subwords,)``
+        """
+        # The fraction is rounded up with its own probability.
+        wanted = int(self.masking.rate * subwords + rng.random())
+        if words is None:
+            return np.sort(rng.choice(subwords, wanted, replace=False))
+        phrases = _phrases(self.masking, parse)
+        chosen = np.zeros(subwords, dtype=bool)
+        for word in rng.permutation(np.unique(words)):
+            if wanted <= 0:
+                break
+            around = phrases[phrases[:, word]]
+            if len(around):
+                unit = around[rng.integers(len(around))]
+            else:  # a word in no phrase is a unit itself
+                unit = np.arange(phrases.shape[1]) == word
+            new = unit[words] & ~chosen
+            count = int(new.sum())
+            if count > wanted and rng.random() * count >= wanted:
+                break
+            chosen |= new
+            wanted -= count
+        return np.flatnonzero(chosen)
+
+
+def _phrases(masking: Masking, parse: Parse) -> np.ndarray:
+    """Return which words each phrase contains, if phrases are masked. Shape: (phrases, words), bool."""
+    count = int(parse["words"][-1]) + 1 if len(parse["words"]) else 0
+    if masking.unit != "phrase" or not count:
+        return np.zeros((0, count), dtype=bool)
+    if masking.phrases == "subtrees":
+        members = _subtrees(parse["heads"])
+    else:
+        first, end = parse["spans"][:, 0, None], parse["spans"][:, 1, None]
+        order = np.arange(count)
+        members = np.unique((first <= order) & (order < end), axis=0)
+    return np.asarray(members[members.sum(1) <= masking.max_words])
+
+
+def _subtrees(heads: np.ndarray) -> np.ndarray:
+    """Return the words of the subtree below each word. Shape: ``(words, words)``, bool."""
+    words = np.arange(len(heads))
+    members = np.eye(len(heads), dtype=bool)
+    above = heads
+    while not members[above, words].all():
+        members[above, words] = True
+        above = heads[above]
+    return members
+
+
+class Causal:
+    """Predict each token from those before it, or backward from those after it.
+
+    Forward, the source is ``</s> u1 … un`` and the target ``u1 … un </s>``, as in fairseq. Backward, the
+    source is ``u1 … un </s>`` and the target ``</s> u1 … un``.
+    """
+
+    def __init__(self, dictionary: Any, backward: bool):
+        self._end, self._backward = dictionary.eos(), backward
+
+    def __call__(
+        self, sample: BlockSample, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, Inputs]:
+        """Shift a sample, see :data:`Source`."""
+        shifted = np.concatenate([[self._end], sample.tokens[:-1]])
+        if self._backward:
+            return sample.tokens, shifted, Inputs()
+        return shifted, sample.tokens, Inputs()
+
+
+class Permuted:
+    """Predict the last tokens of a random order.
+
+    Separators are first in the order, and ``<s>`` of a pair is last; neither is predicted. *Decision*:
+    the number of predicted tokens is the fraction's part, rounded at random, but at least one.
+
+    Args:
+        parts: K; the last n/K of n tokens are predicted.
+    """
+
+    def __init__(self, dictionary: Any, parts: int):
+        self._dictionary, self._parts = dictionary, parts
+
+    def __call__(
+        self, sample: BlockSample, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray, Inputs]:
+        """Draw an order, see :data:`Source`; ``ranks`` has each token's index in it."""
+        tokens, pad = sample.tokens, self._dictionary.pad()
+        is_end, is_begin = tokens == self._dictionary.eos(), tokens == self._dictionary.bos()
+        drawn = rng.permutation(np.flatnonzero(~is_end & ~is_begin))
+        count = max(int(len(drawn) / self._parts + rng.random()), 1)
+        order = np.concatenate([np.flatnonzero(is_end), drawn, np.flatnonzero(is_begin)])
+        ranks = np.empty(len(tokens), dtype=np.int64)
+        ranks[order] = np.arange(len(tokens))
+        target = np.full_like(tokens, pad)
+        target[drawn[-count:]] = tokens[drawn[-count:]]
+        inputs = Inputs(ranks=ranks)
+        if sample.before is not None:
+            inputs["memory_tokens"] = sample.before
+        return tokens, target, inputs

@@ -1,0 +1,146 @@
+"""The fairseq dataset of pre-training: text of one language, its parses, and an objective."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset, data_utils
+
+from fairseq_phrase.data.batches.objectives import Source
+from fairseq_phrase.data.batches.source_batches import collate_parses, make_structures
+from fairseq_phrase.data.batches.text_blocks import SegmentPairs, TextBlocks, parsed_tokens
+from fairseq_phrase.modules.parse_batch import MakeStructure
+from fairseq_phrase.syntax.fields import PREFIX
+
+
+class PretrainingDataset(FairseqDataset):
+    """Samples with source and target.
+
+    What is drawn depends on the seed, the epoch and the sample's index. So a training that is
+    resumed repeats it, whatever the workers are that read the samples.
+
+    Args:
+        inputs: the parse fields that the model needs.
+        of_loss: those that a criterion reads, which are put into the batch's ``parse``.
+        shuffle: whether samples of one length come in random order.
+        structures: what else to make of the parses for the model.
+    """
+
+    def __init__(
+        self,
+        blocks: TextBlocks | SegmentPairs,
+        source: Source,
+        dictionary: Any,
+        *,
+        seed: int,
+        inputs: Collection[str] = (),
+        of_loss: Collection[str] = (),
+        shuffle: bool = False,
+        structures: Mapping[str, MakeStructure] | None = None,
+    ):
+        super().__init__()
+        self.blocks, self._source, self._dictionary = blocks, source, dictionary
+        self._seed, self._shuffle, self._structures = seed, shuffle, structures or {}
+        self._inputs, self._of_loss = frozenset(inputs), frozenset(of_loss)
+        self.set_epoch(1)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Number of tokens of each sample. Shape: ``(samples,)``."""
+        return np.asarray(self.blocks.sizes)
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        """Batches are made again in each epoch, so that a resumed training makes the same."""
+        return False
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take note of the epoch."""
+        self._epoch = epoch
+        self.blocks.draw(self._seed, epoch)
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Return a sample's source, target and further inputs, as arrays, with its parse."""
+        sample = self.blocks[index]
+        rng = np.random.default_rng([self._seed, self._epoch, index])
+        source, target, inputs = self._source(sample, rng)
+        made = {"id": index, "source": source, "target": target, "parse": sample.parse}
+        if sample.segments is not None:
+            inputs["segments"] = sample.segments
+            made["is_next"] = sample.is_next
+        return {**made, "inputs": inputs}
+
+    def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Make a batch, padded on the right.
+
+        Returns:
+            fairseq's dictionary: ``net_input`` with ``src_tokens``, ``src_lengths``, the parse
+            (:func:`~fairseq_phrase.data.batches.source_batches.collate_parses`) and the objective's
+            inputs; ``memory_tokens`` is padded on the left;
+            ``target`` with padding where nothing is predicted, and ``next_sentence`` for pairs.
+            Shape of tokens, inputs and target: ``(batch, tokens)``, int64
+        """
+        if not samples:
+            return {}
+        pad = self._dictionary.pad()
+        tokens = _padded([sample["source"] for sample in samples], pad)
+        net_input = {
+            "src_tokens": tokens,
+            "src_lengths": torch.tensor([len(sample["source"]) for sample in samples]),
+        }
+        for name in samples[0]["inputs"]:
+            values = [sample["inputs"][name] for sample in samples]
+            is_memory = name == "memory_tokens"
+            net_input[name] = _padded(values, pad if is_memory else 0, left=is_memory)
+        collated = {}
+        if read := self._inputs | self._of_loss:
+            parses = [{name: sample["parse"][name] for name in read} for sample in samples]
+            is_parsed = torch.from_numpy(parsed_tokens(tokens.numpy(), self._dictionary))
+            # Separators are words of the parse, so they are not special tokens here.
+            words = tokens.masked_fill(is_parsed, self._dictionary.unk())
+            collated = collate_parses(words, parses, self._dictionary)
+            net_input |= make_structures(self._structures, tokens, collated)
+        net_input |= {f"{PREFIX}{name}": collated[f"{PREFIX}{name}"] for name in self._inputs}
+        batch = {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "ntokens": sum(len(sample["source"]) for sample in samples),
+            "net_input": net_input,
+            "target": _padded([sample["target"] for sample in samples], pad),
+        }
+        if self._of_loss:
+            batch["parse"] = {name: collated[f"{PREFIX}{name}"] for name in self._of_loss}
+        if "is_next" in samples[0]:
+            batch["next_sentence"] = torch.tensor([sample["is_next"] for sample in samples])
+        return batch
+
+    def num_tokens(self, index: int) -> int:
+        """Return the number of tokens of a sample, which ``--max-positions`` also limits."""
+        return int(self.sizes[index])
+
+    size = num_tokens
+
+    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
+        """Return the numbers of tokens of samples."""
+        return np.asarray(self.sizes[indices])
+
+    def ordered_indices(self) -> np.ndarray:
+        """Order the samples by length; in training, those of one length at random."""
+        if not self._shuffle:
+            return np.argsort(self.sizes, kind="stable")
+        # fairseq sets NumPy's seed to that of training.
+        order = np.random.permutation(len(self))
+        return np.asarray(order[np.argsort(self.sizes[order], kind="stable")])
+
+
+def _padded(rows: Sequence[np.ndarray], padding: int, *, left: bool = False) -> torch.Tensor:
+    """Shape: ``(rows, longest)``, int64."""
+    tensors = [torch.from_numpy(row) for row in rows]
+    padded: torch.Tensor = data_utils.collate_tokens(tensors, padding, left_pad=left)
+    return padded

@@ -1,0 +1,198 @@
+"""Training sentences whose words are cut into other subwords each time: ``--subword-sampling``."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fairseq_phrase.data.store.dictionaries import as_entry
+from fairseq_phrase.data.store.layout import PREPROCESS
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.subwords.segmenters import load_segmenter
+from fairseq_phrase.data.subwords.subword_samplers import SAMPLERS, SubwordSampler
+from fairseq_phrase.data.subwords.text_encoder import words_of_subwords
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.syntax.brackets import NO_TAG
+
+Parse = dict[str, np.ndarray]
+
+
+def check_alpha(alpha: float) -> None:
+    """Check the value of ``--subword-sampling``.
+
+    Raises:
+        UserError: it is outside of 0 to 1.
+    """
+    if not 0 <= alpha <= 1:
+        raise UserError(
+            f"--subword-sampling {alpha}: expected a number above 0 and at most 1, or 0 for none"
+        )
+
+
+class SubwordSampling:
+    """Cuts the words of sentence pairs into other subwords, and changes their parses accordingly.
+
+    What is drawn depends on the seed, the epoch and the sentence's index. So a training that is
+    resumed repeats it, whatever the workers are that read the sentences.
+
+    Args:
+        alpha: of the subword models (:data:`SAMPLERS`).
+        language: the source language, whose manifest names the subword model.
+        limits: the largest number of tokens of source and target. A sentence that would become longer
+            keeps its cut.
+
+    Raises:
+        UserError: the data have no subword model, or their words were not cut one at a time.
+    """
+
+    def __init__(
+        self,
+        alpha: float,
+        directory: str | Path,
+        language: str,
+        dictionaries: tuple[Any, Any],
+        limits: tuple[int, int],
+    ):
+        manifest = Manifest.load(directory, language)
+        where = f"--subword-sampling: {Manifest.path(directory, language)}"
+        if manifest.whole_lines or manifest.made_by != PREPROCESS:
+            raise UserError(
+                f"{where} states that text was cut into subwords before it was parsed, so that the text "
+                f"of single words is not known: make the data with {PREPROCESS}"
+            )
+        if manifest.bpe not in SAMPLERS:
+            raise UserError(
+                f"{where} says --bpe {manifest.bpe}: expected {' or '.join(SAMPLERS)}, which can cut "
+                "words in several ways"
+            )
+        if manifest.protected:
+            raise UserError(f"{where} has protected tokens, beside which words cannot be cut again")
+        if not manifest.bpe_model:
+            raise UserError(f"{where} names no subword model: make the data with {PREPROCESS}")
+        model = Path(directory) / manifest.bpe_model
+        load_segmenter(manifest.bpe, model)  # says what is wrong with a file
+        self.seed, self.epoch = 1, 1
+        self._has_tags = "tags" in manifest.fields
+        self._sides = [
+            _Side(SAMPLERS[manifest.bpe](model, alpha, dictionary.symbols[dictionary.nspecial :]),
+                  dictionary, limit)
+            for dictionary, limit in zip(dictionaries, limits, strict=True)
+        ]  # fmt: skip
+        self._split_labels: np.ndarray | None = None
+
+    def fields_to_read(self, fields: Collection[str]) -> set[str]:
+        """Name the fields to read where these are asked for: words, and what constituents need."""
+        tags = {"tags"} if self._has_tags and "spans" in fields else set()
+        return {"words", *fields} | tags
+
+    def number_split_words(self, constituents: Any, tags: Any = None) -> None:
+        """Say how constituents over single words are labelled.
+
+        Args:
+            constituents: the dictionary of constituents' labels.
+            tags: the dictionary of parts of speech, if the data have any.
+        """
+        names = [as_entry(NO_TAG)] if tags is None or not self._has_tags else tags.symbols
+        self._split_labels = np.array([constituents.index(name) for name in names], dtype=np.int64)
+
+    def __call__(self, sample: dict[str, Any], parse: Parse, index: int) -> Parse:
+        """Cut a sentence pair into other subwords, and return the parse of the new source.
+
+        Args:
+            sample: fairseq's. Its source and target are replaced.
+        """
+        rng = random.Random(f"{self.seed} {self.epoch} {index}")
+        source, target = self._sides
+        sizes = np.bincount(parse["words"])
+        sample["source"], new_sizes = source.recut(sample["source"], rng, sizes.tolist())
+        if sample.get("target") is not None:
+            sample["target"], _ = target.recut(sample["target"], rng)
+        return self._recut(parse, sizes, np.array(new_sizes, dtype=np.int64))
+
+    def _recut(self, parse: Parse, before: np.ndarray, after: np.ndarray) -> Parse:
+        parse = {**parse, "words": words_of_subwords(after)}
+        if "spans" in parse:
+            assert self._split_labels is not None
+            tags = parse["tags"] if self._has_tags else np.zeros(len(after), dtype=np.int64)
+            labels = self._split_labels[tags]
+            parse["spans"] = with_split_words(parse["spans"], before > 1, after > 1, labels)
+        return parse
+
+
+class _Side:
+    """Source or target."""
+
+    def __init__(self, sampler: SubwordSampler, dictionary: Any, limit: int):
+        self._sampler, self._dictionary, self._limit = sampler, dictionary, limit
+        self._special = (dictionary.bos(), dictionary.eos(), dictionary.pad())
+
+    def recut(
+        self, tokens: torch.Tensor, rng: random.Random, sizes: Sequence[int] | None = None
+    ) -> tuple[torch.Tensor, Sequence[int]]:
+        """Cut the words of a sentence into other subwords.
+
+        Args:
+            tokens: its token indices, perhaps with ``<s>`` before and ``</s>`` after the subwords.
+                Shape: ``(tokens,)``.
+            sizes: the number of subwords of each word; None where a line was cut as a whole.
+
+        Returns:
+            The new token indices, and the new number of subwords of each word.
+        """
+        indices = tokens.tolist()
+        body = [index for index in indices if index not in self._special]
+        first = next((n for n, index in enumerate(indices) if index not in self._special), 0)
+        pieces = [self._dictionary[index] for index in body]
+        if sizes is None:
+            sizes = self._sampler.word_sizes(pieces)
+        new: list[int] = []
+        new_sizes = []
+        start = 0
+        for size in sizes:
+            stored = pieces[start : start + size]
+            cut = self._sampler.recut(stored, rng)
+            if cut is stored:  # unknown subwords may have an index of their own
+                new += body[start : start + size]
+            else:
+                new += map(self._dictionary.index, cut)
+            new_sizes.append(len(cut))
+            start += size
+        if len(new) + len(indices) - len(body) > self._limit:
+            return tokens, sizes
+        made = [*indices[:first], *new, *indices[first + len(body) :]]
+        return torch.tensor(made, dtype=tokens.dtype), new_sizes
+
+
+def with_split_words(
+    spans: np.ndarray, before: np.ndarray, after: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
+    """Change the constituents of words that are, or are no longer, several subwords.
+
+    A word of several subwords is a constituent, below others over the same word
+    (:func:`fairseq_phrase.data.subwords.text_encoder.encode_words`).
+
+    Args:
+        spans: the constituents, children before parents. Shape: ``(constituents, 3)``: first word, one
+            past the last, number of the label.
+        before: whether a word had several subwords. Shape: ``(words,)``, bool.
+        after: whether it has now. Shape: ``(words,)``, bool.
+        labels: the label of each word's own constituent. Shape: ``(words,)``.
+
+    Returns:
+        The new constituents, children before parents. Shape: ``(constituents, 3)``.
+    """
+    if (before == after).all():
+        return spans
+    single = np.flatnonzero(spans[:, 1] - spans[:, 0] == 1)
+    words, places = np.unique(spans[single, 0], return_index=True)
+    # The lowest constituent over a word comes first.
+    lost = single[places[(before & ~after)[words]]]
+    added = np.flatnonzero(after & ~before)
+    rows = np.column_stack([added, added + 1, labels[added]])
+    new = np.concatenate([rows, np.delete(spans, lost, axis=0)])
+    return new[np.lexsort((-new[:, 0], new[:, 1]))]

@@ -1,0 +1,219 @@
+"""fairseq's sentence pairs with parses of the sources, or with unknown words that a model may copy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from fairseq.data import BaseWrapperDataset, LanguagePairDataset, data_utils
+
+from fairseq_phrase.data.batches.source_batches import (
+    PAIRS_PER_TOKEN,
+    Parse,
+    ReadTogether,
+    collate_parses,
+    make_structures,
+    truncated,
+)
+from fairseq_phrase.data.batches.subword_sampling import SubwordSampling
+from fairseq_phrase.data.batches.tree_sources import Trees, field_of
+from fairseq_phrase.data.store.layout import rerun
+from fairseq_phrase.data.store.reader import ParseStore
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.parse_batch import MakeStructure
+from fairseq_phrase.syntax.fields import PREFIX
+
+#: Parses of a dataset's sentences; a store can also read those of a batch at once.
+Parses = ParseStore | Sequence[Parse]
+
+
+class _WrappedPairs(BaseWrapperDataset):
+    """A translation dataset whose batches have more than fairseq's."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the attribute of the wrapped dataset (``src``, ``tgt``, ``num_tokens_vec``…)."""
+        if name == "dataset":  # not set yet, while a worker unpickles this object
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
+        """Return the sentence pairs' lengths as fairseq counts them for ``--max-tokens``."""
+        return np.asarray(self.dataset.num_tokens_vec(indices))
+
+
+class SyntaxDataset(_WrappedPairs):
+    """A translation dataset with the parses of its source sentences.
+
+    Args:
+        parses: the parses of the sources, one for each sentence pair.
+        max_subwords: if fairseq cuts sources (``--truncate-source``), the number of subwords that it
+            keeps; parses are cut in the same way.
+        trees: the source of heads; by default the parse's heads are used.
+        is_pool: whether these sentences are the pool of ``trees``.
+        of_loss: the fields that a criterion reads, which are put into the batch's ``parse``.
+        inputs: the fields that models need, which are put into ``net_input``; all by default.
+        sampling: cuts words into other subwords each time. Sentences that ``max_subwords`` cuts short
+            keep their cut.
+        structures: what else to make of the parses for models.
+
+    Raises:
+        ValueError: there are more or fewer parses than sentence pairs.
+    """
+
+    def __init__(
+        self,
+        dataset: LanguagePairDataset,
+        parses: Parses,
+        max_subwords: int | None = None,
+        trees: Trees | None = None,
+        is_pool: bool = False,
+        *,
+        of_loss: Collection[str] = (),
+        inputs: Collection[str] | None = None,
+        sampling: SubwordSampling | None = None,
+        structures: Mapping[str, MakeStructure] | None = None,
+    ):
+        super().__init__(dataset)
+        if len(parses) != len(dataset):
+            raise ValueError(f"{len(dataset)} sentence pairs, but {len(parses)} parses")
+        self.parses = parses
+        self.max_subwords = max_subwords
+        self.trees = trees or Trees()
+        self.is_pool = is_pool
+        self.of_loss, self.inputs = of_loss, inputs
+        self.sampling, self.structures = sampling, {} if structures is None else structures
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Return fairseq's sample with the parse under ``parse``."""
+        sample: dict[str, Any] = self.dataset[index]
+        parse = self.parses[index]
+        if self.max_subwords is not None and len(parse["words"]) > self.max_subwords:
+            parse = truncated(parse, self.max_subwords)
+        elif self.sampling is not None:
+            parse = self.sampling(sample, parse, index)
+        sample["parse"] = self.trees(parse, sample["source"], index if self.is_pool else None)
+        return sample
+
+    def lost(self) -> Counter[str]:
+        """Count the sources that ``max_subwords`` cuts, and the edges and constituents that they lose."""
+        lost: Counter[str] = Counter()
+        if self.max_subwords is None:
+            return lost
+        # fairseq has cut the sources, and added their end.
+        for index in np.flatnonzero(np.asarray(self.dataset.src_sizes) > self.max_subwords):
+            parse = self.parses[int(index)]
+            if len(parse["words"]) > self.max_subwords:
+                lost["sources"] += 1
+                for name, kept in truncated(parse, self.max_subwords).items():
+                    row = field_of(name)
+                    if row.per in ("edge", "constituent"):
+                        lost[f"{row.per}s ({name})"] += len(parse[name]) - len(kept)
+        return lost
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take note of the epoch, which what is drawn depends on."""
+        super().set_epoch(epoch)
+        if self.sampling is not None:
+            self.sampling.epoch = epoch
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several samples; torch's data loader calls this method if it exists.
+
+        They have no parses where :meth:`collater` reads those of a batch at once, in a fraction of the
+        time: where parses stay as they are stored.
+        """
+        dataset: Any = self
+        trees = [source for source, _ in self.trees.settings]
+        if isinstance(self.parses, ParseStore) and self.sampling is None and trees == ["parse"]:
+            longest = self.parses.sizes("words")[indices].max(initial=0)
+            if self.max_subwords is None or longest <= self.max_subwords:
+                dataset = self.dataset
+        return [dataset[index] for index in indices]
+
+    def batch_by_size(
+        self,
+        indices: np.ndarray,
+        max_tokens: int | None = None,
+        max_sentences: int | None = None,
+        required_batch_size_multiple: int = 1,
+    ) -> Any:
+        """Batch sentences as fairseq does, but count large trees by their pairs of nodes.
+
+        A sentence whose tree has N nodes (tokens and constituents) counts as N² / 2048 tokens, if that is
+        more than fairseq counts. This never happens below 512 tokens, because a tree has fewer
+        constituents than tokens. A tree that is too large for ``max_tokens`` is alone in its batch.
+        """
+        options = (max_tokens, max_sentences, required_batch_size_multiple)
+        if max_tokens is None or self.get_batch_shapes() is not None:
+            return super().batch_by_size(indices, *options)
+        lengths = self.num_tokens_vec(indices).astype(np.int64)
+        large = np.minimum(self._tree_tokens(indices), max_tokens)
+        if (large <= lengths).all():
+            return super().batch_by_size(indices, *options)
+        return data_utils.batch_by_size(indices, None, np.maximum(lengths, large), *options)
+
+    def _tree_tokens(self, indices: np.ndarray) -> np.ndarray:
+        """Count the tokens that trees count as; 0 if a tree cannot count as more than its tokens.
+
+        Shape: ``(sentences,)``, int64
+        """
+        counted = np.zeros(len(indices), dtype=np.int64)
+        lengths = np.asarray(self.dataset.src_sizes)[indices]
+        for index in np.flatnonzero(lengths > PAIRS_PER_TOKEN // 4):
+            parse = truncated(self.parses[int(indices[index])], self.max_subwords)
+            spans = parse.get("spans", ())
+            counted[index] = (int(lengths[index]) + len(spans)) ** 2 // PAIRS_PER_TOKEN
+        return counted
+
+    def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
+        """Make fairseq's batch, with parses in ``net_input`` and ``parse`` (:func:`collate_parses`)."""
+        batch: dict[str, Any] = self.dataset.collater(samples, **kwargs)
+        if batch:
+            # fairseq has sorted the sentences by length. Their ids give the order.
+            ids = batch["id"]
+            parses: Sequence[Parse] | ReadTogether
+            if "parse" in samples[0]:
+                by_id = {sample["id"]: sample["parse"] for sample in samples}
+                parses = [by_id[index] for index in ids.tolist()]
+            else:
+                assert isinstance(self.parses, ParseStore)
+                parses = self.parses.together(ids.numpy())
+            tokens = batch["net_input"]["src_tokens"]
+            collated = collate_parses(tokens, parses, self.dataset.src_dict)
+            for name, values in collated.items():
+                if self.inputs is None or field_of(name.removeprefix(PREFIX)).name in self.inputs:
+                    batch["net_input"][name] = values
+            batch["net_input"] |= make_structures(self.structures, tokens, collated)
+            if self.of_loss:
+                batch["parse"] = {name: collated[f"{PREFIX}{name}"] for name in self.of_loss}
+        return batch
+
+
+class CopiedDataset(_WrappedPairs):
+    """A translation dataset; ``copied`` of its batches has the words of each sentence.
+
+    Args:
+        words: for each, its unknown words in the order of their slots.
+        directory: the data directory, for the message.
+
+    Raises:
+        UserError: the words belong to other sentences.
+    """
+
+    def __init__(self, dataset: Any, words: Any, directory: str = ""):
+        super().__init__(dataset)
+        self.words = words
+        if len(words) != len(dataset):
+            raise UserError(
+                f"{directory} has {len(dataset)} sentence pairs, and words to copy for {len(words)}: "
+                f"{rerun(directory)}"
+            )
+
+    def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
+        """Make the wrapped dataset's batch, and add the words."""
+        batch: dict[str, Any] = self.dataset.collater(samples, **kwargs)
+        if batch:
+            batch["copied"] = [self.words[index] for index in batch["id"].tolist()]
+        return batch

@@ -1,0 +1,276 @@
+"""Sources of a batch's dependency trees: the parse, or a control without syntactic information."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from fairseq_phrase.data.batches.raw_tokens import ends_of
+from fairseq_phrase.data.store.identity import Entry, Identity
+from fairseq_phrase.data.store.reader import ParseStore
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.syntax.control_trees import chain, fitted, random_tree
+from fairseq_phrase.syntax.fields import FIELDS, PREFIX, ParseField
+
+TREE_SOURCES = ("parse", "linear", "random", "shuffled")
+# A shuffled tree is chosen from at least this number of sentences of the same or nearly the same length.
+_CANDIDATES = 10
+#: Fields that would still reveal the parse if only the heads were replaced.
+_OF_THE_TREE = ("deprels", "spans")
+
+
+class Trees:
+    """The dependency trees of a task's sentences: of the options, else as each model was trained.
+
+    Args:
+        source: ``--tree-source``; None if it is not given.
+        seed: ``--tree-seed``; None if it is not given.
+        pool: reads the parses of the training sentences, for ``shuffled``.
+
+    Raises:
+        UserError: the source is unknown.
+    """
+
+    def __init__(
+        self,
+        source: str | None = None,
+        seed: int | None = None,
+        dictionary: Any = None,
+        pool: Callable[[], ParseStore] | None = None,
+    ) -> None:
+        if source is not None:
+            TreeSource(source)
+        self._given, self._dictionary, self._pool = (source, seed), dictionary, pool
+        # By model: its trees, None if its record has none, and the fields of parses that it reads.
+        self._models: list[tuple[tuple[str, int] | None, set[str]]] = [(None, set())]
+        self._made: dict[tuple[str, int], TreeSource] = {}
+
+    def _setting(self, source: str, seed: str) -> tuple[str, int]:
+        given, number = self._given
+        return given or source, int(seed) if number is None else number
+
+    @property
+    def settings(self) -> list[tuple[str, int]]:
+        """The different sources, with their seeds; that of the first model is the first."""
+        recorded = dict.fromkeys(trees for trees, _ in self._models if trees)
+        return list(recorded) or [self._setting("parse", "1")]
+
+    def restore(self, trained: Identity, *, further: bool) -> None:
+        """Use the trees that a model was trained with, for each option that is not given.
+
+        Args:
+            further: whether it is one more model of an ensemble. Otherwise it replaces the others.
+
+        Raises:
+            UserError: the record's seed is not a number.
+        """
+        source, seed = trained.value("tree-source"), trained.value("tree-seed") or "1"
+        trees = None
+        if source is not None:
+            if source not in TREE_SOURCES or not seed.isdigit():
+                raise UserError(
+                    f"an identity record has the tree source {source} {seed}: it is damaged"
+                )
+            trees = self._setting(source, seed)
+        if further:
+            self._models.append((trees, set()))
+        elif trees:
+            self._models = [(trees, self._models[-1][1])]
+
+    def read_by_last(self, fields: Collection[str]) -> None:
+        """Add fields of parses that the model which was restored last reads."""
+        self._models[-1][1].update(fields)
+
+    @property
+    def last_reads_heads(self) -> bool:
+        """Whether the model that was restored last reads trees."""
+        return "heads" in self._models[-1][1]
+
+    @property
+    def last(self) -> tuple[str, int]:
+        """The source and the seed of the model that was restored last."""
+        return self._models[-1][0] or self.settings[0]
+
+    def entries(self) -> dict[str, Entry]:
+        """Return the entries of the last model's record."""
+        source, seed = self.last
+        entries = {"tree-source": Entry(source, source, "trees", default="parse")}
+        if source in ("random", "shuffled"):
+            entries["tree-seed"] = Entry(str(seed), str(seed), "trees")
+        return entries
+
+    @property
+    def needs_parses(self) -> bool:
+        """Whether heads of parses are read; those of other sentences, too."""
+        return any(source in ("parse", "shuffled") for source, _ in self.settings)
+
+    def fields_to_read(self, fields: Collection[str]) -> set[str]:
+        """Return the fields of each sentence's own parse that are read (:class:`TreeSource`).
+
+        Args:
+            fields: those that all models read, and those that a loss does.
+
+        Raises:
+            UserError: the trees of a model are a control, and a field would reveal the parse to it.
+        """
+        of_models = set().union(*(own for _, own in self._models))
+        read: set[str] = set()
+        for number, (trees, own) in enumerate(self._models, start=1):
+            of_loss = set(fields) - of_models if number == len(self._models) else set()
+            asked = (own & set(fields)) | of_loss
+            if "heads" in asked:
+                asked = TreeSource((trees or self.settings[0])[0]).fields_to_read(asked)
+            read |= asked
+        return read
+
+    def __call__(
+        self, parse: dict[str, np.ndarray], tokens: Any, index: int | None = None
+    ) -> dict[str, np.ndarray]:
+        """Return a sentence's parse with the heads of each source, see :meth:`TreeSource.__call__`.
+
+        Those of the first are ``heads``, and all have a name of :func:`heads_of` if there are several.
+        """
+        first, *others = self.settings
+        found = self._source(first)(parse, tokens, index)
+        if not others:
+            return found
+        further = {
+            heads_of(*each): self._source(each)(parse, tokens, index)["heads"]
+            for each in (first, *others)
+        }
+        return found | further
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Give a worker the sources themselves: what reads the pool belongs to the task."""
+        for setting in self.settings:
+            self._source(setting)
+        return {**self.__dict__, "_pool": None}
+
+    def _source(self, setting: tuple[str, int]) -> TreeSource:
+        if setting not in self._made:
+            pool = self._pool() if setting[0] == "shuffled" and self._pool else None
+            self._made[setting] = TreeSource(*setting, self._dictionary, pool)
+        return self._made[setting]
+
+
+def heads_of(source: str, seed: int) -> str:
+    """Name the heads of one source where a batch has several."""
+    return f"heads/{source}{seed}"
+
+
+def field_of(name: str) -> ParseField:
+    """Return the field of a name in a parse, which :func:`heads_of` may have made."""
+    return FIELDS[name.partition("/")[0]]
+
+
+def read_own_trees(encoder: Any, source: str, seed: int) -> None:
+    """Make an encoder of an ensemble read the heads that its model was trained with.
+
+    fairseq calls ``encoder.forward`` itself, so a hook of torch would not run.
+    """
+    forward = encoder.forward
+
+    def with_own_trees(*args: Any, **inputs: Any) -> Any:
+        own = {name: value for name, value in inputs.items() if "/" not in name}
+        if (name := f"{PREFIX}{heads_of(source, seed)}") in inputs:
+            own[f"{PREFIX}heads"] = inputs[name]
+        return forward(*args, **own)
+
+    encoder.forward = with_own_trees
+
+
+class TreeSource:
+    """Gives sentences their dependency trees.
+
+    A random tree depends on a seed and the sentence's text, so it is the same in every epoch and in
+    translation.
+
+    Args:
+        name: ``parse``; ``linear``, each word's head is the next; ``random``, a uniformly random tree;
+            ``shuffled``, the parse of another sentence of about the same length.
+        pool: with ``shuffled``, the parsed heads of the training sentences.
+
+    Raises:
+        UserError: the name is unknown.
+    """
+
+    def __init__(
+        self, name: str, seed: int = 1, dictionary: Any = None, pool: ParseStore | None = None
+    ):
+        if name not in TREE_SOURCES:
+            raise UserError(f"--tree-source {name}: expected one of {', '.join(TREE_SOURCES)}")
+        self.name, self.seed, self.pool = name, seed, pool
+        self._dictionary = dictionary
+        if pool is not None:
+            sizes = pool.sizes("heads")
+            self._by_length = np.argsort(sizes, kind="stable")
+            self._lengths = sizes[self._by_length]
+
+    def fields_to_read(self, fields: Collection[str]) -> set[str]:
+        """Return the fields to read for these fields; the parse's heads are read only if they are used.
+
+        Raises:
+            UserError: this is a control, and a field would reveal the parse.
+        """
+        read = set(fields)
+        if self.name == "parse":
+            return read
+        telling = [
+            n for n in FIELDS if n in read and (n in _OF_THE_TREE or FIELDS[n].per == "edge")
+        ]
+        if telling:
+            what = FIELDS[telling[0]].meaning
+            raise UserError(
+                f"--tree-source {self.name} makes only dependency heads, but this model also reads the "
+                f"parse's {what}: leave out the option that asks for them, or use --tree-source parse"
+            )
+        return read - {"heads"}
+
+    def __call__(
+        self, parse: dict[str, np.ndarray], tokens: Any, index: int | None = None
+    ) -> dict[str, np.ndarray]:
+        """Return a sentence's parse with the heads of this source.
+
+        Args:
+            tokens: its token indices; special tokens may be among them.
+            index: its index in the pool; None if it is not in the pool.
+        """
+        if self.name == "parse":
+            return parse
+        count = int(parse["words"].max(initial=-1)) + 1
+        return {**parse, "heads": self._heads(count, tokens, index)}
+
+    def _heads(self, words: int, tokens: Any, index: int | None) -> np.ndarray:
+        if self.name == "linear":
+            return chain(words)
+        drawn = self._draw(tokens)
+        if self.name == "random":
+            return random_tree(words, np.random.default_rng(drawn))
+        assert self.pool is not None
+        return fitted(self.pool[self._other(words, drawn, index)]["heads"], words)
+
+    def _draw(self, tokens: Any) -> int:
+        """Draw a number from the seed and the sentence's characters; it does not depend on subwords."""
+        dictionary = self._dictionary
+        special = {dictionary.pad(), dictionary.bos(), *ends_of(dictionary)}
+        pieces = (dictionary[index] for index in map(int, tokens) if index not in special)
+        text = "".join(piece.removesuffix("@@") for piece in pieces)
+        digest = hashlib.blake2b(f"{self.seed} {text}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big")
+
+    def _other(self, words: int, drawn: int, index: int | None) -> int:
+        """Choose another sentence of this number of words, or of nearly this number if few have it."""
+        furthest = max(self._lengths[-1] - words, words, 1)
+        for difference in range(int(furthest) + 1):
+            first = np.searchsorted(self._lengths, words - difference, "left")
+            last = np.searchsorted(self._lengths, words + difference, "right")
+            if last - first >= min(_CANDIDATES, len(self._lengths)):
+                break
+        candidates = self._by_length[first:last]
+        chosen = candidates[drawn % len(candidates)]
+        if chosen == index:
+            chosen = candidates[(drawn + 1) % len(candidates)]
+        return int(chosen)

@@ -1,0 +1,80 @@
+"""Alignments of the words of training sentences, for fairseq's loss of guided alignment."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from fairseq.data import LanguagePairDataset
+from torch import Tensor
+
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.text import read_lines
+
+
+class WordAlignments:
+    """Pairs of aligned subwords: all those of words that a file aligns.
+
+    Args:
+        path: a line for each sentence pair, in Pharaoh's form, ``0-0 1-2``: words of the source and of
+            the target, from 0. The marks of subwords show which words they belong to.
+
+    Raises:
+        UserError: the file is missing, or has more or fewer lines.
+    """
+
+    def __init__(self, path: Path, pairs: LanguagePairDataset) -> None:
+        self._path, self._pairs, self._lines = path, pairs, list(read_lines(path))
+        if len(self._lines) != len(pairs):
+            raise UserError(
+                f"{path} has {len(self._lines)} lines, and the training data {len(pairs)} sentence pairs "
+                "(preprocessing may have left some out): expected a line for each pair"
+            )
+
+    def __getitem__(self, index: int) -> Tensor:
+        """Return the pairs of a sentence, one after the other. Shape: ``(2 * pairs,)``, int64.
+
+        Raises:
+            UserError: the line is not of this form, or the sentences do not have its words.
+        """
+        pairs = self._pairs
+        sides = [
+            words_by_marks([dictionary[token] for token in tokens.tolist()[:-1]], ())
+            for tokens, dictionary in (
+                (pairs.src[index], pairs.src_dict),
+                (pairs.tgt[index], pairs.tgt_dict),
+            )
+        ]
+        found: list[tuple[int, int]] = []
+        for pair in self._lines[index].split():
+            try:
+                source, target = (
+                    (words == int(word)).nonzero()[0].tolist()
+                    for words, word in zip(sides, pair.split("-"), strict=True)
+                )
+            except ValueError:
+                source = target = []
+            if not source or not target:
+                counts = " and ".join(str(words.max(initial=-1) + 1) for words in sides)
+                raise UserError(
+                    f"{at(self._path, index + 1)}: '{pair}' is no pair of words, from 0: the sentences "
+                    f"have {counts} words"
+                )
+            found += [(one, other) for one in source for other in target]
+        return torch.tensor(found, dtype=torch.long).view(-1)
+
+
+def words_by_marks(tokens: Sequence[str], special: Iterable[str]) -> np.ndarray:
+    """Number the words of a sentence without a parse, by the marks of its subwords."""
+    marks_spaces = any("▁" in token for token in tokens)
+    words, word, previous = [], -1, None
+    for token in tokens:
+        if token in special:
+            words.append(-1)
+            previous = None
+            continue
+        goes_on = not token.startswith("▁") if marks_spaces else str(previous).endswith("@@")
+        word += previous is None or not goes_on
+        words.append(word)
+        previous = token
+    return np.array(words, dtype=np.int64)

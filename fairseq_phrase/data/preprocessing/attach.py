@@ -1,0 +1,217 @@
+"""Parses for a data directory that fairseq binarized, from the text of subwords that it came from.
+
+The binarized text is not changed; the parses are written beside it. The word of each subword is found by
+characters (:mod:`fairseq_phrase.data.subwords.text_encoder`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from fairseq.data import Dictionary
+
+from fairseq_phrase.data.preprocessing.binarized import (
+    check_binarized,
+    splits_of_data,
+    subwords_of_lines,
+)
+from fairseq_phrase.data.preprocessing.encoded_blocks import CutLines
+from fairseq_phrase.data.preprocessing.existing_parses import EarlierParses
+from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
+from fairseq_phrase.data.preprocessing.parsing import Corpus, files_of, unchanged
+from fairseq_phrase.data.preprocessing.split_writer import (
+    Side,
+    Split,
+    begin_manifest,
+    finish_manifest,
+    parse_and_write,
+)
+from fairseq_phrase.data.preprocessing.staging import StagingArea, staging_area
+from fairseq_phrase.data.store.dictionaries import load_dictionary
+from fairseq_phrase.data.store.layout import with_labels
+from fairseq_phrase.data.store.manifest import fingerprint
+from fairseq_phrase.data.store.writer import LabelTable
+from fairseq_phrase.data.subwords.protected_tokens import JOINER
+from fairseq_phrase.data.subwords.segmenter import Segmenter
+from fairseq_phrase.data.subwords.segmenters import Gpt2Segmenter, SharedSegmenter, innermost
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.parsers import FileParser
+from fairseq_phrase.parsers.pipeline import ParsingPipeline
+from fairseq_phrase.text import digest_of, find_text
+
+# Lines of each text that a given subword model is compared with.
+_CHECKED_LINES = 1000
+
+
+@dataclass
+class Attached:
+    """What a run did.
+
+    Attributes:
+        splits: the counts of the splits that were given parses, by name.
+        without_parses: the data directory's splits that have no parses.
+        unknown_labels: labels that the data directory's label dictionaries lack, by field.
+    """
+
+    splits: dict[str, SplitCounts]
+    without_parses: list[str]
+    unknown_labels: dict[str, list[str]]
+
+
+def attach(options: Options) -> Attached:
+    """Add parses of one language to a data directory.
+
+    If a run fails or is stopped, the earlier files are unchanged and finished parses are kept. The next
+    run continues from them.
+
+    Args:
+        options: what to do. ``parsing`` has one language. The text is already cut and binarized, so no
+            line can be left out.
+
+    Raises:
+        UserError: the input is not usable; the message says where and what to do.
+    """
+    (language,) = options.parsing
+    others = _find_splits(options, language)
+    dictionary_path = options.directory / f"dict.{language}.txt"
+    dictionary = load_dictionary(dictionary_path)
+    texts = {name: find_text(prefix, language) for name, prefix in options.splits.items()}
+    pipeline = _pipeline(options, language)
+    files: dict[Path, str] = {}
+    for text in texts.values():
+        files |= files_of(text, pipeline)
+    if missing := [token for token in options.protected if token not in dictionary]:
+        raise UserError(
+            f"--protected-tokens: {dictionary_path} lacks {', '.join(missing)}: run fairseq-preprocess "
+            "with text that has them"
+        )
+    if options.protected and JOINER in dictionary:
+        options = replace(options, protected=[*options.protected, JOINER])
+    segmenter = None
+    if options.bpe_model is not None:
+        segmenter = SharedSegmenter(
+            options.bpe, options.bpe_model, options.protected, whole_lines=True
+        )
+        if isinstance(gpt2 := innermost(segmenter.loaded), Gpt2Segmenter):
+            gpt2.check(dictionary_path, dictionary.symbols, of_text=True)
+        _check_model(options, segmenter.loaded, texts.values())
+    unescape = isinstance(pipeline.parser, FileParser)  # whose files hold unescaped words
+    fields = pipeline.fields
+    cut = CutLines(language, fields, options.bpe, segmenter, options.protected, unescape)
+    with staging_area(options.directory) as area:
+        made = {f"{name}.{options.pair}" for name in options.splits}
+        earlier = EarlierParses(options.directory, language, made)
+        manifest = begin_manifest(options, language, pipeline, dictionary_path, options.bpe_model)
+        earlier.check(manifest, options)
+        earlier.check_tokens(options.protected, dictionary)
+        earlier.name_model(manifest, options.bpe_model)
+        labels = earlier.label_tables(pipeline.fields, options.labeldict)
+        with unchanged(files):
+            splits = [
+                _checked_split(options, name, text, pipeline, dictionary, area, cut)
+                for name, text in texts.items()
+            ]
+            _make(options, splits, labels, area)
+        if options.bpe_model is not None:
+            shutil.copyfile(options.bpe_model, area.files / manifest.bpe_model)
+        manifest.splits.update(earlier.staying)
+        finish_manifest(manifest, options, pipeline, splits, labels)
+        manifest.save(area.files)
+        area.publish()
+    unknown = {name: table.unknown() for name, table in labels.items()}
+    return Attached(
+        {split.name: split.counts for split in splits},
+        [name for name in others if f"{name}.{options.pair}" not in earlier.staying],
+        {name: some for name, some in unknown.items() if some},
+    )
+
+
+def _find_splits(options: Options, language: str) -> list[str]:
+    """Return the data directory's splits that this run was not asked for."""
+    found = splits_of_data(options.directory, options.pair, language)
+    missing = [name for name in options.splits if name not in found]
+    if missing:
+        there = sorted(path.name for path in options.directory.glob("*.*-*.*.idx"))
+        text = [name for name in there if name.count(".") == 3]  # parses have one more dot
+        raise UserError(
+            f"{options.directory} has no {missing[0]}.{options.pair}.{language}.idx: "
+            + (f"it has {', '.join(text)}" if text else "it is not a data directory of fairseq")
+        )
+    return sorted(found - set(options.splits))
+
+
+def _check_model(options: Options, segmenter: Segmenter, texts: Iterable[Path]) -> None:
+    """Check that the subword model makes the subwords of the texts, in their first lines.
+
+    A few lines may differ, for example those that SentencePiece would normalize a second time.
+    """
+    total, differing = 0, []
+    for path in texts:
+        for number, pieces in enumerate(islice(subwords_of_lines(path), _CHECKED_LINES), start=1):
+            written = " ".join(pieces)
+            again = " ".join(segmenter.line_pieces(segmenter.join(written)))
+            total += 1
+            if again != written:
+                differing.append(f"{at(path, number)}: '{written}' and '{again}'")
+    if len(differing) <= total / 20:
+        return
+    found = (
+        f"{options.bpe_model} makes other subwords than the text has in {len(differing)} of its first "
+        f"{total} lines ({differing[0]})"
+    )
+    if "subword-model" not in (options.allow_difference or "").split(","):
+        raise UserError(
+            f"{found}: give the model that cut the text, or let this pass with --allow-difference "
+            "subword-model"
+        )
+    options.allowed.append(found)
+
+
+def _pipeline(options: Options, language: str) -> ParsingPipeline:
+    """Load the parser. Files of parses have their own words, even if the text is tokenized."""
+    parsing = options.parsing[language]
+    pipeline = ParsingPipeline(parsing)
+    if parsing.tokenized and isinstance(pipeline.parser, FileParser):
+        return ParsingPipeline(replace(parsing, tokenized=False))
+    return pipeline
+
+
+def _checked_split(
+    options: Options,
+    name: str,
+    text: Path,
+    pipeline: ParsingPipeline,
+    dictionary: Dictionary,
+    area: StagingArea,
+    cut: CutLines,
+) -> Split:
+    """Check that a text is the one that was binarized; return its split."""
+    (language,) = options.parsing
+    file = f"{name}.{options.pair}.{language}"
+    binarized = options.directory / file
+    # The manifest records these checksums, so they are taken before the text is checked.
+    files = [Path(f"{binarized}.{end}") for end in ("bin", "idx")]
+    checksums = {path.name: fingerprint(path) for path in files}
+    key = f"{digest_of(text)} {options.bpe}"
+    lines = check_binarized(text, binarized, dictionary)
+    corpus = Corpus(f"{name}.{language}", text, lines, key, can_skip=False)
+    side = Side(cut, corpus, pipeline, area.files / file)
+    side.checksums |= checksums
+    return Split(name, (side,), is_whole=True)
+
+
+def _make(
+    options: Options, splits: list[Split], labels: dict[str, LabelTable], area: StagingArea
+) -> None:
+    """Parse the splits and write their parses and the labels' dictionaries."""
+    parse_and_write(options, splits, labels, area.parses)
+    for split in splits:
+        for side in split.sides:
+            side.finish()
+    for name, file in with_labels(labels).items():
+        if labels[name].may_grow or options.labeldict is not None:
+            labels[name].save(area.files / file)

@@ -1,0 +1,293 @@
+"""Blocks of a split: consecutive lines of its texts, cut into subwords, with their parses as arrays.
+
+A side is raw text, which is cut into subwords here (:class:`RawLines`), or text of subwords that fairseq
+has already binarized (:class:`CutLines`). Imports no fairseq and no torch, so that workers start quickly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+from typing import NamedTuple
+
+from fairseq_phrase.data.preprocessing.engines import Chunk, Job
+from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
+from fairseq_phrase.data.preprocessing.parse_shards import from_bytes
+from fairseq_phrase.data.preprocessing.parsing import Corpus, unparsed_error
+from fairseq_phrase.data.preprocessing.round_trip import SHOWN, Change, change, described
+from fairseq_phrase.data.store.writer import FieldBlock
+from fairseq_phrase.data.subwords.protected_tokens import separate
+from fairseq_phrase.data.subwords.segmenter import Segmenter
+from fairseq_phrase.data.subwords.segmenters import SharedSegmenter
+from fairseq_phrase.data.subwords.text_encoder import (
+    CutLine,
+    encode_line,
+    encode_sentence,
+    marked_words,
+    spell,
+)
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.parsers import Unparsed
+from fairseq_phrase.parsers.interfaces import flat
+from fairseq_phrase.parsers.pipeline import Parse
+from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
+
+
+class SideLine(NamedTuple):
+    """A line of one language.
+
+    Attributes:
+        encoded: its subwords and parse; None if the language is not parsed.
+        problem: why it has no parse (it then has flat trees); None if it has one.
+        swallowed: the number of its parse's words without a subword, because their subword also belongs
+            to an earlier word.
+        changed: how the text of its subwords differs from the line, if it does.
+    """
+
+    pieces: Sequence[str]
+    encoded: EncodedSentence | None = None
+    problem: str | None = None
+    swallowed: int = 0
+    changed: Change | None = None
+
+
+@dataclass(frozen=True)
+class RawLines:
+    """Raw text. Each word of the parser is cut into subwords on its own.
+
+    Attributes:
+        fields: the fields of its parses; none if it is not parsed.
+    """
+
+    language: str
+    fields: Sequence[str]
+    segmenter: SharedSegmenter
+
+    def text(self, line: str) -> str:
+        """Return what the parser reads of a line: no protected tokens."""
+        return separate(self.segmenter.loaded, line)[0]
+
+    def encode(self, line: str, parse: Parse | None) -> SideLine:
+        """Cut a line into subwords, with its parse if the language is parsed."""
+        segmenter, problem = self.segmenter.loaded, None
+        if parse is None:
+            pieces = segmenter.line_pieces(line)
+            return SideLine(pieces, changed=_change(line, pieces, segmenter))
+        if isinstance(parse, Unparsed):
+            problem, parse = parse.reason, flat(parse.sentence, self.fields)
+        text, tokens = separate(segmenter, line)
+        encoded = encode_sentence(parse, segmenter, tokens)
+        pieces = encoded.pieces
+        if "".join(parse.words) != "".join(text.split()):  # the parser has words of its own
+            line = "".join(marked_words(parse)).replace("▁", " ")
+            pieces = [piece for piece in pieces if piece not in getattr(segmenter, "tokens", ())]
+        changed = _change(line, pieces, segmenter)
+        return SideLine(encoded.pieces, encoded, problem, changed=changed)
+
+
+def _change(line: str, pieces: Sequence[str], segmenter: Segmenter) -> Change | None:
+    return change(line, segmenter.join(" ".join(pieces)))
+
+
+@dataclass(frozen=True)
+class CutLines:
+    """Text of subwords. The parser's words are found in the text that the subwords spell.
+
+    Attributes:
+        fields: the fields of its parses.
+        bpe, segmenter, protected, unescape: as for :func:`spell`.
+    """
+
+    language: str
+    fields: Sequence[str]
+    bpe: str
+    segmenter: SharedSegmenter | None
+    protected: Sequence[str]
+    unescape: bool
+
+    def _cut(self, line: str) -> CutLine:
+        segmenter = None if self.segmenter is None else self.segmenter.loaded
+        # fairseq, too, separates subwords at white space of any kind.
+        return spell(line.split(), self.bpe, segmenter, self.protected, unescape=self.unescape)
+
+    def text(self, line: str) -> str:
+        """Return what the parser reads of a line: the text that it spells."""
+        return self._cut(line).text
+
+    def encode(self, line: str, parse: Parse | None) -> SideLine:
+        """Find the words of a line's parse in its subwords."""
+        assert parse is not None
+        encoded, problem = encode_line(parse, self._cut(line), self.fields)
+        swallowed = 0
+        if not isinstance(parse, Unparsed) and problem is None:
+            swallowed = len(parse.words) - encoded.num_words
+        return SideLine(encoded.pieces, encoded, problem, swallowed)
+
+
+Lines = RawLines | CutLines
+
+
+class SideBlock(NamedTuple):
+    """One language of a block, without the lines that are left out.
+
+    Attributes:
+        text: its subwords, a line for each line.
+        subwords: the number of times that each occurs.
+        fields: its parses.
+    """
+
+    text: str
+    subwords: Counter[str]
+    fields: dict[str, FieldBlock]
+
+
+class LeftOut(NamedTuple):
+    """A line that is left out.
+
+    Attributes:
+        line: its number in the text, from 1.
+        kind: the attribute of :class:`SplitCounts` that counts it.
+    """
+
+    line: int
+    kind: str
+    reason: str
+
+
+@dataclass
+class Block:
+    """Consecutive lines of a split.
+
+    Attributes:
+        number: its number in the split, from 0.
+        lines: the number of lines, those that are left out included.
+        counts: what is counted, but for flat trees.
+        problems: of each kept line without a parse its number in the text, from 1, its language, and why.
+        left_out: the lines that are left out.
+        changed: of the first kept lines that their subwords change, the number, the language, and how.
+        error: what ends the run after these lines.
+    """
+
+    number: int
+    lines: int
+    sides: list[SideBlock] = field(default_factory=list)
+    counts: SplitCounts = field(default_factory=SplitCounts)
+    problems: list[tuple[int, str, str]] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    changed: list[tuple[int, str, str]] = field(default_factory=list)
+    error: UserError | None = None
+
+
+@dataclass(frozen=True)
+class BlockMaker:
+    """Makes the blocks of a split, from jobs whose lines are the texts' parallel lines.
+
+    Attributes:
+        is_whole: whether every line is kept.
+        corpora: the text of each side.
+    """
+
+    options: Options
+    is_whole: bool
+    corpora: Sequence[Corpus]
+    sides: Sequence[Lines]
+
+    def __call__(self, job: Job) -> Block:
+        """Make a block. It ends before the first line that is an error."""
+        block = Block(job.number, len(job.lines))
+        kept: list[list[SideLine]] = [[] for _ in self.sides]
+        try:
+            parses = map(_parses, job.parses, self.sides, repeat(len(job.lines)))
+            for number, (lines, *parsed) in enumerate(
+                zip(job.lines, *parses, strict=True), start=job.first_line
+            ):
+                pair = [
+                    side.encode(line, parse)
+                    for side, line, parse in zip(self.sides, lines, parsed, strict=True)
+                ]
+                if not self._keeps(block, number, pair):
+                    continue
+                for side, parse in zip(self.sides, parsed, strict=True):
+                    if isinstance(parse, ParsedSentence):
+                        block.counts.add_expansions(side.language, parse.expansions)
+                for side, line, those in zip(self.sides, pair, kept, strict=True):
+                    those.append(line)
+                    if line.problem is not None:
+                        block.problems.append((number, side.language, line.problem))
+                    if line.changed is not None:
+                        self._count_change(block, number, side.language, line.changed)
+        except UserError as error:
+            block.error = error
+        block.counts.kept = len(kept[0])
+        for side, those in zip(self.sides, kept, strict=True):
+            block.sides.append(self._side(side, those, block.counts))
+        return block
+
+    def _side(self, side: Lines, lines: list[SideLine], counts: SplitCounts) -> SideBlock:
+        sentences = [line.encoded for line in lines if line.encoded is not None]
+        language = side.language
+        counts.subwords[language] = sum(len(line.pieces) for line in lines)
+        counts.swallowed[language] = sum(line.swallowed for line in lines)
+        counts.lost_edges[language] = sum(sentence.lost_edges for sentence in sentences)
+        counts.words[language] = sum(sentence.num_words for sentence in sentences)
+        fields = {name: FieldBlock.of(name, sentences) for name in side.fields}
+        if isinstance(side, CutLines):
+            return SideBlock("", Counter(), fields)  # fairseq has them
+        text = "".join(" ".join(line.pieces) + "\n" for line in lines)
+        return SideBlock(text, Counter(chain.from_iterable(line.pieces for line in lines)), fields)
+
+    def _count_change(self, block: Block, number: int, language: str, changed: Change) -> None:
+        counts = block.counts.changed
+        counts[language] += 1
+        if counts[language] <= SHOWN:
+            block.changed.append((number, language, described(changed)))
+
+    def _keeps(self, block: Block, number: int, pair: list[SideLine]) -> bool:
+        for corpus, line in zip(self.corpora, pair, strict=True):
+            if line.problem is not None and self.options.on_error == "stop":
+                raise unparsed_error(corpus, number, line.problem)
+        if self.is_whole:
+            return True
+        if not any(line.pieces for line in pair) and len(pair) == 1:
+            block.counts.empty += 1  # a blank line ends a document
+            return True
+        if (flaw := self._flaw(pair)) is None:
+            return True
+        kind, reason = flaw
+        setattr(block.counts, kind, getattr(block.counts, kind) + 1)
+        block.left_out.append(LeftOut(number, kind, reason))
+        if self.options.strict and kind != "skipped":
+            source, *target = (corpus.path for corpus in self.corpora)
+            both = f" (and {target[0]})" if target else ""
+            raise UserError(
+                f"{at(source, number)}{both}: {reason}; without --strict such "
+                f"{'pairs' if target else 'lines'} are left out and counted"
+            )
+        return False
+
+    def _flaw(self, pair: list[SideLine]) -> tuple[str, str] | None:
+        """Find out why a pair is left out: what counts it, and the reason; None if it is kept."""
+        lengths = [len(line.pieces) for line in pair]
+        problems = [line.problem for line in pair if line.problem is not None]
+        if max(lengths) > self.options.max_length:
+            return (
+                "too_long",
+                f"{max(lengths)} subwords, --max-length is {self.options.max_length}",
+            )
+        if not min(lengths):
+            return "empty", "one side is empty"
+        if problems and self.options.on_error == "skip":
+            return "skipped", problems[0]
+        return None
+
+
+def _parses(chunk: Chunk, side: Lines, lines: int) -> Iterator[Parse | None]:
+    """Yield the parse of each line; None if the language is not parsed."""
+    if not side.fields:
+        yield from repeat(None, lines)
+    for parse in from_bytes(chunk) if isinstance(chunk, bytes) else chunk:
+        if isinstance(parse, UserError):
+            raise parse
+        yield parse

@@ -1,0 +1,414 @@
+"""Engines that parse, cut or translate: processes of this machine, or actors of a Ray cluster.
+
+Every engine takes jobs (numbered lists of lines) and returns each job's result in any order. Parses are
+the bytes of a shard, whose content does not depend on the engine; this process also returns them as
+objects. Imports no fairseq and no torch, so that workers start quickly.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import islice
+from multiprocessing.synchronize import Event
+from typing import Any, NamedTuple, TypeVar
+
+from fairseq_phrase.data.preprocessing.parse_shards import to_bytes
+from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.parsers import Unparsed
+from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
+
+logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
+#: Makes what does jobs.
+_Make = Callable[[], Callable[["Job"], Result]]
+#: A process takes half a second to start.
+LINES_PER_PROCESS = 5_000
+_JOBS_PER_WORKER = 2  # running or queued
+_DEATHS = 2  # workers that may die over one job
+#: Seconds to connect to a Ray cluster. Ray itself tries for a quarter of an hour.
+RAY_TIMEOUT = 30.0
+
+
+#: Parses of consecutive lines, or a shard of them. The error of the first that cannot be read is last.
+Chunk = bytes | Sequence[Parse | UserError]
+
+
+class Job(NamedTuple):
+    """Lines to be parsed, cut into subwords, or translated.
+
+    Attributes:
+        number: the shard's number, from 0.
+        first_line: the number of its first line in the text, from 1.
+        parses: the lines' parses, if there are any, by language.
+    """
+
+    number: int
+    first_line: int
+    lines: list[Any]
+    parses: Sequence[Chunk] = ()
+
+
+class Done(NamedTuple):
+    """A job's results.
+
+    Attributes:
+        shard: its parses or translations, as bytes.
+        problem: the first line without a parse, if any: its number in the text, from 1, and the reason.
+        parses: the same parses as objects, if this process made them.
+    """
+
+    job: Job
+    shard: bytes
+    problem: tuple[int, str] | None = None
+    parses: Sequence[Parse] = ()
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Which engine to use.
+
+    Attributes:
+        name: one of :data:`fairseq_phrase.choices.ENGINES`.
+        workers: number of processes or actors; one process is this one.
+        ray_address: the cluster's address; None starts Ray on this machine.
+        gpus: GPUs of each actor of Ray.
+    """
+
+    name: str = "processes"
+    workers: int = 1
+    ray_address: str | None = None
+    gpus: int = 0
+
+    @property
+    def is_this_process(self) -> bool:
+        """Whether this process does all jobs, one after another."""
+        return self.name == "processes" and self.workers == 1
+
+    def processes_for(self, lines: int) -> int:
+        """Return how many processes of this machine are to cut or binarize lines."""
+        workers = (
+            self.workers if self.name == "processes" else min(self.workers, os.cpu_count() or 1)
+        )
+        return min(workers, max(1, lines // LINES_PER_PROCESS))
+
+
+def run_jobs(
+    jobs: Iterable[Job], pipeline: ParsingPipeline, engine: EngineOptions
+) -> Iterator[Done]:
+    """Parse all jobs, in any order. This process parses them in order and also returns the objects.
+
+    Raises:
+        UserError: the parser or the engine cannot be used, or workers died over one job.
+    """
+    if engine.is_this_process:
+        for job in jobs:
+            parses = pipeline.parse(job.lines)
+            yield _done(job, parses)._replace(parses=parses)
+    else:
+        options = pipeline.options
+        make = partial(_parser, options)
+        yield from run_elsewhere(jobs, make, engine, f"--parser {options.parser}")
+
+
+def run_elsewhere(
+    jobs: Iterable[Job], make: _Make[Result], engine: EngineOptions, what: str
+) -> Iterator[Result]:
+    """Do all jobs in other processes or actors, in any order.
+
+    Args:
+        make: makes what does jobs, in each process; pickled.
+        what: what it loads, for messages.
+
+    Raises:
+        UserError: the engine cannot be used, or workers died over one job.
+    """
+    if engine.name == "ray":
+        yield from _on_ray(iter(jobs), make, engine, what)
+    else:
+        yield from _in_processes(iter(jobs), make, engine.workers, what)
+
+
+def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
+    """Put numbered results in order, from 0."""
+    waiting: dict[int, Result] = {}
+    following = 0
+    for number, result in results:
+        waiting[number] = result
+        while following in waiting:
+            yield waiting.pop(following)
+            following += 1
+
+
+def _done(job: Job, parses: Sequence[Parse]) -> Done:
+    """Return a job's parses as bytes, with the first line that has no parse."""
+    problems = (
+        (number, parse.reason)
+        for number, parse in enumerate(parses, start=job.first_line)
+        if isinstance(parse, Unparsed)
+    )
+    return Done(job, to_bytes(parses), next(problems, None))
+
+
+def _parser(parsing: ParsingOptions) -> Callable[[Job], Done]:
+    """Load the parser of another process."""
+    pipeline = ParsingPipeline(parsing)
+    return lambda job: _done(job, pipeline.parse(job.lines))
+
+
+# Processes of this machine
+
+
+def _in_processes(
+    jobs: Iterator[Job], make: _Make[Result], workers: int, what: str
+) -> Iterator[Result]:
+    """Do jobs in processes. If one dies, start again with the jobs that were lost."""
+    lost: list[Job] = []
+    deaths: Counter[int | None] = Counter()
+    while True:
+        try:
+            yield from _in_pool(jobs, lost, make, workers, what)
+            return
+        except BrokenProcessPool:
+            for job in lost:
+                _count_death(deaths, job, what)
+
+
+def _count_death(deaths: Counter[int | None], job: Job | None, what: str) -> None:
+    """Count that a worker died over a job, or while it loaded.
+
+    Raises:
+        UserError: more than two did.
+    """
+    number = None if job is None else job.number
+    deaths[number] += 1
+    if deaths[number] <= _DEATHS:
+        return
+    if job is None:
+        raise UserError(_died_loading(what)) from None
+    last = job.first_line + len(job.lines) - 1
+    raise UserError(
+        f"processes died {_DEATHS + 1} times over lines {job.first_line} to {last} (out of memory?): "
+        "run again to go on from here, with fewer --workers if memory is short"
+    ) from None
+
+
+def _died_loading(what: str) -> str:
+    return (
+        f"processes died while they loaded {what} (the reason is above, unless memory ran out): run "
+        "again with fewer --workers"
+    )
+
+
+def _in_pool(
+    jobs: Iterator[Job], lost: list[Job], make: _Make[Result], workers: int, what: str
+) -> Iterator[Result]:
+    """Do jobs in one pool of processes.
+
+    Args:
+        lost: jobs to do first; if the pool breaks, those that it had not finished.
+
+    Raises:
+        BrokenProcessPool: a process died.
+    """
+    # Spawned, not forked: forking a process in which libraries have started threads may deadlock.
+    context = multiprocessing.get_context("spawn")
+    running: dict[Future[Result], Job] = {}
+    loaded = _loaded()
+    loaded.clear()
+    pool = ProcessPoolExecutor(workers, context, _start_process, (make, loaded))
+    try:
+        while True:
+            while len(running) < _JOBS_PER_WORKER * workers:
+                # The pool may be broken, so a job is one of the lost ones until it is running.
+                if not lost:
+                    lost += islice(jobs, 1)
+                if not lost:
+                    break
+                future = pool.submit(_do, lost[0])
+                running[future] = lost.pop(0)
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                done = future.result()
+                del running[future]
+                yield done
+    except BrokenProcessPool:
+        if not loaded.is_set():
+            raise UserError(_died_loading(what)) from None
+        lost[:0] = sorted(running.values())
+        raise
+    finally:
+        pool.shutdown(wait=not running, cancel_futures=True)
+
+
+@cache
+def _loaded() -> Event:
+    """What processes set when they have loaded: one for all, as some start when their pool has ended."""
+    return multiprocessing.get_context("spawn").Event()
+
+
+_do_job: Callable[[Job], Any]
+
+
+def _start_process(make: _Make[Any], loaded: Event) -> None:
+    """Load what does jobs once per process, and end when the process that started this one does."""
+    global _do_job
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _do_job = make()
+    loaded.set()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _do(job: Job) -> Any:
+    return _do_job(job)
+
+
+# Ray
+
+
+class _Actor:
+    def load(self, make: _Make[Any]) -> None:
+        self._do = make()
+
+    def do(self, job: Job) -> Any:
+        return self._do(job)
+
+
+class _Actors:
+    """Ray actors, each of which holds a parser or a model.
+
+    Only an actor that has loaded gets jobs: one that waits for a CPU or a GPU keeps none back. An actor
+    that dies, as when its machine is lost, is replaced, and its jobs go to the first that is free.
+    """
+
+    def __init__(self, ray: Any, make: _Make[Any], engine: EngineOptions, what: str) -> None:
+        self._ray, self._make, self._what = ray, make, what
+        self._remote: Any = ray.remote(num_cpus=1, num_gpus=engine.gpus)(_Actor)
+        self._actors: list[Any] = []
+        # The actor of each answer that is awaited, and its job, or None while it loads.
+        self._running: dict[Any, tuple[Any, Job | None]] = {}
+        self._free: list[Any] = []  # an actor for each further job that it can take
+        self._lost: list[Job] = []
+        self._deaths: Counter[int | None] = Counter()
+        for _ in range(engine.workers):
+            self._start()
+
+    def results(self, jobs: Iterator[Job]) -> Iterator[Any]:
+        """Do all jobs."""
+        while True:
+            while self._free and (job := self._lost.pop(0) if self._lost else next(jobs, None)):
+                actor = self._free.pop(0)
+                self._running[actor.do.remote(job)] = actor, job
+            at_work = any(job for _, job in self._running.values())
+            if self._free and not at_work:
+                return
+            timeout = None if at_work else RAY_TIMEOUT
+            ready, _ = self._ray.wait(list(self._running), timeout=timeout)
+            if not ready:
+                logger.warning("no worker of Ray is ready yet: does `ray status` show a free one?")
+                continue
+            actor, job = self._running[ready[0]]
+            try:
+                result = self._ray.get(ready[0])
+            except self._ray.exceptions.RayActorError as error:
+                if error.actor_init_failed:  # such as a machine that lacks this package
+                    raise
+                self._replace(actor)
+                continue
+            del self._running[ready[0]]
+            if job is None:
+                self._deaths.pop(None, None)
+                self._free += [actor] * _JOBS_PER_WORKER
+            else:
+                self._free.append(actor)
+                yield result
+
+    def kill(self) -> None:
+        """End all actors."""
+        for actor in self._actors:
+            self._ray.kill(actor)
+
+    def _start(self) -> None:
+        actor = self._remote.remote()
+        self._actors.append(actor)
+        self._running[actor.load.remote(self._make)] = actor, None
+
+    def _replace(self, dead: Any) -> None:
+        awaited = [answer for answer, (actor, _) in self._running.items() if actor == dead]
+        # The first one is what it was doing; the others were queued.
+        undone = [self._running.pop(answer)[1] for answer in awaited]
+        _count_death(self._deaths, undone[0], self._what)
+        self._lost += filter(None, undone)
+        self._free = [actor for actor in self._free if actor != dead]
+        self._actors.remove(dead)
+        self._start()
+
+
+def _on_ray(
+    jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions, what: str
+) -> Iterator[Result]:
+    """Do jobs in Ray actors."""
+    with needs("Ray is not installed", "'fairseq-phrase[ray]'"):
+        import ray
+    was_running = ray.is_initialized()
+    if not was_running:
+        _start_ray(ray, engine)
+    actors = _Actors(ray, make, engine, what)
+    try:
+        yield from actors.results(jobs)
+    except ray.exceptions.RayTaskError as error:
+        raise (
+            error.cause if isinstance(error.cause, UserError) else UserError(str(error))
+        ) from None
+    except ray.exceptions.RayError as error:
+        raise UserError(f"Ray: {error}; run again to go on from here") from None
+    finally:
+        actors.kill()
+        if not was_running:
+            ray.shutdown()
+
+
+def _start_ray(ray: Any, engine: EngineOptions) -> None:
+    """Start Ray on this machine, or connect to a cluster."""
+    if engine.ray_address is None:
+        try:
+            ray.init(num_cpus=engine.workers, include_dashboard=False, log_to_driver=False)
+        # Ray raises Exception itself if its processes are slow to start.
+        except Exception as error:
+            raise UserError(f"cannot start Ray: {error}") from None
+        return
+    failures: list[Exception] = []
+
+    def connect() -> None:
+        try:
+            # Outside the main thread Ray warns that it leaves SIGTERM alone.
+            ray.init(address=engine.ray_address, log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:
+            failures.append(error)
+
+    # A thread, because some of Ray's attempts cannot be interrupted. It ends with the process.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(RAY_TIMEOUT)
+    if thread.is_alive():
+        failures.append(ConnectionError(f"no answer within {RAY_TIMEOUT:.0f} seconds"))
+    if failures:
+        raise UserError(
+            f"cannot connect to Ray at '{engine.ray_address}': {failures[0]}; check the address, or "
+            "leave --ray-address out to start Ray on this machine"
+        )

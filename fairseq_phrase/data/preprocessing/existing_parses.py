@@ -1,0 +1,263 @@
+"""What earlier runs left in a data directory that a run adds to: parses and label dictionaries."""
+
+from __future__ import annotations
+
+import filecmp
+import logging
+from collections.abc import Collection, Iterable
+from dataclasses import fields
+from pathlib import Path
+
+from fairseq.data import Dictionary
+
+from fairseq_phrase.data.preprocessing.options import Options
+from fairseq_phrase.data.store.dictionaries import begins_with, load_dictionary, number_of_labels
+from fairseq_phrase.data.store.layout import with_labels
+from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, languages_in
+from fairseq_phrase.data.store.writer import LabelTable
+from fairseq_phrase.data.subwords.protected_tokens import JOINER
+from fairseq_phrase.data.subwords.segmenters import model_name
+from fairseq_phrase.errors import UserError
+
+#: The fields of a manifest that a run does not have to share with the splits that stay, and why.
+APART = {
+    "language": "each language has its manifest",
+    **dict.fromkeys(
+        ("parser_version", "parser_digest", "parser_stamp"), "another version is a warning"
+    ),
+    **dict.fromkeys(("bpe_model", "bpe_digest"), "compared by name_model"),
+    **dict.fromkeys(
+        ("labelling", "target_bpe", "target_model", "target_digest"),
+        "kept, because the target is not attached to",
+    ),
+    "labels": "numbered by label_tables",
+    "splits": "those that stay are kept",
+    "allowed": "kept",
+    "made_by": "the last command",
+    "format": "checked when a manifest is loaded",
+}
+
+
+class EarlierParses:
+    """The parses of a data directory, and which of them stay.
+
+    Args:
+        made: the splits that are made now, with their language pair, ``train.de-en``.
+
+    Attributes:
+        staying: the splits of this language that are not made now.
+
+    Raises:
+        UserError: a manifest is damaged.
+    """
+
+    def __init__(self, directory: Path, language: str, made: Collection[str]):
+        self._directory, self._language = directory, language
+        manifests = {name: Manifest.load(directory, name) for name in languages_in(directory)}
+        self._own = manifests.pop(language, None)
+        self._others = manifests
+        self.staying: dict[str, SplitRecord] = {}
+        if self._own is not None:
+            records = self._own.splits.items()
+            self.staying = {name: record for name, record in records if name not in made}
+
+    def check(self, manifest: Manifest, options: Options) -> None:
+        """Check that the splits that stay and those that are made now can share one manifest.
+
+        What the target is cut and labelled with stays. If only the parser's version differs, this is a
+        warning: the manifest keeps the version of the splits that stay, and each split that is made now
+        records its own.
+
+        Raises:
+            UserError: they were made with different settings.
+        """
+        if self._own is None:
+            return
+        for name in ("labelling", "target_bpe", "target_model", "target_digest"):
+            setattr(manifest, name, getattr(self._own, name))
+        if not self.staying:
+            return
+        if set(self._own.protected) == set(manifest.protected):
+            manifest.protected = self._own.protected  # in this order
+        # The fields that parses have follow from other options, which the message names instead.
+        for each in sorted(fields(Manifest), key=lambda each: each.name == "fields"):
+            earlier, now = getattr(self._own, each.name), getattr(manifest, each.name)
+            if each.name not in APART and earlier != now:
+                name = "--protected-tokens" if each.name == "protected" else each.name
+                raise UserError(
+                    f"{self._directory} has parses of {', '.join(sorted(self.staying))}, made with "
+                    f"{name.replace('_', ' ')} {_text(earlier)}, and this run has {_text(now)}: "
+                    "name these splits too, to replace them, or run with the same"
+                )
+        earlier, now = (each.identity().only("parser") for each in (self._own, manifest))
+        options.check(earlier, now, "attach", self._directory)
+        manifest.parser_version = self._own.parser_version
+        manifest.parser_digest = self._own.parser_digest
+        manifest.parser_stamp = self._own.parser_stamp
+
+    def check_tokens(self, protected: Collection[str], dictionary: Dictionary) -> None:
+        """Check that tokens which are protected in another language are protected here, too.
+
+        Args:
+            dictionary: that of the language that is parsed; tokens that it lacks are not in the text.
+
+        Raises:
+            UserError: one is not.
+        """
+        for language, other in self._others.items():
+            tokens = [token for token in other.protected if token in dictionary]
+            if not set(tokens) <= set(protected):
+                raise UserError(
+                    f"{self._directory} has parses of {language}, made with --protected-tokens "
+                    f"{_text(tokens)}, which dict.{self._language}.txt has, too, and this run has "
+                    f"{_text(list(protected))}: give the same"
+                )
+
+    def name_model(self, manifest: Manifest, given: Path | None) -> None:
+        """Name the data directory's subword model in the manifest.
+
+        Args:
+            given: the model to be copied there, if any; without one, the earlier one stays.
+
+        Raises:
+            UserError: another file is there under its name.
+        """
+        if given is None:
+            if self._own is not None and self._own.bpe == manifest.bpe:
+                manifest.bpe_model, manifest.bpe_digest = self._own.bpe_model, self._own.bpe_digest
+            return
+        name = manifest.bpe_model = model_name(manifest.bpe)
+        there = self._directory / name
+        if there.is_file() and not filecmp.cmp(there, given, shallow=False):
+            users = [] if self._own is None or not self.staying else [self._own]
+            users += self._others.values()
+            replaceable = self._own is not None and self._own.bpe_model == name
+            if not replaceable or any(manifest.bpe_model == name for manifest in users):
+                raise UserError(
+                    f"{there} is there already and is another file than {given}: give that one, or "
+                    "move it away if nothing needs it"
+                )
+
+    def label_tables(
+        self, fields: Collection[str], labeldict: Path | None = None
+    ) -> dict[str, LabelTable]:
+        """Open the tables of labels, by field.
+
+        Labels that parses in the data directory use keep their numbers. If only another language's
+        parses use them, new labels are appended. If other splits of this language use them, new labels
+        are unknown, as new words of a test set are, because a model has as many embeddings as its
+        training data have labels. Labels that ``labeldict`` lacks are unknown, too.
+
+        Raises:
+            UserError: a dictionary is missing or malformed, or ``labeldict`` numbers labels differently
+                from those in use.
+        """
+        given = given_labels(labeldict, fields, [self._language], all_of_them=True)
+        tables = {}
+        for name, file in with_labels(fields).items():
+            in_use = self._in_use(name)
+            if labeldict is not None:
+                labels = given[name].symbols[given[name].nspecial :]
+                if any(not begins_with(labels, fingerprint) for fingerprint in in_use.values()):
+                    raise UserError(
+                        f"{labeldict / file} numbers labels differently from {self._directory / file}, "
+                        f"which the parses of {', '.join(sorted(in_use))} go by: leave --labeldict "
+                        "out, or name the directory that those were made with"
+                    )
+            known = given.get(name)
+            if known is None and in_use:
+                own = self._own.labels.get(name) if self.staying and self._own else None
+                count = None if own is None else number_of_labels(own)
+                known = load_labels(self._directory / file, count)
+            may_grow = labeldict is None and not self.staying
+            tables[name] = LabelTable(known, may_grow=may_grow)
+        return tables
+
+    def _in_use(self, name: str) -> dict[str, str]:
+        """Return the labels' fingerprints of a field, by the parses that use them."""
+        own = {} if self._own is None or not self.staying else {", ".join(self.staying): self._own}
+        return {
+            who: manifest.labels[name]
+            for who, manifest in (own | self._others).items()
+            if name in manifest.fields
+        }
+
+
+def _text(value: object) -> str:
+    """Write a field's value as its option has it."""
+    if isinstance(value, list):
+        value = ",".join(each for each in value if each != JOINER)  # which no option names
+    return str(value) or "none"
+
+
+logger = logging.getLogger(__name__)
+_NAMED = 20  # unknown labels that a warning lists
+
+
+def load_labels(path: Path, count: int | None = None) -> Dictionary:
+    """Load a label dictionary.
+
+    Raises:
+        UserError: it is missing or malformed.
+    """
+    loaded = load_dictionary(path)
+    if count is None or len(loaded) == loaded.nspecial + count:
+        return loaded
+    first = Dictionary()
+    for number in range(first.nspecial, min(len(loaded), first.nspecial + count)):
+        first.add_symbol(loaded[number], loaded.count[number])
+    return first
+
+
+def manifests_of(folder: Path, languages: Iterable[str]) -> dict[str, Manifest]:
+    """Load the manifests that a data directory has of some languages, by language."""
+    there = (name for name in languages if Manifest.path(folder, name).is_file())
+    return {name: Manifest.load(folder, name) for name in there}
+
+
+def given_labels(
+    folder: Path | None,
+    fields: Collection[str],
+    languages: Iterable[str],
+    *,
+    all_of_them: bool,
+) -> dict[str, Dictionary]:
+    """Load the label dictionaries of a data directory that a run reuses, by field.
+
+    Args:
+        folder: the data directory: what ``--labeldict`` names, or the folder of ``--srcdict``.
+        languages: those that are parsed. Labels that only another language's parses know are left out.
+        all_of_them: require the dictionary of every field, as ``--labeldict`` does; otherwise missing
+            ones are made.
+
+    Raises:
+        UserError: a dictionary is missing or malformed, or is not the one of the directory's parses.
+    """
+    given: dict[str, Dictionary] = {}
+    if folder is None:
+        return given
+    manifests = manifests_of(folder, languages).values()
+    for name, file in with_labels(fields).items():
+        path = folder / file
+        if path.is_file():
+            known = [len(m.labels_of(name, folder)) for m in manifests if name in m.labels]
+            given[name] = load_labels(path, max(known, default=None))
+        elif all_of_them:
+            raise UserError(
+                f"--labeldict {folder}: {path} is not there; name the training data's directory, which "
+                "was parsed by the same parser"
+            )
+    return given
+
+
+def warn_of_unknown(labels: dict[str, LabelTable]) -> None:
+    """Warn about labels that given dictionaries lack, after everything is written."""
+    for name, table in labels.items():
+        if unknown := table.unknown():
+            logger.warning(
+                "%d of the text's labels are not in the given %s and become <unk>: %s%s",
+                len(unknown),
+                with_labels([name])[name],
+                ", ".join(unknown[:_NAMED]),
+                ", …" if len(unknown) > _NAMED else "",
+            )

@@ -1,0 +1,108 @@
+"""Labels as the second side of a corpus: one label for each word, or one for each line.
+
+Text and labels are parallel files, as source and target of a translation are. fairseq binarizes the
+labels under a dictionary of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from fairseq.data import Dictionary
+
+from fairseq_phrase.data.store.layout import with_labels
+from fairseq_phrase.data.subwords.segmenters import is_mistakable
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.parsers.pipeline import ParsingPipeline
+from fairseq_phrase.text import read_lines
+
+logger = logging.getLogger(__name__)
+
+
+_NAMED = 10
+
+
+def check_labels(text: Path, labels: Path, per: str) -> None:
+    """Check that every word, or every line, has one label.
+
+    Args:
+        text: the text; words are separated by white space.
+        per: one of :data:`fairseq_phrase.choices.LABELLED`.
+
+    Raises:
+        UserError: a line has no words, has more or fewer labels than needed, or has a label that fairseq
+            would misread.
+    """
+    # Files with different numbers of lines have a message of their own.
+    for number, (line, given) in enumerate(
+        zip(read_lines(text), read_lines(labels), strict=False), start=1
+    ):
+        words, found = line.split(), given.split()
+        if not words:
+            raise UserError(
+                f"{at(text, number)} is empty, and a label needs text: remove this line here and in "
+                f"{labels}"
+            )
+        if per == "word" and len(found) != len(words):
+            raise UserError(
+                f"{at(text, number)} has {len(words)} words, and {at(labels, number)} has "
+                f"{len(found)} labels: --labels word needs one label for each word, with white space "
+                "between words and between labels"
+            )
+        if per == "sentence" and len(found) != 1:
+            raise UserError(
+                f"{at(labels, number)} has {len(found)} labels: --labels sentence needs one label "
+                "without white space on each line"
+            )
+        for label in found:
+            if is_mistakable(label):
+                raise UserError(
+                    f"{at(labels, number)}: the label {label} is a special symbol of fairseq: rename it"
+                )
+
+
+def leave_out_fields(pipeline: ParsingPipeline, language: str) -> None:
+    """Leave the tags out of the parses if their dictionary has the name of the label side's.
+
+    Args:
+        pipeline: the source's parser; its ``fields`` are changed.
+        language: the label side's suffix: its dictionary is ``dict.LANGUAGE.txt``.
+
+    Raises:
+        UserError: the dictionary of another field has this name.
+    """
+    for name, file in with_labels(pipeline.fields).items():
+        if file != f"dict.{language}.txt":
+            continue
+        if name != "tags":
+            raise UserError(
+                f"--target-lang {language}: {file} is the dictionary of the parses' {name}: give the "
+                "label files another suffix"
+            )
+        pipeline.fields = tuple(field for field in pipeline.fields if field != name)
+
+
+def count_unknown(split: str, labels: Counter[str], dictionary: Dictionary) -> int:
+    """Count the occurrences of labels that training does not have, and warn about them."""
+    unknown = Counter({label: n for label, n in labels.items() if label not in dictionary})
+    if not unknown:
+        return 0
+    warn_of_unknown(split, unknown.total(), labels.total(), unknown)
+    return unknown.total()
+
+
+def warn_of_unknown(split: str, count: int, total: int, names: Iterable[str] = ()) -> None:
+    """Warn that a split has labels that training does not have."""
+    named = list(names)
+    logger.warning(
+        "%d of the %d labels of %s are unknown in training, so that no model can predict them; they "
+        "count as wrong%s%s",
+        count,
+        total,
+        split,
+        ": " + ", ".join(named[:_NAMED]) if named else "",
+        ", …" if len(named) > _NAMED else "",
+    )

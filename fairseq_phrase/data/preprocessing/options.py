@@ -1,0 +1,211 @@
+"""The options of preprocessing and attaching, and the counts of a split."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fairseq_phrase.data.preprocessing.engines import EngineOptions
+from fairseq_phrase.data.preprocessing.sentencepiece_training import SAMPLE_LINES, CharacterOptions
+from fairseq_phrase.data.store.identity import Identity, compare
+from fairseq_phrase.parsers.pipeline import ParsingOptions
+from fairseq_phrase.syntax.sentence import Expansion
+
+# Different tokens whose words are counted one by one, so that memory does not grow with the text.
+_KEPT_EXPANSIONS = 1000
+
+
+@dataclass
+class Options:
+    """The options of ``fairseq-phrase-preprocess`` and ``fairseq-phrase-attach``.
+
+    Their ``--help`` explains each option; here is what it does not say.
+
+    Attributes:
+        target_lang: the target language; None for text of one language (``--only-source``).
+        splits: prefix of the text by the split's name (``train``, ``valid``, ``test``, ``test1``).
+        parsing: how to parse, by language; other languages are not parsed.
+        is_cut: whether the text is cut into subwords already, and binarized in ``directory``
+            (``fairseq-phrase-attach``); otherwise it is raw.
+        labels: what the target side labels, one of :data:`fairseq_phrase.choices.LABELLED`; None
+            for a translation.
+        bpe: what cuts the text, one of :data:`fairseq_phrase.data.subwords.segmenters.SEGMENTERS`, or
+            ``none``: words stay whole.
+        bpe_model: the subword model, or the file of BPE codes. None trains a SentencePiece model on raw
+            text. For text that is cut already, None means that the model is not known.
+        target_model: the target's SentencePiece model, where :meth:`bpe_of` differs; None trains one.
+        protected: tokens that are not cut and not parsed.
+        on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`.
+        copy_words: the number of slots for unknown source words of a sentence
+            (:mod:`fairseq_phrase.data.store.copied_words`).
+        vocab_size: number of pieces to train; None for the default number, or the largest number that
+            the text allows.
+        characters: which characters the trained SentencePiece model has.
+        list_left_out: the file that lists the lines that are left out and those with flat trees.
+        labeldict: the data directory whose label dictionaries are reused; None takes those beside
+            ``srcdict``, if there are any, or those in use in ``directory``.
+        allowed: the differences that ``allow_difference`` let through, for the manifest.
+    """
+
+    source_lang: str
+    target_lang: str | None
+    directory: Path
+    splits: dict[str, str]
+    parsing: dict[str, ParsingOptions]
+    is_cut: bool = False
+    labels: str | None = None
+    bpe: str = "sentencepiece"
+    bpe_model: Path | None = None
+    target_model: Path | None = None
+    protected: Sequence[str] = ()
+    min_count: int = 1
+    copy_words: int = 0
+    vocab_size: int | None = None
+    sentencepiece_lines: int = SAMPLE_LINES
+    characters: CharacterOptions = field(default_factory=CharacterOptions)
+    joined_dictionary: bool = False
+    srcdict: Path | None = None
+    tgtdict: Path | None = None
+    labeldict: Path | None = None
+    max_length: int = 1023
+    strict: bool = False
+    allow_difference: str | None = None
+    allowed: list[str] = field(default_factory=list)
+    on_error: str = "stop"
+    max_flat: float = 0.05
+    list_left_out: Path | None = None
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    seed: int = 1
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Source and target language, or the source language alone."""
+        if self.target_lang is None:
+            return (self.source_lang,)
+        return self.source_lang, self.target_lang
+
+    def bpe_of(self, language: str | None) -> str:
+        """Return what cuts a language: a tokenizer of Hugging Face cuts the source, or both languages."""
+        is_other = language == self.target_lang and self.labels is None
+        is_other &= self.bpe == "huggingface" and not self.joined_dictionary
+        return "sentencepiece" if is_other else self.bpe
+
+    def model_of(self, language: str) -> Path | None:
+        """Return the subword model that is given for a language."""
+        return self.bpe_model if self.bpe_of(language) == self.bpe else self.target_model
+
+    def check(self, reused: Identity, here: Identity, door: str, where: Path) -> None:
+        """Compare what is reused with this run, and note the differences that are allowed.
+
+        Raises:
+            UserError: they differ.
+        """
+        found = compare(
+            reused, here, door, trained_name=where, here_name="this run", allow=self.allow_difference,
+            strict=self.strict,
+        )  # fmt: skip
+        self.allowed[:] = dict.fromkeys([*self.allowed, *found.allowed])
+
+    @property
+    def trains_sentencepiece(self) -> bool:
+        """Whether a SentencePiece model is trained."""
+        if self.is_cut:
+            return False
+        trained = {"sentencepiece": self.bpe_model, "huggingface": self.target_model}
+        kinds = map(self.bpe_of, self.languages)
+        return "sentencepiece" in kinds and self.bpe in trained and trained[self.bpe] is None
+
+    @property
+    def label_folder(self) -> Path | None:
+        """The data directory whose label dictionaries are reused, if there is one."""
+        return self.labeldict or (self.srcdict.parent if self.srcdict is not None else None)
+
+    @property
+    def pair(self) -> str:
+        """The language pair as fairseq writes it, ``de-en``; empty for text of one language."""
+        return "-".join(self.languages) if self.target_lang is not None else ""
+
+    def split_name(self, split: str) -> str:
+        """Return a split's name with its language pair, ``train.de-en``, or ``train`` without a pair."""
+        return f"{split}.{self.pair}" if self.pair else split
+
+
+@dataclass
+class SplitCounts:
+    """How many sentence pairs of a split were kept, and why others were not.
+
+    Attributes:
+        kept: sentence pairs that were written.
+        empty: pairs left out because a side is empty; in text of one language the blank lines, which
+            are kept.
+        too_long: pairs left out because a side has too many subwords.
+        skipped: pairs left out because a line has no parse.
+        unknown_labels: labels that training does not have.
+        flat: lines that were given flat trees because they have no parse, by language.
+        words: words that were written, by parsed language.
+        subwords: subwords that were written, by language.
+        swallowed: words that are missing from the trees because they have no subword (a subword across
+            words belongs to the first of them), by language. Only in text that is cut already.
+        changed: kept lines whose subwords have another text, by language.
+        unknown: kept lines with a subword that the dictionary lacks, by language.
+        lost_edges: edges of graphs that were removed with their words, by language.
+        unspelled: words that the text does not spell, by language.
+        expansions: how often the first surface tokens with such words occur, by language and token.
+    """
+
+    kept: int = 0
+    empty: int = 0
+    too_long: int = 0
+    skipped: int = 0
+    unknown_labels: int = 0
+    flat: Counter[str] = field(default_factory=Counter)
+    words: Counter[str] = field(default_factory=Counter)
+    subwords: Counter[str] = field(default_factory=Counter)
+    swallowed: Counter[str] = field(default_factory=Counter)
+    lost_edges: Counter[str] = field(default_factory=Counter)
+    changed: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+    unspelled: Counter[str] = field(default_factory=Counter)
+    expansions: Counter[tuple[str, Expansion]] = field(default_factory=Counter)
+
+    def add_expansions(self, language: str, expansions: Sequence[Expansion]) -> None:
+        """Count the words of a line that the text does not spell."""
+        for expansion in expansions:
+            self.unspelled[language] += len(expansion.words)
+            self._count_expansion((language, expansion), 1)
+
+    def _count_expansion(self, key: tuple[str, Expansion], count: int) -> None:
+        if key in self.expansions or len(self.expansions) < _KEPT_EXPANSIONS:
+            self.expansions[key] += count
+
+    def unspelled_text(self, language: str) -> str:
+        """Describe the words that the text does not spell, with the most frequent; empty without any."""
+        if not (count := self.unspelled[language]):
+            return ""
+        frequent = [one for (of, one), _ in self.expansions.most_common() if of == language]
+        shown = ", ".join(f"{' '.join(one.words)} for {one.token}" for one in frequent[:3])
+        share = count / max(1, self.words[language])
+        return f"{count} words ({share:.1%}) of {language} that the text does not spell: {shown}"
+
+    def add(self, others: SplitCounts) -> None:
+        """Add the counts of other sentence pairs."""
+        for name, count in vars(others).items():
+            if name == "expansions":
+                for key, times in count.items():
+                    self._count_expansion(key, times)
+            elif isinstance(count, Counter):
+                getattr(self, name).update(count)
+            else:
+                setattr(self, name, getattr(self, name) + count)
+
+
+def splits_of(
+    trainpref: str | None, validpref: str | None, testpref: str | None
+) -> Iterator[tuple[str, str]]:
+    """Name splits as fairseq does: further prefixes, after commas, are ``valid1``, ``test1``, …."""
+    for name, prefixes in (("train", trainpref), ("valid", validpref), ("test", testpref)):
+        if prefixes:
+            for number, prefix in enumerate(prefixes.split(",")):
+                yield (f"{name}{number or ''}", prefix)

@@ -1,0 +1,392 @@
+"""Raw text to a fairseq data directory with parses beside it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from fairseq_phrase.choices import WHOLE_WORDS
+from fairseq_phrase.data.preprocessing.copied_words import (
+    check_copy_words,
+    check_slots,
+    number_split,
+)
+from fairseq_phrase.data.preprocessing.dictionaries import binarize, make_dictionaries
+from fairseq_phrase.data.preprocessing.encoded_blocks import RawLines
+from fairseq_phrase.data.preprocessing.existing_parses import (
+    given_labels,
+    manifests_of,
+    warn_of_unknown,
+)
+from fairseq_phrase.data.preprocessing.labelled import check_labels, count_unknown, leave_out_fields
+from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
+from fairseq_phrase.data.preprocessing.parsing import Corpus, files_of, unchanged
+from fairseq_phrase.data.preprocessing.round_trip import warning_of
+from fairseq_phrase.data.preprocessing.sentencepiece_training import (
+    CharacterOptions,
+    train_segmenter,
+)
+from fairseq_phrase.data.preprocessing.split_writer import (
+    Side,
+    Split,
+    begin_manifest,
+    finish_manifest,
+    parse_and_write,
+)
+from fairseq_phrase.data.preprocessing.staging import StagingArea, staging_area
+from fairseq_phrase.data.store.dictionaries import load_dictionary
+from fairseq_phrase.data.store.identity import Entry, Identity
+from fairseq_phrase.data.store.layout import with_labels
+from fairseq_phrase.data.store.manifest import Manifest, languages_in, model_entry, pipeline_entries
+from fairseq_phrase.data.store.writer import LabelTable
+from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
+from fairseq_phrase.data.subwords.segmenters import (
+    Gpt2Segmenter,
+    SharedSegmenter,
+    WholeWords,
+    find_segmenter,
+    load_segmenter,
+    model_name,
+)
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import LineParser
+from fairseq_phrase.parsers.pipeline import ParsingPipeline
+from fairseq_phrase.text import digest_of, find_text, read_lines
+
+logger = logging.getLogger(__name__)
+_Corpora = dict[str, tuple[Corpus, ...]]  # source and target, by the split's name
+
+
+def preprocess(options: Options) -> dict[str, SplitCounts]:
+    """Write a data directory; return the counts of each split.
+
+    If a run fails or is stopped, the earlier files are unchanged and finished parses are kept. The next
+    run continues from them.
+
+    Raises:
+        UserError: the input is not usable; the message says where and what to do.
+    """
+    if options.source_lang == options.target_lang:
+        raise UserError(f"source and target language are both '{options.source_lang}'")
+    if options.directory.exists() and not options.directory.is_dir():
+        raise UserError(f"--destdir {options.directory} is a file: name a folder")
+    # Fails early if a parser is not installed.
+    pipelines = {name: ParsingPipeline(parsing) for name, parsing in options.parsing.items()}
+    if options.labels is not None:
+        leave_out_fields(pipelines[options.source_lang], options.languages[1])
+    files: dict[Path, str] = {}
+    for name, prefix in options.splits.items():
+        for language in _languages_of(options, name, prefix):
+            files |= files_of(find_text(prefix, language), pipelines.get(language))
+    corpora = {
+        name: _find_split(options, files, name, prefix) for name, prefix in options.splits.items()
+    }
+    _check_early(options)
+    options = _with_joiner(options)
+    labels = _label_tables(options, pipelines)
+    with staging_area(options.directory) as area:
+        _refuse_to_forget(options)  # also what a stopped run has left to be moved there
+        with unchanged(files):
+            splits = _make(options, corpora, area, pipelines, labels)
+        area.publish()
+    for split in splits:
+        if changed := warning_of(split.name, split.counts, split.changed, _advice(options)):
+            logger.warning(changed)
+    return {split.name: split.counts for split in splits}
+
+
+def _with_joiner(options: Options) -> Options:
+    """Let protected tokens be joined to words, unless a given dictionary cannot write that."""
+    target = options.tgtdict if options.labels is None else None
+    given = [load_dictionary(path) for path in (options.srcdict, target) if path is not None]
+    if not options.protected or not all(JOINER in dictionary for dictionary in given):
+        return options
+    return replace(options, protected=[*options.protected, JOINER])
+
+
+def _advice(options: Options) -> str:
+    """Return what keeps text that a subword model changes; empty if nothing here does."""
+    if options.bpe == "sentencepiece" and options.bpe_model is not None:
+        return " (a model that is trained here keeps its text)"
+    if options.trains_sentencepiece and options.characters.normal_form != "identity":
+        return f" (--normal-form {options.characters.normal_form}; identity keeps the text)"
+    return ""
+
+
+def _refuse_to_forget(options: Options) -> None:
+    """Stop if DESTDIR holds splits that this run would not make again.
+
+    Their parses would be left without their manifest, dictionaries and label numbers.
+    """
+    for language in options.languages:
+        if Manifest.path(options.directory, language).is_file():
+            there = Manifest.load(options.directory, language).splits
+            lost = sorted(set(there) - {options.split_name(name) for name in options.splits})
+            if lost or language not in options.parsing:
+                raise UserError(
+                    f"{options.directory} also holds {', '.join(lost or [f'parses of {language}'])}, "
+                    "which this run does not make: name all splits and languages in one run, or "
+                    "another --destdir"
+                )
+
+
+def _check_reused(options: Options) -> None:
+    """Compare what cuts each side with what made the entries of its given dictionary."""
+    for language, path in zip(options.languages, (options.srcdict, options.tgtdict), strict=False):
+        # The target's dictionary may be of labels, which are not cut.
+        if path is None or (options.labels is not None and language == options.target_lang):
+            continue
+        manifests = {name: Manifest.load(path.parent, name) for name in languages_in(path.parent)}
+        named = path.name.removeprefix("dict.").removesuffix(".txt")
+        manifest = manifests.get(named) or next(iter(manifests.values()), None)
+        model = _subword_entry(options, language)
+        made = manifest.subword_model_of(named) if manifest is not None else None
+        if made is None and not model.value:
+            made = Entry("unknown", f"the one that made {path}", model.part)
+        name = "subword-model" if model.part == "text" else "target-subword-model"
+        reused, here = ({name: made}, {name: model}) if made is not None else ({}, {})
+        protected = manifests[named].protected if named in manifests else []
+        protected = [token for token in protected if token != JOINER]  # which is added later
+        # Labels of words and text of one language cannot have them.
+        can_have = options.target_lang is not None and options.labels != "word"
+        if can_have and not set(protected) <= set(options.protected):
+            for entries, tokens in ((reused, protected), (here, options.protected)):
+                value = ",".join(tokens)
+                entries["protected-tokens"] = Entry(value, value or "none", "data")
+        options.check(Identity(reused), Identity(here), "reuse", path)
+
+
+def _subword_entry(options: Options, language: str) -> Entry:
+    """Return the entry of what cuts a language in this run; its value is empty for a new model."""
+    bpe, model = options.bpe_of(language), options.model_of(language)
+    part = "text" if bpe == options.bpe else "target-text"
+    if bpe == WHOLE_WORDS:
+        return Entry(bpe, f"--bpe {bpe}", part)
+    return model_entry(model, digest_of(model), part) if model else Entry("", "a new one", part)
+
+
+def _check_early(options: Options) -> None:
+    """Find out before hours of parsing what will be missing after them."""
+    check_copy_words(options)
+    if options.target_model is not None:
+        load_segmenter("sentencepiece", options.target_model)
+    if options.characters != CharacterOptions() and not options.trains_sentencepiece:
+        raise UserError(
+            "--normal-form, --character-coverage and --byte-fallback are for a SentencePiece model that "
+            "is trained here; a given model has its own"
+        )
+    if options.bpe != WHOLE_WORDS:
+        find_segmenter(options.bpe)
+    if options.bpe == WHOLE_WORDS:
+        pass
+    elif options.bpe_model is not None:
+        load_segmenter(options.bpe, options.bpe_model)
+    elif options.bpe != "sentencepiece":
+        raise UserError(f"--bpe {options.bpe} needs the model that it learned: --bpe-codes FILE")
+    elif "train" not in options.splits:
+        raise UserError(
+            "without --trainpref there is no text to train SentencePiece on: give the training "
+            "data's model with --sentencepiece-model, and its --srcdict and --tgtdict"
+        )
+    given = [path for path in (options.srcdict, options.tgtdict) if path is not None]
+    for path in given:
+        entries = load_dictionary(path).indices
+        check_slots(path, entries, options)
+        if options.bpe == "gpt2" and options.bpe_model is not None:
+            Gpt2Segmenter(options.bpe_model).check(path, entries)
+    _check_reused(options)
+    needed = 1 if options.joined_dictionary else len(options.languages)
+    if "train" not in options.splits and len(given) < needed:
+        names = " and ".join(("--srcdict", "--tgtdict")[: len(options.languages)])
+        raise UserError(f"without --trainpref, give the training data's {names}")
+
+
+def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> dict[str, LabelTable]:
+    """Open the tables of labels, by field: those of given dictionaries, and new ones."""
+    fields = {name for pipeline in pipelines.values() for name in pipeline.fields}
+    folder = options.label_folder
+    given = given_labels(folder, fields, pipelines, all_of_them=options.labeldict is not None)
+    if folder is not None and given:
+        for language, manifest in manifests_of(folder, pipelines).items():
+            here = Identity(pipeline_entries(pipelines[language]))
+            options.check(manifest.identity().only("parser"), here, "reuse", folder)
+    return {
+        name: LabelTable(given.get(name), may_grow=name not in given)
+        for name in with_labels(fields)
+    }
+
+
+def _languages_of(options: Options, name: str, prefix: str) -> tuple[str, ...]:
+    """Return a split's languages; a test set of new text may lack the target."""
+    languages = options.languages
+    needed = options.labels or options.copy_words or languages[-1] in options.parsing
+    target = Path(f"{prefix}.{languages[-1]}")
+    is_there = target.exists() or Path(f"{target}.gz").exists()
+    if needed or is_there or not name.startswith("test"):
+        return languages
+    return languages[:1]
+
+
+def _find_split(
+    options: Options, files: dict[Path, str], name: str, prefix: str
+) -> tuple[Corpus, ...]:
+    """Find a split's texts and count their lines, which also checks their encoding."""
+    corpora = []
+    for language in _languages_of(options, name, prefix):
+        path = find_text(prefix, language)
+        lines = sum(1 for _ in read_lines(path))
+        corpora.append(Corpus(f"{name}.{language}", path, lines, files[path]))
+    source, target = corpora[0], corpora[-1]
+    if source.lines != target.lines:
+        raise UserError(
+            f"{source.path} has {source.lines} lines and {target.path} has {target.lines}: the two "
+            "sides must be parallel, line by line"
+        )
+    if not source.lines:
+        are = "is" if source is target else f"and {target.path} are"
+        raise UserError(f"{source.path} {are} empty")
+    if options.labels is not None:
+        check_labels(source.path, target.path, options.labels)
+    return tuple(corpora)
+
+
+def _make(
+    options: Options,
+    corpora: _Corpora,
+    area: StagingArea,
+    pipelines: dict[str, ParsingPipeline],
+    labels: dict[str, LabelTable],
+) -> list[Split]:
+    """Make all files of the data directory."""
+    # Before parsing, because it fails sooner.
+    segmenters = _segmenters(options, corpora, area.files, pipelines)
+    # Loads the segmenters, which fails before parsing, too.
+    vocabularies = {
+        language: getattr(segmenter.loaded, "vocabulary", ())
+        for language, segmenter in segmenters.items()
+    }
+    splits = []
+    for name, pair in corpora.items():
+        sides = []
+        for language, corpus in zip(options.languages, pair, strict=False):
+            pipeline = pipelines.get(language)
+            fields = pipeline.fields if pipeline is not None else ()
+            prefix = area.files / f"{options.split_name(name)}.{language}"
+            lines = RawLines(language, fields, segmenters[language])
+            sides.append(Side(lines, corpus, pipeline, prefix))
+        # Test sets keep every line, so that references fit. Text of one language has no references.
+        is_whole = name.startswith("test") and options.target_lang is not None
+        splits.append(Split(name, tuple(sides), is_whole))
+    parse_and_write(options, splits, labels, area.parses)
+    _binarize(options, splits, vocabularies, area.files)
+    for language, pipeline in pipelines.items():
+        model, *others = (
+            None if bpe == WHOLE_WORDS else area.files / model_name(bpe)
+            for bpe in dict.fromkeys(map(options.bpe_of, (language, *options.languages)))
+        )
+        dictionary = area.files / f"dict.{language}.txt"
+        manifest = begin_manifest(options, language, pipeline, dictionary, model, *others)
+        finish_manifest(manifest, options, pipeline, splits, labels)
+        manifest.save(area.files)
+    for name, file in with_labels(labels).items():
+        labels[name].save(area.files / file)
+    warn_of_unknown(labels)
+    if options.target_lang is None:
+        _link_as_fairseq_names_them(splits, options.source_lang, area.files)
+    return splits
+
+
+def _link_as_fairseq_names_them(splits: list[Split], language: str, files: Path) -> None:
+    """Give text of one language the names ``train.bin`` and ``dict.txt``, too.
+
+    fairseq's own ``masked_lm`` and ``language_modeling`` read these names. The parses need the names
+    with a language.
+    """
+    names = {f"dict.{language}.txt": "dict.txt"}
+    for split in splits:
+        names |= {f"{split.name}.{language}.{end}": f"{split.name}.{end}" for end in ("bin", "idx")}
+    for name, other in names.items():
+        try:
+            (files / other).hardlink_to(files / name)
+        except OSError:  # a file system without links
+            shutil.copyfile(files / name, files / other)
+
+
+def _segmenters(
+    options: Options, corpora: _Corpora, files: Path, pipelines: dict[str, ParsingPipeline]
+) -> dict[str, SharedSegmenter]:
+    """Make what cuts the text of each language; labels stay whole."""
+    made = {}
+    for bpe in dict.fromkeys(map(options.bpe_of, options.languages)):
+        model = _subword_model(options, bpe, corpora, files, pipelines)
+        every_word = options.labels == "word"
+        made[bpe] = SharedSegmenter(bpe, model, options.protected, every_word=every_word)
+    if options.labels is None:
+        return {language: made[options.bpe_of(language)] for language in options.languages}
+    labels = SharedSegmenter(WHOLE_WORDS, None)
+    return {options.source_lang: made[options.bpe], options.languages[1]: labels}
+
+
+def _cleaned(clean: Callable[[str], str], protected: ProtectedTokens, line: str) -> str:
+    return clean(protected.separate(line)[0])
+
+
+def _subword_model(
+    options: Options,
+    bpe: str,
+    corpora: _Corpora,
+    files: Path,
+    pipelines: dict[str, ParsingPipeline],
+) -> Path | None:
+    """Take the given subword model of a kind, or train one; None for whole words."""
+    if bpe == WHOLE_WORDS:
+        return None
+    model = files / model_name(bpe)
+    given = options.bpe_model if bpe == options.bpe else options.target_model
+    if given is not None:
+        shutil.copyfile(given, model)
+    else:
+        sample, seed = options.sentencepiece_lines, options.seed
+        cleaned = []
+        for language, text in zip(options.languages, corpora["train"], strict=False):
+            parser = pipelines[language].parser if language in pipelines else None
+            clean = parser.text_of if isinstance(parser, LineParser) else str
+            if options.protected:
+                protected = ProtectedTokens(WholeWords(), options.protected)
+                clean = partial(_cleaned, clean, protected)
+            are_labels = options.labels is not None and language == options.target_lang
+            if options.bpe_of(language) == bpe and not are_labels:
+                cleaned.append((text, clean))
+        train_segmenter(cleaned, model, options.vocab_size, sample, seed, options.characters)
+    return model
+
+
+def _binarize(
+    options: Options, splits: list[Split], vocabularies: dict[str, Sequence[str]], files: Path
+) -> None:
+    """Write dictionaries, parses and, as fairseq does, text."""
+    train = [split.sides for split in splits if split.name == "train"]
+    subwords = {side.language: side.subwords for sides in train for side in sides}
+    dictionaries = make_dictionaries(options, subwords, vocabularies)
+    for language, dictionary in dictionaries.items():
+        dictionary.save(str(files / f"dict.{language}.txt"))
+    for split in splits:
+        if options.labels is not None:
+            labels = split.sides[1].subwords
+            known = dictionaries[options.languages[1]]
+            split.counts.unknown_labels = count_unknown(split.name, labels, known)
+        sides = split.sides
+        if options.copy_words:
+            known = dictionaries[options.source_lang].indices
+            source, target = (side.pieces_path for side in sides)
+            sides[0].vouch_for(number_split(source, target, sides[0].prefix, known, options))
+        workers = options.engine.processes_for(split.counts.kept)
+        for side in sides:
+            unknown = binarize(side.pieces_path, side.prefix, dictionaries[side.language], workers)
+            split.counts.unknown[side.language] = unknown
+            side.finish()
+            side.vouch_for([Path(f"{side.prefix}.{end}") for end in ("bin", "idx")])

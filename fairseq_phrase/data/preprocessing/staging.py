@@ -1,0 +1,90 @@
+"""A staging area: a data directory appears complete or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fairseq_phrase.data.store.copied_words import copied_path
+from fairseq_phrase.errors import UserError, file_of
+from fairseq_phrase.outputs import only_writer
+
+
+class StagingArea:
+    """``DIR/.partial``: what a run has finished so far. :func:`staging_area` opens it.
+
+    It is inside DIR, so files are moved within one file system even if DIR is a mount point.
+
+    Attributes:
+        parses: folder of finished parses, from which a later run continues.
+        files: folder for the files of the data directory, empty at the start.
+    """
+
+    def __init__(self, destination: Path):
+        self.destination = destination
+        self._root = destination / ".partial"
+        self.parses = self._root / "parses"
+        self.files = self._root / "files"
+        self._ready = self._root / "ready"
+
+    def publish(self) -> None:
+        """Move finished files into the data directory, manifests last.
+
+        Earlier words to copy of a new text are deleted: they belong to the old text.
+        """
+        os.replace(self.files, self._ready)
+        self._move()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def _move(self) -> None:
+        # If a run is stopped here, the next one finishes the move (_start).
+        for path in sorted(
+            self._ready.iterdir(), key=lambda path: (path.name.startswith("syntax."), path.name)
+        ):
+            if path.suffix == ".bin":
+                # Its words to copy follow, by their name, if it has any.
+                for suffix in (".bin", ".idx"):
+                    old = copied_path(self.destination / path.stem)
+                    old.with_name(old.name + suffix).unlink(missing_ok=True)
+            os.replace(path, self.destination / path.name)
+
+    def _start(self) -> None:
+        if self._ready.is_dir():
+            self._move()
+            shutil.rmtree(self._ready)
+        shutil.rmtree(self.files, ignore_errors=True)
+        self.files.mkdir(parents=True)
+
+    def _leave(self) -> None:
+        """Delete everything but finished parses."""
+        shutil.rmtree(self.files, ignore_errors=True)
+        if not any(self.parses.rglob("*.jsonl")) and not self._ready.is_dir():
+            shutil.rmtree(self._root, ignore_errors=True)
+
+
+@contextmanager
+def staging_area(destination: Path) -> Iterator[StagingArea]:
+    """Open ``DIR/.partial``. If the run fails or is stopped, DIR's files are unchanged.
+
+    Raises:
+        UserError: DIR is not writable, or another run uses it.
+    """
+    is_new = not destination.exists()
+    area = StagingArea(destination)
+    try:
+        destination.mkdir(parents=True, exist_ok=True)
+        with only_writer(destination):
+            try:
+                area._start()
+                yield area
+            finally:
+                area._leave()
+    except OSError as error:
+        where = file_of(error) or f"cannot write to {destination}"
+        raise UserError(f"{where}: {error.strerror or error}") from error
+    finally:
+        if is_new and destination.is_dir() and not any(destination.iterdir()):
+            destination.rmdir()

@@ -1,0 +1,89 @@
+"""fairseq's dictionaries, of text and of labels, and fingerprints that connect parses with labels.
+
+The parses of two languages may share a label dictionary: the second language adds its labels at the end.
+So a fingerprint says how many of the first labels it covers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairseq_phrase.data.store.layout import rerun
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.text import read_lines
+
+if TYPE_CHECKING:
+    from fairseq.data import Dictionary
+
+
+def load_dictionary(path: Path) -> Dictionary:
+    """Load a fairseq dictionary.
+
+    Raises:
+        UserError: it is missing or malformed.
+    """
+    # fairseq takes seconds to import: wrong arguments do not wait for it.
+    from fairseq.data import Dictionary
+
+    # read_lines names a line that is not UTF-8; the file may be a pipe, which is read once.
+    text = io.StringIO("".join(f"{line}\n" for line in read_lines(path)))
+    try:
+        return Dictionary.load(text)
+    except (ValueError, RuntimeError) as error:
+        raise UserError(f"{path} is not a fairseq dictionary: {error}") from None
+
+
+#: fairseq's dictionaries number these first: ``<s>``, ``<pad>``, ``</s>``, ``<unk>``.
+SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+
+
+def as_entry(label: str) -> str:
+    """Return a label as it is in its dictionary; ``_`` is added to labels that fairseq reserves."""
+    return f"{label}_" if label in SPECIAL else label
+
+
+def read_labels(path: Path) -> list[str]:
+    """Read a label dictionary's labels, in the order of their numbers.
+
+    Raises:
+        UserError: it is missing or malformed.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: {rerun(path.parent)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
+    labels = []
+    for number, line in enumerate(lines if lines != [""] else [], start=1):
+        label, _, count = line.rstrip().rpartition(" ")
+        if not label or not count.isdigit():
+            raise UserError(f"{at(path, number)}: expected 'LABEL COUNT', found '{line[:60]}'")
+        labels.append(label)
+    if len(set(labels)) != len(labels):
+        raise UserError(f"{path} has a label twice: expected each once")
+    return labels
+
+
+def labels_fingerprint(labels: Sequence[str]) -> str:
+    """Hash labels in the order of their numbers: ``14:3fb0…`` is their number and the hash."""
+    digest = hashlib.sha256("\n".join(labels).encode("utf-8"))
+    return f"{len(labels)}:{digest.hexdigest()}"
+
+
+def number_of_labels(fingerprint: str) -> int:
+    """Return how many labels a fingerprint covers.
+
+    Raises:
+        ValueError: it is not a fingerprint of labels.
+    """
+    return int(fingerprint.partition(":")[0])
+
+
+def begins_with(labels: Sequence[str], fingerprint: str) -> bool:
+    """Return whether labels begin with those that a fingerprint covers."""
+    return labels_fingerprint(labels[: number_of_labels(fingerprint)]) == fingerprint

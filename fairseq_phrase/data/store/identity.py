@@ -1,0 +1,391 @@
+"""What a model was trained with: one record of named entries, one comparison, one message.
+
+The record is in the manifest of a data directory (what concerns data), and in every checkpoint and
+bundle. It is closed by default: an option is an entry unless :data:`FREE` has its name, or its metadata
+declare it. ``docs/identity.md`` lists the steps of a record's life.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from fairseq_phrase.data.store.dictionaries import labels_fingerprint
+from fairseq_phrase.errors import UserError, option
+from fairseq_phrase.text import read_lines
+
+logger = logging.getLogger(__name__)
+Options = TypeVar("Options")
+
+
+class Part(NamedTuple):
+    """What entries belong to.
+
+    Attributes:
+        title: the heading above its entries in a model card.
+        remedy: what to do if one differs; by default to give the option of its name.
+        kind: ``must``: a difference is refused. ``may``: it is a warning, and refused with
+            ``--strict-identity``.
+    """
+
+    title: str
+    remedy: str = ""
+    kind: str = "must"
+
+
+PARTS = {
+    "languages": Part("Languages", "name them with --source-lang and --target-lang"),
+    "source": Part("Dictionaries", "make the data with the training's dictionary (--srcdict)"),
+    "target": Part("Dictionaries", "make the data with the training's dictionary (--tgtdict)"),
+    "text": Part(
+        "Subwords",
+        "make the data with the training's subword model (--sentencepiece-model, --bpe-codes, or --bpe "
+        "KIND:FOLDER)",
+    ),
+    "target-text": Part(
+        "Subwords",
+        "make the data with the training's subword model of the target (--sentencepiece-model)",
+    ),
+    "labelled": Part("Target"),
+    "data": Part("Data"),
+    "labels": Part(
+        "Labels that the model reads",
+        "make the data with the training's labels (--labeldict TRAINING_DATA)",
+    ),
+    "parser": Part("Parser", "parse with the training's parser", "may"),
+    "trees": Part("Trees", kind="may"),
+    "encoder": Part("Encoder"),
+    "decoder": Part("Decoder"),
+    "task": Part("Task"),
+    "training": Part("Training", "name checkpoints of one training (--last)"),
+}
+_NO_AVERAGE = {"training": "only an average is made of one training's checkpoints"}
+_NO_MODEL = {
+    **_NO_AVERAGE,
+    **dict.fromkeys(("encoder", "decoder", "task"), "no second model or task is there"),
+    "trees": "one option makes the trees of a run",
+}
+#: What entry points leave out of the comparison, part by part, with the reason. A resumed training,
+#: ``--restore-file`` and ``--finetune-from-model``, with any ``--reset-*``, are ``train``.
+LEFT_OUT: dict[str, dict[str, str]] = {
+    "train": _NO_AVERAGE,
+    "use": _NO_AVERAGE,
+    "average": {},
+    "report": _NO_AVERAGE,
+    "pretrained": {
+        **_NO_AVERAGE,
+        **dict.fromkeys(
+            ("target", "target-text", "labelled", "decoder"), "the decoder is not loaded"
+        ),
+        "languages": "the target is another, and the source is known by its dictionary and tags",
+        "task": "a pre-trained or a labelling encoder serves another task",
+    },
+    "pretrained-model": {**_NO_AVERAGE, "task": "a denoising model serves another task"},
+    "ensemble": {
+        **_NO_AVERAGE,
+        **dict.fromkeys(("encoder", "decoder", "parser", "trees"), "each model has its own"),
+        "task": "each model is compared with the task",
+    },
+    "shards": {**_NO_MODEL, "languages": "the files' names have them"},
+    "reuse": {
+        **_NO_MODEL,
+        "languages": "a dictionary may serve other languages",
+        **dict.fromkeys(("source", "target", "labels"), "they are what is reused"),
+        "labelled": "a dictionary may serve other labels",
+    },
+    "attach": {
+        **_NO_MODEL,
+        "languages": "the files' names have them",
+        **dict.fromkeys(("target", "target-text", "labelled"), "it is not changed"),
+        "labels": "new ones are made, or --labeldict names them",
+    },
+}
+#: Where two records are compared, with the parts that are compared there.
+DOORS = {door: PARTS.keys() - left.keys() for door, left in LEFT_OUT.items()}
+#: Options of what follows the encoder. Others are of the part ``encoder``, unless metadata ``part`` of
+#: the field name another.
+OF_DECODER = (
+    "*decoder* share_* merge_src_tgt_embed adaptive_softmax_* tie_adaptive_* no_cross_attention "
+    "cross_self_attention"
+)
+#: What to do where nothing can be let through.
+REMEDIES = {"report": "name them as different rows, NAME=FOLDER"}
+#: Options, or patterns of their names, that cannot change what a trained model computes for an input,
+#: by the reason. All other options are entries. Metadata ``identity: must`` of a field overrule this.
+FREE = {
+    "off outside training": "*dropout *dropout_in *dropout_out *layerdrop",
+    "how memory is used": "checkpoint_activations offload_activations min_params_to_wrap",
+    "values that the parameters begin with": "encoder_embed_path decoder_embed_path",
+    "limits of length; learned positions have shapes": "max_source_positions max_target_positions",
+    "which files are read; what is in them is compared": "data dataset_impl train_subset",
+    "have entries made of more than the option":
+        "source_lang target_lang source_parser tree_source tree_seed source_factors*",
+    "padding, which no model reads":
+        "left_pad_source left_pad_target required_seq_len_multiple num_batch_buckets",
+    "what validation prints": "eval_*",
+    "samples and losses of training":
+        "seed upsample_primary load_alignments guided_alignments subword_sampling parse_loss* coverage",
+    "how a training begins, and what it trains":
+        "pretrained pretrained_model pretrained_decoder_embeddings take_options freeze_encoder "
+        "lr_scale_pretrained",
+    "the comparison itself": "allow_difference strict_identity",
+}  # fmt: skip
+#: What is before a record in the log of a training.
+LOGGED = "identity record "
+#: The last entry of a dictionary of pre-training, which its fingerprint leaves out.
+MASK = "<mask>"
+#: The value of an option that a checkpoint may have had without recording it.
+UNKNOWN = "?"
+_NOT_KNOWN = {None, UNKNOWN}
+#: Of what a record is made. One of an earlier version may lack entries, as if they were unknown.
+VERSION = 2
+
+
+@lru_cache(maxsize=4096)
+def why_free(name: str) -> str | None:
+    """Return the reason why an option of this name is not recorded; None if it is."""
+    for reason, patterns in FREE.items():
+        if matches(name, patterns):
+            return reason
+    return None
+
+
+def matches(name: str, patterns: str) -> bool:
+    """Return whether a name matches one of several patterns, with spaces between them."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns.split())
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One fact that a model's numbers depend on.
+
+    Attributes:
+        value: what is compared: a fingerprint of content, or the value of an option.
+        label: what a message shows: a file, a parser's name, the value.
+        part: one of :data:`PARTS`.
+        kind: ``must`` or ``may``; by default that of the part.
+        default: the value in a record without this entry; None if such a record cannot be compared. An
+            option that was added later leaves older records valid.
+    """
+
+    value: str
+    label: str
+    part: str
+    kind: str = ""
+    default: str | None = None
+
+    def __post_init__(self) -> None:
+        """Fill in the kind, and check what a file may have wrong.
+
+        Raises:
+            ValueError: part or kind is unknown, or a value is not a text.
+        """
+        if not self.kind and self.part in PARTS:
+            object.__setattr__(self, "kind", PARTS[self.part].kind)
+        texts = (self.value, self.label, self.part, self.kind, self.default or "")
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"expected texts, not {texts}")
+        if self.part not in PARTS or self.kind not in ("must", "may"):
+            raise ValueError(f"unknown part or kind '{self.part}', '{self.kind}'")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A record.
+
+    Attributes:
+        entries: by name. An option has its name with hyphens.
+        allowed: differences that ``--allow-difference`` let through, as texts.
+        is_whole: False for what could be derived of a checkpoint without a record, and for a record
+            of an earlier version, which may lack entries.
+    """
+
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    allowed: tuple[str, ...] = ()
+    is_whole: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the record in types that JSON and checkpoints have."""
+        entries = {name: asdict(entry) for name, entry in self.entries.items()}
+        version = VERSION if self.is_whole else 0
+        return {"entries": entries, "allowed": list(self.allowed), "version": version}
+
+    @classmethod
+    def from_dict(cls, content: Any, where: str | Path) -> Identity:
+        """Read a record that a file holds.
+
+        Raises:
+            UserError: it is damaged.
+        """
+        try:
+            entries = {str(name): Entry(**entry) for name, entry in content["entries"].items()}
+            allowed = tuple(map(str, content["allowed"]))
+            return cls(entries, allowed, content.get("version") == VERSION)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{where}: its identity record is damaged ({error})") from None
+
+    def text(self) -> str:
+        """Return the record as a table for people."""
+        width = max(map(len, self.entries), default=0)
+        lines = [f"{name:{width}}  {entry.label}" for name, entry in self.entries.items()]
+        return "\n".join([*lines, *(f"allowed: {each}" for each in self.allowed)])
+
+    def only(self, *parts: str) -> Identity:
+        """Return the record of these parts."""
+        entries = {name: entry for name, entry in self.entries.items() if entry.part in parts}
+        return replace(self, entries=entries)
+
+    def labels(self) -> dict[str, str]:
+        """Return what people read of each entry, by name."""
+        return {name: entry.label for name, entry in self.entries.items()}
+
+    def value(self, name: str) -> str | None:
+        """Return the value of an entry; None without the entry."""
+        return self.entries[name].value if name in self.entries else None
+
+
+def compare(
+    trained: Identity,
+    here: Identity,
+    door: str,
+    *,
+    trained_name: str | Path,
+    here_name: str | Path,
+    allow: str | None = None,
+    strict: bool = False,
+) -> Identity:
+    """Compare two records.
+
+    Args:
+        trained: the record of a model, or of what is reused.
+        here: the record of what it meets.
+        door: a name in :data:`DOORS`.
+        trained_name: the file of ``trained``, for messages.
+        here_name: the file or folder of ``here``.
+        allow: names of entries that may differ, commas between them (``--allow-difference``).
+        strict: also refuse differences in entries of the kind ``may``.
+
+    Returns:
+        ``here`` with the differences that were allowed.
+
+    Raises:
+        UserError: entries differ that must not; or ``allow`` has a name that neither record has.
+    """
+    names = dict.fromkeys([*here.entries, *trained.entries])
+    may_differ = set(filter(None, (allow or "").split(",")))
+    compares_options = "task" in DOORS[door]
+    if compares_options and (wrong := sorted(may_differ - set(names))):
+        raise UserError(
+            f"{option('allow-difference', ','.join(wrong))}: expected some of {', '.join(sorted(names))}"
+        )
+    is_whole = trained.is_whole and here.is_whole
+    refused: dict[str, str] = {}
+    warned: list[str] = []
+    let_through: list[str] = []
+    remedies: dict[str, None] = {}
+    unknown: dict[str, list[str]] = {}
+    for name in names:
+        one, other = trained.entries.get(name), here.entries.get(name)
+        entry = here.entries.get(name) or trained.entries[name]
+        if entry.part not in DOORS[door]:
+            continue
+        before, now = (each.value if each else entry.default for each in (one, other))
+        if UNKNOWN in (before, now) and entry.default in (before, now):
+            continue
+        is_missing = not _NOT_KNOWN.isdisjoint((before, now))
+        if before == now or (not (one and other) and _has_none(entry, door, is_whole=is_whole)):
+            continue
+        # A subword model may be unknown: fairseq-phrase-attach does not need it.
+        may_lack = entry.part in ("text", "target-text") or not is_whole
+        if is_missing and (entry.kind == "may" or (may_lack and name not in may_differ)):
+            if entry.kind == "must":
+                lacks = trained_name if before in _NOT_KNOWN else here_name
+                unknown.setdefault(str(lacks), []).append(name)
+            continue
+        first, second = (
+            each.label if each else str(entry.default or "(none)") for each in (one, other)
+        )
+        difference = f"{name} {first} and {second}"
+        if name in may_differ:
+            let_through.append(f"{difference} ({Path(trained_name).name})")
+        elif entry.kind == "may" and not strict:
+            warned.append(difference)
+        else:
+            refused[name] = difference
+            remedies[REMEDIES.get(door, _remedy(name, first, entry))] = None
+    both = f"{trained_name} and {here_name} differ in"
+    if refused:
+        message = f"{both} {', '.join(refused.values())}: {', and '.join(remedies)}"
+        if door not in REMEDIES:
+            allowing = option("allow-difference", ",".join(refused))
+            message += f", or let this pass with {allowing}"
+        raise UserError(message)
+    if warned:
+        warn_once(f"{both} {', '.join(warned)} ({option('strict-identity')} refuses this)")
+    for which, missing in unknown.items():
+        warn_once(
+            f"{which} does not record its {', '.join(missing)}: make sure that it has the same as "
+            f"{here_name if which == str(trained_name) else trained_name}"
+        )
+    return replace(
+        here, allowed=tuple(dict.fromkeys([*trained.allowed, *here.allowed, *let_through]))
+    )
+
+
+def _remedy(name: str, trained: str, entry: Entry) -> str:
+    """Return what to do about a difference; an entry with a default is an option."""
+    if entry.default is None and PARTS[entry.part].remedy:
+        return PARTS[entry.part].remedy
+    if trained == entry.default and trained in ("None", "False"):
+        return f"leave out --{name}"
+    return f"give --{name} {trained}".removesuffix(" True")
+
+
+def _has_none(entry: Entry, door: str, *, is_whole: bool) -> bool:
+    """Return whether one of two records has no use for an entry that the other has."""
+    return (
+        # Labels that only one of two models reads have no numbers in the other.
+        entry.part == "labels"
+        # Options of another task; of this one, an earlier record is completed by its configuration.
+        or (entry.part == "task" and not is_whole)
+        # A log has no configuration to complete it by.
+        or (door == "report" and not is_whole)
+    )
+
+
+@lru_cache(maxsize=256)
+def warn_once(message: str) -> None:
+    """Warn once, even if several parts of a program find the same."""
+    logger.warning(message)
+
+
+def dictionary_entry(path: Path, part: str) -> Entry:
+    """Return the entry of a dictionary's symbols, in order and without a ``<mask>`` at the end.
+
+    Raises:
+        UserError: it is missing or not UTF-8.
+    """
+    lines = (line.removesuffix(" #fairseq:overwrite") for line in read_lines(path))
+    symbols = [line.rpartition(" ")[0] for line in lines]
+    symbols = symbols[:-1] if symbols[-1:] == [MASK] else symbols
+    return numbered_entry(labels_fingerprint(symbols), path.name, part)
+
+
+def numbered_entry(fingerprint: str, file: str, part: str) -> Entry:
+    """Return the entry of symbols whose order gives them their numbers.
+
+    Args:
+        fingerprint: that of :func:`fairseq_phrase.data.store.dictionaries.labels_fingerprint`.
+    """
+    count, _, digest = fingerprint.partition(":")
+    return Entry(fingerprint, f"{file} ({count} entries, {digest[:6]})", part)
+
+
+def parser_entry(version: str, digest: str) -> Entry:
+    """Return the entry of a parser, with the digest of its weights, which is empty without weights."""
+    return Entry(f"{version} {digest}", f"{version} {digest[:6]}".strip(), "parser")

@@ -1,0 +1,63 @@
+"""What made a data directory, and the advice to make it again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from fairseq_phrase.syntax.fields import FIELDS
+
+PREPROCESS, ATTACH = "fairseq-phrase-preprocess", "fairseq-phrase-attach"
+
+
+def maker_of(directory: str | os.PathLike[str]) -> str:
+    """Return the command that made a data directory's parses.
+
+    Returns:
+        :data:`ATTACH` if a manifest says so, else :data:`PREPROCESS`, even if manifests are damaged.
+    """
+    for path in Path(directory).glob("syntax.*.json"):
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(manifest, dict) and manifest.get("made_by") == ATTACH:
+            return ATTACH
+    return PREPROCESS
+
+
+def rerun(directory: str | os.PathLike[str]) -> str:
+    """Return the advice to make a data directory's parses again, ``run … again``."""
+    return f"run {maker_of(directory)} again"
+
+
+def with_labels(fields: Collection[str]) -> dict[str, str]:
+    """Return the file names of some fields' label dictionaries, by field."""
+    return {
+        name: row.label_file
+        for name, row in FIELDS.items()
+        if name in fields and row.label_file is not None
+    }
+
+
+def shared_index(field_name: str, fields: Collection[str]) -> str | None:
+    """Return the field whose ``.idx`` file a field uses; None if it has its own.
+
+    Fields with the same number of values for each sentence share the index of the first of them.
+
+    Args:
+        field_name: a name in :data:`FIELDS`, or ``text``.
+        fields: all fields in the data directory.
+    """
+    row = FIELDS.get(field_name)
+    if row is None or row.per == "edge":
+        return None
+    alike = (
+        name
+        for name, other in FIELDS.items()
+        if name in fields and (other.per, other.columns) == (row.per, row.columns)
+    )
+    first = next(alike, field_name)
+    return None if first == field_name else first

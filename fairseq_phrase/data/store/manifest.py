@@ -1,0 +1,382 @@
+"""The manifest of a data directory. It records which text the parses belong to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import deque
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fairseq_phrase.choices import PARSERS, WHOLE_WORDS
+from fairseq_phrase.data.store.dictionaries import begins_with, number_of_labels, read_labels
+from fairseq_phrase.data.store.identity import (
+    Entry,
+    Identity,
+    dictionary_entry,
+    numbered_entry,
+    parser_entry,
+)
+from fairseq_phrase.data.store.layout import PREPROCESS, rerun, with_labels
+from fairseq_phrase.data.store.line_ranges import LineRanges
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import resolve
+from fairseq_phrase.syntax.fields import FIELDS
+from fairseq_phrase.text import digest_of
+
+if TYPE_CHECKING:
+    from fairseq_phrase.parsers.pipeline import ParsingPipeline
+
+FORMAT_VERSION = 2
+#: The fields of a manifest that its identity leaves out, and why. All others are compared.
+FREE = {
+    "language": "data_identity has it",
+    "parser_stamp": "dates of the files whose content parser_digest has",
+    "fields": "a model names those that it needs (Manifest.require)",
+    "bpe_model": "a file's name; bpe_digest has its content",
+    "target_model": "a file's name; target_digest has its content",
+    "characters": "the subword model has them, and bpe_digest its content",
+    "dictionary": "data_identity has its symbols",
+    "splits": "text to train on or to translate; ParseStore checks that it is unchanged",
+    "allowed": "the record has it next to its entries",
+    "made_by": "the command that messages name",
+    "format": "checked when the manifest is loaded",
+}
+# The fields that have entries of other names or forms.
+_NAMED = {
+    "parser", "parser_version", "parser_digest", "constituents", "tokenized", "bpe", "whole_lines",
+    "protected", "bpe_digest", "target_bpe", "target_digest", "labels", "labelling",
+}  # fmt: skip
+_BLOCKS, _BLOCK_BYTES = 64, 1 << 16
+
+
+def fingerprint(path: str | os.PathLike[str]) -> str:
+    """Hash a file's size and up to 4 MiB of its content, in evenly spaced blocks.
+
+    Text that was binarized again differs in nearly every block. So the fingerprint detects new text in
+    constant time for a corpus of any size.
+    """
+    size = os.path.getsize(path)
+    digest = hashlib.blake2b(str(size).encode(), digest_size=16)
+    with open(path, "rb") as stream:
+        if size <= _BLOCKS * _BLOCK_BYTES:
+            digest.update(stream.read())
+        else:
+            for block in range(_BLOCKS):
+                stream.seek(block * (size - _BLOCK_BYTES) // (_BLOCKS - 1))
+                digest.update(stream.read(_BLOCK_BYTES))
+    return digest.hexdigest()
+
+
+def parser_entries(parser: str, version: str, digest: str, constituents: str) -> dict[str, Entry]:
+    """Return the entries of what makes parses.
+
+    Args:
+        parser: the argument of ``--parser``. Its own argument is left out where version and weights
+            have it: for this project's parsers, and for a folder, which differs between machines.
+        digest: that of its weights; empty without weights.
+        constituents: one of :data:`fairseq_phrase.choices.CONSTITUENTS`; ``none`` has no entry, because a
+            model that reads constituents cannot be used without them.
+    """
+    name, _, argument = parser.partition(":")
+    if name not in PARSERS and not (digest and Path(argument).is_absolute()):
+        name = parser.removesuffix(":")
+    entries = {
+        "parser": parser_entry(version, digest),
+        "parser-name": Entry(name, name, "parser"),
+    }
+    if constituents != "none":
+        entries["constituents"] = Entry(constituents, constituents, "parser")
+    return entries
+
+
+def pipeline_entries(pipeline: ParsingPipeline, digest: str | None = None) -> dict[str, Entry]:
+    """Return the entries of what parses depend on that a pipeline makes.
+
+    Args:
+        digest: that of the parser's weights, if it is known, so that they are not read.
+    """
+    parser, name = pipeline.parser, resolve(pipeline.options.parser)
+    digest = parser.digest if digest is None else digest
+    return parser_entries(name, parser.version, digest, pipeline.constituents)
+
+
+def model_entry(file: str | Path, digest: str, part: str = "text") -> Entry:
+    """Return the entry of a subword model."""
+    return Entry(digest, f"{file} ({digest[:6]})", part)
+
+
+@dataclass
+class SplitRecord:
+    """The manifest's record of one split, such as ``train.de-en``.
+
+    Attributes:
+        subwords: total number of subwords, without end-of-sentence tokens.
+        checksums: fingerprints of the split's files, including the text, by file name.
+        unparsed_skipped: sentence pairs left out because a line has no parse.
+        unparsed_flat: sentences that have flat trees because they have no parse.
+        unknown_labels: labels of words or sentences that training does not have.
+        changed: the number of lines whose subwords have another text, by language.
+        left_out: the numbers of the text's lines that were left out (:class:`LineRanges`), by reason:
+            ``empty``, ``too_long`` or ``skipped`` (without a parse).
+        parser_version: the version of the parser that made them, if it differs from the manifest's.
+    """
+
+    sentences: int
+    words: int
+    subwords: int
+    checksums: dict[str, str]
+    unparsed_skipped: int = 0
+    unparsed_flat: int = 0
+    unknown_labels: int = 0
+    parser_version: str = ""
+    changed: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def line_of(self, index: int) -> int:
+        """Return the number of a sentence's line in the text, from 1, by its index from 0."""
+        return LineRanges.united(self.left_out.values()).number_outside(index)
+
+    def index_of(self, line: int) -> int | None:
+        """Return the index of a line's sentence, from 0; None if the line was left out.
+
+        Args:
+            line: its number in the text, from 1.
+        """
+        return LineRanges.united(self.left_out.values()).index_outside(line)
+
+
+@dataclass
+class Manifest:
+    """The content of ``syntax.LANG.json``.
+
+    Attributes:
+        parser: the argument of ``--parser`` that made the parses (``spacy:de_core_news_sm``).
+        fields: which of :data:`FIELDS` the parses have.
+        constituents: the source of the constituents: ``parser``, ``from-dependencies`` or ``none``.
+        tokenized: whether the text was cut into words at white space and not by the parser.
+        bpe: how words were cut into subwords, ``sentencepiece``, ``subword_nmt`` or ``none``.
+        bpe_model: the subword model's file name in the data directory; empty if it is not known.
+        bpe_digest: SHA-256 of the subword model; empty without one.
+        target_bpe: what cut the other language of the pair; empty for ``bpe``.
+        target_model: the file name of its subword model, if that is not ``bpe_model``; empty if it is, or
+            if it is not known.
+        target_digest: SHA-256 of ``target_model``.
+        characters: normal form, character coverage and byte fallback of the SentencePiece model, if it
+            was trained with the data.
+        protected: tokens that are not cut and not parsed.
+        parser_digest: digest of the parser's weights; empty for a parser without weights.
+        parser_stamp: sizes and dates of their files; while these are the same, the files are not read.
+        dictionary: fingerprint of the language's fairseq dictionary.
+        whole_lines: whether SentencePiece cut whole lines, and words were then found by their characters
+            (``fairseq-phrase-attach``). Otherwise each word was cut separately.
+        labels: fingerprints of the label dictionaries, by field
+            (:func:`fairseq_phrase.data.store.dictionaries.labels_fingerprint`).
+        labelling: what the target side labels, one of :data:`fairseq_phrase.choices.LABELLED`; empty for
+            a translation.
+        allowed: differences that ``--allow-difference`` let through.
+    """
+
+    language: str
+    parser: str
+    parser_version: str
+    fields: list[str]
+    constituents: str
+    tokenized: bool
+    bpe: str
+    bpe_model: str
+    dictionary: str
+    bpe_digest: str = ""
+    target_bpe: str = ""
+    target_model: str = ""
+    target_digest: str = ""
+    characters: dict[str, Any] = field(default_factory=dict)
+    protected: list[str] = field(default_factory=list)
+    parser_digest: str = ""
+    parser_stamp: str = ""
+    whole_lines: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+    labelling: str = ""
+    splits: dict[str, SplitRecord] = field(default_factory=dict)
+    allowed: list[str] = field(default_factory=list)
+    made_by: str = PREPROCESS
+    format: int = FORMAT_VERSION
+
+    @staticmethod
+    def path(directory: str | os.PathLike[str], language: str) -> Path:
+        """Return the path of a data directory's manifest."""
+        return Path(directory) / f"syntax.{language}.json"
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write the manifest into a data directory."""
+        text = json.dumps(asdict(self), indent=2, ensure_ascii=False)
+        self.path(directory, self.language).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str], language: str) -> Manifest:
+        """Read the manifest of a data directory.
+
+        Raises:
+            UserError: the manifest is missing, has another version or is damaged.
+        """
+        path = cls.path(directory, language)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["format"] != FORMAT_VERSION:
+                raise UserError(
+                    f"{path} has format {content['format']}, but this version reads "
+                    f"{FORMAT_VERSION}: {rerun(directory)}"
+                )
+            splits = {name: SplitRecord(**record) for name, record in content["splits"].items()}
+            manifest = cls(**{**content, "splits": splits})
+            if unknown := sorted(set(manifest.fields) - set(FIELDS)):
+                raise UserError(
+                    f"{path} has the parse field {', '.join(unknown)}, which belongs to a package that "
+                    "is not installed or cannot be imported: install it"
+                )
+            if not set(manifest.labels) <= set(with_labels(manifest.fields)):
+                raise ValueError(f"labels of {', '.join(manifest.labels)}")
+            deque(map(number_of_labels, manifest.labels.values()), maxlen=0)
+            for name in (manifest.bpe_model, manifest.target_model):
+                if Path(name).name != name:
+                    raise ValueError(f"the subword model {name} is not a file of this folder")
+            return manifest
+        except FileNotFoundError:
+            raise UserError(
+                f"{path} is missing: {directory} has no parses of '{language}'. Make them with "
+                f"fairseq-phrase-preprocess --source-lang {language} --parser spacy:MODEL "
+                f"--destdir {directory} … or, for text that is already binarized, with "
+                "fairseq-phrase-attach (see their --help)"
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path} is damaged ({error}): {rerun(directory)}") from None
+
+    def require(self, fields: set[str], directory: str | os.PathLike[str]) -> None:
+        """Check that the parses have the fields that a model needs.
+
+        Raises:
+            UserError: a field is missing, for example heads if no parser was used; or there is no
+                field of this name.
+        """
+        if unknown := sorted(fields - set(FIELDS)):
+            raise UserError(
+                f"this model asks for the parse fields {', '.join(unknown)}, which do not exist: "
+                f"expected some of {', '.join(FIELDS)}"
+            )
+        missing = sorted(fields - set(self.fields))
+        if missing:
+            raise UserError(
+                f"{directory} was made with --parser {self.parser} and has no "
+                f"{', '.join(missing)} for '{self.language}', which this model needs: "
+                f"{rerun(directory)} with {FIELDS[missing[0]].made_by}"
+            )
+
+    def identity(self) -> Identity:
+        """Return the record of what cut, parsed and numbered the text: all fields but :data:`FREE`."""
+        cut = "whole lines" if self.whole_lines else "words"
+        cut = f"{self.bpe} of {'tokenized ' * self.tokenized}{cut}"
+        cut += f" but {' '.join(self.protected)}" * bool(self.protected)
+        entries = {
+            "segmenter": Entry(cut, cut, "text"),
+            **parser_entries(
+                self.parser, self.parser_version, self.parser_digest, self.constituents
+            ),
+        }
+        if self.bpe_digest:
+            entries["subword-model"] = model_entry(self.bpe_model, self.bpe_digest)
+        if self.target_bpe not in ("", self.bpe):
+            entries["target-segmenter"] = Entry(self.target_bpe, self.target_bpe, "target-text")
+        if self.target_digest:
+            entries["target-subword-model"] = model_entry(
+                self.target_model, self.target_digest, "target-text"
+            )
+        if self.labelling:
+            entries["labels"] = Entry(self.labelling, self.labelling, "labelled")
+        for name, file in with_labels(self.labels).items():
+            entries[f"{name}-labels"] = numbered_entry(self.labels[name], file, "labels")
+        for each in fields(self):
+            if each.name not in FREE and each.name not in _NAMED:
+                make = each.default_factory
+                default = str(each.default if make is MISSING else make())
+                value = str(getattr(self, each.name))
+                entries[each.name.replace("_", "-")] = Entry(value, value, "data", default=default)
+        return Identity(entries, tuple(self.allowed))
+
+    def subword_model_of(self, language: str) -> Entry | None:
+        """Return the entry of what cut a language of the pair; None if that is not known."""
+        bpe, file, digest, part = self.bpe, self.bpe_model, self.bpe_digest, "text"
+        if language != self.language and self.target_bpe not in ("", bpe):
+            bpe, file, digest = self.target_bpe, self.target_model, self.target_digest
+            part = "target-text"
+        if bpe == WHOLE_WORDS:
+            return Entry(bpe, f"--bpe {bpe}", part)
+        return model_entry(file, digest, part) if digest else None
+
+    def labels_of(self, field_name: str, directory: str | os.PathLike[str]) -> list[str]:
+        """Read a field's labels in the order of their numbers, as many as these parses use.
+
+        Raises:
+            UserError: the parses lack the field, or the dictionary is missing or not the one that the
+                parses were made with.
+        """
+        self.require({field_name}, directory)
+        path = Path(directory) / with_labels([field_name])[field_name]
+        labels = read_labels(path)
+        expected = self.labels[field_name]
+        if not begins_with(labels, expected):
+            raise UserError(
+                f"{path} is not the dictionary that numbered the {field_name} of '{self.language}': "
+                f"put the old one back, or {rerun(directory)}"
+            )
+        return labels[: number_of_labels(expected)]
+
+
+def languages_in(directory: str | os.PathLike[str]) -> list[str]:
+    """Return the languages whose parses a data directory has."""
+    names = (path.name for path in Path(directory).glob("syntax.*.json"))
+    return sorted(name.removeprefix("syntax.").removesuffix(".json") for name in names)
+
+
+def data_identity(
+    directory: str | os.PathLike[str], source: str, target: str | None = None
+) -> Identity:
+    """Return the record of a data directory.
+
+    Args:
+        source: the source language, whose manifest is read if it is there.
+        target: the target language; None for text of one language.
+
+    Raises:
+        UserError: a file is damaged, or the subword model is not the one that cut the text.
+    """
+    entries: dict[str, Entry] = {}
+    for side, language in (("source", source), ("target", target)):
+        if language is None:
+            continue
+        entries[f"{side}-language"] = Entry(language, language, "languages")
+        dictionary = Path(directory) / f"dict.{language}.txt"
+        if dictionary.is_file():
+            entries[f"{side}-dictionary"] = dictionary_entry(dictionary, side)
+    if Manifest.path(directory, source).is_file():
+        manifest = Manifest.load(directory, source)
+        models = {
+            manifest.bpe_model: manifest.bpe_digest,
+            manifest.target_model: manifest.target_digest,
+        }
+        for name, digest in models.items():
+            model = Path(directory) / name
+            if digest and model.is_file() and digest_of(model) != digest:
+                raise UserError(
+                    f"{model} is not the subword model that cut the text of {directory}: put the old "
+                    f"one back, or {rerun(directory)}"
+                )
+        recorded = manifest.identity()
+        return Identity(entries | dict(recorded.entries), recorded.allowed)
+    if target is not None and Manifest.path(directory, target).is_file():
+        # The source is not parsed, but the target's manifest has what cut it.
+        found = Manifest.load(directory, target).subword_model_of(source)
+        if found is not None and found.value != WHOLE_WORDS:
+            entries["subword-model"] = replace(found, part="text")
+    return Identity(entries)

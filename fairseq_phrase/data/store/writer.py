@@ -1,0 +1,158 @@
+"""Writing the parses of a split beside its text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from fairseq.data import Dictionary
+
+from fairseq_phrase.data.store.dictionaries import as_entry, labels_fingerprint
+from fairseq_phrase.data.store.indexed import IndexedWriter
+from fairseq_phrase.data.store.layout import shared_index
+from fairseq_phrase.syntax.fields import FIELDS
+from fairseq_phrase.syntax.sentence import EncodedSentence
+
+
+class FieldBlock(NamedTuple):
+    """A field's values in consecutive sentences.
+
+    Attributes:
+        values: those of all sentences. Labels are indices into ``labels``. Shape: ``(values,)``, int32.
+        sizes: the number of values of each sentence. Shape: ``(sentences,)``, int32.
+        labels: the labels in the order of first use, without repetitions.
+    """
+
+    values: np.ndarray
+    sizes: np.ndarray
+    labels: list[str]
+
+    @classmethod
+    def of(cls, name: str, sentences: Iterable[EncodedSentence]) -> FieldBlock:
+        """Read a field from sentences.
+
+        Raises:
+            ValueError: a sentence lacks it.
+        """
+        numbers: dict[str, int] = {}
+
+        def number(labels: Sequence[str]) -> np.ndarray:
+            found = [numbers.setdefault(label, len(numbers)) for label in labels]
+            return np.array(found, dtype=np.int32)
+
+        rows = [np.zeros(0, dtype=np.int32)]
+        for sentence in sentences:
+            values = FIELDS[name].values(sentence, number)
+            if values is None:
+                raise ValueError(f"a sentence of {sentence.num_words} words has no {name}")
+            rows.append(values.reshape(-1))
+        sizes = np.array([len(row) for row in rows[1:]], dtype=np.int32)
+        return cls(np.concatenate(rows).astype(np.int32), sizes, list(numbers))
+
+
+class LabelTable:
+    """Labels with provisional numbers, and at the end with the numbers of a fairseq dictionary.
+
+    Provisional numbers follow the order of first use. In the dictionary, frequent labels come first.
+
+    Args:
+        known: a dictionary to continue; its labels keep their numbers.
+        may_grow: give new labels that ``known`` lacks numbers after the others. Otherwise they are
+            unknown, like words that a text's dictionary lacks.
+    """
+
+    def __init__(self, known: Dictionary | None = None, *, may_grow: bool = True):
+        self._numbers: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
+        self._known, self.may_grow = known, may_grow
+        self._dictionary: Dictionary | None = None
+
+    def numbers(self, labels: Sequence[str], uses: np.ndarray) -> np.ndarray:
+        """Count labels, and return their provisional numbers.
+
+        Args:
+            labels: labels, without repetitions.
+            uses: the index of the label that is used, for each use. Shape: ``(uses,)``.
+
+        Returns:
+            The label's number for each use. Shape: ``(uses,)``, int32.
+        """
+        entries = [as_entry(label) for label in labels]
+        counts = np.bincount(uses, minlength=len(labels)).tolist()
+        for entry, count in zip(entries, counts, strict=True):
+            self._counts[entry] += count
+        numbers = [self._numbers.setdefault(entry, len(self._numbers)) for entry in entries]
+        found: np.ndarray = np.array(numbers, dtype=np.int32)[uses]
+        return found
+
+    def dictionary(self) -> Dictionary:
+        """The dictionary of all labels seen before the first access."""
+        if self._dictionary is None:
+            self._dictionary = Dictionary() if self._known is None else self._known
+            if self.may_grow:
+                for label, count in sorted(self._counts.items()):
+                    if label not in self._dictionary:
+                        self._dictionary.add_symbol(label, count)
+            if self._known is None:
+                self._dictionary.finalize(padding_factor=1)
+        return self._dictionary
+
+    def unknown(self) -> list[str]:
+        """Return the labels that have no number of their own."""
+        dictionary = self.dictionary()
+        return sorted(label for label in self._numbers if label not in dictionary)
+
+    def mapping(self) -> np.ndarray:
+        """Return each provisional number's index in the dictionary. Shape: ``(labels,)``."""
+        dictionary = self.dictionary()
+        return np.array([dictionary.index(label) for label in self._numbers], dtype=np.int32)
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the dictionary, for the manifest."""
+        dictionary = self.dictionary()
+        return labels_fingerprint(dictionary.symbols[dictionary.nspecial :])
+
+    def save(self, path: Path) -> None:
+        """Write the dictionary in fairseq's text format."""
+        self.dictionary().save(str(path))
+
+
+class ParseWriter:
+    """Write one split's parses, block by block.
+
+    Args:
+        prefix: the files' common path, ``DIR/train.de-en.de``.
+        labels: the label tables of the fields that have labels, shared by all splits.
+    """
+
+    def __init__(self, prefix: Path, fields: Sequence[str], labels: dict[str, LabelTable]):
+        self._writers = {
+            name: IndexedWriter(f"{prefix}.{name}", own_index=shared_index(name, fields) is None)
+            for name in fields
+        }
+        self._labels = labels
+
+    def append(self, fields: Mapping[str, FieldBlock]) -> None:
+        """Add consecutive sentences.
+
+        Args:
+            fields: all fields. Labels in their values are renumbered.
+        """
+        for name, writer in self._writers.items():
+            values, sizes, labels = fields[name]
+            if name in self._labels:
+                uses = values[FIELDS[name].columns - 1 :: FIELDS[name].columns]
+                uses[:] = self._labels[name].numbers(labels, uses)
+            writer.append(values, sizes)
+
+    def finish(self) -> list[Path]:
+        """Write the files, and return their paths."""
+        paths = []
+        for name, writer in self._writers.items():
+            labels = self._labels.get(name)
+            mapping = None if labels is None else labels.mapping()
+            paths += writer.finish(mapping, every=FIELDS[name].columns)
+        return paths

@@ -1,0 +1,162 @@
+"""Tokens that are never cut and stand outside of the parsed text: language tags, inline tags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from fairseq_phrase.data.subwords.segmenter import Segmenter
+
+#: The entry between a protected token and what follows or precedes it without a space, as OpenNMT's
+#: joiner. Data of earlier versions lack it: their tokens are protected between white space only.
+JOINER = "<joiner>"
+
+
+class Token(NamedTuple):
+    """A protected token of a line, and where it stands in the line's text.
+
+    Attributes:
+        words: the number of the text's words at white space before it.
+        characters: how many characters of the next one precede it, 0 between words.
+    """
+
+    words: int
+    characters: int
+    token: str
+
+
+class ProtectedTokens:
+    """Cuts lines around protected tokens, each of which is one entry of the dictionary.
+
+    Args:
+        tokens: the tokens. With :data:`JOINER`, they are protected wherever they stand, and the white
+            space on both sides is kept; without it, only those between white space are.
+        whole_lines: whether a subword model that knows the tokens, as SentencePiece's user-defined
+            symbols, cuts and joins lines by itself.
+    """
+
+    def __init__(self, segmenter: Segmenter, tokens: Sequence[str], *, whole_lines: bool = False):
+        self.segmenter, self.tokens = segmenter, frozenset(tokens)
+        self.vocabulary: Sequence[str] = getattr(segmenter, "vocabulary", ())
+        self._marks_joins = JOINER in self.tokens
+        self._are_known = whole_lines and not self._marks_joins
+        self._are_known &= all(token in segmenter.line_pieces(f"a{token}a") for token in tokens)
+        names = sorted(self.tokens - {JOINER}, key=len, reverse=True)
+        patterns = map(_anywhere if self._marks_joins else _between_white_space, names)
+        self._pattern = re.compile(f"({'|'.join(patterns)})")
+
+    def separate(self, line: str) -> tuple[str, list[Token]]:
+        """Remove the tokens from a line.
+
+        Returns:
+            The text, with a space where white space was on either side of a token; and the tokens,
+            among them joiners.
+        """
+        text, found = "", []
+        for part, is_token, follows_space in self._parts(line):
+            if is_token:
+                found.append((len(text), part))
+            else:
+                text += (" " if follows_space and text else "") + part
+        if not found:
+            return line, []
+        return text, [Token(*_slot(text, offset), token) for offset, token in found]
+
+    def _parts(self, line: str) -> Iterator[tuple[str, bool, bool]]:
+        """Yield the tokens and joiners of a line, and the texts between them.
+
+        Yields:
+            A token, a joiner, or a text without white space at its ends; whether it is a token or
+            joiner; and, for a text, whether white space is between it and the text before.
+        """
+        space = gap = True  # directly before a part; since the last text
+        for index, part in enumerate(self._pattern.split(line)):
+            bare, is_token = part.strip(), index % 2 == 1
+            space |= part[:1].isspace()
+            gap |= space
+            if not bare:
+                continue
+            if not space and self._marks_joins:
+                yield JOINER, True, False
+            yield bare, is_token, gap
+            space = part[-1].isspace()
+            gap = gap if is_token else space
+
+    def around(self, line: str, form: Callable[[str], str]) -> str:
+        """Bring the texts between the tokens into another form; tokens and the space at them stay."""
+        parts = self._pattern.split(line)
+        for index in range(0, len(parts), 2):
+            bare = parts[index].strip()
+            parts[index] = parts[index].replace(bare, form(bare)) if bare else parts[index]
+        return "".join(parts)
+
+    def word_pieces(self, word: str) -> tuple[str, ...]:
+        """Cut one word."""
+        return tuple(self._apart(self.segmenter.word_pieces(word)))
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line."""
+        if self._are_known:
+            return self.segmenter.line_pieces(line)
+        pieces: list[str] = []
+        has_text = False
+        for part, is_token, follows_space in self._parts(line):
+            if is_token:
+                pieces.append(part)
+                continue
+            if has_text and not follows_space:
+                word, _, part = part.partition(" ")
+                pieces += self.word_pieces(word)
+            # The space before a word is part of its subword in GPT-2's BPE, but for the first.
+            cut = self.segmenter.line_pieces(f" {part}" if has_text else part)
+            pieces += self._apart(cut)
+            has_text = True
+        return pieces
+
+    def _apart(self, pieces: Sequence[str]) -> Sequence[str]:
+        """Cut subwords of text that look like protected tokens into characters."""
+        if self.tokens.isdisjoint(pieces):
+            return pieces
+        return [part for piece in pieces for part in (piece if piece in self.tokens else [piece])]
+
+    def join(self, pieces: str) -> str:
+        """Join subwords to text."""
+        if self._are_known:
+            return self.segmenter.join(pieces)
+        text, space = "", ""
+        for is_token, group in groupby(pieces.split(), self.tokens.__contains__):
+            some = list(group)
+            for part in some if is_token else filter(None, [self.segmenter.join(" ".join(some))]):
+                if is_token and part == JOINER:
+                    space = ""
+                    continue
+                text += space + part
+                space = " "
+        return text
+
+
+def _between_white_space(token: str) -> str:
+    return rf"(?<!\S){re.escape(token)}(?!\S)"
+
+
+def _anywhere(token: str) -> str:
+    """Return the pattern of a token: ``BT`` is not part of a longer word, ``<BT>`` may be."""
+    before = r"(?<!\w)" if re.match(r"\w", token) else ""
+    after = r"(?!\w)" if re.match(r"\w", token[-1]) else ""
+    return f"{before}{re.escape(token)}{after}"
+
+
+def _slot(text: str, offset: int) -> tuple[int, int]:
+    """Return the number of words at white space before an offset, and the characters since the last."""
+    before = text[:offset]
+    words = before.split()
+    if not words or before[-1].isspace() or not text[offset : offset + 1].strip():
+        return len(words), 0
+    return len(words) - 1, len(words[-1])
+
+
+def separate(segmenter: Segmenter, line: str) -> tuple[str, list[Token]]:
+    """Remove the protected tokens from a line (:meth:`ProtectedTokens.separate`), if there are any."""
+    return segmenter.separate(line) if isinstance(segmenter, ProtectedTokens) else (line, [])

@@ -1,0 +1,500 @@
+"""Words and lines to subwords."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property, lru_cache, partial
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+
+from fairseq_phrase.choices import WHOLE_WORDS
+from fairseq_phrase.data.store.dictionaries import SPECIAL
+from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens
+from fairseq_phrase.data.subwords.segmenter import Segmenter
+from fairseq_phrase.errors import UserError, load_entry, needs
+from fairseq_phrase.text import is_invisible, plain_spaces, require_file
+
+# Protocol buffers merge what is appended, so these bytes set two fields of a model's
+# normalizer_spec (field 3): add_dummy_prefix (3) and remove_extra_whitespaces (4), both to false. A
+# word then keeps its own ▁ and gets no other.
+_KEEP_WHITE_SPACE = b"\x1a\x04\x18\x00\x20\x00"
+
+# How the parts of a tokenizer add a space before a text, and how they add none.
+_NO_SPACE = {
+    "prepend_scheme": '"prepend_scheme": "never"',
+    "add_prefix_space": '"add_prefix_space": false',
+    "prepend": '"prepend": ""',
+}
+_ADDED_SPACE = re.compile(rf'"({"|".join(_NO_SPACE)})": ("[^"]*"|true)')
+
+# A byte of a character that has no piece of its own, as SentencePiece writes it (byte_fallback).
+_BYTE = "<0x[0-9A-F]{2}>"
+_BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+_BYTES = re.compile(rf"(?<!\S){_BYTE}(?: {_BYTE})*(?!\S)")
+
+#: The end of a subword of subword-nmt that continues in the next one.
+JOIN = "@@"
+
+
+class SentencePieceSegmenter:
+    """A SentencePiece model that cuts words one at a time, or whole lines.
+
+    Attributes:
+        vocabulary: the subwords for bytes, if it has them: entries of a dictionary that a text may lack.
+
+    Raises:
+        UserError: the file is missing or is no SentencePiece model.
+    """
+
+    def __init__(self, model: Path):
+        self.model = model
+        require_file(model, "SentencePiece model")
+        serialized = model.read_bytes()
+        try:
+            self._lines = _processor(serialized)
+            self._words = _processor(serialized + _KEEP_WHITE_SPACE)
+            ids = map(self._lines.piece_to_id, _BYTE_PIECES)
+            self._has_bytes = all(map(self._lines.is_byte, ids))
+        except RuntimeError as error:
+            raise UserError(f"{model} is no SentencePiece model: {error}") from None
+        self.vocabulary = _BYTE_PIECES if self._has_bytes else ()
+        # Words repeat, so each is cut once. The cache is made here so that it is freed with its object.
+        self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
+
+    def _word_pieces(self, word: str) -> tuple[str, ...]:
+        pieces = _pieces(self._words, word)
+        if not "".join(pieces).strip("▁") or is_invisible(word.removeprefix("▁")):
+            return ()
+        return tuple(_unmistakable(pieces))
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line of raw text, as SentencePiece does; white space of any kind is a space."""
+        return _unmistakable(_pieces(self._lines, plain_spaces(line)))
+
+    def join(self, pieces: str) -> str:
+        """Join subwords to text."""
+        if self._has_bytes and "<0x" in pieces:
+            pieces = _BYTES.sub(_decoded, pieces)
+        return pieces.replace(" ", "").replace("▁", " ").strip()
+
+
+class SubwordNmtSegmenter:
+    """subword-nmt's codes. The text or the parser defines the words; ``@@`` joins subwords.
+
+    Args:
+        vocabulary: the allowed subwords; other ones are cut again. All are allowed by default.
+
+    Raises:
+        UserError: subword-nmt is not installed, or the file is missing or holds no codes.
+    """
+
+    def __init__(self, model: Path, vocabulary: Collection[str] | None = None):
+        with needs("subword-nmt is not installed", "subword-nmt"):
+            from subword_nmt.apply_bpe import BPE
+        self.model = model
+        require_file(model, "file of BPE codes")
+        try:
+            with open(model, encoding="utf-8") as codes:
+                self._bpe: Any = BPE(codes, vocab=vocabulary)
+        except (ValueError, IndexError, SystemExit, UnicodeDecodeError) as error:
+            raise UserError(f"{model} holds no BPE codes of subword-nmt: {error}") from None
+        self._bpe.cache = _NoCache()  # its own grows with the text
+        self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
+
+    def _word_pieces(self, word: str) -> tuple[str, ...]:
+        return tuple(self._cut(word.removeprefix("▁") or word))
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line whose words are separated by white space."""
+        return [piece for word in line.split() for piece in self.word_pieces("▁" + word)]
+
+    def join(self, pieces: str) -> str:
+        """Join subwords to text."""
+        return f"{pieces} ".replace(f"{JOIN} ", "").rstrip()
+
+    def pieces_with_dropout(self, word: str, dropout: float, rng: random.Random) -> list[str]:
+        """Cut one word and skip merges at random.
+
+        Args:
+            word: the word, without ``▁``.
+            dropout: the probability of skipping a merge.
+
+        Returns:
+            Its pieces, as BPE makes them: some may look like fairseq's special tokens.
+        """
+        # subword-nmt draws from Python's global generator, which other code uses, too.
+        state = random.getstate()
+        random.seed(rng.getrandbits(64))
+        try:
+            pieces: list[str] = self._bpe.segment_tokens([word], dropout=dropout)
+            return pieces
+        finally:
+            random.setstate(state)
+
+    def _cut(self, word: str) -> list[str]:
+        pieces: list[str] = self._bpe.segment_tokens([word])
+        if not any(map(is_mistakable, pieces)):
+            return pieces
+        # A piece that is one of fairseq's special tokens, or contains what Python regards as white space,
+        # is cut into characters.
+        text = without_white_space(word)
+        return [character + JOIN for character in text[:-1]] + text[-1:]
+
+
+class TokenizerSegmenter:
+    """A tokenizer of Hugging Face, in a ``tokenizer.json``, that cuts words one at a time, or lines.
+
+    Attributes:
+        vocabulary: its subwords, in the order of their numbers.
+        adds_space: whether it cuts the first word of a line as a word after white space.
+
+    Raises:
+        UserError: tokenizers is not installed, or the file is missing or damaged.
+    """
+
+    def __init__(self, model: Path):
+        self.model = model
+        require_file(model, "tokenizer")
+        with needs("tokenizers is not installed", "'fairseq-phrase[transformers]'"):
+            from tokenizers import Tokenizer
+        try:
+            self._tokenizer = Tokenizer.from_file(str(model))
+        except Exception as error:  # tokenizers raises nothing more specific
+            raise UserError(f"{model} is not a tokenizer of Hugging Face: {error}") from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        numbers = self._tokenizer.get_vocab()
+        self.vocabulary: list[str] = sorted(numbers, key=numbers.__getitem__)
+        whole = json.loads(self._tokenizer.to_str())
+        before = json.dumps([whole["normalizer"], whole["pre_tokenizer"]], ensure_ascii=False)
+        # A subword of GPT-2, XLM-R or T5 holds the space before its word.
+        self._space = " " if '"ByteLevel"' in before else "▁" if "▁" in before else ""
+        # They may add one before a text, which words without white space before them do not get.
+        without = _ADDED_SPACE.sub(lambda found: _NO_SPACE[found[1]], before)
+        self.adds_space = without != before
+        self._words = self._tokenizer
+        if self.adds_space:
+            whole["normalizer"], whole["pre_tokenizer"] = json.loads(without)
+            self._words = Tokenizer.from_str(json.dumps(whole))
+        self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
+
+    def _word_pieces(self, word: str) -> tuple[str, ...]:
+        bare = word.removeprefix("▁") or word
+        pieces = self._cut(self._words, bare if bare == word else self._space + bare)
+        return () if pieces == [self._space] else tuple(pieces)  # nothing is left of it
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line, without the tokens that a model expects at its start and end."""
+        is_bytes = self._space == " "  # which encode white space of any kind
+        return self._cut(self._tokenizer, line if is_bytes else plain_spaces(line))
+
+    def _cut(self, tokenizer: Any, text: str) -> list[str]:
+        return _unmistakable(tokenizer.encode(text, add_special_tokens=False).tokens)
+
+    def join(self, pieces: str) -> str:
+        """Join subwords to text."""
+        decoder = self._tokenizer.decoder
+        return str(decoder.decode(pieces.split())).strip() if decoder else pieces
+
+
+class Gpt2Segmenter(TokenizerSegmenter):
+    """GPT-2's byte-level BPE as fairseq's BART and RoBERTa have it: the subwords are numbers.
+
+    Raises:
+        UserError: as for :class:`TokenizerSegmenter`.
+    """
+
+    def __init__(self, model: Path):
+        super().__init__(model)
+        self._symbols, self.vocabulary = self.vocabulary, []  # the training text has the entries
+        self._numbers = {symbol: str(number) for number, symbol in enumerate(self._symbols)}
+        # Bytes that are not printable are written as characters from 256 on.
+        printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+        others = [byte for byte in range(256) if byte not in printable]
+        self._bytes = {chr(byte): byte for byte in printable}
+        self._bytes |= {chr(256 + number): byte for number, byte in enumerate(others)}
+
+    def _cut(self, tokenizer: Any, text: str) -> list[str]:
+        return [self._numbers[symbol] for symbol in super()._cut(tokenizer, text)]
+
+    def content(self, piece: str) -> bytes:
+        """Return the bytes of a subword."""
+        if not piece.isdigit() or int(piece) >= len(self._symbols):
+            return piece.encode()
+        return bytes(self._bytes[character] for character in self._symbols[int(piece)])
+
+    def join(self, pieces: str) -> str:
+        """Join subwords to text."""
+        return b"".join(map(self.content, pieces.split())).decode(errors="replace").strip()
+
+    def check(self, dictionary: Path, entries: Collection[str], *, of_text: bool = False) -> None:
+        """Check that a dictionary has these subwords.
+
+        Args:
+            of_text: it may be that of a text, which has only the subwords of the text.
+
+        Raises:
+            UserError: it has others.
+        """
+        there, here = {entry for entry in entries if entry.isdigit()}, {*self._numbers.values()}
+        here -= {self._numbers.get("<|endoftext|>", "")} - there  # no part of a line
+        if other := there - here if of_text else there ^ here:
+            raise UserError(
+                f"{dictionary} does not fit encoder.json and vocab.bpe, which have "
+                f"{len(self._symbols)} subwords: {len(other)} numbers, such as {min(other)}, are in only "
+                "one of them: give the files of one model"
+            )
+
+
+def innermost(segmenter: Any) -> Any:
+    """Return the segmenter that others wrap."""
+    while hasattr(segmenter, "segmenter"):
+        segmenter = segmenter.segmenter
+    return segmenter
+
+
+class WholeWords:
+    """Words that stay whole, ``--bpe none``; rare ones become ``<unk>`` in the dictionary."""
+
+    def word_pieces(self, word: str) -> tuple[str, ...]:
+        """Return one word without the ``▁`` of white space before it.
+
+        ``▁`` stays before a word that fairseq would take for one of its special symbols.
+        """
+        bare = word.removeprefix("▁") or "▁"
+        return (f"▁{bare}" if is_mistakable(bare) else bare,)
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line into its words at white space."""
+        return [piece for word in line.split() for piece in self.word_pieces(word)]
+
+    def join(self, pieces: str) -> str:
+        """Return the words; they stay apart."""
+        return pieces
+
+
+class EveryWord:
+    """Subwords of words that have labels: every word has a subword.
+
+    A subword model may leave nothing of a word, for example of a zero-width space.
+    """
+
+    def __init__(self, segmenter: Segmenter):
+        self.segmenter = segmenter
+        self.vocabulary: Sequence[str] = getattr(segmenter, "vocabulary", ())
+
+    def word_pieces(self, word: str) -> tuple[str, ...]:
+        """Cut one word; ``▁`` if the subword model leaves nothing of it."""
+        return self.segmenter.word_pieces(word) or ("▁",)
+
+    def line_pieces(self, line: str) -> list[str]:
+        """Cut a line, word by word."""
+        words = [f"▁{word}" for word in line.split()]
+        return [piece for pieces in cut_words(words, self) for piece in pieces]
+
+    def join(self, pieces: str) -> str:
+        """Join subwords to text."""
+        return self.segmenter.join(pieces)
+
+
+def find_segmenter(bpe: str) -> Callable[[Path], Segmenter]:
+    """Return what makes a segmenter of its file, from this package or from an installed one.
+
+    Args:
+        bpe: one of :data:`SEGMENTERS`, or the name of an entry point of the group :data:`GROUP`.
+
+    Raises:
+        UserError: no segmenter has this name, or it cannot be imported.
+    """
+    installed = entry_points(group=GROUP)
+    if bpe in SEGMENTERS:
+        return SEGMENTERS[bpe]
+    if bpe not in installed.names:
+        names = ", ".join([*SEGMENTERS, *sorted(installed.names)])
+        raise UserError(f"--bpe {bpe}: expected one of {names} or {WHOLE_WORDS}")
+    entry = installed[bpe]
+    made: Callable[[Path], Segmenter] = load_entry(
+        entry, f"--bpe {bpe}: {entry.value} cannot be used"
+    )
+    return made
+
+
+def load_segmenter(
+    bpe: str,
+    model: Path | None,
+    protected: Sequence[str] = (),
+    *,
+    every_word: bool = False,
+    whole_lines: bool = False,
+) -> Segmenter:
+    """Load a subword model.
+
+    Args:
+        bpe: as for :func:`find_segmenter`, or ``none``.
+        model: its file; not used for ``none``.
+        protected, whole_lines: tokens that are not cut, as for :class:`ProtectedTokens`.
+        every_word: as :class:`EveryWord`.
+
+    Raises:
+        UserError: it is missing or has another kind, or its library is not installed.
+    """
+    segmenter: Segmenter = WholeWords()
+    if bpe != WHOLE_WORDS:
+        assert model is not None
+        segmenter = find_segmenter(bpe)(model)
+    if protected:
+        segmenter = ProtectedTokens(segmenter, protected, whole_lines=whole_lines)
+    return EveryWord(segmenter) if every_word else segmenter
+
+
+class SharedSegmenter:
+    """A segmenter that other processes load again, as it cannot be pickled.
+
+    Args:
+        loading: the arguments of :func:`load_segmenter`.
+    """
+
+    def __init__(self, *loading: Any, **options: Any) -> None:
+        self._load = partial(load_segmenter, *loading, **options)
+
+    @cached_property
+    def loaded(self) -> Segmenter:
+        """The segmenter of this process."""
+        return self._load()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_load": self._load}
+
+
+def cut_words(words: Sequence[str], segmenter: Segmenter) -> list[tuple[str, ...]]:
+    """Cut the words of a line, with ``▁`` in front of those that white space precedes."""
+    first, tokenizer = words[:1], innermost(segmenter)
+    if first and isinstance(tokenizer, TokenizerSegmenter):
+        bare = first[0].removeprefix("▁") or first[0]
+        first = [f"▁{bare}" if tokenizer.adds_space else bare]
+    return [segmenter.word_pieces(word) for word in (*first, *words[1:])]
+
+
+def _processor(serialized: bytes) -> sentencepiece.SentencePieceProcessor:
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.load_from_serialized_proto(serialized)
+    return processor
+
+
+def _pieces(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[str]:
+    try:
+        return list(processor.encode(text, out_type=str))
+    except (UnicodeEncodeError, TypeError, RuntimeError):  # depends on SentencePiece's version
+        raise UserError(
+            f"{text[:60]!a} cannot be cut into subwords: expected text that UTF-8 can hold"
+        ) from None
+
+
+def byte_of(piece: str) -> bytes | None:
+    """Return the byte that a subword of SentencePiece stands for; None for other subwords."""
+    is_byte = piece.startswith("<0x") and re.fullmatch(_BYTE, piece)
+    return bytes.fromhex(piece[3:5]) if is_byte else None
+
+
+def _decoded(found: re.Match[str]) -> str:
+    """Return the characters of consecutive bytes."""
+    return bytes.fromhex("".join(piece[3:5] for piece in found[0].split())).decode(errors="replace")
+
+
+def is_mistakable(piece: str) -> bool:
+    """Return whether fairseq would read a piece as a special token, or cut it at white space."""
+    return piece in SPECIAL or piece.split() != [piece]
+
+
+def without_white_space(text: str) -> list[str]:
+    """Return the characters of a text without white space."""
+    return [character for character in text if not character.isspace()]
+
+
+def _unmistakable(pieces: list[str]) -> list[str]:
+    """Cut pieces that look like fairseq's special tokens, or hold white space, into characters."""
+    if not any(map(is_mistakable, pieces)):
+        return pieces
+    cut = []
+    for piece in pieces:
+        cut += without_white_space(piece) if is_mistakable(piece) else [piece]
+    return cut
+
+
+class _NoCache(dict[str, Any]):
+    """A dictionary that stores nothing."""
+
+    def __setitem__(self, word: str, pieces: Any) -> None:
+        pass
+
+
+#: What cuts words into subwords, by ``--bpe``.
+SEGMENTERS: dict[str, Callable[[Path], Segmenter]] = {
+    "sentencepiece": SentencePieceSegmenter,
+    "subword_nmt": SubwordNmtSegmenter,
+    "huggingface": TokenizerSegmenter,
+    "gpt2": Gpt2Segmenter,
+}
+#: The group of entry points in which installed packages offer segmenters.
+GROUP = "fairseq_phrase.segmenters"
+
+
+def model_name(bpe: str) -> str:
+    """Return what a data directory calls the subword model of ``--bpe``."""
+    names = {"sentencepiece": "spm.model", "subword_nmt": "bpe.codes"}
+    names |= dict.fromkeys(("huggingface", "gpt2"), "tokenizer.json")
+    return names.get(bpe, "bpe.model")
+
+
+def gpt2_file(folder: Path, made: Path) -> Path:
+    """Write the tokenizer of GPT-2's ``encoder.json`` and ``vocab.bpe``.
+
+    Raises:
+        UserError: one is missing or damaged.
+    """
+    files = [folder / "encoder.json", folder / "vocab.bpe"]
+    for file in files:
+        require_file(file, "file of GPT-2's BPE")
+    with needs("tokenizers is not installed", "'fairseq-phrase[transformers]'"):
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    try:
+        tokenizer = Tokenizer(models.BPE.from_file(*map(str, files)))
+    except Exception as error:  # tokenizers raises nothing more specific
+        raise UserError(f"{folder} has no BPE of GPT-2: {error}") from None
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.save(str(made))
+    return made
+
+
+def tokenizer_file(folder: str) -> Path:
+    """Find the file of a fast tokenizer.
+
+    Args:
+        folder: the folder of a model of transformers, or its name in transformers' cache.
+
+    Raises:
+        UserError: there is none.
+    """
+    path = Path(folder) / "tokenizer.json"
+    if not Path(folder).exists():
+        try:
+            from huggingface_hub import try_to_load_from_cache
+
+            path = Path(str(try_to_load_from_cache(folder, path.name)))
+        except (ImportError, ValueError):
+            pass
+    if not path.is_file():
+        raise UserError(
+            f"--bpe huggingface:{folder}: there is no tokenizer.json, without which a tokenizer does not "
+            "know which word each token belongs to (word_ids): save a fast tokenizer there "
+            "(AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER); transformers has none for "
+            "Marian: convert its source.spm)"
+        )
+    return path

@@ -1,0 +1,170 @@
+"""Words that are cut into subwords at random, for subword regularization.
+
+A data directory has the subwords of its words. Words were cut one at a time, so a word's subwords spell
+it exactly. Imports no fairseq and no torch.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import sentencepiece
+
+from fairseq_phrase.data.subwords.segmenters import JOIN, SubwordNmtSegmenter
+from fairseq_phrase.data.subwords.text_encoder import joined_subwords
+from fairseq_phrase.errors import UserError
+
+
+class SubwordSampler(Protocol):
+    """Cuts words at random."""
+
+    def recut(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
+        """Cut a word in another way.
+
+        Returns:
+            Its new subwords. A word keeps its subwords if they do not determine its text.
+        """
+        ...
+
+    def word_sizes(self, pieces: Sequence[str]) -> list[int]:
+        """Count the subwords of each word of a line that was cut as a whole."""
+        ...
+
+
+class SentencePieceSampler:
+    """Draws from all cuts of a word by a unigram model (Kudo, *Subword Regularization*, ACL 2018).
+
+    A cut's probability is proportional to exp(α · the sum of its subwords' scores). SentencePiece draws
+    from this distribution with an unlimited n-best list, but takes a seed only once per thread. This
+    class draws from it by forward filtering and backward sampling.
+
+    Args:
+        alpha: α. The smaller, the more the cuts vary.
+        symbols: the subwords that may be drawn.
+
+    Raises:
+        UserError: the file is not a unigram model.
+    """
+
+    def __init__(self, model: Path, alpha: float, symbols: Collection[str]):
+        self._made_from = (model, alpha, symbols)
+        processor = sentencepiece.SentencePieceProcessor()
+        try:
+            processor.load_from_serialized_proto(model.read_bytes())
+            # Models of other types have no list of best cuts.
+            processor.nbest_encode_as_pieces("a b", 2)
+        except (OSError, RuntimeError) as error:
+            raise UserError(
+                f"--subword-sampling needs a SentencePiece model of type unigram, and {model} is none: "
+                f"{error}"
+            ) from None
+        known = frozenset(symbols)
+        self._scores: dict[str, float] = {}
+        for number in range(processor.get_piece_size()):
+            piece = processor.id_to_piece(number)
+            special = (
+                processor.is_control(number),
+                processor.is_unknown(number),
+                processor.is_unused(number),
+                processor.is_byte(number),
+                piece.split() != [piece],
+            )
+            if not any(special) and piece in known:
+                self._scores[piece] = alpha * processor.get_score(number)
+        self._longest = max(map(len, self._scores), default=0)
+        # Words repeat. The cache is made here so that it is freed with its object.
+        self._last_pieces = lru_cache(maxsize=1 << 15)(self._uncached_last_pieces)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the arguments only, because a cache cannot be pickled."""
+        return type(self), self._made_from
+
+    def recut(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
+        """Cut a word in another way. Unknown subwords and bytes do not determine its text."""
+        if not all(piece in self._scores for piece in pieces):
+            return pieces
+        word = "".join(pieces)
+        last_pieces = self._last_pieces(word)
+        cut, end = [], len(word)
+        while end:
+            starts, weights = last_pieces[end - 1]
+            start = rng.choices(starts, cum_weights=weights)[0] if len(starts) > 1 else starts[0]
+            cut.append(word[start:end])
+            end = start
+        return cut[::-1]
+
+    def _uncached_last_pieces(self, word: str) -> list[tuple[list[int], list[float]]]:
+        """Find where the last subword of each prefix of the word may start.
+
+        Returns:
+            For each prefix length, from 1: the starts and their cumulative weights. A start's weight is
+            the probability of all cuts of the prefix with this last subword.
+        """
+        totals = [0.0]
+        found: list[tuple[list[int], list[float]]] = []
+        for end in range(1, len(word) + 1):
+            starts: list[int] = []
+            values: list[float] = []
+            for start in range(max(0, end - self._longest), end):
+                score = self._scores.get(word[start:end])
+                if score is not None and totals[start] > -math.inf:
+                    starts.append(start)
+                    values.append(totals[start] + score)
+            highest = max(values, default=-math.inf)
+            weights = list(accumulate(math.exp(value - highest) for value in values))
+            totals.append(highest + math.log(weights[-1]) if weights else -math.inf)
+            found.append((starts, weights))
+        return found
+
+    def word_sizes(self, pieces: Sequence[str]) -> list[int]:
+        """Count the subwords between spaces, which ``▁`` begins."""
+        starts = [n for n, piece in enumerate(pieces) if n == 0 or piece.startswith("▁")]
+        return [end - start for start, end in pairwise([*starts, len(pieces)])]
+
+
+class SubwordNmtSampler:
+    """BPE-dropout (Provilkov et al., ACL 2020), by subword-nmt.
+
+    Args:
+        alpha: the probability of skipping a merge.
+        symbols: the subwords that may be drawn. Other ones are cut again.
+
+    Raises:
+        UserError: the file holds no codes.
+    """
+
+    def __init__(self, model: Path, alpha: float, symbols: Collection[str]):
+        self._made_from = (model, alpha, symbols)
+        self._alpha, self._symbols = alpha, frozenset(symbols)
+        self._segmenter = SubwordNmtSegmenter(model, self._symbols)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the arguments only."""
+        return type(self), self._made_from
+
+    def recut(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
+        """Cut a word in another way. Unknown subwords do not determine its text."""
+        *inner, last = pieces
+        whole = all(piece.endswith(JOIN) for piece in inner) and not last.endswith(JOIN)
+        if not whole or not self._symbols.issuperset(pieces):
+            return pieces
+        word = "".join(piece.removesuffix(JOIN) for piece in inner) + last
+        cut = self._segmenter.pieces_with_dropout(word, self._alpha, rng)
+        return cut if self._symbols.issuperset(cut) else pieces
+
+    def word_sizes(self, pieces: Sequence[str]) -> list[int]:
+        """Count the subwords up to each one that is joined to no other."""
+        return list(map(len, joined_subwords(pieces)))
+
+
+#: What cuts words at random, by ``--bpe``.
+SAMPLERS: dict[str, Callable[[Path, float, Collection[str]], SubwordSampler]] = {
+    "sentencepiece": SentencePieceSampler,
+    "subword_nmt": SubwordNmtSampler,
+}

@@ -1,0 +1,513 @@
+"""Raw source lines to encoded sentences, in the same way for a corpus and for new text.
+
+Either the parser's words are cut into subwords one by one, so that the word of every subword is known, or
+a line was cut before it is parsed: then the words are found in its subwords by characters. Imports no
+fairseq and no torch, so that worker processes start quickly.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, pairwise
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_phrase.choices import WHOLE_WORDS
+from fairseq_phrase.data.store.identity import Identity, compare
+from fairseq_phrase.data.store.manifest import Manifest, pipeline_entries
+from fairseq_phrase.data.subwords.protected_tokens import Token, separate
+from fairseq_phrase.data.subwords.segmenter import Segmenter
+from fairseq_phrase.data.subwords.segmenters import (
+    JOIN,
+    Gpt2Segmenter,
+    byte_of,
+    cut_words,
+    innermost,
+    load_segmenter,
+    model_name,
+)
+from fairseq_phrase.errors import UserError, option
+from fairseq_phrase.parsers import (
+    FileParser,
+    LineParser,
+    Unparsed,
+    load_parser,
+    names_path,
+)
+from fairseq_phrase.parsers.interfaces import cut_at_white_space, flat
+from fairseq_phrase.parsers.moses import unescape_moses, unescaped_offsets
+from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
+from fairseq_phrase.syntax.alignment import ends_in_text
+from fairseq_phrase.syntax.brackets import NO_TAG
+from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
+
+
+@dataclass(frozen=True)
+class CutLine:
+    """A line's subwords.
+
+    Attributes:
+        text: the text that they spell, for a parser. It has a word if the line has a subword.
+        starts: the offset in the text of each subword's first character that is not a space, in
+            ascending order.
+        tokens: protected tokens, with the index of the subword before which each stands.
+    """
+
+    pieces: list[str]
+    text: str
+    starts: list[int]
+    tokens: Sequence[tuple[int, str]] = ()
+
+    @classmethod
+    def from_sentencepiece(cls, pieces: list[str]) -> CutLine:
+        """Spell a line of SentencePiece, where ``▁`` is a space."""
+        contents = list(map(byte_of, pieces))
+        if any(contents):
+            texts = (piece.replace("▁", " ").encode() for piece in pieces)
+            both = zip(contents, texts, strict=True)
+            return cls.from_bytes(pieces, [byte or text for byte, text in both])
+        spelled = "".join(pieces)
+        text = spelled.replace("▁", " ").strip()
+        if not text:
+            text = spelled  # only ▁, which must belong to a word
+            return cls(pieces, text, _starts(pieces))
+        first = len(spelled) - len(spelled.lstrip("▁"))
+        starts = (
+            start + len(piece) - len(piece.lstrip("▁"))
+            for start, piece in zip(_starts(pieces), pieces, strict=True)
+        )
+        return cls(pieces, text, [max(0, start - first) for start in starts])
+
+    @classmethod
+    def from_bytes(cls, pieces: list[str], contents: Sequence[bytes]) -> CutLine:
+        """Spell a line whose subwords may begin within a character, as those of byte-level BPE.
+
+        Args:
+            contents: the bytes of each subword.
+        """
+        spelled = b"".join(contents)
+        text = spelled.decode(errors="replace")
+        if text.strip() and len(text.encode()) == len(spelled):
+            first = len(text) - len(text.lstrip())
+            # The character of each byte: those that continue one begin with the bits 10.
+            characters = list(accumulate((byte & 0xC0) != 0x80 for byte in spelled))
+            starts = []
+            for start, content in zip(_starts(contents), contents, strict=True):
+                space = len(content) - len(content.lstrip(b" ")) if content.strip(b" ") else 0
+                starts.append(max(0, characters[start + space] - 1 - first))
+            return cls(pieces, text.strip(), starts)
+        return cls(pieces, " ".join(pieces), _starts([f"{piece} " for piece in pieces]))
+
+    @classmethod
+    def from_subword_nmt(cls, pieces: list[str], *, unescape: bool = False) -> CutLine:
+        """Spell a line of subword-nmt, where ``@@`` joins a subword to the next.
+
+        Args:
+            unescape: replace Moses' escapes by their characters; a subword that starts within an escape
+                starts at its character.
+        """
+        words: list[str] = []
+        starts: list[int] = []
+        offset_of_word = 0
+        for cut in joined_subwords(pieces):
+            parts = [piece.removesuffix(JOIN) for piece in cut]
+            if not any(parts):
+                parts = cut  # only @@, which must belong to a word
+            word, offsets = "".join(parts), _starts(parts)
+            if unescape and (plain := unescape_moses(word)) != word:
+                plain_offsets = unescaped_offsets(word)
+                word, offsets = plain, [plain_offsets[offset] for offset in offsets]
+            words.append(word)
+            starts += [offset_of_word + offset for offset in offsets]
+            offset_of_word += len(word) + 1
+        return cls(pieces, " ".join(words), starts)
+
+    def pieces_of(self, words: Sequence[str]) -> list[list[str]]:
+        """Assign each subword to its word.
+
+        A subword across words belongs to the first of them. A subword that is only a space belongs to
+        the next word.
+
+        Returns:
+            The subwords of each word; a word may have none.
+
+        Raises:
+            ValueError: the words do not spell the text.
+        """
+        ends = ends_in_text(words, self.text)
+        # The first word that ends after the subword's start, or the last word.
+        owners = np.searchsorted(ends[:-1], self.starts, side="right")
+        bounds = np.searchsorted(owners, np.arange(len(ends) + 1))
+        return [self.pieces[start:end] for start, end in pairwise(bounds)]
+
+
+def spell(
+    pieces: Sequence[str],
+    bpe: str,
+    segmenter: Segmenter | None,
+    protected: Collection[str] = (),
+    *,
+    unescape: bool = False,
+) -> CutLine:
+    """Spell a line of subwords.
+
+    Args:
+        bpe: what cut the line.
+        segmenter: its subword model, which only GPT-2's BPE needs.
+        protected: tokens that are not part of the text.
+        unescape: as in :meth:`CutLine.from_subword_nmt`.
+    """
+    kept: list[str] = []
+    tokens = []
+    for piece in pieces:
+        if piece in protected:
+            tokens.append((len(kept), piece))
+        else:
+            kept.append(piece)
+    if bpe == "subword_nmt":
+        line = CutLine.from_subword_nmt(kept, unescape=unescape)
+    elif bpe == "gpt2":
+        line = CutLine.from_bytes(kept, list(map(innermost(segmenter).content, kept)))
+    else:
+        line = CutLine.from_sentencepiece(kept)
+    return replace(line, tokens=tokens)
+
+
+def _starts(parts: Sequence[str] | Sequence[bytes]) -> list[int]:
+    """Return where each part starts in their concatenation."""
+    return list(accumulate(map(len, parts), initial=0))[:-1]
+
+
+def joined_subwords(pieces: Sequence[str]) -> list[list[str]]:
+    """Group the subwords of subword-nmt by words."""
+    words: list[list[str]] = []
+    joined = False
+    for piece in pieces:
+        if joined:
+            words[-1].append(piece)
+        else:
+            words.append([piece])
+        joined = piece.endswith(JOIN)
+    return words
+
+
+def encode_sentence(
+    sentence: ParsedSentence, segmenter: Segmenter, tokens: Sequence[Token] = ()
+) -> EncodedSentence:
+    """Cut a sentence's words into subwords (:func:`encode_words`).
+
+    Args:
+        tokens: what :meth:`ProtectedTokens.separate` removed from the line.
+    """
+    if not tokens:
+        return encode_words(sentence, cut_words(marked_words(sentence), segmenter))
+    words, space_before = sentence.words, sentence.space_before
+    slots = [_slot_of(sentence, token) for token in tokens]
+    # Words, and the parts of words that have a token within them.
+    bounds = sorted({(number, 0) for number in range(len(words) + 1)}.union(slots))
+    parts = [
+        "▁" * (space_before[word] and not start)
+        + words[word][start : end if word == other else None]
+        for (word, start), (other, end) in pairwise(bounds)
+    ]
+    cut = cut_words(parts, segmenter)
+    subwords: list[list[str]] = [[] for _ in words]
+    for (word, _), pieces in zip(bounds, cut, strict=False):
+        subwords[word] += pieces
+    index_of = dict(zip(bounds, [0, *accumulate(map(len, cut))], strict=True))
+    found = [(index_of[slot], token.token) for slot, token in zip(slots, tokens, strict=True)]
+    return encode_words(sentence, subwords).with_tokens(found)
+
+
+def _slot_of(sentence: ParsedSentence, token: Token) -> tuple[int, int]:
+    """Find the word in or before which a protected token stands, and the characters before it there."""
+    starts = [n for n, space in enumerate(sentence.space_before) if space or not n]
+    starts += [len(sentence.words)] * (token.words + 2 - len(starts))
+    word, last = starts[token.words : token.words + 2]
+    left = token.characters
+    while left and word < last:
+        length = len(sentence.words[word])
+        if left < length:
+            return word, left
+        word, left = word + 1, left - length
+    return word, 0
+
+
+def marked_words(sentence: ParsedSentence) -> list[str]:
+    """Return the words with ``▁`` in front of those that white space precedes."""
+    return [
+        "▁" + word if space else word
+        for word, space in zip(sentence.words, sentence.space_before, strict=True)
+    ]
+
+
+def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> EncodedSentence:
+    """Encode a sentence whose words are cut into subwords.
+
+    Unary chains of constituents are collapsed. A word of several subwords becomes a constituent with its
+    part of speech as the label; it is below other constituents over the same word
+    (``docs/models/tree_attention.md``, "Trees"). A word without subwords (for example, a zero-width
+    space) is removed from the trees, with its edges in graphs, so that every word has a subword.
+    """
+    if not all(cut):
+        sentence = sentence.restricted_to(np.array([bool(pieces) for pieces in cut], dtype=bool))
+        cut = [pieces for pieces in cut if pieces]
+    words = words_of_subwords([len(pieces) for pieces in cut])
+    constituents = sentence.constituents
+    if constituents is not None:
+        split = [word for word, pieces in enumerate(cut) if len(pieces) > 1]
+        spans = np.array(split, dtype=np.int64)[:, None] + np.array([0, 1])
+        labels = [sentence.tags[word] if sentence.tags else NO_TAG for word in split]
+        constituents = constituents.collapsed().with_lower(spans, labels)
+    return EncodedSentence(
+        [piece for pieces in cut for piece in pieces], words,
+        None if sentence.tree is None else sentence.tree.heads, sentence.deprels, sentence.tags,
+        None if constituents is None else constituents.spans,
+        [] if constituents is None else constituents.labels, sentence.features, sentence.edges,
+        sentence.lost_edges,
+    )  # fmt: skip
+
+
+def words_of_subwords(subwords_per_word: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Number each subword with its word, from 0. Shape: ``(subwords,)``, int64.
+
+    Args:
+        subwords_per_word: how many subwords each word has. Shape: ``(words,)``, all at least 1.
+    """
+    counts = np.asarray(subwords_per_word, dtype=np.int64)
+    return np.repeat(np.arange(len(counts)), counts)
+
+
+def encode_line(
+    parse: Parse, line: CutLine, fields: Collection[str]
+) -> tuple[EncodedSentence, str | None]:
+    """Encode a line that was cut into subwords before it was parsed.
+
+    Args:
+        fields: the fields that flat trees must have.
+
+    Returns:
+        The sentence, and what is wrong with its parse or None. If the parse does not spell the line, the
+        sentence has flat trees over the words between white space.
+    """
+    if isinstance(parse, Unparsed):
+        problem = parse.reason
+    else:
+        try:
+            cut = line.pieces_of(parse.words)
+        except ValueError as error:
+            problem = f"its parse is not one of this text: {error}"
+        else:
+            return encode_words(parse, cut).with_tokens(line.tokens), None
+    words = flat(cut_at_white_space(line.text), fields)
+    encoded = encode_words(words, line.pieces_of(words.words))
+    return encoded.with_tokens(line.tokens), problem
+
+
+logger = logging.getLogger(__name__)
+
+
+def segmenter_of(directory: str | Path, manifest: Manifest, *, target: bool = False) -> Segmenter:
+    """Load the subword model of a data directory.
+
+    Args:
+        target: whether it is to cut and join the target's text.
+
+    Raises:
+        UserError: the directory has no subword model.
+    """
+    if manifest.bpe != WHOLE_WORDS and not manifest.bpe_model:
+        raise UserError(
+            f"{directory} has no subword model, so new text cannot be cut in the same way: run "
+            "fairseq-phrase-attach again with --bpe-codes or --sentencepiece-model"
+        )
+    bpe, model = manifest.bpe, manifest.bpe_model
+    if target and manifest.target_bpe not in ("", bpe):
+        bpe = manifest.target_bpe
+        model = manifest.target_model or model_name(bpe)  # older data do not name it
+    return load_segmenter(
+        bpe, Path(directory) / model, manifest.protected,
+        every_word=manifest.labelling == "word", whole_lines=manifest.whole_lines,
+    )  # fmt: skip
+
+
+def texts_of(directory: str | Path, manifest: Manifest, lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines as the parses of a file spell them: without protected tokens and Moses' escapes."""
+    segmenter = segmenter_of(directory, manifest)
+    for line in lines:
+        text, _ = separate(segmenter, line)
+        yield " ".join(map(unescape_moses, text.split())) if manifest.tokenized else text
+
+
+class SourceEncoder:
+    """A parser and a subword model.
+
+    Args:
+        whole_lines: cut whole lines with SentencePiece and find the words in them, as
+            :class:`~fairseq_phrase.data.store.reader.Manifest` says.
+    """
+
+    def __init__(
+        self, pipeline: ParsingPipeline, segmenter: Segmenter, *, whole_lines: bool = False
+    ):
+        self.pipeline, self.segmenter, self.whole_lines = pipeline, segmenter, whole_lines
+
+    @classmethod
+    def from_data(
+        cls,
+        directory: str | Path,
+        language: str,
+        parser: str | None = None,
+        *,
+        allow: str | None = None,
+        strict: bool = False,
+    ) -> SourceEncoder:
+        """Build the encoder that made a data directory.
+
+        Args:
+            parser: the parser that the user chose, ``spacy:MODEL``. By default it is the manifest's, but
+                only if that is a name and not a path: a data directory may come from a stranger, and
+                loading a pipeline from a path may run code from that path.
+            allow: names of entries that may differ, commas between them.
+            strict: refuse another parser than that of the data, which is otherwise a warning.
+
+        Raises:
+            UserError: the manifest is missing, or its parser is not installed or is a path; or with
+                ``strict``, the parser is another.
+        """
+        manifest = Manifest.load(directory, language)
+        if parser is None and names_path(manifest.parser):
+            raise UserError(
+                f"{Manifest.path(directory, language)} names the parser {manifest.parser}: a parser is "
+                "loaded from a path only if you name it yourself. If you trust the files there, add "
+                f"{option('source-parser', manifest.parser)}"
+            )
+        constituents = manifest.constituents
+        try:
+            if parser and (constituents == "none" or "heads" not in load_parser(parser).fields):
+                constituents = (
+                    "parser"  # all that this parser makes; the model checks whether it is enough
+                )
+            pipeline = ParsingPipeline(
+                ParsingOptions(parser or manifest.parser, constituents, manifest.tokenized)
+            )
+        except UserError as error:
+            if parser:
+                raise
+            raise UserError(
+                f"{error} ({directory} names this parser; {option('source-parser')} names another)"
+            ) from None
+        # Without trees, and with words that do not depend on the parser, nothing can differ.
+        without_parser = manifest.tokenized or manifest.whole_lines
+        if pipeline.fields != ("words",) or not without_parser:
+            stamp = pipeline.parser.stamp
+            same = stamp and stamp == manifest.parser_stamp  # so its weights are not read
+            here = pipeline_entries(pipeline, manifest.parser_digest if same else None)
+            compare(
+                manifest.identity().only("parser"), Identity(here), "reuse",
+                trained_name=directory, here_name="this run", allow=allow, strict=strict,
+            )  # fmt: skip
+        segmenter = segmenter_of(directory, manifest)
+        return cls(pipeline, segmenter, whole_lines=manifest.whole_lines)
+
+    def parse(self, lines: Sequence[str], *, constituents: bool = True) -> list[EncodedSentence]:
+        """Cut lines into subwords and parse them; a line that cannot be parsed gets flat trees.
+
+        Args:
+            constituents: False leaves out those that are made from dependency trees.
+        """
+        self._require_parser()
+        parse = partial(self.pipeline.parse, constituents=constituents)
+        return self._encoded(lines, parse)
+
+    def encode_lines(self, lines: Sequence[str], parses: Sequence[Parse]) -> list[EncodedSentence]:
+        """Cut lines whose parses are given, such as those of files; their trees are kept."""
+
+        def given(texts: Sequence[str]) -> Iterable[Parse]:
+            return map(self.pipeline.finished, parses, texts)
+
+        return self._encoded(lines, given)
+
+    def cut(self, lines: Sequence[str]) -> list[EncodedSentence]:
+        """Cut lines into the same words and subwords as :meth:`parse`, without trees."""
+        self._require_parser()
+        return self._encoded(lines, lambda texts: map(self.pipeline.tokenize, texts))
+
+    def cut_terms(self, terms: Sequence[str]) -> list[EncodedSentence]:
+        """Cut terms as :meth:`cut` does; those of data with files of trees at white space."""
+        if isinstance(self.pipeline.parser, LineParser):
+            return self.cut(terms)
+        return self._encoded(terms, lambda texts: map(cut_at_white_space, texts))
+
+    def _require_parser(self) -> None:
+        """Check that lines can be parsed.
+
+        Raises:
+            UserError: parses are read from files.
+        """
+        if isinstance(self.pipeline.parser, FileParser):
+            suffix = self.pipeline.parser.suffix
+            raise UserError(
+                f"the parser {self.pipeline.options.parser} reads the parses of a text from a file: give "
+                f"fairseq-phrase-translate FILE with FILE.{suffix}, or name a parser for it, "
+                f"{option('source-parser', 'spacy:MODEL')} (or none, where the model needs no tree)"
+            )
+
+    def _encoded(
+        self, lines: Sequence[str], parse: Callable[[Sequence[str]], Iterable[Parse]]
+    ) -> list[EncodedSentence]:
+        if not self.whole_lines:
+            apart = [separate(self.segmenter, line) for line in lines]
+            parses = parse([text for text, _ in apart])
+            made = [
+                encode_sentence(self._usable(one), self.segmenter, tokens)
+                for one, (_, tokens) in zip(parses, apart, strict=True)
+            ]
+        else:
+            cut = self._cut_whole(lines)
+            parses = parse([line.text for line in cut])
+            made = [self._fitted(one, line) for one, line in zip(parses, cut, strict=True)]
+        if lost := sum(sentence.lost_edges for sentence in made):
+            logger.warning("%d edges are lost with words that have no subword", lost)
+        return made
+
+    def encode(self, sentence: ParsedSentence) -> EncodedSentence:
+        """Cut the words of a parsed sentence into subwords; its trees are kept."""
+        if not self.whole_lines:
+            return encode_sentence(sentence, self.segmenter)
+        text = "".join(marked_words(sentence)).replace("▁", " ").strip()
+        return self._fitted(sentence, *self._cut_whole([text]))
+
+    def parsed(self, lines: Sequence[str]) -> list[ParsedSentence]:
+        """Parse lines; a line that cannot be parsed gets flat trees."""
+        self._require_parser()
+        if self.whole_lines:
+            lines = [line.text for line in self._cut_whole(lines)]
+        else:
+            lines = [separate(self.segmenter, line)[0] for line in lines]
+        return list(map(self._usable, self.pipeline.parse(lines)))
+
+    def _usable(self, parse: Parse) -> ParsedSentence:
+        if isinstance(parse, Unparsed):
+            logger.warning("%s: going on without its parse", parse.reason)
+            return flat(parse.sentence, self.pipeline.fields)
+        return parse
+
+    def _fitted(self, parse: Parse, line: CutLine) -> EncodedSentence:
+        sentence, problem = encode_line(parse, line, self.pipeline.fields)
+        if problem is not None:
+            logger.warning("%s: going on without its parse", problem)
+        return sentence
+
+    def _cut_whole(self, lines: Sequence[str]) -> list[CutLine]:
+        is_gpt2 = isinstance(innermost(self.segmenter), Gpt2Segmenter)
+        bpe = "gpt2" if is_gpt2 else "sentencepiece"
+        protected = getattr(self.segmenter, "tokens", ())
+        return [
+            spell(self.segmenter.line_pieces(line), bpe, self.segmenter, protected)
+            for line in lines
+        ]

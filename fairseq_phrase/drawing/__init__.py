@@ -1,1 +1,0 @@
-"""Trees, attention and figures, drawn into files and on the terminal."""

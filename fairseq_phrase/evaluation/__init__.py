@@ -1,0 +1,1 @@
+"""Metrics, reports of runs, and probing."""

@@ -1,0 +1,167 @@
+"""Formal languages of outputs: what is well-formed, and which different texts mean the same.
+
+A form is chosen by ``--form NAME`` of ``fairseq-phrase-report``. Another one is a subclass of
+:class:`Form` in :data:`fairseq_phrase.evaluation.metrics.measure_registry.FORMS`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from fairseq_phrase.errors import needs
+
+_BRACKETS = {")": "(", "]": "[", "}": "{"}
+_OPENING = frozenset(_BRACKETS.values())
+_NO_WORD = frozenset([*_BRACKETS, *_OPENING, ",", ";", ":", "=", "."])
+
+
+class Form(ABC):
+    """A formal language.
+
+    Attributes:
+        equality: the name of a metric, equality of meaning; None if only equal texts mean the same.
+        limited: whether :meth:`equal` may leave a pair undecided.
+    """
+
+    equality: ClassVar[str | None] = None
+    limited: ClassVar[bool] = False
+
+    @abstractmethod
+    def well_formed(self, text: str) -> bool:
+        """Return whether an output is a text of the language."""
+
+    def equal(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+        """Return for each pair of texts whether both mean the same; None if that could not be decided."""
+        return [one.split() == other.split() for one, other in pairs]
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes that explain the form's metrics, for below the table."""
+        return []
+
+
+class Brackets(Form):
+    """Logical forms with brackets: ``river ( A )``, or with the predicate inside, ``( river $0 )``.
+
+    Args:
+        inside: whether the predicate is the first word inside its brackets.
+        known: forms with all predicates that exist, such as those of the training data; None to accept
+            every predicate.
+
+    Examples:
+        >>> form = Brackets(known=["answer ( A , river ( A ) )"])
+        >>> [form.well_formed(text) for text in ("river ( A )", "river ( A", "lake ( A )")]
+        [True, False, False]
+    """
+
+    def __init__(self, inside: bool = False, known: Iterable[str] | None = None):
+        self._inside = inside
+        self._known: set[str] | None = None
+        if known is not None:
+            self._known = {name for text in known for name in self._predicates(text.split())}
+
+    def _predicates(self, words: Sequence[str]) -> Iterator[str]:
+        """Yield the words beside opening brackets. A bracket without a predicate is a group."""
+        for number, word in enumerate(words):
+            index = number + 1 if self._inside else number - 1
+            if word == "(" and 0 <= index < len(words) and words[index] not in _NO_WORD:
+                yield words[index]
+
+    def well_formed(self, text: str) -> bool:
+        """Return whether brackets match and predicates are known."""
+        words = text.split()
+        return (
+            bool(words)
+            and balanced(words)
+            and (self._known is None or self._known.issuperset(self._predicates(words)))
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What well-formed means."""
+        known = "" if self._known is None else ", and all predicates are among those of training"
+        return [f"Well-formed: brackets match{known}."]
+
+
+def balanced(words: Iterable[str]) -> bool:
+    """Return whether every bracket among words has its partner.
+
+    Examples:
+        >>> balanced("( [ ] )".split()), balanced("( ]".split())
+        (True, False)
+    """
+    opened: list[str] = []
+    for word in words:
+        if word in _OPENING:
+            opened.append(word)
+        elif word in _BRACKETS and (not opened or opened.pop() != _BRACKETS[word]):
+            return False
+    return not opened
+
+
+class Queries(Form):
+    """SELECT statements.
+
+    Raises:
+        UserError: sqlglot is not installed.
+
+    Examples:
+        >>> query, same = "SELECT a FROM t WHERE b = 1 AND c = 2", "select A from t where c=2 and b=1"
+        >>> Queries().equal([(query, same)])
+        [True]
+    """
+
+    equality: ClassVar[str | None] = "equal queries"
+
+    def __init__(self) -> None:
+        with needs("--form sql needs sqlglot", "'fairseq-phrase[forms]'"):
+            import sqlglot
+        self._sqlglot = sqlglot
+        self._known: dict[str, str | None] = {}
+
+    def _rewritten(self, query: Any) -> str | None:
+        """Simplify a query; None if it is nested too deeply for that."""
+        from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
+        from sqlglot.optimizer.simplify import simplify
+
+        try:
+            return str(simplify(normalize_identifiers(query)).sql())
+        except RecursionError:
+            return None
+
+    def canonical(self, text: str) -> str | None:
+        """Write a query in one way: case of words, order of conditions; None if it is not a query.
+
+        A text that is nested too deeply for sqlglot is not a query. A bad output may repeat brackets.
+        """
+        if text not in self._known:
+            try:
+                query = self._sqlglot.parse_one(text)
+            except (self._sqlglot.errors.SqlglotError, RecursionError):
+                self._known[text] = None
+            else:
+                is_query = isinstance(query, self._sqlglot.exp.Select) and query.args.get("from_")
+                self._known[text] = self._rewritten(query) if is_query else None
+        return self._known[text]
+
+    def well_formed(self, text: str) -> bool:
+        """Return whether a text is a SELECT statement with a FROM."""
+        return self.canonical(text) is not None
+
+    def equal(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+        """Return for each pair whether it is one query, up to case and the order of conditions."""
+        return [
+            one.split() == other.split()
+            or (self.canonical(one) is not None and self.canonical(one) == self.canonical(other))
+            for one, other in pairs
+        ]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the metrics mean."""
+        return [
+            "Well-formed: sqlglot parses the output as a SELECT statement. Equal queries: equal after "
+            "sqlglot has simplified both, which orders their conditions."
+        ]

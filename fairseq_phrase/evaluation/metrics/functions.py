@@ -1,0 +1,204 @@
+"""Metrics of one's own: functions of sources, hypotheses and references, tested like BLEU.
+
+``fairseq-phrase-report --metric NAME[:ARGUMENT]`` takes one of :data:`BUILT_IN`, or an entry point of the
+group :data:`GROUP` in an installed package.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fairseq_phrase.errors import UserError, load_entry
+from fairseq_phrase.evaluation.metrics.comet import Comet
+from fairseq_phrase.evaluation.metrics.corrections import Errant, Gleu
+from fairseq_phrase.evaluation.metrics.interface import Metrics, Statistics
+from fairseq_phrase.evaluation.metrics.score_files import ScoreFile
+
+#: A metric of a test set. Its arguments are the raw sources, the outputs, and the references, a list of
+#: lines for each ``--reference``. It returns
+#:
+#: - a number for each sentence; the score is their mean;
+#: - or one number, the score. Significance then needs the influence of each sentence: the function is
+#:   called once more for each sentence, without it;
+#: - or sufficient statistics of each sentence, (sentences, statistics), if its attribute ``score`` is a
+#:   function from their sums, (..., statistics), to scores, (...).
+#:
+#: Other attributes are optional: ``title``, the column's heading; ``signature``, its version and
+#: settings, for below the table; ``lower_is_better``.
+MetricFunction = Callable[[list[str], list[str], list[list[str]]], ArrayLike]
+
+#: The group of entry points in which installed packages offer metrics: a function, or a class, which is
+#: called with ``ARGUMENT``, if there is one, and makes a function.
+GROUP = "fairseq_phrase.evaluation.metrics"
+BUILT_IN: dict[str, type] = {
+    "comet": Comet,
+    "errant": Errant,
+    "file": ScoreFile,
+    "gleu": Gleu,
+}
+
+
+def load_metrics(specs: Sequence[str]) -> dict[str, MetricFunction]:
+    """Load the metrics that ``--metric NAME[:ARGUMENT]`` names; by their titles.
+
+    Raises:
+        UserError: a metric is unknown or cannot be imported, its argument is not one that it takes, or
+            two have one title.
+    """
+    found: dict[str, MetricFunction] = {}
+    for spec in specs:
+        metric = _load(spec)
+        title = getattr(metric, "title", spec.partition(":")[0])
+        if title in found:
+            raise UserError(f"--metric {spec}: there are two metrics '{title}'")
+        found[title] = metric
+    return found
+
+
+def _load(spec: str) -> MetricFunction:
+    name, _, argument = spec.partition(":")
+    installed = entry_points(group=GROUP)
+    if name not in BUILT_IN and name not in installed.names:
+        names = ", ".join(sorted({*BUILT_IN, *installed.names}))
+        raise UserError(f"--metric {spec}: expected one of {names}")
+    made: MetricFunction | type | None = BUILT_IN.get(name)
+    if made is None:
+        entry = installed[name]
+        made = load_entry(entry, f"--metric {spec}: {entry.value} cannot be used")
+    arguments = [argument] if argument else []
+    if not isinstance(made, type):
+        if arguments:
+            raise UserError(f"--metric {spec}: {name} is a function and takes no argument")
+        return made
+    try:
+        inspect.signature(made).bind(*arguments)
+    except TypeError as error:
+        raise UserError(f"--metric {spec}: {name} {error}") from None
+    function: MetricFunction = made(*arguments)
+    return function
+
+
+class FunctionMetrics(Metrics):
+    """Functions, and the metrics of a measure.
+
+    Args:
+        functions: the functions by name; the first is the main metric.
+        references: the references, a list for each file.
+
+    Raises:
+        UserError: there are no sources.
+    """
+
+    def __init__(
+        self,
+        base: Metrics,
+        functions: Mapping[str, MetricFunction],
+        references: Sequence[Sequence[str]],
+        sources: Sequence[str] | None,
+    ) -> None:
+        if sources is None and any(
+            getattr(one, "needs_sources", True) for one in functions.values()
+        ):
+            raise UserError("--metric needs the raw sentences of each test set: --source FILE")
+        if taken := set(functions) & set(base.names):
+            raise UserError(f"--metric: the table has a metric '{min(taken)}' already")
+        self._base, self._functions = base, functions
+        self._sources, self._references = list(sources or ()), [list(lines) for lines in references]
+        self.outputs, self.counted = base.outputs, base.counted
+        self.tested = [*functions, *base.tested]
+        lower = [name for name, one in functions.items() if getattr(one, "lower_is_better", False)]
+        self.lower_is_better = base.lower_is_better | frozenset(lower)
+        main = next(iter(functions))
+        self.sentence_metric = base.sentence_metric if main in lower else main
+
+    @property
+    def names(self) -> list[str]:
+        """The functions, then the metrics of the measure."""
+        return [*self._functions, *self._base.names]
+
+    def of_run(self, folder: Path, subset: str) -> Metrics:
+        """Return these metrics, with the run's scores for functions that read them from its files.
+
+        Raises:
+            UserError: a file is missing or does not have numbers.
+        """
+        found = copy.copy(self)
+        found._functions = {
+            name: one.of_run(folder, subset) if isinstance(one, ScoreFile) else one
+            for name, one in self._functions.items()
+        }
+        return found
+
+    def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
+        """Call the functions.
+
+        Raises:
+            UserError: a function does not return what :data:`MetricFunction` says.
+        """
+        found = {name: self._values(name, list(hypotheses)) for name in self._functions}
+        return found | self._base.statistics(hypotheses)
+
+    def _values(self, name: str, hypotheses: list[str]) -> Statistics:
+        function, count = self._functions[name], len(hypotheses)
+        values = np.asarray(function(self._sources, hypotheses, self._references), np.float64)
+        if values.ndim == 0:
+            values = self._influences(function, hypotheses, float(values))
+        if values.ndim == 1:
+            values = np.stack([values, np.ones_like(values)], axis=1)
+        elif not hasattr(function, "score"):
+            raise UserError(f"--metric {name} returned statistics, but has no function 'score'")
+        if len(values) != count or not np.isfinite(values).all():
+            raise UserError(
+                f"--metric {name}: expected a finite number for each of {count} sentences, or one of all"
+            )
+        return values
+
+    def _influences(
+        self, function: MetricFunction, hypotheses: list[str], whole: float
+    ) -> NDArray[np.float64]:
+        """Return the jackknife's values, whose mean is the score of all sentences; (sentences,)."""
+        count = len(hypotheses)
+        if count == 1:
+            return np.array([whole])
+        without = np.empty(count)
+        for index in range(count):
+            texts = (self._sources, hypotheses, *self._references)
+            sources, outputs, *references = (lines[:index] + lines[index + 1 :] for lines in texts)
+            without[index] = function(sources, outputs, references)
+        values: NDArray[np.float64] = whole + (count - 1) * (without.mean() - without)
+        return values
+
+    def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a metric's score of many test sets; (resamples, statistics) -> (resamples,)."""
+        if name not in self._functions:
+            return self._base.scores(name, sums)
+        formula = getattr(self._functions[name], "score", lambda sums: sums[..., 0] / sums[..., 1])
+        return np.asarray(formula(sums), np.float64)
+
+    def correct_items(self, hypotheses: Sequence[str]) -> NDArray[np.bool_] | None:
+        """Return which items are correct in the measure's main metric."""
+        return self._base.correct_items(hypotheses)
+
+    def people_agree(self, name: str, difference: float) -> float | None:
+        """Return what is known of the measure's metrics."""
+        return self._base.people_agree(name, difference)
+
+    @property
+    def notes(self) -> list[str]:
+        """The notes of the measure's metrics."""
+        return self._base.notes
+
+    def signatures(self, **settings: object) -> dict[str, str]:
+        """Return the functions' own signatures, by default their modules and names."""
+        found = {}
+        for name, function in self._functions.items():
+            kind = function if hasattr(function, "__qualname__") else type(function)
+            found[name] = getattr(function, "signature", f"{kind.__module__}.{kind.__qualname__}")
+        return found | self._base.signatures(**settings)

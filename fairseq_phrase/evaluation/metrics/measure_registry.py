@@ -1,0 +1,96 @@
+"""What a report can measure, by the name of ``--measure``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.evaluation.metrics.exact_match import ExactMatch
+from fairseq_phrase.evaluation.metrics.forms import Brackets, Form, Queries
+from fairseq_phrase.evaluation.metrics.functions import FunctionMetrics, MetricFunction
+from fairseq_phrase.evaluation.metrics.interface import Metrics
+from fairseq_phrase.evaluation.metrics.labels import LabelMetrics, SpanMetrics
+from fairseq_phrase.evaluation.metrics.regexes import Regexes
+from fairseq_phrase.evaluation.metrics.translation import TranslationMetrics
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A set of metrics.
+
+    Attributes:
+        name: ``translation``, or one of :data:`MEASURES`.
+        lowercase: of ``translation``: add lower-cased BLEU.
+        tokenizer: of ``translation``: sacrebleu's tokenizer for BLEU; None for that of the language.
+        repetition: of ``translation``: add the rates of repeated n-grams.
+        known: of ``labels`` and ``spans``: the words of the training data; None if they are not known.
+        form: of ``exact``: the outputs' formal language; None if it is not known.
+        functions: further metrics by name; the first is then the main one.
+    """
+
+    name: str = "translation"
+    lowercase: bool = False
+    tokenizer: str | None = None
+    repetition: bool = False
+    known: Collection[str] | None = None
+    form: Form | None = None
+    functions: Mapping[str, MetricFunction] = field(default_factory=dict)
+
+    @property
+    def right_or_wrong(self) -> bool:
+        """Whether the main metric counts single right decisions."""
+        return self.name in ("labels", "exact") and not self.functions
+
+    def metrics(
+        self,
+        references: Sequence[Sequence[str]],
+        sources: Sequence[str] | None = None,
+        language: str | None = None,
+    ) -> Metrics:
+        """Make the metrics of a test set.
+
+        Args:
+            references: its references, a list for each file.
+            sources: its raw sentences.
+            language: the code of the references' language; None if it is unknown.
+
+        Raises:
+            UserError: a library is missing, sources and references do not agree, there are several
+                references where one is right, or a function has no sources.
+        """
+        if len(references) > 1 and self.name != "translation":
+            raise UserError(f"--measure {self.name} has one --reference for each test set")
+        if self.name == "translation":
+            found: Metrics = TranslationMetrics(
+                references[0],
+                self.lowercase,
+                self.tokenizer,
+                self.repetition,
+                references[1:],
+                language,
+            )
+        else:
+            found = MEASURES[self.name](self, references[0], sources)
+        return (
+            FunctionMetrics(found, self.functions, references, sources) if self.functions else found
+        )
+
+
+#: What makes metrics other than those of ``translation``, from a reference and sources.
+MEASURES: dict[str, Callable[[Measure, Sequence[str], Sequence[str] | None], Metrics]] = {
+    "labels": lambda options, lines, sources: LabelMetrics(lines, sources, options.known),
+    "spans": lambda options, lines, sources: SpanMetrics(lines, sources, options.known),
+    "exact": lambda options, lines, sources: ExactMatch(lines, options.form),
+}
+
+#: The measures of systems that label: their output is in ``labels-SUBSET.txt``.
+LABELLING = frozenset({"labels", "spans"})
+
+#: What makes the form of ``--form`` from forms with all known predicates, or None.
+FORMS: dict[str, Callable[[Iterable[str] | None], Form]] = {
+    "calls": lambda known: Brackets(known=known),
+    "lambda": lambda known: Brackets(inside=True, known=known),
+    "regex": lambda _: Regexes(),
+    "sql": lambda _: Queries(),
+}

@@ -1,0 +1,298 @@
+"""Regular expressions as outputs: whether two have the same language, within a time limit.
+
+They are those of NL-RX (Locascio et al., 2016), with intersection and complement. The grammar is that of
+dk.brics.automaton, which the corpus was made with::
+
+    union = intersection { "|" intersection }     repeat     = complement { "*" | "+" | "?" | "{n,m}" }
+    intersection = concat { "&" concat }          complement = "~" complement | atom
+    concat = repeat { repeat }                    atom       = "(" union ")" | "[…]" | "." | character
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import TimeoutError as OutOfTime
+from functools import reduce
+from multiprocessing import get_context
+from typing import Any, ClassVar, TypeAlias
+
+from fairseq_phrase.errors import needs
+from fairseq_phrase.evaluation.metrics.forms import Form
+
+logger = logging.getLogger(__name__)
+
+#: Seconds for a pair. The automaton of an expression can be exponentially large.
+LIMIT = 5.0
+# A process that compares pairs takes as long to start as some tens of comparisons.
+_PAIRS_OF_A_WORKER = 50
+
+
+class Regexes(Form):
+    """Regular expressions of NL-RX.
+
+    Args:
+        limit: seconds for a pair. Pairs that take longer count as unequal.
+
+    Raises:
+        UserError: greenery or pebble is not installed.
+    """
+
+    equality: ClassVar[str | None] = "equal languages"
+    limited = True
+
+    def __init__(self, limit: float = LIMIT):
+        with needs("--form regex needs greenery and pebble", "'fairseq-phrase[forms]'"):
+            import greenery  # noqa: F401
+            import pebble
+        self._pool = pebble.ProcessPool
+        self._limit = limit
+        self._known: dict[tuple[str, str], bool | None] = {}
+        self._failed = 0
+
+    def well_formed(self, text: str) -> bool:
+        """Return whether a text is a regular expression."""
+        try:
+            parse(text)
+        except NotARegexError:
+            return False
+        return True
+
+    def equal(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
+        """Return for each pair whether both have the same language.
+
+        Returns:
+            None where the limit ended the comparison, or where it failed, for example because its
+            process had too little memory. A warning says how many failed.
+        """
+        keys = [("".join(one.split()), "".join(other.split())) for one, other in pairs]
+        self._compare([key for key in dict.fromkeys(keys) if key not in self._known])
+        return [self._known[key] for key in keys]
+
+    def _compare(self, pairs: Sequence[tuple[str, str]]) -> None:
+        hard = []
+        for one, other in pairs:
+            if one != other and self.well_formed(one) and self.well_formed(other):
+                hard.append((one, other))
+            else:
+                self._known[one, other] = one == other
+        if not hard:
+            return
+        # A process can be stopped in the middle of a function. spawn: a fork of threads may hang.
+        workers = min(os.cpu_count() or 1, 1 + len(hard) // _PAIRS_OF_A_WORKER)
+        with self._pool(max_workers=workers, context=get_context("spawn")) as pool:
+            found = pool.map(same_language, *zip(*hard, strict=True), timeout=self._limit).result()
+            failures: Counter[str] = Counter()
+            for pair in hard:
+                self._known[pair] = None
+                try:
+                    self._known[pair] = next(found)
+                except OutOfTime:
+                    pass
+                except Exception as error:  # an output may break the library, or its process
+                    failures[type(error).__name__] += 1
+        self._count(failures)
+
+    def _count(self, failures: Counter[str]) -> None:
+        """Count comparisons that failed, and warn about them."""
+        if not failures:
+            return
+        self._failed += failures.total()
+        reasons = ", ".join(f"{name} ({count})" for name, count in failures.most_common())
+        pairs = "1 pair" if failures.total() == 1 else f"{failures.total()} pairs"
+        logger.warning(
+            "%s of regular expressions undecided, because the comparison failed: %s", pairs, reasons
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What the metrics mean."""
+        failed = f", or whose comparison failed ({self._failed} here)" if self._failed else ""
+        return [
+            "Equal languages: share of outputs with the reference's language, by greenery's automata. "
+            f"Undecided: pairs that took longer than {self._limit:g} s{failed}. "
+            r"They count as unequal. A word's boundary (\b) is read as one more character, which the "
+            "point does not match."
+        ]
+
+
+def same_language(one: str, other: str) -> bool:
+    """Return whether two regular expressions have the same language.
+
+    Raises:
+        NotARegexError: either is not a regular expression.
+
+    Examples:
+        >>> same_language("( a | b ) *", "( b | a ) *"), same_language("a +", "a *")
+        (True, False)
+    """
+    return bool(automaton(parse(one)).equivalent(automaton(parse(other))))
+
+
+def automaton(tree: Tree) -> Any:
+    """Make greenery's finite automaton of a parsed expression."""
+    from greenery.charclass import Charclass
+    from greenery.fsm import from_charclass
+
+    kind, *parts = tree
+    if kind == "characters":
+        (characters,) = parts
+        if characters is None:
+            return from_charclass(~Charclass(BOUNDARY))
+        return from_charclass(Charclass(characters))
+    if kind == "not":
+        return automaton(parts[0]).everythingbut()
+    if kind == "repeat":
+        part, least, most = parts
+        inner = automaton(part)
+        rest = inner.star() if most is None else (inner | inner * 0) * (most - least)
+        return (inner * least + rest).reduce()
+    automata = [automaton(part) for part in parts[0]]
+    join = {"union": "__or__", "both": "__and__", "then": "__add__"}[kind]
+    return reduce(lambda one, other: getattr(one, join)(other), automata).reduce()
+
+
+#: ("union" | "both" | "then", trees), ("repeat", tree, least, most or None), ("not", tree),
+#: or ("characters", characters); all characters but the boundary if that is None.
+Tree: TypeAlias = tuple[Any, ...]
+
+#: Stands for the boundary of a word. It is a character like others, but "." does not match it.
+BOUNDARY = "\ue000"
+CLASSES = {
+    "<VOW>": "AEIOUaeiou",
+    "<NUM>": string.digits,
+    "<LET>": string.ascii_letters,
+    "<CAP>": string.ascii_uppercase,
+    "<LOW>": string.ascii_lowercase,
+}
+#: The corpus replaces the strings in its sentences by places. An automaton needs words for them. These
+#: occur in some paraphrases, whose strings were not replaced ("lake" does not).
+STRINGS = {"<M0>": "dog", "<M1>": "truck", "<M2>": "ring", "<M3>": "lake"}
+_TOKEN = re.compile(r"<[A-Z]+\d?>|\\b|\{\d+,?\d*\}|\S")
+_REPEATS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_SPECIAL = frozenset("()[]{}|&~*+?")
+
+
+class NotARegexError(ValueError):
+    """A text is not a regular expression."""
+
+
+def _bounds(token: str) -> tuple[int, int | None]:
+    """Read the bounds of a repetition, {n}, {n,} or {n,m}."""
+    first, comma, last = token[1:-1].partition(",")
+    try:
+        least = int(first)
+        most = int(last) if last else None if comma else least
+    except ValueError:
+        raise NotARegexError("a number of repetitions is too long") from None
+    if most is not None and most < least:
+        raise NotARegexError(f"{token} is at most {most} times, and at least {least}")
+    return least, most
+
+
+def parse(text: str) -> Tree:
+    """Parse a regular expression; white space does not count.
+
+    Raises:
+        NotARegexError: the text is not one.
+
+    Examples:
+        >>> parse("~ ( a ) *")
+        ('repeat', ('not', ('characters', 'a')), 0, None)
+    """
+    return _Parser(_TOKEN.findall("".join(text.split()))).whole()
+
+
+class _Parser:
+    """Reads tokens from left to right, a function for each rule of the grammar."""
+
+    def __init__(self, tokens: list[str]):
+        self._tokens = [*tokens, ""]  # the empty token is the end
+        self._next = 0
+
+    @property
+    def _token(self) -> str:
+        return self._tokens[self._next]
+
+    def _take(self) -> str:
+        self._next += 1
+        return self._tokens[self._next - 1]
+
+    def whole(self) -> Tree:
+        try:
+            tree = self._union()
+        except RecursionError:
+            raise NotARegexError("too many brackets") from None
+        if self._token:
+            raise NotARegexError(f"unexpected {self._token}")
+        return tree
+
+    def _union(self) -> Tree:
+        trees = [self._intersection()]
+        while self._token == "|":
+            self._take()
+            trees.append(self._intersection())
+        return trees[0] if len(trees) == 1 else ("union", trees)
+
+    def _intersection(self) -> Tree:
+        trees = [self._concatenation()]
+        while self._token == "&":
+            self._take()
+            trees.append(self._concatenation())
+        return trees[0] if len(trees) == 1 else ("both", trees)
+
+    def _concatenation(self) -> Tree:
+        trees = [self._repeat()]
+        while self._token not in ("", "|", "&", ")"):
+            trees.append(self._repeat())
+        return trees[0] if len(trees) == 1 else ("then", trees)
+
+    def _repeat(self) -> Tree:
+        tree = self._complement()
+        while self._token in _REPEATS or (self._token.startswith("{") and len(self._token) > 1):
+            token = self._take()
+            if token in _REPEATS:
+                least, most = _REPEATS[token]
+            else:
+                least, most = _bounds(token)
+            tree = ("repeat", tree, least, most)
+        return tree
+
+    def _complement(self) -> Tree:
+        if self._token == "~":
+            self._take()
+            return ("not", self._complement())
+        return self._atom()
+
+    def _atom(self) -> Tree:
+        token = self._take()
+        if token == "(":
+            tree = self._union()
+            if self._take() != ")":
+                raise NotARegexError("a bracket is not closed")
+            return tree
+        if token == "[":
+            return ("characters", self._class())
+        if token == ".":
+            return ("characters", None)
+        if token in STRINGS:
+            return ("then", [("characters", letter) for letter in STRINGS[token]])
+        if token == r"\b":
+            return ("characters", BOUNDARY)
+        if not token or token in _SPECIAL or len(token) > 1:
+            raise NotARegexError(f"unexpected {token or 'end'}")
+        return ("characters", token)
+
+    def _class(self) -> str:
+        characters = ""
+        while (token := self._take()) != "]":
+            if not token or (len(token) > 1 and token not in CLASSES):
+                raise NotARegexError(f"unexpected {token or 'end'} in a class of characters")
+            characters += CLASSES.get(token, token)
+        if not characters:
+            raise NotARegexError("an empty class of characters")
+        return characters

@@ -1,0 +1,243 @@
+"""Results of probing: the table by task and layer, differences of models, JSON, and a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from statistics import mean, stdev
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.evaluation.metrics.interface import percentages
+from fairseq_phrase.evaluation.metrics.over_seeds import (
+    SeedComparison,
+    compare_seeds,
+    holm,
+    resample_sentences,
+)
+from fairseq_phrase.evaluation.metrics.over_sentences import TRIALS
+from fairseq_phrase.evaluation.probing.classifier import Probe
+from fairseq_phrase.evaluation.probing.task_files import GROUPS, ProbingTask, title
+from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.visualization.figures import new_figure, save
+
+MAJORITY = "majority"
+_COLUMNS = 5
+SPREAD = "Accuracies are means over the seeds ± their standard deviation (n - 1)."
+#: A checkpoint's classifiers, by layer and task.
+LayerProbes = Mapping[int, Mapping[str, Probe]]
+
+
+@dataclass(frozen=True)
+class Results:
+    """The accuracies of all models.
+
+    Attributes:
+        tasks: the tasks, in the table's order.
+        probes: by model and checkpoint. The checkpoints of a model are its seeds. They have the same
+            layers.
+    """
+
+    tasks: Sequence[ProbingTask]
+    probes: Mapping[str, Mapping[str, LayerProbes]]
+
+    def layers(self, model: str) -> list[int]:
+        """Return the numbers of the layers that a model's checkpoints were probed at."""
+        return list(next(iter(self.probes[model].values())))
+
+    def accuracies(self, model: str, layer: int, tasks: Sequence[str]) -> list[float]:
+        """Return the mean accuracy on some tasks, in percent, of each checkpoint of a model."""
+        return [
+            100 * mean(layers[layer][name].accuracy for name in tasks)
+            for layers in self.probes[model].values()
+        ]
+
+    def table(self) -> str:
+        """Format test accuracies in percent, with an average for each group of tasks that is there.
+
+        A model with several checkpoints has their means and standard deviations.
+        """
+        names = [task.name for task in self.tasks]
+        headings, columns = ["model", "layer", "seeds"], []
+        for group, of_group in GROUPS.items():
+            found = [name for name in names if name in of_group]
+            columns += [[name] for name in found]
+            headings += map(title, found)
+            if len(found) > 1:
+                columns.append(found)
+                missing = len(of_group) - len(found)
+                share = f" of {len(found)}/{len(of_group)}" if missing else ""
+                headings.append(f"{group} avg{share}")
+        others = [name for name in names if not any(name in group for group in GROUPS.values())]
+        columns += [[name] for name in others]
+        headings += others
+        majority = {task.name: task.majority for task in self.tasks}
+        shares = [100 * mean(majority[name] for name in column) for column in columns]
+        lines = [[MAJORITY, "", "", *(f"{share:.2f}" for share in shares)]]
+        for model, checkpoints in self.probes.items():
+            seeds = "1 seed" if len(checkpoints) == 1 else str(len(checkpoints))
+            for layer in self.layers(model):
+                cells = [_with_spread(self.accuracies(model, layer, column)) for column in columns]
+                lines.append([model, str(layer), seeds, *cells])
+        table = markdown_table(headings, lines, texts=1)
+        several = any(len(checkpoints) > 1 for checkpoints in self.probes.values())
+        return f"{table}\n\n{SPREAD}" if several else table
+
+    def as_json(self) -> str:
+        """Write everything that is known of each checkpoint, with the settings of each classifier."""
+        kept = [field.name for field in fields(Probe) if field.compare]
+        tasks = {
+            task.name: {
+                "sentences": [len(task.train), len(task.valid), len(task.test)],
+                "majority": task.majority,
+            }
+            for task in self.tasks
+        }
+        results = [
+            {"model": model, "checkpoint": checkpoint, "layer": layer, "task": name}
+            | {key: vars(one)[key] for key in kept}
+            for model, checkpoints in self.probes.items()
+            for checkpoint, layers in checkpoints.items()
+            for layer, probes in layers.items()
+            for name, one in probes.items()
+        ]
+        return json.dumps({"tasks": tasks, "results": results}, indent=1) + "\n"
+
+
+def _with_spread(values: Sequence[float]) -> str:
+    """Write a mean over seeds, with the standard deviation if there are several."""
+    spread = f" ± {stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{mean(values):.2f}{spread}"
+
+
+def draw(results: Results, path: Path) -> None:
+    """Draw accuracy by layer: a panel for each task, a line for each model, and the majority's share.
+
+    A model with several seeds has their means, with a bar of one standard deviation to each side.
+
+    Raises:
+        UserError: matplotlib is missing or does not know the format.
+    """
+    columns = min(len(results.tasks), _COLUMNS)
+    rows = -(-len(results.tasks) // columns)
+    figure = new_figure(path, (1.5 + 2.4 * columns, 0.8 + 2.2 * rows))
+    panels = figure.subplots(rows, columns, squeeze=False, sharex=True).flatten()
+    for panel, task in zip(panels, results.tasks, strict=False):
+        for model, checkpoints in results.probes.items():
+            layers = results.layers(model)
+            found = [results.accuracies(model, layer, [task.name]) for layer in layers]
+            spreads = [stdev(values) for values in found] if len(checkpoints) > 1 else None
+            panel.errorbar(
+                layers, [mean(values) for values in found], spreads, capsize=2, marker="o",
+                markersize=3, label=model,
+            )  # fmt: skip
+        panel.axhline(100 * task.majority, color="grey", linestyle=":", label=MAJORITY)
+        panel.set_title(title(task.name), fontsize=9)
+        panel.xaxis.get_major_locator().set_params(integer=True)
+    for panel in panels[len(results.tasks) :]:
+        panel.set_axis_off()
+    figure.supxlabel("layer (0: what enters the first)", fontsize=9)
+    figure.supylabel("accuracy, %", fontsize=9)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=4, fontsize=8)
+    save(figure, path)
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """Name checkpoints by what their paths do not share; a single one by its folder and file.
+
+    >>> short_names([Path("runs/a/seed1/last.pt"), Path("runs/b/seed1/last.pt")])
+    ['a', 'b']
+    >>> short_names([Path("runs/a/last.pt")])
+    ['a/last.pt']
+    """
+    if len(paths) == 1:
+        return ["/".join(paths[0].parts[-2:])]
+    parts = [path.parts for path in paths]
+    if len(set(parts)) < len(parts):
+        raise UserError("a checkpoint is named twice")
+    same = [len(set(column)) == 1 for column in zip(*parts, strict=False)]
+    same_at_end = [len(set(one)) == 1 for one in zip(*map(reversed, parts), strict=False)]
+    # All parts of the shortest path may be shared: it then has no name of its own.
+    first, last = ([*each, False].index(False) for each in (same, same_at_end))
+    names = ["/".join(each[first : len(each) - last]) for each in parts]
+    return names if all(names) and len(set(names)) == len(names) else list(map(str, paths))
+
+
+#: By model and group of tasks, how far the model's last layer is from the baseline's, in percent.
+Differences = Mapping[tuple[str, str], SeedComparison]
+
+
+def differences(results: Results, baseline: str, resamples: int = TRIALS) -> Differences:
+    """Compare the averages of groups of tasks over seeds, at each model's last layer.
+
+    Interval and p are those of :func:`~fairseq_phrase.evaluation.metrics.over_seeds.compare_seeds`. p is
+    corrected by Holm's method for all comparisons.
+
+    Args:
+        results: the accuracies. Models with one checkpoint are left out.
+        baseline: the model that the others are compared with; one of ``results``.
+    """
+    counts = {model: len(seeds) for model, seeds in results.probes.items() if len(seeds) > 1}
+    if baseline not in counts:
+        return {}
+    found = {}
+    for group, tasks in GROUPS.items():
+        names = [task.name for task in results.tasks if task.name in tasks]
+        if not names:
+            continue
+        runs = [run for model in counts for run in _statistics(results, model, names)]
+        resampled = resample_sentences(runs, percentages, resamples)
+        ends = np.cumsum([0, *counts.values()])
+        rows = {model: resampled[ends[i] : ends[i + 1]] for i, model in enumerate(counts)}
+        scores = {
+            model: np.array(results.accuracies(model, results.layers(model)[-1], names))
+            for model in counts
+        }
+        for model in counts:
+            comparison = compare_seeds(scores[model], scores[baseline], rows[model], rows[baseline])
+            if model != baseline and comparison is not None:
+                found[model, group] = comparison
+    corrected = holm([one.p for one in found.values()])
+    return {
+        key: replace(one, p_holm=p) for (key, one), p in zip(found.items(), corrected, strict=True)
+    }
+
+
+def _statistics(
+    results: Results, model: str, tasks: Sequence[str]
+) -> list[list[NDArray[np.float64]]]:
+    """Return, by seed and task, whether each test sentence is right, and ones: (sentences, 2)."""
+    last = results.layers(model)[-1]
+    runs = []
+    for layers in results.probes[model].values():
+        counts = []
+        for name in tasks:
+            correct = layers[last][name].correct
+            assert correct is not None  # classifier.probe fills it
+            counts.append(np.stack([correct, np.ones_like(correct)], 1).astype(np.float64))
+        runs.append(counts)
+    return runs
+
+
+def differences_table(found: Differences, baseline: str) -> str:
+    """Format differences: a line for each model, a column for each group."""
+    models, groups = (list(dict.fromkeys(names)) for names in zip(*found, strict=True))
+    lines = [[model, *(_cell(found.get((model, group))) for group in groups)] for model in models]
+    table = markdown_table(["model", *(f"Δ{group} avg" for group in groups)], lines, texts=1)
+    return (
+        f"{table}\n\nΔ: the last layer's mean less that of {baseline}, its 95% interval, and two-sided "
+        "p, for other seeds and other sentences. p is corrected by Holm's method for "
+        f"{len(found)} comparisons."
+    )
+
+
+def _cell(one: SeedComparison | None) -> str:
+    if one is None:
+        return "-"
+    p = "<0.001" if one.p_holm < 0.001 else f"{one.p_holm:.3f}"
+    return f"{one.difference:+.2f} ({one.low:+.2f} to {one.high:+.2f}), p {p}"

@@ -1,0 +1,194 @@
+"""The files of a report, with a self-contained HTML page and examples of what differs."""
+
+from __future__ import annotations
+
+import base64
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+from jinja2 import Environment
+
+from fairseq_phrase.errors import naming
+from fairseq_phrase.evaluation.report.confusion import is_labelled, plot_confusion
+from fairseq_phrase.evaluation.report.plots import lengths_title, plot_curves, plot_lengths
+from fairseq_phrase.evaluation.report.rows import Report, Row
+from fairseq_phrase.evaluation.report.tables import (
+    latex,
+    markdown,
+    other_tables,
+    rows_csv,
+    runs_csv,
+    table_cells,
+)
+from fairseq_phrase.text import written_together
+
+
+def page(
+    report: Report, pictures: Mapping[str, bytes], found: Sequence[RowDifferences], runs: str
+) -> str:
+    """Write a report as HTML.
+
+    Args:
+        pictures: PNG files by title.
+    """
+    heading, *lines = table_cells(report)
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    source = (
+        files("fairseq_phrase.evaluation.report").joinpath("page.html").read_text(encoding="utf-8")
+    )
+    return environment.from_string(source).render(
+        report=report,
+        heading=heading,
+        lines=list(zip(report.shown, lines, strict=True)),
+        tables=other_tables(report),
+        pictures={
+            title: base64.b64encode(picture).decode("ascii") for title, picture in pictures.items()
+        },
+        differences=found,
+        phrases=marked_phrases,
+        runs=runs,
+    )
+
+
+def marked_phrases(text: str, other: str) -> Iterator[tuple[bool, str]]:
+    """Yield runs of words, and whether the other text lacks them."""
+    words = text.split()
+    matcher = difflib.SequenceMatcher(a=words, b=other.split(), autojunk=False)
+    for change, start, end, *_ in matcher.get_opcodes():
+        if start < end:
+            yield change != "equal", " ".join(words[start:end])
+
+
+FILES = (
+    "report.md", "report.csv", "runs.csv", "report.tex", "curves.png", "lengths.png", "confusion.png",
+    "report.html",
+)  # fmt: skip
+
+
+def write_report(report: Report, folder: Path, examples: int) -> list[Path]:
+    """Write a report: all of its files, or no file. Return the files.
+
+    Args:
+        examples: how many translations with the largest gains to show for each row, and how many with the
+            largest losses.
+
+    Raises:
+        UserError: matplotlib is missing.
+        OSError: the files cannot be written.
+    """
+    with written_together(folder) as made:
+        runs = runs_csv(report)
+        pictures = {}
+        if plot_curves(report, made / "curves.png"):
+            pictures["Learning curves"] = (made / "curves.png").read_bytes()
+        plot_lengths(report, made / "lengths.png")
+        pictures[lengths_title(report)] = (made / "lengths.png").read_bytes()
+        if is_labelled(report):
+            plot_confusion(report, made / "confusion.png")
+            pictures["Confusion of labels"] = (made / "confusion.png").read_bytes()
+        texts = {
+            "report.md": markdown(report),
+            "report.csv": rows_csv(report),
+            "runs.csv": runs,
+            "report.tex": latex(report),
+            "report.html": page(report, pictures, row_differences(report, examples), runs),
+        }
+        for name, text in texts.items():
+            with naming(folder / name):
+                (made / name).write_text(text, encoding="utf-8")
+        written = [name for name in FILES if (made / name).is_file()]
+    for name in FILES:
+        if name not in written:
+            (folder / name).unlink(missing_ok=True)  # an older report's
+    return [folder / name for name in written]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A sentence and its two translations.
+
+    Attributes:
+        index: the sentence's number, from 0, in the concatenated test sets.
+    """
+
+    index: int
+    source: str
+    reference: str
+    baseline: str
+    other: str
+    baseline_score: float
+    other_score: float
+
+
+@dataclass(frozen=True)
+class RowDifferences:
+    """The sentences in which a row and the baseline differ most, for one pair of runs.
+
+    Attributes:
+        seed: the seed of both runs.
+        equal, better, worse: numbers of sentences whose score is the baseline's, higher and lower.
+        best, worst: the sentences with the largest gains and losses, the largest first.
+    """
+
+    row: Row
+    seed: int | None
+    equal: int
+    better: int
+    worse: int
+    best: list[Difference]
+    worst: list[Difference]
+
+
+def row_differences(report: Report, count: int) -> list[RowDifferences]:
+    """Find where the rows differ most from the baseline.
+
+    Args:
+        count: how many sentences of each direction.
+
+    Returns:
+        The differences of each row that shares a seed with the baseline, for the first shared seed. Empty
+        without a baseline.
+    """
+    if report.baseline is None:
+        return []
+    found = []
+    for row in report.rows:
+        shared = report.baseline.same_seeds(row)
+        if row is not report.baseline and shared:
+            found.append(_run_differences(report, report.baseline, row, shared[0], count))
+    return found
+
+
+def _run_differences(
+    report: Report, baseline: Row, row: Row, runs: tuple[int, int], count: int
+) -> RowDifferences:
+    """Compare a run of the baseline and a run of a row; ``runs`` has their indices."""
+    name, pair = report.metrics.sentence_metric, list(zip((baseline, row), runs, strict=True))
+    # Each: (sentences, statistics) -> (sentences,)
+    before, after = (report.metrics.scores(name, one.sentences(at, name)) for one, at in pair)
+    texts = [one.runs[at].hypotheses for one, at in pair]
+    sources = report.sources or baseline.runs[runs[0]].sources
+    gains = after - before
+    ascending = [int(index) for index in np.argsort(gains, kind="stable")]
+    worse = [index for index in ascending if gains[index] < 0]
+    better = [index for index in reversed(ascending) if gains[index] > 0]
+
+    def described(index: int) -> Difference:
+        return Difference(
+            index, sources[index], report.references[index], texts[0][index], texts[1][index],
+            float(before[index]), float(after[index]),
+        )  # fmt: skip
+
+    return RowDifferences(
+        row,
+        baseline.runs[runs[0]].seed,
+        len(gains) - len(better) - len(worse),
+        len(better),
+        len(worse),
+        [described(index) for index in better[:count]],
+        [described(index) for index in worse[:count]],
+    )

@@ -1,0 +1,273 @@
+"""Notes below a report's table: how to read its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fairseq_phrase.evaluation.metrics.interface import Metrics
+from fairseq_phrase.evaluation.metrics.over_sentences import LEVEL, TESTS
+from fairseq_phrase.evaluation.report.references import ReferenceText
+from fairseq_phrase.evaluation.report.rows import Row
+from fairseq_phrase.evaluation.report.runs import Run
+from fairseq_phrase.evaluation.report.text_form import form_differences
+
+_ENOUGH_SEEDS = 3  # of a comparison; a claim wants 5
+
+
+def table_notes(
+    rows: Sequence[Row],
+    baseline: Row | None,
+    metrics: Metrics,
+    texts: Sequence[ReferenceText],
+    sentence_test: str | None,
+    trials: int,
+) -> list[str]:
+    """Explain the numbers of a table, and the limits of comparing them, in paragraphs.
+
+    Args:
+        baseline: the row that the others are compared with; None without one.
+        sentence_test: ``ar``, ``bs`` or ``mcnemar``; None without a test over sentences.
+    """
+    full = [row for row in rows if row.runs]
+    metric, notes = metrics.main, []
+    absent = [row.title for row in rows if row.absent]
+    if absent:
+        notes.append(f"Rows without runs: {'; '.join(absent)}.")
+    if len(texts) > 1:
+        notes.append(
+            f"Test sets: {', '.join(text.name for text in texts)}. Where a column does not name one of "
+            "them, its scores and differences are means over all of them."
+        )
+    if any(len(row.runs) > 1 for row in full):
+        notes.append("Scores are means over the seeds ± their standard deviation (n - 1).")
+    seeds = {len(row.runs) for row in full}
+    if len(seeds) > 1:
+        notes.append(f"Rows have different numbers of seeds, {min(seeds)} to {max(seeds)}.")
+    if metrics.outputs == "translations":
+        notes += _form_notes(full, texts)
+    notes += _same_output_notes(full, texts) + _replicate_notes(full) + _difference_notes(full)
+    if baseline is not None:
+        notes += _seed_notes(full, baseline, metrics, trials)
+        if sentence_test is not None:
+            notes += _sentence_notes(full, baseline, metric, sentence_test, trials)
+    notes += _checkpoint_notes(full)
+    notes += _cost_notes(full, metrics.counted)
+    beams = {run.generation.beam for row in full for run in row.runs if run.generation.beam}
+    if len(beams) > 1:
+        notes.append(f"Beams differ: {', '.join(map(str, sorted(beams)))}.")
+    return notes
+
+
+def _form_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> list[str]:
+    """Name references in another form than the translations."""
+    notes = []
+    for text in texts:
+        by_form: dict[str, dict[str, None]] = {}
+        for row in rows:
+            for run in row.runs:
+                outputs = run.generations[text.subset].hypotheses
+                for form in form_differences(outputs, text.lines):
+                    by_form.setdefault(form, {})[row.title] = None
+        of = f" of {text.name}" if len(texts) > 1 else ""
+        for form, titles in by_form.items():
+            named = "; ".join(titles) if len(titles) < len(rows) else "all rows"
+            are = "are" if form.startswith("not ") else "are not"
+            notes.append(
+                f"The reference{of} is {form} and these translations {are}, so that the scores count "
+                f"this difference: {named}."
+            )
+    return notes
+
+
+def _same_output_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> list[str]:
+    """Name runs of different rows that have the same outputs, unless all of these are right."""
+    right = tuple(line for text in texts for line in text.lines)
+    by_output: dict[tuple[str, ...], list[Run]] = {}
+    for row in rows:
+        for run in row.runs:
+            by_output.setdefault(tuple(run.hypotheses), []).append(run)
+    titles = {row.name: row.title for row in rows}
+    notes = []
+    for output, runs in by_output.items():
+        if output != right and len({run.row for run in runs}) > 1:
+            seeds = ("" if run.seed is None else f", seed {run.seed}" for run in runs)
+            named = (f"{titles[run.row]}{seed}" for run, seed in zip(runs, seeds, strict=True))
+            notes.append(f"Runs of different rows have the same outputs: {'; '.join(named)}.")
+    return notes
+
+
+def _replicate_notes(rows: Sequence[Row]) -> list[str]:
+    """Name the rows whose runs are not trainings of one kind with different seeds."""
+    notes = []
+    repeated = [row.title for row in rows if row.repeated]
+    if repeated:
+        notes.append(
+            "Two runs of a row have the same outputs, so that they may be one training, and the row has "
+            f"no p over seeds: {'; '.join(repeated)}."
+        )
+    for row in rows:
+        updates = sorted({run.training.updates for run in row.runs if run.training.updates})
+        if len(updates) > 1:
+            notes.append(
+                f"Runs of {row.title} have different numbers of updates: "
+                f"{', '.join(f'{one:,}' for one in updates)}."
+            )
+    return notes
+
+
+def _difference_notes(rows: Sequence[Row]) -> list[str]:
+    """Name what differs between the trainings of one row, and between the data of the rows."""
+    notes = []
+    for row in rows:
+        found = _differing([run.training.options for run in row.runs if run.training.options])
+        records = [run.training.identity for run in row.runs]
+        trees = [each.only("parser", "trees").labels() for each in records if each]
+        if found | _differing(trees):
+            notes.append(f"Runs of {row.title} differ in {_listed(found | _differing(trees))}.")
+    records = [row.runs[0].training.identity for row in rows]
+    parts = ("languages", "source", "target", "text")
+    found = _differing([each.only(*parts).labels() for each in records if each])
+    if found:
+        notes.append(f"Rows are trained on data that differ in {_listed(found)}.")
+    by_precision: dict[str, list[str]] = {}
+    for row in rows:
+        for precision in sorted({_precision(run) for run in row.runs} - {""}):
+            by_precision.setdefault(precision, []).append(row.title)
+    if len(by_precision) > 1:
+        named = (f"{one} ({', '.join(titles)})" for one, titles in sorted(by_precision.items()))
+        notes.append(f"Rows are trained in different precisions: {'; '.join(named)}.")
+    return notes
+
+
+def _precision(run: Run) -> str:
+    """Return ``bf16``, ``fp16`` or ``fp32``; nothing without a training's configuration."""
+    options = run.training.options
+    if "fp16" not in options:
+        return ""
+    return next((name for name in ("fp16", "bf16") if options.get(name) == "True"), "fp32")
+
+
+def _differing(facts: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """Return the different values of what differs, by name."""
+    names = dict.fromkeys(name for each in facts for name in each)
+    values = {name: list(dict.fromkeys(each.get(name, "-") for each in facts)) for name in names}
+    return {name: each for name, each in values.items() if len(each) > 1}
+
+
+def _listed(differing: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{name} ({', '.join(values)})" for name, values in differing.items())
+
+
+def _seed_notes(rows: Sequence[Row], baseline: Row, metrics: Metrics, trials: int) -> list[str]:
+    """Explain the test over seeds, the rows without it, and its power."""
+    metric = metrics.main
+    others = [row for row in rows if row is not baseline]
+    if not others:
+        return []
+    notes = [f"Δ{metric}: the row's mean less that of {baseline.title}."]
+    if metrics.people_agree(metric, 0.0) is not None:
+        notes.append(
+            f"People agree: in how many pairs of systems with this Δ{metric} people prefer the same one, "
+            "as Kocmi et al. (2024) estimated on other systems and languages; 50% is chance."
+        )
+    compared = [row for row in others if metric in row.by_seeds]
+    if compared:
+        count = len(compared)
+        holm = f" It is corrected by Holm's method for {count} comparisons." if count > 1 else ""
+        notes.append(
+            f"95% interval of Δ{metric} and two-sided p: Student's t with Satterthwaite's degrees of "
+            "freedom. The squared standard error is the variance of the seeds, each row's own, plus that "
+            f"of the sentences ({trials:,} resamples, the same for all rows), less their "
+            "interaction, which both contain. p is for another training of both models, tested on other "
+            f"sentences.{holm}"
+        )
+        if min(len(row.runs) for row in (*compared, baseline)) < _ENOUGH_SEEDS:
+            notes.append(
+                f"With fewer than {_ENOUGH_SEEDS} seeds of a row, the interval is wide and p says little."
+            )
+        notes.append(
+            f"Found: the smallest Δ{metric} that this test finds in 80% of the cases (p < {LEVEL}, "
+            "before Holm's correction)."
+        )
+    single = [row.title for row in others if len(row.runs) == 1]
+    if len(baseline.runs) == 1:
+        notes.append(
+            f"{baseline.title} has 1 seed: no p over seeds. Another training of it may differ from this "
+            "one by as much as the rows do."
+        )
+    elif single:
+        notes.append(f"1 seed, so no p over seeds: {'; '.join(single)}.")
+    return notes
+
+
+def _sentence_notes(
+    rows: Sequence[Row], baseline: Row, metric: str, test: str, trials: int
+) -> list[str]:  # fmt: skip
+    """Explain p over sentences: how many rows have it, what they are compared with, and its limits."""
+    notes = []
+    pairs = [row.by_sentences[metric].pairs for row in rows if metric in row.by_sentences]
+    tested = len(pairs)
+    if tested:
+        several = max(pairs) > 1
+        by_seed = (
+            ": the median over the seeds, and how many are better (+) and worse (-) with "
+            f"p < {LEVEL}"
+        )
+        count = "" if test == "mcnemar" else f" ({trials:,} trials)"
+        notes.append(
+            f"p, sentences: {TESTS[test]}{count} of {metric}, each run against that "
+            f"of {baseline.title} with the same seed"
+            + (by_seed if several else "")
+            + (f"; not corrected for {tested} comparisons" if tested > 1 else "")
+            + ". It is for these very trainings on other sentences, and says nothing of other trainings."
+        )
+    others = [row for row in rows if row is not baseline]
+    unpaired = [row for row in others if not row.same_seeds(baseline)]
+    if unpaired:
+        notes.append(
+            f"No test over sentences, because no seed is one of {baseline.title}: "
+            f"{'; '.join(row.title for row in unpaired)}."
+        )
+    equal = [row.title for row in others if row not in unpaired and metric not in row.by_sentences]
+    if equal:
+        notes.append(
+            f"No test over sentences, because {metric} is the same as that of {baseline.title} with the "
+            f"same seed: {'; '.join(equal)}."
+        )
+    return notes
+
+
+def _checkpoint_notes(rows: Sequence[Row]) -> list[str]:
+    """Name the metrics that chose best checkpoints; not the loss, which is fairseq's default."""
+    metrics = {run.training.best_metric or "loss" for row in rows for run in row.runs}
+    return [
+        f"Training chose its best checkpoint by {metric} on the validation set. The scripts of tables "
+        "use this checkpoint."
+        for metric in sorted(metrics - {"loss"})
+    ]
+
+
+def _cost_notes(rows: Sequence[Row], counted: str) -> list[str]:
+    notes = []
+    hardware = sorted({row.hardware for row in rows if row.hardware is not None})
+    if hardware:
+        notes.append(
+            f"Trained on {'; '.join(hardware)}. Words/s are fairseq's wps in training: {counted} per "
+            "second, the median. Hours are the time its processes ran times the devices (shared ones "
+            "count whole), with all resumptions and validations."
+        )
+    if any(row.speed(parsed=False) for row in rows):
+        settings = {
+            f"beam {run.generation.beam or '?'}, batches of {run.generation.batch or 'unknown size'}"
+            for row in rows
+            for run in row.runs
+        }
+        notes.append(
+            f"Sentences/s: fairseq-generate's own ({'; '.join(sorted(settings))}), of data that were "
+            "parsed before."
+        )
+    if any(row.speed(parsed=True) for row in rows):
+        notes.append(
+            "With parsing: fairseq-interactive's, from raw text; loading the model and the parser counts."
+        )
+    return notes

@@ -1,0 +1,315 @@
+"""What translations are forced to have: constraints and a prefix for each line, and a glossary."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from fairseq.search import BeamSearch, LexicallyConstrainedBeamSearch
+from torch import Tensor
+
+from fairseq_phrase.data.batches.raw_tokens import ends_of
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.parsers.pipeline import Parse
+from fairseq_phrase.syntax.sentence import EncodedSentence
+from fairseq_phrase.text import read_lines
+
+#: Texts beside the lines, one for each: a file, or the texts.
+Beside = str | Path | Iterable[str]
+#: Returns the target's indices of a text. It gets the source's words that have slots, and where the text
+#: stands, and raises an error if the dictionary lacks words of it. Shape: ``(tokens,)``.
+TokensOf = Callable[[str, Sequence[str], str], Tensor]
+
+
+class Line(NamedTuple):
+    """A raw line, and what its translation must have.
+
+    Attributes:
+        constraints: texts in it, in any order, with tabs between them.
+        prefix: the text that it begins with.
+        target: the translation, if it is given.
+        parse: the line's parse, if it is given.
+    """
+
+    text: str
+    constraints: str = ""
+    prefix: str = ""
+    target: str = ""
+    parse: Parse | None = None
+
+
+class Piece(NamedTuple):
+    """A part of a line that is translated at once, and the indices that its translation must have.
+
+    Attributes:
+        constraints: Shape: ``(tokens,)`` each.
+        prefix: Shape: ``(tokens,)``; no tokens without a prefix.
+        target: the translation with its end, if it is given. Shape: ``(tokens,)``
+        seed: of what is drawn, with sampling.
+    """
+
+    sentence: EncodedSentence
+    constraints: Sequence[Tensor] = ()
+    prefix: Tensor = torch.empty(0, dtype=torch.long)
+    target: Tensor | None = None
+    seed: int = 0
+
+
+class Given:
+    """What is beside source lines, a text for each (:class:`Line`), or None."""
+
+    def __init__(
+        self,
+        constraints: Beside | None = None,
+        prefix: Beside | None = None,
+        target: Beside | None = None,
+    ) -> None:
+        self._beside = {"constraints": constraints, "prefix": prefix, "target": target}
+        self.has_constraints, self.has_target = constraints is not None, target is not None
+
+    def lines(self, texts: Iterable[str], parses: Iterable[Parse] | None = None) -> Iterator[Line]:
+        """Join raw lines and what is beside them.
+
+        Args:
+            parses: the parse of each line, if they are given.
+
+        Raises:
+            UserError: there is more or less beside them.
+        """
+        beside = {
+            name: read_lines(Path(given)) if isinstance(given, str | Path) else iter(given)
+            for name, given in self._beside.items()
+            if given is not None
+        }
+        parsed = itertools.repeat(None) if parses is None else iter(parses)
+        number, end = 0, object()
+        for number, text in enumerate(texts, start=1):
+            found = {name: next(values, end) for name, values in beside.items()}
+            for name, value in found.items():
+                if value is end:
+                    raise UserError(
+                        f"{self.at(name, None)} has {number - 1} lines, and the source has more: "
+                        "expected a line for each line of the source, empty for nothing"
+                    )
+            parse = next(parsed, end)
+            if parse is end:
+                raise UserError(f"there are {number - 1} parses, and the source has more lines")
+            yield Line(text, **found, parse=parse)  # type: ignore[arg-type]
+        if next(parsed, None) is not None:
+            raise UserError(f"there are more parses than the {number} lines of the source")
+        for name, values in beside.items():
+            if next(values, end) is not end:
+                raise UserError(
+                    f"{self.at(name, number + 1)}: the source has {number} lines: expected a line for "
+                    "each of them"
+                )
+
+    def at(self, name: str, number: int | None) -> str:
+        """Return where the text beside a line is; None for all of them."""
+        given = self._beside[name]
+        return at(given if isinstance(given, str | Path) else name, number)
+
+
+class Demands:
+    """What translations of some lines must have.
+
+    Args:
+        tokens_of: returns the target's indices of a text.
+        targets_of: returns the indices of a given translation, with its end.
+    """
+
+    def __init__(
+        self,
+        given: Given,
+        tokens_of: TokensOf,
+        targets_of: TokensOf,
+        glossary: Glossary | None = None,
+    ) -> None:
+        self._given, self._tokens_of, self._targets_of = given, tokens_of, targets_of
+        self._glossary = glossary
+
+    def pieces(
+        self,
+        line: Line,
+        number: int,
+        sentences: Sequence[EncodedSentence],
+        slots_of: Callable[[EncodedSentence], Sequence[str]],
+        longest: Callable[[EncodedSentence], int],
+    ) -> list[Piece]:
+        """Return the pieces of a line with the indices that they must have.
+
+        Args:
+            number: its number, from 1.
+            slots_of: returns the words of a piece that have slots.
+            longest: returns the largest number of subwords of a piece's translation.
+
+        Raises:
+            UserError: something is longer than a translation, has words that the target's dictionary
+                lacks, or is for a line of several pieces.
+        """
+        constraints = [part for part in line.constraints.split("\t") if part.strip()]
+        name = "target" if self._given.has_target else "constraints"
+        if (constraints or self._given.has_target) and len(sentences) > 1:
+            raise UserError(
+                f"{self._given.at(name, number)}: the source line is longer than the model reads, and "
+                f"its pieces are translated one by one: cut it into lines, each with its {name}"
+            )
+        if self._given.has_target:
+            where = self._given.at("target", number)
+            return [
+                Piece(one, target=self._targets_of(line.target, slots_of(one), where))
+                for one in sentences
+            ]
+        pieces = []
+        for index, sentence in enumerate(sentences):
+            own = [(text, self._given.at("constraints", number)) for text in constraints]
+            if self._glossary is not None:
+                own += self._glossary.of(sentence)
+            prefix = line.prefix if index == 0 else ""
+            if not own and not prefix.strip():
+                pieces.append(Piece(sentence))
+                continue
+            slots, where = slots_of(sentence), self._given.at("prefix", number)
+            piece = Piece(
+                sentence,
+                [self._tokens_of(text, slots, place) for text, place in own],
+                self._tokens_of(prefix, slots, where),
+            )
+            most = longest(sentence)
+            if (count := len(piece.prefix)) > most:
+                raise UserError(
+                    f"{where}: the prefix has {count} subwords, and the translation may have {most}"
+                )
+            if (count := count + sum(map(len, piece.constraints))) > most:
+                raise UserError(
+                    f"{own[0][1]}: the constraints of line {number} and its prefix have {count} "
+                    f"subwords, and the translation may have {most}"
+                )
+            pieces.append(piece)
+        return pieces
+
+
+class Glossary:
+    """Terms, and the translations that they must have.
+
+    A term is found where a sentence has its words. Of terms that begin with the same word, the longest is
+    found.
+
+    Args:
+        terms: a file of lines ``source<tab>target``, or the targets by their sources.
+        cut: cuts texts into words and subwords.
+        tokens_of: see :class:`Demands`.
+    """
+
+    def __init__(
+        self,
+        terms: str | Path | Mapping[str, str],
+        cut: Callable[[Sequence[str]], Sequence[EncodedSentence]],
+        join: Callable[[str], str],
+        tokens_of: TokensOf,
+    ) -> None:
+        self._join = join
+        pairs = list(terms.items() if isinstance(terms, Mapping) else _read(Path(terms)))
+        name = "glossary" if isinstance(terms, Mapping) else terms
+        self._terms: dict[str, list[tuple[list[str], str, str]]] = defaultdict(list)
+        encoded = cut([source for source, _ in pairs])
+        for number, ((_, target), sentence) in enumerate(zip(pairs, encoded, strict=True), 1):
+            where, words = at(name, number), self._words(sentence)
+            if not words or not target.strip():
+                raise UserError(f"{where}: expected a term, a tab and its translation")
+            tokens_of(target, (), where)
+            self._terms[words[0]].append((words, target, where))
+        for found in self._terms.values():
+            found.sort(key=lambda term: -len(term[0]))
+
+    def of(self, sentence: EncodedSentence) -> list[tuple[str, str]]:
+        """Return the translation of each term in a sentence, and where the glossary has it."""
+        words, found, start = self._words(sentence), [], 0
+        while start < len(words):
+            for term, target, where in self._terms.get(words[start], ()):
+                if words[start : start + len(term)] == term:
+                    found.append((target, where))
+                    start += len(term) - 1
+                    break
+            start += 1
+        return found
+
+    def _words(self, sentence: EncodedSentence) -> list[str]:
+        pieces: list[list[str]] = [[] for _ in range(sentence.num_words)]
+        for piece, word in zip(sentence.pieces, sentence.words.tolist(), strict=True):
+            pieces[word].append(piece)
+        return [self._join(" ".join(one)) for one in pieces]
+
+
+def _read(path: Path) -> Iterator[tuple[str, str]]:
+    sources: dict[str, str] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        source, tab, target = line.partition("\t")
+        if not tab or "\t" in target:
+            raise UserError(f"{at(path, number)}: expected a term, a tab and its translation")
+        if sources.setdefault(source, target) != target:
+            raise UserError(
+                f"{at(path, number)}: '{source}' is translated by '{sources[source]}' in another line"
+            )
+        yield source, target
+
+
+def word_translations(given: str | Path | Mapping[str, str]) -> Mapping[str, str]:
+    """Return translations of words, of a file with a word and its translation in each line.
+
+    Raises:
+        UserError: a line has other than two words.
+    """
+    if isinstance(given, Mapping):
+        return given
+    found = {}
+    for number, line in enumerate(read_lines(Path(given)), start=1):
+        if len(words := line.split()) != 2:
+            raise UserError(f"{at(given, number)}: expected a word and its translation")
+        found[words[0]] = words[1]
+    return found
+
+
+class ConstrainedSearch(LexicallyConstrainedBeamSearch):
+    """fairseq's search with constraints in any order, after a forced prefix.
+
+    With a prefix, fairseq would put the constraints' next tokens, whose probability is then 0, into the
+    beam. Here the search starts after the prefix, which may fulfil constraints.
+
+    Attributes:
+        prefix: the number of tokens of the prefix of every sentence of the batch.
+    """
+
+    def __init__(self, dictionary: Any) -> None:
+        super().__init__(dictionary, "unordered")
+        self.constraint_states: list[list[Any]] = []
+        self._plain = BeamSearch(dictionary)
+        self._ends = ends_of(dictionary)
+        self.prefix = 0
+        # Hypotheses that lack a constraint at the largest length are not finished.
+        self.stop_on_max_len = True
+
+    def step(
+        self, step: int, lprobs: Tensor, scores: Tensor, tokens: Tensor, indices: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Choose the candidates of a step, see fairseq."""
+        if step < self.prefix:
+            found: tuple[Tensor, Tensor, Tensor] = self._plain.step(step, lprobs, scores)
+            self.constraint_states = [
+                [states[0].advance(token)] * found[1].size(1)
+                for states, token in zip(self.constraint_states, found[1][:, 0], strict=True)
+            ]
+            return found
+        open_ones = [[not state.finished for state in states] for states in self.constraint_states]
+        unmet = torch.tensor(open_ones, device=lprobs.device)[..., None]
+        for end in self._ends:
+            lprobs[..., end : end + 1].masked_fill_(unmet, -math.inf)
+        if step and step == self.prefix:
+            lprobs = lprobs + scores[:, :, step - 1 : step]
+            step = 0
+        return super().step(step, lprobs, scores, tokens, indices)  # type: ignore[no-any-return]

@@ -1,1 +1,0 @@
-"""Showing and checking data and trees."""

@@ -1,0 +1,206 @@
+"""Tasks that record what their models are trained with, and compare it at every door."""
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Optional
+from uuid import uuid4
+
+from fairseq import utils
+from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import FairseqTask
+from torch import Tensor
+
+from fairseq_phrase.checkpoints.identity import begin_neutrally, model_entries, task_entries
+from fairseq_phrase.checkpoints.pretrained import start, step, take_options
+from fairseq_phrase.compat import truncate_as_trained
+from fairseq_phrase.data.store.identity import LOGGED, Entry, Identity, compare
+from fairseq_phrase.data.store.manifest import data_identity
+from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.models.huggingface_encoder import take_configuration
+from fairseq_phrase.models.source_factors import begin_with_factors
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class IdentityOptions(FairseqDataclass):
+    """Options of the comparison of identity records."""
+
+    allow_difference: Optional[str] = option(  # noqa: UP045 - fairseq reads this type
+        None,
+        "entries of the identity record that may differ between a checkpoint and its use, "
+        "commas between them; fairseq-phrase-inspect CHECKPOINT prints the record",
+    )
+    strict_identity: bool = option(False, "also stop if the parser or the source of trees differs")
+
+
+class IdentifiedTask(FairseqTask):
+    """A task whose checkpoints hold the identity record of their model.
+
+    A subclass sets ``_labels``, the labels of each parse field, before it builds a model.
+
+    Attributes:
+        identity: the record of the model that was built last.
+    """
+
+    _labels: Callable[[str], Dictionary]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.identity = Identity()
+        self._labels_asked_for: set[str] = set()
+        self._model_entries: dict[str, Entry] = {}
+        self._encoder: Any = None
+        number = uuid4().hex
+        self._training = {"training": Entry(number, number[:8], "training")}
+        self._came: list[Tensor] = []
+        self._loaded: list[tuple[str, Identity]] = []
+
+    def directory_of(self, split: str, epoch: int) -> str:
+        """Return the data directory of a split; each epoch of training reads the next one."""
+        directories: list[str] = utils.split_paths(self.cfg.data)
+        return directories[(epoch - 1) % len(directories) if split == self.cfg.train_subset else 0]
+
+    def label_dictionary(self, field: str) -> Dictionary:
+        """Return the labels of a parse field, such as those of ``dict.constituent.txt``.
+
+        A model that calls this while it is built depends on the labels' numbers, so that its record has
+        them.
+
+        Raises:
+            UserError: the data lack the labels.
+        """
+        self._labels_asked_for.add(field)
+        return self._labels(field)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build a model; a new one may start from another (``--pretrained``, ``--pretrained-model``).
+
+        Raises:
+            UserError: the data lack fields that the model needs, or the records of the model, of its data
+                and of the other models of an ensemble differ.
+        """
+        whole = getattr(self.cfg, "pretrained_model", None)
+        if whole and self.cfg.take_options and not from_checkpoint:
+            take_options(cfg, Path(whole))
+        if not from_checkpoint:
+            take_configuration(cfg)
+        self._labels_asked_for = set()
+        model = super().build_model(cfg, from_checkpoint)
+        self._model_entries = model_entries(cfg)
+        self.extend(model, self._loaded[-1][1] if from_checkpoint and self._loaded else None)
+        self._encoder = getattr(model, "encoder", None)
+        self.identity = self._here()
+        if from_checkpoint and self._loaded:
+            *others, (path, trained) = self._loaded
+            self.meet(trained, path, "use")
+            for other, its in others:
+                self._compare(its, trained, "ensemble", other, path)
+        elif not from_checkpoint:
+            if hasattr(self.cfg, "pretrained_model"):
+                names = start(model, self.cfg, self)
+                named = model.named_parameters()
+                self._came = [p for name, p in named if name in names and p.requires_grad]
+            self._log()
+        return model
+
+    def extend(self, model: Any, trained: Identity | None) -> None:
+        """Add to a model what the task's options ask for.
+
+        Args:
+            trained: the record of the checkpoint that it comes from; None for a new model.
+        """
+
+    def meet(self, trained: Identity, path: str | Path, door: str) -> None:
+        """Restore the state that a checkpoint's record has, and compare the record with this run's.
+
+        Args:
+            door: a name in :data:`fairseq_phrase.data.store.identity.DOORS`.
+
+        Raises:
+            UserError: they differ.
+        """
+        if door != "use":  # for use, fairseq has handed the state over before
+            self.restore(trained, further=False)
+        here = replace(self._here(), allowed=self.identity.allowed)
+        if door != "use":
+            allow = self.cfg.allow_difference
+            trained = begin_neutrally(trained, here, self._encoder, path, allow)
+        if door.startswith("pretrained"):
+            trained = begin_with_factors(trained, here)
+        self.identity = self._compare(trained, here, door, path, f"this run on {self.cfg.data}")
+        if door == "train":
+            self._log()
+
+    def continue_training(self, trained: Identity) -> None:
+        """Take over the number of a training, which its checkpoints share, also after a resume."""
+        self._training = dict(trained.only("training").entries) or self._training
+
+    def _log(self) -> None:
+        """Log the record of a training, which ``fairseq-phrase-report`` reads."""
+        logger.info("%s%s", LOGGED, json.dumps(self.identity.as_dict()))
+
+    def optimizer_step(self, optimizer: Any, model: Any, update_num: int) -> None:
+        """Update the model's parameters, with ``--lr-scale-pretrained``."""
+        scale = getattr(self.cfg, "lr_scale_pretrained", 1.0)
+        if scale == 1.0:
+            super().optimizer_step(optimizer, model, update_num)
+        else:
+            step(optimizer, self._came, scale)
+
+    def restore(self, trained: Identity, *, further: bool) -> None:
+        """Take over the state that a record has.
+
+        Args:
+            further: whether it is of one more model of an ensemble.
+        """
+
+    def own_entries(self) -> dict[str, Entry]:
+        """Return the entries of the task itself: its options."""
+        return task_entries(self.cfg)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the task's state for checkpoints, with the record."""
+        return {**super().state_dict(), "identity": self.identity.as_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over the record of a model that is built next."""
+        truncate_as_trained(self, state_dict)
+        path = state_dict.get("checkpoint", "the checkpoint")
+        trained = Identity.from_dict(state_dict["identity"], path)
+        self._loaded.append((path, trained))
+        self.continue_training(trained)
+        self.restore(trained, further=True)
+
+    def _here(self) -> Identity:
+        """Make the record of the data, the task and the model that is built."""
+        cfg, read = self.cfg, {f"{name}-labels" for name in self._labels_asked_for}
+        found = []
+        for directory in utils.split_paths(cfg.data):
+            data = data_identity(directory, cfg.source_lang, getattr(cfg, "target_lang", None))
+            entries = {
+                name: entry
+                for name, entry in data.entries.items()
+                if entry.part != "labels" or name in read
+            }
+            found.append((directory, replace(data, entries=entries)))
+        (first, data), *others = found
+        for directory, other in others:
+            data = replace(
+                data, allowed=self._compare(other, data, "shards", directory, first).allowed
+            )
+        of_run = {**self.own_entries(), **self._model_entries, **self._training}
+        return replace(data, entries={**data.entries, **of_run})
+
+    def _compare(
+        self, trained: Identity, here: Identity, door: str, path: str | Path, name: str | Path
+    ) -> Identity:
+        return compare(
+            trained, here, door, trained_name=path, here_name=name,
+            allow=getattr(self.cfg, "allow_difference", None),
+            strict=getattr(self.cfg, "strict_identity", False),
+        )  # fmt: skip

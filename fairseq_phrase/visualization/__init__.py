@@ -1,0 +1,1 @@
+"""Data directories, trees and attention: statistics, checks and pictures."""

@@ -1,0 +1,203 @@
+"""The attention of any encoder in one sentence.
+
+The encoder must have two methods (:class:`fairseq_phrase.models.syntax_encoder.SyntaxEncoder` has both).
+``attention_maps`` returns the batch's structure and each layer's weights. ``node_members`` returns the
+tokens of each node. The tokens are the first nodes. If the structure has relative positions, they are
+drawn, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.positions.relative_attention import RelativePositions
+from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+from fairseq_phrase.visualization.source_sentence import SourceSentence, require_length
+
+#: Sentences with more nodes than this are not drawn, because the labels would be unreadable.
+MAX_NODES = 200
+_TITLES = {
+    "all nodes": "attention over all nodes",
+    "sequential": "relative position in the sentence",
+    "structural": "relative position in the tree",
+}
+Choice = int | Literal["mean", "last"]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One matrix of a picture.
+
+    Attributes:
+        values: row attends to column. Shape: ``(nodes, nodes)``.
+        is_attention: whether the values are weights, whose rows sum to 1, or numbers around 0, such as
+            relative positions.
+    """
+
+    title: str
+    values: np.ndarray
+    is_attention: bool = True
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of a sentence, tokens first.
+
+    Attributes:
+        words: the word of each node, -1 at nodes that are not part of a word; adjacent nodes of one word
+            are subwords. Shape: ``(nodes,)``.
+        others: the name of the other nodes, ``phrases``.
+    """
+
+    sentence: str
+    labels: list[str]
+    words: np.ndarray
+    num_tokens: int
+    others: str
+
+
+@dataclass(frozen=True)
+class AttentionPicture(Nodes):
+    """The matrices of a sentence.
+
+    Attributes:
+        subtitle: the layer and the head of the weights.
+    """
+
+    subtitle: str
+    panels: list[Panel]
+
+
+@dataclass(frozen=True)
+class SentenceAttention(Nodes):
+    """An encoder's attention in one sentence.
+
+    Attributes:
+        weights: by attention block (``all nodes``…), what each node attends to. Row attends to column.
+            Shape: ``(layers, heads, nodes, nodes)``.
+        positions: relative positions of nodes by kind (``sequential``, ``structural``), if the encoder
+            has any. Shape: ``(nodes, nodes)``.
+    """
+
+    weights: dict[str, np.ndarray]
+    positions: dict[str, np.ndarray]
+
+
+def attention_maps(model: Any, net_input: dict[str, Tensor]) -> tuple[Any, list[dict[str, Tensor]]]:
+    """Return the structure of a model's encoder and its layers' weights, by attention block.
+
+    Raises:
+        UserError: the encoder does not have attention maps.
+    """
+    compute = getattr(model.encoder, "attention_maps", None)
+    if compute is None:
+        raise UserError(
+            f"{type(model.encoder).__name__} gives no attention maps: only encoders that have a method "
+            "attention_maps, as this package's Transformers do, can be drawn (fairseq-phrase-plot "
+            "alignment draws the attention of any decoder)"
+        )
+    with torch.no_grad():
+        structure, maps = compute(**net_input)
+    return structure, maps
+
+
+def sentence_attention(model: Any, sentence: SourceSentence) -> SentenceAttention:
+    """Compute a sentence's attention in every layer and head.
+
+    Raises:
+        UserError: the encoder has no attention maps.
+    """
+    structure, layers = attention_maps(model, sentence.net_input)
+    labels, is_node, others = _nodes(model.encoder, structure, sentence)
+    nodes: tuple[Any, ...] = np.ix_(is_node, is_node)
+    of_nodes = (..., *nodes)
+    weights = {
+        # (layers, heads, nodes, nodes)
+        block: torch.stack([maps[block][0] for maps in layers]).float().cpu().numpy()[of_nodes]
+        for block in layers[0]
+    }
+    relative = getattr(structure, "relative", None)
+    kinds = relative.by_kind() if isinstance(relative, RelativePositions) else {}
+    positions = {kind: values[0].cpu().numpy()[nodes] for kind, values in kinds.items()}
+    words = np.full(len(labels), -1, dtype=np.int64)
+    words[: len(sentence.words)] = sentence.words
+    return SentenceAttention(
+        sentence.text, labels, words, len(sentence.tokens), others, weights, positions
+    )
+
+
+def attention_picture(
+    model: Any, sentence: SourceSentence, layer: Choice = "last", head: Choice = "mean"
+) -> AttentionPicture:
+    """Compute what a picture of a sentence's attention shows.
+
+    Args:
+        layer: the layer, from 1, the last, or the mean over all.
+        head: the head, likewise.
+
+    Raises:
+        UserError: the layer or head does not exist, the encoder has no attention maps, or the sentence is
+            too long.
+    """
+    require_length(len(sentence.tokens), MAX_NODES, "tokens")
+    computed = sentence_attention(model, sentence)
+    others = computed.others
+    what = f"nodes (tokens and {others})" if others else "tokens"
+    require_length(len(computed.labels), MAX_NODES, what)
+    panels = [
+        Panel(_TITLES[kind], positions, is_attention=False)
+        for kind, positions in computed.positions.items()
+    ]
+    num_layers, num_heads = next(iter(computed.weights.values())).shape[:2]
+    for block, weights in computed.weights.items():
+        chosen = choose(choose(weights, layer, "layer"), head, "head")
+        title = _TITLES.get(block, f"attention {block}") if others else "attention"
+        is_attention = block not in getattr(model.encoder, "other_maps", ())
+        panels.append(Panel(title, chosen, is_attention))
+    subtitle = f"{named(layer, num_layers, 'layer')}, {named(head, num_heads, 'head')}"
+    nodes = {each.name: getattr(computed, each.name) for each in fields(Nodes)}
+    return AttentionPicture(**nodes, subtitle=subtitle, panels=panels)
+
+
+def _nodes(
+    encoder: Any, structure: Any, sentence: SourceSentence
+) -> tuple[list[str], np.ndarray, str]:
+    """Return the text of each node, its index among the batch's nodes, and the name of the others."""
+    (members,) = encoder.node_members(sentence.net_input["src_tokens"], structure)
+    is_node = np.flatnonzero([bool(node) for node in members])
+    labels = [sentence.label(members[node]) for node in is_node]
+    num_tokens = len(sentence.tokens)
+    if len(labels) == num_tokens:
+        return labels, is_node, ""
+    if isinstance(structure, TreeBatch):
+        names = [f"{label}: " for _, _, label in sentence.constituents]
+        named_nodes = map(str.__add__, names, labels[num_tokens:])
+        return [*labels[:num_tokens], *named_nodes], is_node, "constituents"
+    return labels, is_node, "phrases"
+
+
+def choose(weights: Any, which: Choice, what: str) -> Any:
+    """Take one entry of the first axis by its number from 1, the last, or the mean of all.
+
+    Raises:
+        UserError: the entry does not exist.
+    """
+    if which == "mean":
+        return weights.mean(0)
+    number = len(weights) if which == "last" else which
+    if not 1 <= number <= len(weights):
+        raise UserError(f"this model has {what}s 1 to {len(weights)}, not {number}")
+    return weights[number - 1]
+
+
+def named(which: Choice, count: int, what: str) -> str:
+    """Return the name of the entry that :func:`choose` takes."""
+    if which == "mean":
+        return f"mean over {count} {what}s"
+    return f"{what} {count if which == 'last' else which} of {count}"

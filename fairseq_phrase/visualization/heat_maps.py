@@ -1,0 +1,143 @@
+"""Attention matrices drawn as heat maps, side by side."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_phrase.visualization.alignment_picture import AlignmentPicture
+from fairseq_phrase.visualization.encoder_maps import AttentionPicture, Panel
+from fairseq_phrase.visualization.figures import new_figure, save
+
+# In inches: a matrix of many nodes has sides of _SIDE, a matrix of few nodes has cells of _CELL.
+_SIDE, _CELL, _SMALLEST_CELL = 9.0, 0.3, 0.072
+_LONGEST_LABEL = 32  # characters
+#: A colour map, and the values of its ends.
+_Scale = tuple[str, float, float]
+_MOST_NUMBERED = 40  # nodes: in larger matrices numbers do not fit into the cells
+
+
+def plot_attention(picture: AttentionPicture, path: Path) -> None:
+    """Draw all matrices of a sentence.
+
+    Args:
+        path: the file to write; its suffix (``.png``, ``.svg``, ``.pdf``) is the format.
+
+    Raises:
+        UserError: matplotlib is missing or does not know the format.
+    """
+    save(draw_attention(picture, path), path)
+
+
+def plot_alignment(picture: AlignmentPicture, path: Path) -> None:
+    """Draw an alignment, as :func:`plot_attention` does."""
+    columns, rows = picture.source, picture.target
+    figure = _new_figure(path, columns, rows, picture.sentence)
+    axes = figure.subplots()
+    largest = float(picture.weights.max())
+    image = _show_matrix(axes, picture.weights, columns, rows, 7, ("Blues", 0.0, largest))
+    axes.set_xlabel("source", fontsize=8)
+    axes.set_ylabel("translation", fontsize=8)
+    _colour_bar(axes, image)
+    save(figure, path)
+
+
+def draw_attention(picture: AttentionPicture, path: Path) -> Any:
+    """Draw all matrices of a sentence into a figure of this format."""
+    cell = max(_SMALLEST_CELL, min(_CELL, _SIDE / len(picture.labels)))
+    size = min(8.0, 0.8 * 72 * cell)  # of the labels, in points
+    labels = [
+        label if len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 1]}…"
+        for label in picture.labels
+    ]
+    count = len(picture.panels)
+    figure = _new_figure(
+        path, labels, labels, picture.sentence, picture.subtitle, cell, size, count
+    )
+    for axes, panel in zip(
+        figure.subplots(1, count, squeeze=False)[0], picture.panels, strict=True
+    ):
+        _draw(axes, panel, picture, labels, size)
+    return figure
+
+
+def _new_figure(
+    path: Path,
+    columns: list[str],
+    rows: list[str],
+    title: str,
+    subtitle: str = "",
+    cell: float = _CELL,
+    size: float = 7,
+    panels: int = 1,
+) -> Any:
+    """Begin a figure that has room for matrices of these columns and rows, side by side."""
+    beside, above = (max(map(len, labels)) * size * 0.55 / 72 for labels in (rows, columns))
+    width = panels * (max(2.4, cell * len(columns)) + beside + 1.2)
+    figure = new_figure(path, (width, max(2.0, cell * len(rows)) + above + 1.3))
+    title = textwrap.fill(title, max(40, int(11 * width)))
+    figure.suptitle(f"{title}\n{subtitle}".strip(), fontsize=10, parse_math=False)
+    return figure
+
+
+def _show_matrix(
+    axes: Any, values: np.ndarray, columns: list[str], rows: list[str], size: float, scale: _Scale
+) -> Any:
+    """Draw a matrix with labels of this size; returns matplotlib's image."""
+    colours, least, largest = scale
+    image = axes.imshow(values, cmap=colours, vmin=least, vmax=largest)
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    for axis, labels, turned in ((axes.xaxis, columns, 90), (axes.yaxis, rows, 0)):
+        axis.set_ticks(range(len(labels)), labels, rotation=turned, fontsize=size, parse_math=False)
+    axes.tick_params(length=0)
+    return image
+
+
+def _draw(
+    axes: Any, panel: Panel, picture: AttentionPicture, labels: list[str], size: float
+) -> None:
+    nodes = len(labels)
+    if panel.is_attention:
+        scale = ("Blues", 0.0, float(panel.values.max()))
+    else:
+        farthest = float(np.abs(panel.values).max()) or 1.0
+        scale = ("RdBu_r", -1.4 * farthest, 1.4 * farthest)
+    image = _show_matrix(axes, panel.values, labels, labels, size, scale)
+    others = nodes - picture.num_tokens
+    noun = picture.others.removesuffix("s") if others == 1 else picture.others
+    parts = f": {picture.num_tokens} tokens | {others} {noun}" if others else ""
+    axes.set_xlabel(f"attended to{parts}", fontsize=8)
+    axes.set_ylabel("attending", fontsize=8)
+    axes.set_title(panel.title, fontsize=10)
+    _draw_boundaries(axes, picture)
+    if panel.is_attention:
+        _colour_bar(axes, image)
+    elif nodes <= _MOST_NUMBERED and np.issubdtype(panel.values.dtype, np.integer):
+        for (row, column), value in np.ndenumerate(panel.values):
+            axes.text(column, row, f"{value:d}", ha="center", va="center", fontsize=0.8 * size)
+    else:
+        _colour_bar(axes, image).ax.set_ylim(-farthest, farthest)
+
+
+def _colour_bar(axes: Any, image: Any) -> Any:
+    bar = axes.figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02)
+    bar.ax.tick_params(labelsize=7)
+    return bar
+
+
+def _draw_boundaries(axes: Any, picture: AttentionPicture) -> None:
+    """Draw thin lines between words, and a thick line after the tokens."""
+    words, nodes = picture.words, len(picture.words)
+    begins = (np.diff(words) != 0) | (words[1:] < 0)
+    boundaries = np.flatnonzero(begins) + 0.5
+    end = picture.num_tokens - 0.5
+    after = [end] if picture.num_tokens < nodes else []
+    thin = {"color": "0.8", "linewidth": min(0.5, 40 / nodes), "zorder": 2}
+    thick = {"color": "0.15", "linewidth": 1.4, "zorder": 3}
+    for lines, style in ((boundaries[boundaries != end], thin), (after, thick)):
+        axes.hlines(lines, -0.5, nodes - 0.5, **style)
+        axes.vlines(lines, -0.5, nodes - 0.5, **style)
