@@ -78,9 +78,6 @@ def only_writer(target: Path) -> Iterator[int]:
 
     Yields:
         The descriptor of the lock.
-
-    Raises:
-        UserError: another process has the lock.
     """
     is_folder = target.is_dir()
     path = target / ".lock" if is_folder else target.with_name(f"{target.name}.lock")

@@ -141,9 +141,6 @@ def digest_of(*paths: Path) -> str:
     """Return the SHA-256 of a file's content, or for several files that of their digests.
 
     A process reads a file again only if its size, date or inode has changed.
-
-    Raises:
-        OSError: a file cannot be read.
     """
     digests = [_digest(path, *stamp_of(path)) for path in paths]
     return digests[0] if len(paths) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()

@@ -23,9 +23,6 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
 
     Args:
         directory: fairseq's ``--save-dir``.
-
-    Raises:
-        UserError: there are fewer, or no such folder.
     """
     epochs = _epoch_checkpoints(directory, count)
     return [epochs[epoch] for epoch in sorted(epochs)[-count:]]

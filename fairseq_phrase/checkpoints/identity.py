@@ -237,9 +237,6 @@ def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
     """Return the record of a checkpoint; without one, what can be derived.
 
     What a record of an earlier version lacks is derived, too.
-
-    Raises:
-        UserError: the record is damaged.
     """
     sections = plain(state.get("cfg"))
     model, task = (plain(sections.get(each) or state.get("args")) for each in ("model", "task"))

@@ -255,10 +255,6 @@ def load_model(
         data: its data directory; None for the one that it was trained with.
         source_parser: the parser of raw text; by default the one that made the data.
         **identity: ``allow_difference`` and ``strict_identity``, as in fairseq's commands.
-
-    Raises:
-        UserError: the checkpoint is missing or damaged, its model is not registered, or it does not fit
-            the data.
     """
     saved = read_checkpoint(checkpoint)
     directory = saved.task_config.data if data is None else data

@@ -51,11 +51,7 @@ class PretrainedOptions(FairseqDataclass):
 
 
 def take_options(cfg: Any, path: Path) -> None:
-    """Set options of a model that is built next to those of a checkpoint, and log which changed.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
+    """Set options of a model that is built next to those of a checkpoint, and log which changed."""
     state = _read(path, "--pretrained-model")
     given = plain(plain(state.get("cfg")).get("model") or state.get("args"))
     now = plain(cfg)

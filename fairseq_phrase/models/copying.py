@@ -87,9 +87,6 @@ class CopyingDecoder(FairseqIncrementalDecoder):
 
         Args:
             kind: a name in :data:`COPIES`.
-
-        Raises:
-            UserError: fairseq's own task would train on unknown words, or on slots for them.
         """
         source, target = task.source_dictionary, task.target_dictionary
         if isinstance(task, TranslationTask) and not hasattr(target, "slots"):

@@ -154,9 +154,6 @@ class LabellerModel(NamedEncoderModel):
         Returns:
             Logits over the label dictionary. Shape: (batch, words, labels) for words, any values at
             padding, and ``(batch, 1, labels)`` for sentences.
-
-        Raises:
-            UserError: the encoder has no root, which ``--pooling root`` needs.
         """
         words = parse.get("src_words")
         src_tokens = self.word_dropout(src_tokens)

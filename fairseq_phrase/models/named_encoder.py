@@ -116,10 +116,6 @@ def build_named_encoder(
         **parse)``, where ``parse`` is the rest of a batch's ``net_input``. It returns fairseq's
         dictionary: ``encoder_out[0]`` (shape (nodes, batch, width), time-first; the first nodes are
         the tokens), ``encoder_padding_mask[0]`` (shape (batch, nodes)), and so on.
-
-    Raises:
-        UserError: no encoder has this name, its options contradict one another, or the task or its data
-            lack the parses.
     """
     cfg = nested_config(cfg)
     method = named_method(cfg.encoder_name)

@@ -142,11 +142,7 @@ class PositionedEncoder(SyntaxEncoder):
         return super().neutral_obstacle(cfg)
 
     def find_tree(self, src_tokens: Tensor, parse: ParseBatch) -> TreePositions | None:
-        """Find the tokens' positions in their trees, if the options ask for them.
-
-        Raises:
-            ValueError: the batch carries no trees, or the heads do not form trees.
-        """
+        """Find the tokens' positions in their trees, if the options ask for them."""
         if not needs_tree(self.cfg):
             return None
         return TreePositions(parse["words"], parse["heads"], self.padding(src_tokens))

@@ -371,11 +371,7 @@ class Seq2SeqModel(NamedEncoderModel, FairseqEncoderDecoderModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: SyntaxTask) -> Seq2SeqModel:
-        """Build the model, and ask the task for the parses that its encoder needs.
-
-        Raises:
-            UserError: the options contradict one another, or the data lack parses.
-        """
+        """Build the model, and ask the task for the parses that its encoder needs."""
         cfg = nested_config(cfg)
         check_options(cfg)
         source_embedding, target_embedding = _embeddings(cfg, task)

@@ -270,11 +270,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         return None if getattr(cfg, "neutral_start", True) else "give --neutral-start"
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> Any:
-        """Make the structure of a batch, which its layers use to attend.
-
-        Raises:
-            ValueError: the batch does not carry what the method needs.
-        """
+        """Make the structure of a batch, which its layers use to attend."""
         return SourceStructure(self.padding(src_tokens))
 
     @classmethod
@@ -420,9 +416,6 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
             (``(batch, nodes)``), ``encoder_states`` (as ``encoder_out``), ``encoder_embedding``
             (``(batch, tokens, width)``), ``src_tokens`` (which fairseq leaves out) and so on; and
             :meth:`further_outputs`.
-
-        Raises:
-            ValueError: the batch does not carry the parse that the method needs.
         """
         if self.is_plain(self.cfg):
             if causal is not None:

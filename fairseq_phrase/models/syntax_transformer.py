@@ -30,11 +30,7 @@ class SyntaxTransformerModel(TransformerModelBase):
 
     @classmethod
     def build_model(cls, cfg: Any, task: SyntaxTask) -> SyntaxTransformerModel:
-        """Build the model, and ask the task for the parses that it needs.
-
-        Raises:
-            UserError: the task or its data lack the parses, or the options contradict one another.
-        """
+        """Build the model, and ask the task for the parses that it needs."""
         cfg = nested_config(cfg)
         require_parses(cls.method, cfg, task)
         copying = copies(cfg)

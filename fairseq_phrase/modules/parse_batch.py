@@ -88,11 +88,7 @@ class ParseBatch:
 
     @classmethod
     def from_net_input(cls, net_input: Mapping[str, Tensor | None]) -> ParseBatch:
-        """Take the parse out of an encoder's keyword arguments, ``src_words``, ``src_heads``, ….
-
-        Raises:
-            ValueError: see the class; also if an argument is not a parse field.
-        """
+        """Take the parse out of an encoder's keyword arguments, ``src_words``, ``src_heads``, …."""
         fields: dict[str, Tensor] = {}
         made: dict[str, Tensor] = {}
         for name, tensor in net_input.items():

@@ -29,11 +29,7 @@ def ends_in_text(words: Sequence[str], text: str) -> list[int]:
 
 
 def forms_in_text(words: Sequence[str], text: str) -> list[str]:
-    """Return the text's forms of the words that spell it, with the white space before each.
-
-    Raises:
-        ValueError: the words do not spell the text.
-    """
+    """Return the text's forms of the words that spell it, with the white space before each."""
     ends = ends_in_text(words, text)
     return [text[start:end] for start, end in itertools.pairwise([0, *ends])]
 

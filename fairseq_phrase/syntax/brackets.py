@@ -91,10 +91,6 @@ def parse_brackets(line: str) -> BracketedSentence:
 
     Args:
         line: brackets and words; an empty line has no tree. It may contain line breaks.
-
-    Raises:
-        BracketsError: the brackets are not balanced, a tree is empty, a word is outside all brackets, an
-            inner node has no label, or a label contains white space. The message has the column.
     """
     own = len(_ONE_TOKEN.findall(line))
     reader = _Reader(bool(own) and own > len(_TOKENS.findall(line)))

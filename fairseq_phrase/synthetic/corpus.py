@@ -59,10 +59,6 @@ def generate(
         max_words: sentences with more words than this, in either language, are left out.
         lexicon: words to use instead of the whole lexicon; it needs a person, a place and a tool,
             and for each verb a noun of the classes that it takes.
-
-    Raises:
-        UserError: an unknown language, or the same one twice.
-        GrammarExhaustedError: the grammar does not have this number of distinct sentences.
     """
     groups = distinct_groups(seed, source_lang, target_lang, max_words, lexicon)
     yield from take(groups, size)

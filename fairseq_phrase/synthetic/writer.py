@@ -38,11 +38,6 @@ def write_corpus(
             drawn in this order, so that a split does not change with the sizes of those after it.
         seed: same seed, same bytes.
         overwrite: replace the corpus that is in the directory; otherwise it is refused.
-
-    Raises:
-        UserError: an unknown language, or the same one twice; no sentence is asked for; or the
-            directory holds a corpus.
-        GrammarExhaustedError: the grammar does not yield so many distinct sentences.
     """
     directory = Path(out)
     check_directory(directory, sizes, (source_lang, target_lang), overwrite)

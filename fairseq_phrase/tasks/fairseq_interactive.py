@@ -177,12 +177,7 @@ class RawTextTask(TranslationTask):
     def get_interactive_tokens_and_lengths(
         self, lines: list[str], encode_fn: Callable[[str], str]
     ) -> tuple[list[torch.Tensor], list[int]]:
-        """Encode raw lines, and parse them together if the models read trees.
-
-        Raises:
-            UserError: ``encode_fn`` makes other words and subwords than the parser, or does not cut raw
-                text, or a line is not UTF-8.
-        """
+        """Encode raw lines, and parse them together if the models read trees."""
         if not self._lines_read:
             use_idle_cores()
         lines = self._cleaned(lines)

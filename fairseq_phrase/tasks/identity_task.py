@@ -70,20 +70,12 @@ class IdentifiedTask(FairseqTask):
 
         A model that calls this while it is built depends on the labels' numbers, so that its record has
         them.
-
-        Raises:
-            UserError: the data lack the labels.
         """
         self._labels_asked_for.add(field)
         return self._labels(field)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build a model; a new one may start from another (``--pretrained``, ``--pretrained-model``).
-
-        Raises:
-            UserError: the data lack fields that the model needs, or the records of the model, of its data
-                and of the other models of an ensemble differ.
-        """
+        """Build a model; a new one may start from another (``--pretrained``, ``--pretrained-model``)."""
         whole = getattr(self.cfg, "pretrained_model", None)
         if whole and self.cfg.take_options and not from_checkpoint:
             take_options(cfg, Path(whole))
@@ -120,9 +112,6 @@ class IdentifiedTask(FairseqTask):
 
         Args:
             door: a name in :data:`fairseq_phrase.data.store.identity.DOORS`.
-
-        Raises:
-            UserError: they differ.
         """
         if door != "use":  # for use, fairseq has handed the state over before
             self.restore(trained, further=False)

@@ -132,9 +132,6 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
             fields: names in :data:`fairseq_phrase.syntax.fields.FIELDS`.
             for_model: whether the model reads them, from ``net_input``. False for a criterion, which any
                 architecture may be trained with: the tensors are in ``sample["parse"]``, by field.
-
-        Raises:
-            UserError: a data directory lacks one of the fields.
         """
         needed = self.source_text.fields if for_model else self._fields_of_loss
         if for_model:
@@ -153,12 +150,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
             Manifest.load(directory, self.cfg.source_lang).require(needed, directory)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build a model, and find the layer of the parse loss.
-
-        Raises:
-            UserError: the data lack fields that the model needs, or differ from those that it was trained
-                with; or the model does not go with an additional loss.
-        """
+        """Build a model, and find the layer of the parse loss."""
         model = super().build_model(cfg, from_checkpoint)
         has_trees = from_checkpoint and self._loaded and self._loaded[-1][1].value("tree-source")
         if has_trees and self._trees.last != self._trees.settings[0]:
@@ -191,11 +183,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         )
 
     def extend(self, model: Any, trained: Identity | None) -> None:
-        """Add source factors: those of the options, else of the checkpoint.
-
-        Raises:
-            UserError: the data lack a field, or the model cannot have them.
-        """
+        """Add source factors: those of the options, else of the checkpoint."""
         self._factors = self._given_factors
         if trained is not None and self.cfg.source_factors is None:
             self._factors = SourceFactors.recorded(trained)

@@ -43,11 +43,7 @@ class ValidationBleuTask(TranslationTask):
         return tokenizer
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build a model, and log how BLEU is computed.
-
-        Raises:
-            UserError: sacrebleu lacks the tokenizer.
-        """
+        """Build a model, and log how BLEU is computed."""
         if self.cfg.eval_bleu and not self.cfg.eval_tokenized_bleu:
             from fairseq_phrase.evaluation.metrics.translation import bleu_metric
 

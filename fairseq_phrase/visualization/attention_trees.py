@@ -35,9 +35,6 @@ def plot_tree(picture: TreePicture, path: Path) -> None:
 
     Args:
         path: the file to write; its suffix (``.png``, ``.svg``, ``.pdf``) is the format.
-
-    Raises:
-        UserError: matplotlib is missing or does not know the format.
     """
     positions = layout(picture.parents.tolist(), picture.leaves)
     height = positions[:, 1].max()

@@ -159,9 +159,6 @@ def translate(
 
     Args:
         longest: number of the translation's tokens at most, with the end of sentence.
-
-    Raises:
-        UserError: the model does not translate.
     """
     require_decoder(model)
     generator = SequenceGenerator([model], dictionary, beam_size=beam, max_len_b=longest - 1)

@@ -186,9 +186,6 @@ def split_statistics(
     Args:
         split: the split's name with its language pair.
         advance: called with the number of sentences that have been counted since the last call.
-
-    Raises:
-        UserError: a record is broken, or the parses belong to another text.
     """
     files = SplitFiles(directory, manifest, split)
     checker = RecordChecker(files, dictionaries)

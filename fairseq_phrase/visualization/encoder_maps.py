@@ -108,11 +108,7 @@ def attention_maps(model: Any, net_input: dict[str, Tensor]) -> tuple[Any, list[
 
 
 def sentence_attention(model: Any, sentence: SourceSentence) -> SentenceAttention:
-    """Compute a sentence's attention in every layer and head.
-
-    Raises:
-        UserError: the encoder has no attention maps.
-    """
+    """Compute a sentence's attention in every layer and head."""
     structure, layers = attention_maps(model, sentence.net_input)
     labels, is_node, others = _nodes(model.encoder, structure, sentence)
     nodes: tuple[Any, ...] = np.ix_(is_node, is_node)
@@ -140,10 +136,6 @@ def attention_picture(
     Args:
         layer: the layer, from 1, the last, or the mean over all.
         head: the head, likewise.
-
-    Raises:
-        UserError: the layer or head does not exist, the encoder has no attention maps, or the sentence is
-            too long.
     """
     require_length(len(sentence.tokens), MAX_NODES, "tokens")
     computed = sentence_attention(model, sentence)

@@ -25,9 +25,6 @@ def plot_attention(picture: AttentionPicture, path: Path) -> None:
 
     Args:
         path: the file to write; its suffix (``.png``, ``.svg``, ``.pdf``) is the format.
-
-    Raises:
-        UserError: matplotlib is missing or does not know the format.
     """
     save(draw_attention(picture, path), path)
 

@@ -42,11 +42,7 @@ class SourceSentence:
 
     @classmethod
     def from_raw(cls, sentence: EncodedSentence, task: Any) -> SourceSentence:
-        """Take an encoded raw sentence, from ``task.source_text``.
-
-        Raises:
-            UserError: the model needs trees, but the parser does not make them.
-        """
+        """Take an encoded raw sentence, from ``task.source_text``."""
         batch = task.source_text.batch([sentence])
         net_input = batch["net_input"]
         del net_input["src_lengths"]

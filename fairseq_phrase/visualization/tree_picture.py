@@ -53,10 +53,6 @@ def tree_picture(
         word: the word of the model's translation whose attention is shown, or its number from 1. None for
             the mean over all words and the end of the sentence.
         encoder: show the encoder's attention, the mean over all nodes that attend.
-
-    Raises:
-        UserError: the model is not a tree Transformer, the layer does not exist, the translation does not
-            have the word, or the sentence is too long.
     """
     leaves = len(sentence.tokens)
     require_length(leaves, MAX_LEAVES, "tokens")

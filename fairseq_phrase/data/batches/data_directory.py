@@ -38,11 +38,7 @@ def pair_names(
 
 
 def label_dictionary(directory: str | Path, language: str, field_name: str) -> Dictionary:
-    """Read the numbered labels of a field of one language's parses.
-
-    Raises:
-        UserError: the data directory lacks the labels.
-    """
+    """Read the numbered labels of a field of one language's parses."""
     dictionary = Dictionary()
     for label in Manifest.load(directory, language).labels_of(field_name, directory):
         dictionary.add_symbol(label)

@@ -69,11 +69,7 @@ class SourceText:
 
     @property
     def fields_to_parse(self) -> set[str]:
-        """The fields that a parser must make: heads of trees without syntax need no parser.
-
-        Raises:
-            UserError: the trees are controls, and another field would reveal the parse.
-        """
+        """The fields that a parser must make: heads of trees without syntax need no parser."""
         return self._trees.fields_to_read(self.fields) if "heads" in self.fields else self.fields
 
     @property
@@ -82,11 +78,7 @@ class SourceText:
         return not self.fields_to_parse <= {"words"}
 
     def encode(self, lines: Sequence[str]) -> list[EncodedSentence]:
-        """Cut lines into subwords as preprocessing did, and parse them if the models read trees.
-
-        Raises:
-            UserError: the parser that made the data is not installed, or cannot parse raw text.
-        """
+        """Cut lines into subwords as preprocessing did, and parse them if the models read trees."""
         read = self.fields_to_parse
         if read <= {"words"}:
             return self.encoder.cut(lines)
@@ -118,9 +110,6 @@ class SourceText:
             ``net_input`` with ``src_tokens`` (batch, tokens), ``src_lengths`` (batch,) and, if the models
             asked for fields, those of :func:`collate_parses`; and ``copied``, the words of each sentence
             that have slots in the dictionary.
-
-        Raises:
-            UserError: the parser did not make a field.
         """
         rows, words = zip(*(self.numbered(one, limit) for one in sentences), strict=True)
         dictionary = self._dictionary

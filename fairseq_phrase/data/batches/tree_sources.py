@@ -112,9 +112,6 @@ class Trees:
 
         Args:
             fields: those that all models read, and those that a loss does.
-
-        Raises:
-            UserError: the trees of a model are a control, and a field would reveal the parse to it.
         """
         of_models = set().union(*(own for _, own in self._models))
         read: set[str] = set()

@@ -27,9 +27,6 @@ def make_dictionaries(
         subwords: the number of each subword in the training text, by language; empty without a
             training set. All dictionaries must then be loaded.
         vocabularies: by language, the entries of a dictionary that are known before there is a text.
-
-    Raises:
-        UserError: a dictionary cannot be loaded.
     """
     # Text of one language has one dictionary.
     given = dict(zip(options.languages, (options.srcdict, options.tgtdict), strict=False))

@@ -104,11 +104,7 @@ class EngineOptions:
 def run_jobs(
     jobs: Iterable[Job], pipeline: ParsingPipeline, engine: EngineOptions
 ) -> Iterator[Done]:
-    """Parse all jobs, in any order. This process parses them in order and also returns the objects.
-
-    Raises:
-        UserError: the parser or the engine cannot be used, or workers died over one job.
-    """
+    """Parse all jobs, in any order. This process parses them in order and also returns the objects."""
     if engine.is_this_process:
         for job in jobs:
             parses = pipeline.parse(job.lines)
@@ -127,9 +123,6 @@ def run_elsewhere(
     Args:
         make: makes what does jobs, in each process; pickled.
         what: what it loads, for messages.
-
-    Raises:
-        UserError: the engine cannot be used, or workers died over one job.
     """
     if engine.name == "ray":
         yield from _on_ray(iter(jobs), make, engine, what)

@@ -195,11 +195,7 @@ _NAMED = 20  # unknown labels that a warning lists
 
 
 def load_labels(path: Path, count: int | None = None) -> Dictionary:
-    """Load a label dictionary.
-
-    Raises:
-        UserError: it is missing or malformed.
-    """
+    """Load a label dictionary."""
     loaded = load_dictionary(path)
     if count is None or len(loaded) == loaded.nspecial + count:
         return loaded

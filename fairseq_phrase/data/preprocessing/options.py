@@ -97,11 +97,7 @@ class Options:
         return self.bpe_model if self.bpe_of(language) == self.bpe else self.target_model
 
     def check(self, reused: Identity, here: Identity, door: str, where: Path) -> None:
-        """Compare what is reused with this run, and note the differences that are allowed.
-
-        Raises:
-            UserError: they differ.
-        """
+        """Compare what is reused with this run, and note the differences that are allowed."""
         found = compare(
             reused, here, door, trained_name=where, here_name="this run", allow=self.allow_difference,
             strict=self.strict,

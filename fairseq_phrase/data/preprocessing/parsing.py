@@ -66,10 +66,6 @@ def parse_corpus(
         pipeline: the parser, or the reader of the files beside the text.
         on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`; ``stop`` ends at the first shard in
             which a line has no parse.
-
-    Raises:
-        UserError: the parser or the engine cannot be used, a file of parses is malformed, or, with
-            ``stop``, a line has no parse.
     """
     if isinstance(pipeline.parser, FileParser):
         parses = pipeline.read(parses_of(corpus.path, pipeline.parser), iter(lines))
@@ -151,21 +147,13 @@ def unparsed_error(corpus: Corpus, line: int, reason: str) -> UserError:
 
 
 def parses_of(text: Path, parser: FileParser) -> Path:
-    """Find the parses of a text, ``TEXT.SUFFIX`` or ``TEXT.SUFFIX.gz``.
-
-    Raises:
-        UserError: there are none.
-    """
+    """Find the parses of a text, ``TEXT.SUFFIX`` or ``TEXT.SUFFIX.gz``."""
     beside = text.with_suffix("") if text.suffix == ".gz" else text
     return find_text(str(beside), parser.suffix)
 
 
 def files_of(text: Path, pipeline: ParsingPipeline | None) -> dict[Path, str]:
-    """Return the digests of a text and of its parses, if they are read from a file.
-
-    Raises:
-        UserError: a file is missing.
-    """
+    """Return the digests of a text and of its parses, if they are read from a file."""
     files = [text]
     if pipeline is not None and isinstance(pipeline.parser, FileParser):
         files.append(parses_of(text, pipeline.parser))

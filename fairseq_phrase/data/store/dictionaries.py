@@ -76,11 +76,7 @@ def labels_fingerprint(labels: Sequence[str]) -> str:
 
 
 def number_of_labels(fingerprint: str) -> int:
-    """Return how many labels a fingerprint covers.
-
-    Raises:
-        ValueError: it is not a fingerprint of labels.
-    """
+    """Return how many labels a fingerprint covers."""
     return int(fingerprint.partition(":")[0])
 
 

@@ -365,11 +365,7 @@ def warn_once(message: str) -> None:
 
 
 def dictionary_entry(path: Path, part: str) -> Entry:
-    """Return the entry of a dictionary's symbols, in order and without a ``<mask>`` at the end.
-
-    Raises:
-        UserError: it is missing or not UTF-8.
-    """
+    """Return the entry of a dictionary's symbols, in order and without a ``<mask>`` at the end."""
     lines = (line.removesuffix(" #fairseq:overwrite") for line in read_lines(path))
     symbols = [line.rpartition(" ")[0] for line in lines]
     symbols = symbols[:-1] if symbols[-1:] == [MASK] else symbols

@@ -340,9 +340,6 @@ def load_segmenter(
         model: its file; not used for ``none``.
         protected, whole_lines: tokens that are not cut, as for :class:`ProtectedTokens`.
         every_word: as :class:`EveryWord`.
-
-    Raises:
-        UserError: it is missing or has another kind, or its library is not installed.
     """
     segmenter: Segmenter = WholeWords()
     if bpe != WHOLE_WORDS:

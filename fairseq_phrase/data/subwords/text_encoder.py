@@ -134,9 +134,6 @@ class CutLine:
 
         Returns:
             The subwords of each word; a word may have none.
-
-        Raises:
-            ValueError: the words do not spell the text.
         """
         ends = ends_in_text(words, self.text)
         # The first word that ends after the subword's start, or the last word.

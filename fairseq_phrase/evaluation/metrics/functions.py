@@ -124,11 +124,7 @@ class FunctionMetrics(Metrics):
         return [*self._functions, *self._base.names]
 
     def of_run(self, folder: Path, subset: str) -> Metrics:
-        """Return these metrics, with the run's scores for functions that read them from its files.
-
-        Raises:
-            UserError: a file is missing or does not have numbers.
-        """
+        """Return these metrics, with the run's scores for functions that read them from its files."""
         found = copy.copy(self)
         found._functions = {
             name: one.of_run(folder, subset) if isinstance(one, ScoreFile) else one
@@ -137,11 +133,7 @@ class FunctionMetrics(Metrics):
         return found
 
     def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
-        """Call the functions.
-
-        Raises:
-            UserError: a function does not return what :data:`MetricFunction` says.
-        """
+        """Call the functions."""
         found = {name: self._values(name, list(hypotheses)) for name in self._functions}
         return found | self._base.statistics(hypotheses)
 

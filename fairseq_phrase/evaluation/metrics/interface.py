@@ -53,9 +53,6 @@ class Metrics(ABC):
 
         Returns:
             Sufficient statistics by metric. Shape of each: (sentences, statistics).
-
-        Raises:
-            UserError: the output does not fit the reference.
         """
 
     def of_run(self, folder: Path, subset: str) -> Metrics:

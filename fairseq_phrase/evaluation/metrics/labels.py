@@ -63,11 +63,7 @@ class LabelMetrics(Metrics):
         return ["accuracy", *([UNKNOWN_WORDS] if self._unknown is not None else [])]
 
     def split(self, hypotheses: Sequence[str]) -> list[list[str]]:
-        """Split lines into labels.
-
-        Raises:
-            UserError: a sentence has another number of labels than the reference.
-        """
+        """Split lines into labels."""
         labels = [line.split() for line in hypotheses]
         self._check_sizes(labels, "labels")
         return labels
@@ -170,11 +166,7 @@ class SpanMetrics(LabelMetrics):
 def label_scores(
     true: Sequence[str], predicted: Sequence[str], labels: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Return precision, recall and F1 of each label, in percent. Shape: (labels, 3).
-
-    Raises:
-        UserError: scikit-learn is not installed.
-    """
+    """Return precision, recall and F1 of each label, in percent. Shape: (labels, 3)."""
     with needs("scores of single labels need scikit-learn", "'fairseq-phrase[label]'"):
         from sklearn.metrics import precision_recall_fscore_support
     scores = precision_recall_fscore_support(true, predicted, labels=labels, zero_division=0.0)

@@ -118,9 +118,6 @@ def draw(results: Results, path: Path) -> None:
     """Draw accuracy by layer: a panel for each task, a line for each model, and the majority's share.
 
     A model with several seeds has their means, with a bar of one standard deviation to each side.
-
-    Raises:
-        UserError: matplotlib is missing or does not know the format.
     """
     columns = min(len(results.tasks), _COLUMNS)
     rows = -(-len(results.tasks) // columns)

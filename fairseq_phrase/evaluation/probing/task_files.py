@@ -75,11 +75,7 @@ class ProbingTask:
         return ProbingTask(self.name, *(_part(examples, count, seed) for examples, count in parts))
 
     def detokenized(self, language: str) -> ProbingTask:
-        """Join words and punctuation again, as the Moses detokenizer of a language does.
-
-        Raises:
-            UserError: sacremoses is missing.
-        """
+        """Join words and punctuation again, as the Moses detokenizer of a language does."""
         with needs("--detokenize needs sacremoses", "'fairseq-phrase[moses]'"):
             from sacremoses import MosesDetokenizer
         join = MosesDetokenizer(language).detokenize

@@ -37,9 +37,6 @@ def label_cells(report: Report) -> list[list[str]]:
     """Return a table of labels, the heading first: count, then precision, recall and F1 of two rows.
 
     The numbers are percentages, means over the seeds. Only the most frequent labels are listed.
-
-    Raises:
-        UserError: scikit-learn is not installed.
     """
     labels, rows = frequent_labels(report)[:_MOST], chosen_rows(report)
     true = _flat(report.references)
@@ -58,9 +55,6 @@ def plot_confusion(report: Report, path: Path) -> None:
     """Draw which labels are taken for which, for the baseline and the best other row.
 
     Each line is a true label; its cells sum to 1 over all labels, of which the most frequent are drawn.
-
-    Raises:
-        UserError: matplotlib is missing.
     """
     labels, rows = frequent_labels(report)[:_MOST], chosen_rows(report)
     side = max(4.0, 0.32 * len(labels))

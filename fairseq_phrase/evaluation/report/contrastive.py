@@ -97,9 +97,6 @@ def accuracies(run: Run, pairs: Sequence[MinimalPairs]) -> dict[str, Accuracy]:
     Args:
         run: its folder has ``contrastive/PHENOMENON.correct.txt`` and ``….incorrect.txt``, what
             ``fairseq-generate --score-reference`` printed.
-
-    Raises:
-        UserError: a file is missing or has scores of other pairs.
     """
     found = {}
     for one in pairs:

@@ -75,10 +75,6 @@ def write_report(report: Report, folder: Path, examples: int) -> list[Path]:
     Args:
         examples: how many translations with the largest gains to show for each row, and how many with the
             largest losses.
-
-    Raises:
-        UserError: matplotlib is missing.
-        OSError: the files cannot be written.
     """
     with written_together(folder) as made:
         runs = runs_csv(report)

@@ -127,9 +127,6 @@ def read_interactive_speed(path: Path) -> float | None:
     Returns:
         Sentences divided by the total logged time, which includes loading the model and the parser; None
         if the command did not finish.
-
-    Raises:
-        UserError: the output is not text.
     """
     sentences = sum(1 for line in read_lines(path) if re.match(r"S-\d+\t", line))
     seconds = None

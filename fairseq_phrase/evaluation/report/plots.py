@@ -82,11 +82,7 @@ def _side(report: Report) -> str:
 
 
 def plot_lengths(report: Report, path: Path) -> None:
-    """Draw the main metric by the length of the source or the reference, a line for each row.
-
-    Raises:
-        UserError: matplotlib is missing.
-    """
+    """Draw the main metric by the length of the source or the reference, a line for each row."""
     figure = new_figure(path, (8.0, 4.8))
     axes = figure.subplots()
     buckets = length_buckets(report.sources or report.references)
@@ -108,9 +104,6 @@ def plot_curves(report: Report, path: Path) -> bool:
 
     Returns:
         Whether there was anything to draw; if not, no file is written.
-
-    Raises:
-        UserError: matplotlib is missing.
     """
     wanted = [
         (name, label)

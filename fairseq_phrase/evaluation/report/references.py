@@ -125,9 +125,6 @@ def read_known_words(path: Path) -> set[str]:
 
     Args:
         path: a dictionary of fairseq (a word and its count per line), or text.
-
-    Raises:
-        UserError: the file is missing or not text.
     """
     lines = [line.split() for line in read_lines(path)]
     is_dictionary = all(len(line) == 2 and line[1].isdigit() for line in lines)

@@ -177,10 +177,6 @@ def read_run(
             run of one test set. ``interactive-SUBSET.txt`` or ``interactive.txt``, if there, is the
             translation of the first one's raw text.
         labelled: the output is labels, in ``labels-SUBSET.txt``, as ``fairseq-phrase-label`` writes them.
-
-    Raises:
-        UserError: the run is not finished, belongs to another test set or reference, or its folder's name
-            has another seed than its log.
     """
     training = _read_training(folder, needs_training)
     read = _read_labels if labelled else _read_translation

@@ -157,9 +157,6 @@ def read_training_log(path: Path) -> TrainingLog:
 
     A session that starts without a checkpoint discards the sessions before it. A session that resumes
     from a checkpoint discards what came after the checkpoint, but the time still counts.
-
-    Raises:
-        UserError: it is missing or not text.
     """
     reader = _Reader()
     for line in read_lines(path):

@@ -105,10 +105,6 @@ def word_ngrams(words: Tensor, padding_mask: Tensor, max_length: int) -> PhraseB
             Shape: (batch, tokens)
         padding_mask: True at padding. Shape: (batch, tokens)
         max_length: most words in a phrase, k.
-
-    Raises:
-        ValueError: if ``max_length < 2``, or ``words`` or ``padding_mask`` has a wrong type or
-            shape, or a word index is out of range or skipped.
     """
     _check(words, padding_mask, max_length)
     of_tokens = words.cpu().numpy()
@@ -207,9 +203,6 @@ def _chain_phrases(
         padding_mask: Shape: (batch, tokens)
         max_length: most words in a chain, k.
         single_words: whether a word of several subwords is a phrase.
-
-    Raises:
-        ValueError: if a word index is skipped.
     """
     (batch, num_tokens), num_words = count_index.shape, successor.shape[1]
     has_tokens = counts[:, :num_words] > 0
@@ -360,9 +353,6 @@ def constituent_phrases(
             Shape: (batch, constituents, 2 or more)
         padding_mask: True at padded tokens. Shape: (batch, tokens)
         max_length: most words in a phrase, k.
-
-    Raises:
-        ValueError: if ``max_length < 2``, or the constituents are not trees over the words.
     """
     check_max_length(max_length)
     # Shape: (batch, constituents, 2)

@@ -165,12 +165,7 @@ def load_source(spec: str) -> PhraseSource:
 def find_phrases(
     source: PhraseSource, tokens: SourceTokens, parse: ParseBatch, options: Any
 ) -> PhraseBatch:
-    """Find the phrases of a batch.
-
-    Raises:
-        ValueError: the batch does not carry a parse that the source needs, or the phrases are
-            malformed.
-    """
+    """Find the phrases of a batch."""
     phrases = source.find(tokens, parse, options)
     if isinstance(phrases, Tensor):
         made: PhraseBatch = import_module(BUILT_IN).phrases_of_members(phrases, tokens.padding_mask)

@@ -324,9 +324,6 @@ def constituency_trees(
             Shape: (batch, tokens), (batch, constituents, 2 or more), (batch, tokens)
         binary: binarize to the right (:func:`fairseq_phrase.syntax.tree_arrays.binarized`). The new nodes
             are only in the schedule.
-
-    Raises:
-        ValueError: a tensor has another type or shape, or the spans are not trees.
     """
     tree = TreeBatch.from_words(words, spans, padding_mask)
     tokens, batch = tree.num_leaves, tree.batch_size

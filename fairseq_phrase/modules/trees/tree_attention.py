@@ -208,9 +208,6 @@ class TreeSelfAttention(HeadsAttention):
 
         Args:
             states: node states, leaves first. Shape: (batch, nodes, width)
-
-        Raises:
-            ValueError: the states do not fit the batch's nodes.
         """
         *projected, leaf_weights = project(
             states, (self.q_proj, self.k_proj, self.v_proj, self.accumulation.leaf_weight)

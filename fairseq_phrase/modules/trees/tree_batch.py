@@ -99,11 +99,6 @@ class TreeBatch:
                 Shape: (batch, constituents, 2 or more), int64
             padding_mask: True at padding. Shape: (batch, tokens), bool
             sizes: see the class.
-
-        Raises:
-            ValueError: a tensor has another type or shape; or words are out of order, or a constituent
-                has words that its sentence does not have. The latter are checked only where the check
-                does not wait for the device.
         """
         check_tensor("words", words, torch.int64, "batch", "tokens")
         check_tensor("spans", spans, torch.int64, "batch", "constituents", "2 or more")
