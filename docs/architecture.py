@@ -44,7 +44,7 @@ BOXES = {
     "layers": ("batch", 4, "models/", "first states, layers", "attention of modules/ over the structure"),
     "decoder": ("batch", 5, "fairseq", "decoder", "translation"),
     "raw": ("line", 0, "", "a raw line at inference", "Ein Hund bellt"),
-    "source": ("line", 1, "data/subwords/", "SourceEncoder", "parser and subwords of the manifest"),
+    "source": ("line", 1, "data/subwords/", "TextEncoder", "parser and subwords of the manifest"),
     "tokens": ("line", 2, "syntax/", "EncodedSentence", "subwords, their words, a tree"),
     "step": ("line", 3, "data/batches/", "SourceText.batch", "src_tokens  src_words  src_heads"),
 }  # fmt: skip

@@ -51,29 +51,29 @@ def mend_fairseq() -> None:
     """Apply all changes of fairseq, each once."""
     make_checkpoints_loadable()
     restore_integers_of_numpy()
-    mend(FairseqTask, "get_batch_iterator", _keep_last_batches)
-    mend(FairseqTask, "load_state_dict", _truncate_in_use)
-    mend(TranslationTask, "build_dataset_for_inference", _truncate_raw_lines)
-    mend(TranslationTask, "load_dataset", _name_missing_alignments)
-    mend(AlignmentCriterion, "__init__", _ask_for_alignments)
-    mend(FairseqTask, "build_generator", _align_where_unknown_words_are_replaced)
-    mend(utils, "load_align_dict", _replace_unknown_words_without_a_file)
-    mend(utils, "replace_unk", _read_pairs_of_alignments)
-    mend(data_utils, "_find_extra_valid_paths", _name_splits)
-    mend(data_utils, "raise_if_valid_subsets_unintentionally_ignored", _name_ignored_splits)
-    mend(ConcatDataset, "__init__", _do_not_upsample_by_default)
+    patch(FairseqTask, "get_batch_iterator", _keep_last_batches)
+    patch(FairseqTask, "load_state_dict", _truncate_in_use)
+    patch(TranslationTask, "build_dataset_for_inference", _truncate_raw_lines)
+    patch(TranslationTask, "load_dataset", _name_missing_alignments)
+    patch(AlignmentCriterion, "__init__", _ask_for_alignments)
+    patch(FairseqTask, "build_generator", _align_where_unknown_words_are_replaced)
+    patch(utils, "load_align_dict", _replace_unknown_words_without_a_file)
+    patch(utils, "replace_unk", _read_pairs_of_alignments)
+    patch(data_utils, "_find_extra_valid_paths", _name_splits)
+    patch(data_utils, "raise_if_valid_subsets_unintentionally_ignored", _name_ignored_splits)
+    patch(ConcatDataset, "__init__", _do_not_upsample_by_default)
     for module in (data_utils, bucket_pad_length_dataset, raw_audio_dataset):
-        mend(module, "get_buckets", _bucket_with_numpy_2)
-    mend(Trainer, "get_train_iterator", _resume_the_same_training)
-    mend(Trainer, "save_checkpoint", save_all_state)
-    mend(Trainer, "load_checkpoint", continue_all_state)
-    mend(EpochBatchIterator, "first_batch", _name_empty_data)
-    mend(fairseq_options, "parse_args_and_arch", _train_in_bfloat16_without_a_tpu)
-    mend(generate, "_main", _write_only_a_shard)
-    mend(interactive, "main", _replace_before_joining)
+        patch(module, "get_buckets", _bucket_with_numpy_2)
+    patch(Trainer, "get_train_iterator", _resume_the_same_training)
+    patch(Trainer, "save_checkpoint", save_all_state)
+    patch(Trainer, "load_checkpoint", continue_all_state)
+    patch(EpochBatchIterator, "first_batch", _name_empty_data)
+    patch(fairseq_options, "parse_args_and_arch", _train_in_bfloat16_without_a_tpu)
+    patch(generate, "_main", _write_only_a_shard)
+    patch(interactive, "main", _replace_before_joining)
 
 
-def mend(owner: Any, name: str, new: _Function) -> None:
+def patch(owner: Any, name: str, new: _Function) -> None:
     """Replace a function or property of a class or module, unless ``new`` has done so before.
 
     Args:

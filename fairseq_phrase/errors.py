@@ -18,7 +18,7 @@ class UserError(Exception):
     """
 
 
-def option(name: str, value: str = "") -> str:
+def as_given(name: str, value: str = "") -> str:
     """Write an option of :func:`fairseq_phrase.load` as its reader gives it.
 
     Args:

@@ -47,7 +47,7 @@ def make_dictionary(words: int = 30) -> Dictionary:
     return made
 
 
-def label_dictionary(field: str) -> Dictionary:
+def any_label_dictionary(field: str) -> Dictionary:
     """Make the dictionary of a parse field's labels."""
     made = Dictionary()
     for label in LABELS:
@@ -77,7 +77,7 @@ def _built(name: str, cfg: Any, dictionary: Dictionary) -> Any:
     task = Namespace(
         source_dictionary=dictionary,
         target_dictionary=dictionary,
-        label_dictionary=label_dictionary,
+        any_label_dictionary=any_label_dictionary,
         require_parses=lambda fields: None,
     )
     return randomized(ARCH_MODEL_REGISTRY[name].build_model(cfg, task))
@@ -129,7 +129,7 @@ def make_batch(
         indices = [*map(dictionary.index, sentence.pieces), dictionary.eos()]
         start = shape[1] - len(indices) if left else 0
         tokens[row, start : start + len(indices)] = torch.tensor(indices)
-        parses.append(numbered_parse(sentence, FIELDS, label_dictionary))
+        parses.append(numbered_parse(sentence, FIELDS, any_label_dictionary))
     return {"src_tokens": tokens, **collate_parses(tokens, parses, dictionary)}
 
 
@@ -342,7 +342,7 @@ def its_attention_can_be_drawn(name: str, row: str) -> None:
     if not hasattr(ENCODERS[name].encoder, "attention_maps"):
         return
     model, dictionary = build_row(name, row)
-    task = Namespace(source_dictionary=dictionary, label_dictionary=label_dictionary)
+    task = Namespace(source_dictionary=dictionary, label_dictionary=any_label_dictionary)
     inputs = make_batch(dictionary, [5], extra=1)
     picture = attention_picture(model, SourceSentence.from_batch(inputs, task))
     assert picture.num_tokens == int(inputs["src_tokens"].ne(dictionary.pad()).sum())
@@ -356,7 +356,7 @@ def its_attention_can_be_drawn(name: str, row: str) -> None:
             assert_close(weights.sum(1), torch.ones(len(weights), dtype=weights.dtype))
 
 
-#: What every encoder must do: functions of its name and one of its :func:`rows_of`, which raise
+#: What every encoder must do: functions of its name and one of its :func:`unpadded`, which raise
 #: ``AssertionError``.
 CHECKS: Sequence[Callable[[str, str], None]] = (
     a_sentence_in_a_padded_batch_is_encoded_as_if_alone,

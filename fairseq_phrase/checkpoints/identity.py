@@ -36,7 +36,7 @@ from fairseq.utils import split_paths
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from fairseq_phrase.compat import TRUNCATED, mend
+from fairseq_phrase.compat import TRUNCATED, patch
 from fairseq_phrase.compat import load_checkpoint as load_checkpoint_file
 from fairseq_phrase.data.store.identity import (
     OF_DECODER,
@@ -113,7 +113,7 @@ def model_entries(cfg: Any) -> dict[str, Entry]:
     Args:
         cfg: a checkpoint's configuration of its model, or that of a training.
     """
-    given = plain(cfg)
+    given = plain_options(cfg)
     # fairseq shares the output, too, and says so in some architectures only.
     if given.get("share_all_embeddings") or given.get("merge_src_tgt_embed"):
         given["share_decoder_input_output_embed"] = True
@@ -143,7 +143,7 @@ def model_options(given: Mapping[str, Any]) -> list[Field[Any]]:
     The configuration of an old architecture, without a dataclass, has the options of all parts.
 
     Args:
-        given: a configuration, as :func:`plain` returns it.
+        given: a configuration, as :func:`plain_options` returns it.
     """
     name = given.get("_name") or given.get("arch") or ""
     if name in MODEL_DATACLASS_REGISTRY:
@@ -206,7 +206,7 @@ def task_entries(cfg: Any) -> dict[str, Entry]:
     Args:
         cfg: a checkpoint's configuration of its task, or that of a training.
     """
-    given = plain(cfg)
+    given = plain_options(cfg)
     name = given.get("_name") or given.get("task")
     if given.get("truncate_source"):
         given["truncate_source"] = f"to {given.get('max_source_positions')}"
@@ -226,7 +226,7 @@ def _is_plain(encoder: Any, options: Mapping[str, Field[Any]], given: Mapping[st
     return hasattr(encoder, "is_plain") and bool(encoder.is_plain(cfg))
 
 
-def plain(cfg: Any) -> dict[str, Any]:
+def plain_options(cfg: Any) -> dict[str, Any]:
     """Return a configuration of any kind as a dictionary."""
     if OmegaConf.is_config(cfg):
         cfg = OmegaConf.to_container(cfg, enum_to_str=True)
@@ -238,8 +238,10 @@ def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
 
     What a record of an earlier version lacks is derived, too.
     """
-    sections = plain(state.get("cfg"))
-    model, task = (plain(sections.get(each) or state.get("args")) for each in ("model", "task"))
+    sections = plain_options(state.get("cfg"))
+    model, task = (
+        plain_options(sections.get(each) or state.get("args")) for each in ("model", "task")
+    )
     entries = {**task_entries(task), **model_entries(model), **_training_entry(state)}
     recorded = (state.get("task_state") or {}).get("identity")
     if recorded is not None:
@@ -261,9 +263,9 @@ def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
 
 def _training_entry(state: dict[str, Any]) -> dict[str, Entry]:
     """Return what distinguishes trainings without a number: their seeds and folders of checkpoints."""
-    given = plain(state.get("args"))
+    given = plain_options(state.get("args"))
     for section in ("common", "checkpoint"):
-        given |= plain(plain(state.get("cfg")).get(section))
+        given |= plain_options(plain_options(state.get("cfg")).get(section))
     if given.get("seed") is None or given.get("save_dir") is None:
         return {}
     value = f"seed {given['seed']} in {given['save_dir']}"
@@ -407,15 +409,15 @@ def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
         for inner in value:
             yield from _texts(inner, name)
     elif OmegaConf.is_config(value) or isinstance(value, Mapping | Namespace):
-        for key, inner in plain(value).items():
+        for key, inner in plain_options(value).items():
             yield from _texts(inner, f"{name}.{key}")
 
 
 def guard_checkpoints() -> None:
     """Make fairseq's commands compare the records of the checkpoints that they load."""
-    mend(checkpoint_utils, "load_checkpoint_to_cpu", _load_with_record)
-    mend(Trainer, "load_checkpoint", _resume)
-    mend(BaseFairseqModel, "load_state_dict", _load_untied)
+    patch(checkpoint_utils, "load_checkpoint_to_cpu", _load_with_record)
+    patch(Trainer, "load_checkpoint", _resume)
+    patch(BaseFairseqModel, "load_state_dict", _load_untied)
 
 
 def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[str, Any]:
@@ -429,7 +431,7 @@ def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[
     record = identity_of(state, path)
     for given in filter(None, (state.get("cfg"), state.get("args"))):
         overwrite_args_by_name(given, overrides or {})  # these the user named
-    task = plain(plain(state.get("cfg")).get("task") or state.get("args"))
+    task = plain_options(plain_options(state.get("cfg")).get("task") or state.get("args"))
     state["task_state"] = {
         **(state.get("task_state") or {}),
         "identity": record.as_dict(),

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 import fairseq_phrase
-from fairseq_phrase.checkpoints.identity import guard_checkpoints, identity_of, plain
+from fairseq_phrase.checkpoints.identity import guard_checkpoints, identity_of, plain_options
 from fairseq_phrase.compat import load_checkpoint, make_checkpoints_loadable, mend_fairseq
 from fairseq_phrase.data.store.identity import Identity, compare
 from fairseq_phrase.errors import UserError
@@ -187,7 +187,7 @@ def _check_sizes(saved: SavedModel) -> None:
     Raises:
         UserError: a parameter is not a tensor, or a size is not possible.
     """
-    parameters, options = saved.state["model"], plain(saved.state["cfg"].model)
+    parameters, options = saved.state["model"], plain_options(saved.state["cfg"].model)
     if not all(isinstance(value, Tensor) for value in parameters.values()):
         raise UserError(f"{saved.path} is damaged: it has parameters that are not tensors")
     if options.get("quant_noise_scalar") and not torch.cuda.is_available():

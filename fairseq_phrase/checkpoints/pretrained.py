@@ -16,7 +16,7 @@ from fairseq_phrase.checkpoints.identity import (
     check_ties,
     identity_of,
     model_options,
-    plain,
+    plain_options,
 )
 from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.data.store.dictionaries import begins_with, labels_fingerprint
@@ -53,8 +53,8 @@ class PretrainedOptions(FairseqDataclass):
 def take_options(cfg: Any, path: Path) -> None:
     """Set options of a model that is built next to those of a checkpoint, and log which changed."""
     state = _read(path, "--pretrained-model")
-    given = plain(plain(state.get("cfg")).get("model") or state.get("args"))
-    now = plain(cfg)
+    given = plain_options(plain_options(state.get("cfg")).get("model") or state.get("args"))
+    now = plain_options(cfg)
     # Learned positions have a number of rows. The encoder is this run's, and may start neutrally.
     positions = {"max_source_positions", "max_target_positions"}
     names = {each.name for each in model_options(given)} & given.keys() & now.keys()
@@ -69,7 +69,7 @@ def take_options(cfg: Any, path: Path) -> None:
     logger.info("--take-options %s: %s", path, taken or "all options are the same")
 
 
-def start(model: Any, options: Any, task: Any) -> set[str]:
+def begin_from_checkpoint(model: Any, options: Any, task: Any) -> set[str]:
     """Let a new model start from a checkpoint, if the options name one, and freeze its encoder.
 
     Args:
@@ -120,7 +120,7 @@ def start(model: Any, options: Any, task: Any) -> set[str]:
     return came
 
 
-def step(optimizer: Any, came: Sequence[Tensor], scale: float) -> None:
+def scaled_step(optimizer: Any, came: Sequence[Tensor], scale: float) -> None:
     """Update parameters: those of a checkpoint with a learning rate of their own.
 
     The optimizer updates what has a gradient, twice. So its state has one group of parameters, and a

@@ -94,11 +94,11 @@ def main(args: argparse.Namespace) -> None:
         write_pictures(drawn, args.out)
         print(args.out)
     elif drawn:
-        from fairseq_phrase.visualization.terminal_trees import draw
+        from fairseq_phrase.visualization.terminal_trees import tree_text
 
         if not args.lines:
             print()
-        print("\n\n".join(map(draw, drawn)))
+        print("\n\n".join(map(tree_text, drawn)))
 
 
 def _manifests(directory: Path, language: str | None) -> list[Manifest]:

@@ -130,7 +130,7 @@ def _probe(args: argparse.Namespace) -> None:
     from fairseq_phrase.evaluation.probing.results import (
         differences,
         differences_table,
-        draw,
+        plot_results,
         short_names,
     )
     from fairseq_phrase.inference.model_files import device_named
@@ -159,4 +159,4 @@ def _probe(args: argparse.Namespace) -> None:
     if args.out is not None:
         write_atomically(args.out / "probing.md", f"{table}\n".encode())
         write_atomically(args.out / "probing.json", results.as_json().encode())
-        draw(results, args.out / "probing.png")
+        plot_results(results, args.out / "probing.png")

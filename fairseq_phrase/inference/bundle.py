@@ -43,7 +43,7 @@ from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.segmenters import GROUP as SEGMENTER_GROUP
 from fairseq_phrase.data.subwords.segmenters import model_name
-from fairseq_phrase.errors import UserError, naming, option
+from fairseq_phrase.errors import UserError, as_given, naming
 from fairseq_phrase.markdown import code, escaped
 from fairseq_phrase.models.architectures import GROUP as ENCODER_GROUP
 from fairseq_phrase.modules.phrases.sources.registry import GROUP as SOURCE_GROUP
@@ -196,7 +196,7 @@ def _check_packages(described: Mapping[str, Any], path: Path) -> None:
                 message = f"{path}: its {part} is of the package {name}: pip install {name}"
                 if part == "model":
                     raise UserError(message) from None
-                logger.warning("%s, or name another, %s", message, option("source-parser"))
+                logger.warning("%s, or name another, %s", message, as_given("source-parser"))
 
 
 def _model_card(

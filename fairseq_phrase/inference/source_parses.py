@@ -10,7 +10,7 @@ from pathlib import Path
 from fairseq.data import data_utils
 from fairseq.utils import split_paths
 
-from fairseq_phrase.checkpoints.identity import plain
+from fairseq_phrase.checkpoints.identity import plain_options
 from fairseq_phrase.compat import load_checkpoint
 from fairseq_phrase.data.preprocessing.parsing import parses_of
 from fairseq_phrase.data.store.manifest import Manifest, languages_in
@@ -76,7 +76,7 @@ def _remembered(model: Path) -> str:
     if is_bundle(model):
         return str(model)
     state = load_checkpoint(model)
-    options = plain(plain(state.get("cfg")).get("task") or state.get("args"))
+    options = plain_options(plain_options(state.get("cfg")).get("task") or state.get("args"))
     return str(options.get("data"))
 
 

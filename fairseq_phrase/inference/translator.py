@@ -21,7 +21,7 @@ from fairseq.token_generation_constraints import pack_constraints
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.data.batches.word_alignments import words_by_marks
 from fairseq_phrase.data.store.manifest import Manifest
-from fairseq_phrase.errors import UserError, option
+from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.inference.constraints import (
     Beside,
     ConstrainedSearch,
@@ -248,7 +248,7 @@ class Translator:
         entries = len(self.task.target_dictionary)
         if (given.has_constraints or glossary is not None) and 2 * beam >= entries:
             raise UserError(
-                f"{option('beam', str(beam))}: with constraints or a glossary, at most half as many as "
+                f"{as_given('beam', str(beam))}: with constraints or a glossary, at most half as many as "
                 f"the target dictionary has entries: give {(entries - 1) // 2} or fewer"
             )
         search = _Search(
@@ -280,7 +280,7 @@ class Translator:
                 ]
             with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
                 found = iter(self._generated(search, [*chain.from_iterable(pieces)], batch_size))
-            yield [joined([next(found) for _ in own], nbest, lenpen) for own in pieces]
+            yield [joined_hypotheses([next(found) for _ in own], nbest, lenpen) for own in pieces]
 
     def translate_parsed(self, sentence: ParsedSentence, *, beam: int = 5) -> str:
         """Translate a sentence with given trees, such as one of :meth:`parse` with other heads.
@@ -573,7 +573,7 @@ def longest_target(source: int) -> int:
     return max(200, 2 * source)
 
 
-def joined(
+def joined_hypotheses(
     pieces: list[list[Hypothesis]], nbest: int, lenpen: float = 1.0
 ) -> list[Hypothesis]:  # fmt: skip
     """Join the hypotheses of a line's pieces: the best of each, then the second best, and so on.

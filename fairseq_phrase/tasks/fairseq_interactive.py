@@ -24,14 +24,14 @@ from fairseq_phrase.data.batches.raw_tokens import (
     RawDataset,
     RawTokens,
     SourceDictionary,
-    plain,
-    rows_of,
+    plain_tensor,
+    unpadded,
     write_back,
 )
 from fairseq_phrase.data.batches.source_batches import SourceText
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.segmenter import Segmenter
-from fairseq_phrase.data.subwords.text_encoder import SourceEncoder, segmenter_of
+from fairseq_phrase.data.subwords.text_encoder import TextEncoder, segmenter_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.syntax.sentence import EncodedSentence
@@ -42,7 +42,7 @@ _MARKS = ("▁", "@@ ")
 
 
 @dataclass
-class SyntaxEncoderConfig(FairseqDataclass):
+class SyntaxBPEConfig(FairseqDataclass):
     """Options of the tokenizer and the BPE: the data directory and the parser."""
 
     # fmt: off
@@ -54,7 +54,7 @@ class SyntaxEncoderConfig(FairseqDataclass):
         "cut words with this parser; by default with the task's --source-parser")
 
 
-def _source_of(cfg: SyntaxEncoderConfig) -> tuple[str, str, str | None]:
+def _source_of(cfg: SyntaxBPEConfig) -> tuple[str, str, str | None]:
     """Return the data directory, the language and the parser of ``--bpe syntax``.
 
     The hub interface builds a BPE from the configuration alone, whose root has the task's options.
@@ -73,11 +73,11 @@ def _source_of(cfg: SyntaxEncoderConfig) -> tuple[str, str, str | None]:
     return directory, language or data_utils.infer_language_pair(directory)[0], parser
 
 
-@register_tokenizer("syntax", dataclass=SyntaxEncoderConfig)
+@register_tokenizer("syntax", dataclass=SyntaxBPEConfig)
 class SyntaxTokenizer:
     """Leaves a line as it is: :class:`SyntaxBPE` cuts words and subwords."""
 
-    def __init__(self, cfg: SyntaxEncoderConfig) -> None:
+    def __init__(self, cfg: SyntaxBPEConfig) -> None:
         pass
 
     def encode(self, x: str) -> str:
@@ -89,16 +89,16 @@ class SyntaxTokenizer:
         return x
 
 
-@register_bpe("syntax", dataclass=SyntaxEncoderConfig)
+@register_bpe("syntax", dataclass=SyntaxBPEConfig)
 class SyntaxBPE:
     """Cuts a raw line into the same words and subwords as preprocessing; joins subwords to text."""
 
-    def __init__(self, cfg: SyntaxEncoderConfig) -> None:
+    def __init__(self, cfg: SyntaxBPEConfig) -> None:
         self._source = _source_of(cfg)
 
     @functools.cached_property
-    def _encoder(self) -> SourceEncoder:
-        return SourceEncoder.from_data(*self._source)
+    def _encoder(self) -> TextEncoder:
+        return TextEncoder.from_data(*self._source)
 
     @functools.cached_property
     def _segmenter(self) -> Segmenter:
@@ -157,8 +157,8 @@ class RawTextTask(TranslationTask):
         """How many subwords of a source are read, without its end; None for all of them."""
         return self.cfg.max_source_positions - 1 if self.cfg.truncate_source else None
 
-    def _source_encoder(self) -> SourceEncoder:
-        return SourceEncoder.from_data(
+    def _source_encoder(self) -> TextEncoder:
+        return TextEncoder.from_data(
             self._directory,
             self.cfg.source_lang,
             self.cfg.source_parser,
@@ -196,7 +196,7 @@ class RawTextTask(TranslationTask):
         """Cut a source that ``--truncate-source`` cuts. Shape: ``(tokens,)``."""
         if self.kept_subwords is None:
             return tokens
-        cut = truncated_tokens(plain(tokens), self.kept_subwords + 1)
+        cut = truncated_tokens(plain_tensor(tokens), self.kept_subwords + 1)
         if not isinstance(tokens, RawTokens):
             return cut
         return RawTokens.of(cut, tokens.origins, tokens.words)
@@ -243,11 +243,11 @@ class RawTextTask(TranslationTask):
         """
         net_input = sample["net_input"]
         tokens = net_input["src_tokens"]
-        net_input = {**net_input, "src_tokens": plain(tokens)}
+        net_input = {**net_input, "src_tokens": plain_tensor(tokens)}
         if self.source_text.fields and "src_words" not in net_input:
-            rows = self._encoded(rows_of(tokens, self.source_dictionary.pad()))
+            rows = self._encoded(unpadded(tokens, self.source_dictionary.pad()))
             sentences = [cast(EncodedSentence, row.origins[0]) for row in rows]
-            parses = self.source_text.parses(plain(tokens), sentences, self.kept_subwords)
+            parses = self.source_text.parses(plain_tensor(tokens), sentences, self.kept_subwords)
             net_input |= {name: value.to(tokens.device) for name, value in parses.items()}
         generated = super().inference_step(
             generator, models, {**sample, "net_input": net_input}, *args, **kwargs

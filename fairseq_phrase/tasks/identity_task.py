@@ -15,7 +15,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_phrase.checkpoints.identity import begin_neutrally, model_entries, task_entries
-from fairseq_phrase.checkpoints.pretrained import start, step, take_options
+from fairseq_phrase.checkpoints.pretrained import begin_from_checkpoint, scaled_step, take_options
 from fairseq_phrase.compat import truncate_as_trained
 from fairseq_phrase.data.store.identity import LOGGED, Entry, Identity, compare
 from fairseq_phrase.data.store.manifest import data_identity
@@ -94,7 +94,7 @@ class IdentifiedTask(FairseqTask):
                 self._compare(its, trained, "ensemble", other, path)
         elif not from_checkpoint:
             if hasattr(self.cfg, "pretrained_model"):
-                names = start(model, self.cfg, self)
+                names = begin_from_checkpoint(model, self.cfg, self)
                 named = model.named_parameters()
                 self._came = [p for name, p in named if name in names and p.requires_grad]
             self._log()
@@ -139,7 +139,7 @@ class IdentifiedTask(FairseqTask):
         if scale == 1.0:
             super().optimizer_step(optimizer, model, update_num)
         else:
-            step(optimizer, self._came, scale)
+            scaled_step(optimizer, self._came, scale)
 
     def restore(self, trained: Identity, *, further: bool) -> None:
         """Take over the state that a record has.

@@ -11,7 +11,7 @@ from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from torch import Tensor
 
-from fairseq_phrase.data.preprocessing.labelled import warn_of_unknown
+from fairseq_phrase.data.preprocessing.labelled import warn_of_unknown_labels
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.labels import SpanMetrics, mark_spans
@@ -79,7 +79,7 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
         record = self._manifest.splits.get(f"{split}.{self.cfg.source_lang}-{self.cfg.target_lang}")
         if record is not None and record.unknown_labels:
             total = record.words if self.labelled == "word" else record.sentences
-            warn_of_unknown(split, record.unknown_labels, total)
+            warn_of_unknown_labels(split, record.unknown_labels, total)
 
     def _pairs(self, pairs: LanguagePairDataset) -> LanguagePairDataset:
         """Remove the end of sentence from the labels, and the input of a decoder."""

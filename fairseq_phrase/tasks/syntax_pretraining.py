@@ -14,7 +14,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
 from omegaconf import II, MISSING
 
-from fairseq_phrase.data.batches.data_directory import label_dictionary
+from fairseq_phrase.data.batches.data_directory import read_label_dictionary
 from fairseq_phrase.data.batches.objectives import (
     MASK_UNITS,
     PHRASES,
@@ -86,7 +86,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
         self.dictionary, self._language = dictionary, cfg.source_lang
         self._mask = dictionary.add_symbol(MASK)
         self._directories = utils.split_paths(cfg.data)
-        self._labels = cache(partial(label_dictionary, self._directories[0], self._language))
+        self._labels = cache(partial(read_label_dictionary, self._directories[0], self._language))
         self._fields: set[str] = set()
         self._structures: dict[str, MakeStructure] = {}
         self._fields_of_loss: set[str] = set()

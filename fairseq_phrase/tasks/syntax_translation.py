@@ -17,8 +17,8 @@ from fairseq.tasks.translation import TranslationConfig
 from fairseq_phrase.checkpoints.pretrained import PretrainedOptions
 from fairseq_phrase.compat import leaving_out_unknown
 from fairseq_phrase.data.batches.data_directory import (
-    label_dictionary,
     pair_names,
+    read_label_dictionary,
     refuse_unknown_words,
 )
 from fairseq_phrase.data.batches.source_batches import SourceText
@@ -108,7 +108,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
 
     def __init__(self, cfg: SyntaxTranslationConfig, src_dict: Any, tgt_dict: Any):
         super().__init__(cfg, src_dict, tgt_dict)
-        self._labels = cache(partial(label_dictionary, self._directory, cfg.source_lang))
+        self._labels = cache(partial(read_label_dictionary, self._directory, cfg.source_lang))
         self._trees = Trees(cfg.tree_source, cfg.tree_seed, src_dict, self._training_heads)
         self.source_text = SourceText(
             src_dict,

@@ -25,7 +25,7 @@ _LINES = {
 }  # fmt: skip
 
 
-def draw(sentence: ParsedText) -> str:
+def tree_text(sentence: ParsedText) -> str:
     """Draw a sentence's trees and graphs below its text.
 
     Returns:

@@ -22,7 +22,7 @@ from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.parsers.ptb import BracketFiles
-from fairseq_phrase.tasks.fairseq_interactive import SyntaxBPE, SyntaxEncoderConfig
+from fairseq_phrase.tasks.fairseq_interactive import SyntaxBPE, SyntaxBPEConfig
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import (
     GOLD,
@@ -297,9 +297,7 @@ def test_new_lines_get_the_subwords_and_the_parses_that_the_corpus_got(
 
 def encoder_of(task, parser):
     """What fairseq-interactive --tokenizer syntax --bpe syntax does to a line."""
-    config = SyntaxEncoderConfig(
-        syntax_data=task._directory, syntax_lang="de", syntax_parser=parser
-    )
+    config = SyntaxBPEConfig(syntax_data=task._directory, syntax_lang="de", syntax_parser=parser)
     bpe = SyntaxBPE(config)
     return bpe.encode
 

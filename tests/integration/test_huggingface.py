@@ -19,7 +19,7 @@ from fairseq_phrase.cli.export import main as export
 from fairseq_phrase.cli.label import main as label
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.data.store.manifest import Manifest
-from fairseq_phrase.data.subwords.text_encoder import SourceEncoder
+from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.text import read_lines
 from tests.support.gold_parser import GoldParser
@@ -245,6 +245,6 @@ def test_raw_text_gets_the_ids_of_xlm_r(tmp_path, monkeypatch):
     dictionary = Dictionary.load(str(data / "dict.txt"))
     stored = load_indexed_dataset(str(data / "train"), dictionary, "mmap")
     gold(monkeypatch, tmp_path / "train.de")
-    encoder = SourceEncoder.from_data(data, "de", "gold")
+    encoder = TextEncoder.from_data(data, "de", "gold")
     for line, row, encoded in zip(lines, stored, encoder.parse(lines), strict=True):
         assert dictionary.string(row).split() == tokenizer.tokenize(line) == encoded.pieces

@@ -12,7 +12,7 @@ from fairseq_phrase.data.store.dictionaries import read_labels
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.data.subwords.segmenters import EveryWord, WholeWords
-from fairseq_phrase.data.subwords.text_encoder import SourceEncoder
+from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from tests.support.labelled_corpora import make_data, write_corpus
 
 
@@ -63,7 +63,7 @@ def test_rare_words_are_unknown(changed, tmp_path):
     change(changed / "train.tag", 1, "DET ADJ NOUN")
     data = make_data(changed, tmp_path / "data", "word", "--bpe", "none", "--min-count", "2")
     assert texts(data, "en", "train", "tag")[0] == "<unk> <unk> <unk>"
-    (sentence,) = SourceEncoder.from_data(data, "en").parse(["once the <s>"])
+    (sentence,) = TextEncoder.from_data(data, "en").parse(["once the <s>"])
     assert sentence.pieces == ["once", "the", "▁<s>"]
 
 
@@ -96,7 +96,7 @@ def test_a_word_that_the_subword_model_drops_keeps_its_label(changed, tmp_path):
     data = make_data(changed, tmp_path / "data", "word", "--vocab-size", "36")
     store = ParseStore(data, "train.en-tag", "en", {"words"})
     assert store[0]["words"].max() == 2
-    segmenter = SourceEncoder.from_data(data, "en").segmenter
+    segmenter = TextEncoder.from_data(data, "en").segmenter
     assert isinstance(segmenter, EveryWord)
     assert segmenter.word_pieces("▁\u200b") == ("▁",)
     assert segmenter.line_pieces("\u200b") == ["▁"]
@@ -180,7 +180,7 @@ def test_the_label_side_cannot_have_the_name_of_a_parses_dictionary(changed, tmp
 
 def test_whole_words_come_back_as_text(corpus, tmp_path):
     data = make_data(corpus, tmp_path / "data", "word", "--bpe", "none")
-    encoder = SourceEncoder.from_data(data, "en")
+    encoder = TextEncoder.from_data(data, "en")
     assert isinstance(encoder.segmenter, EveryWord)
     assert isinstance(encoder.segmenter.segmenter, WholeWords)
     assert encoder.segmenter.join("the dog") == "the dog"

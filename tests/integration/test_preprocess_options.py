@@ -20,7 +20,7 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.parsers.ptb import BracketFiles
-from fairseq_phrase.tasks.fairseq_interactive import SyntaxBPE, SyntaxEncoderConfig
+from fairseq_phrase.tasks.fairseq_interactive import SyntaxBPE, SyntaxBPEConfig
 from fairseq_phrase.text import read_lines
 from tests.support.repository import shared_data, shared_pipeline
 from tests.support.stores import TREE_FIELDS
@@ -263,7 +263,7 @@ def test_the_parser_sees_what_the_escapes_stand_for(moses, spacy_pipeline, bpe_d
 
 
 def test_new_text_is_cut_as_the_corpus_was(bpe_data, moses, spacy_pipeline):
-    config = SyntaxEncoderConfig(
+    config = SyntaxBPEConfig(
         syntax_data=str(bpe_data), syntax_lang="de", syntax_parser=f"spacy:{spacy_pipeline}"
     )
     bpe = SyntaxBPE(config)

@@ -26,7 +26,7 @@ from fairseq_phrase.data.subwords.segmenters import (
     TokenizerSegmenter,
     WholeWords,
 )
-from fairseq_phrase.data.subwords.text_encoder import SourceEncoder, encode_sentence, segmenter_of
+from fairseq_phrase.data.subwords.text_encoder import TextEncoder, encode_sentence, segmenter_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.raw_lines import TargetForm, source_form
 from fairseq_phrase.parsers.interfaces import cut_at_white_space
@@ -255,7 +255,7 @@ def test_tokens_that_touch_words_leave_trees_of_files_as_they_are(data, tmp_path
     ]
     gold = ParsingPipeline(ParsingOptions("none"))
     gold.parser = GoldParser(data / "plain/test.de")
-    encoder = SourceEncoder(gold, segmenter_of(out, manifest))
+    encoder = TextEncoder(gold, segmenter_of(out, manifest))
     tokens = set(manifest.protected)
     for language in ("de", "en"):
         lines = list(read_lines(tmp_path / f"test.{language}"))

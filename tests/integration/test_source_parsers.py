@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from fairseq_phrase.data.store.manifest import Manifest
-from fairseq_phrase.data.subwords.text_encoder import SourceEncoder, marked_words
+from fairseq_phrase.data.subwords.text_encoder import TextEncoder, marked_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import load_parser
 from fairseq_phrase.parsers import spacy as spacy_module
@@ -20,7 +20,7 @@ from tests.twins.alignment import check_words
 
 @pytest.fixture(scope="module")
 def encoder(trained_pipeline, segmenter):
-    return SourceEncoder(pipeline(f"spacy:{trained_pipeline}"), segmenter)
+    return TextEncoder(pipeline(f"spacy:{trained_pipeline}"), segmenter)
 
 
 def pipeline(parser):
@@ -48,13 +48,13 @@ def test_words_alone_make_the_subwords_that_the_parse_has(encoder, line):
 
 @pytest.mark.parametrize("parser", ["spacy", "none"])
 def test_half_characters_are_an_error_that_shows_them(encoder, segmenter, parser):
-    made = encoder if parser == "spacy" else SourceEncoder(pipeline("none"), segmenter)
+    made = encoder if parser == "spacy" else TextEncoder(pipeline("none"), segmenter)
     with pytest.raises(UserError, match=r"ud83d|surrogates"):
         made.parse(["Hund \ud83d"])
 
 
 def test_new_text_is_encoded_as_the_data_directory_says(data_directory, trained_pipeline):
-    encoder = SourceEncoder.from_data(data_directory, "de", f"spacy:{trained_pipeline}")
+    encoder = TextEncoder.from_data(data_directory, "de", f"spacy:{trained_pipeline}")
     (encoded,) = encoder.parse(["Der Hund schläft."])
     assert "".join(encoded.pieces) == "▁Der▁Hund▁schläft."
     assert len(encoded.heads) == 4
@@ -91,10 +91,10 @@ def test_a_path_that_a_manifest_names_is_not_loaded_unless_the_user_names_it(
     parser = f"spacy:{trained_pipeline}"
     data, loaded = parsed_by(parser)
     with pytest.raises(UserError, match=re.escape(f'add source_parser="{parser}"')) as caught:
-        SourceEncoder.from_data(data, "de")
+        TextEncoder.from_data(data, "de")
     assert f"{data / 'syntax.de.json'} names the parser {parser}" in str(caught.value)
     assert loaded == []
-    assert SourceEncoder.from_data(data, "de", parser).parse(["Der Hund"])[0].heads is not None
+    assert TextEncoder.from_data(data, "de", parser).parse(["Der Hund"])[0].heads is not None
 
 
 def test_a_name_that_is_a_folder_here_is_a_path(parsed_by, trained_pipeline, monkeypatch):
@@ -104,7 +104,7 @@ def test_a_name_that_is_a_folder_here_is_a_path(parsed_by, trained_pipeline, mon
     manifest.parser = f"spacy:{trained_pipeline.name}"
     manifest.save(data)
     with pytest.raises(UserError, match="a parser is loaded from a path only if you name it"):
-        SourceEncoder.from_data(data, "de")
+        TextEncoder.from_data(data, "de")
     assert loaded == []
 
 
@@ -113,25 +113,25 @@ def test_another_version_of_the_parser_is_a_warning_or_on_request_an_error(
 ):
     parser = f"spacy:{trained_pipeline}"
     data, _ = parsed_by(parser)
-    SourceEncoder.from_data(data, "de", parser)
+    TextEncoder.from_data(data, "de", parser)
     assert caplog.text == ""
     data, _ = parsed_by(parser, version="de_synthetic 0.1")
     for _ in range(2):
-        SourceEncoder.from_data(data, "de", parser)
+        TextEncoder.from_data(data, "de", parser)
     assert caplog.text.count("differ in parser de_synthetic 0.1 ") == 1
     with pytest.raises(UserError, match="parse with the training's parser"):
-        SourceEncoder.from_data(data, "de", parser, strict=True)
+        TextEncoder.from_data(data, "de", parser, strict=True)
 
 
 def test_another_parser_is_a_warning_or_on_request_an_error(parsed_by, trained_pipeline, caplog):
     parser = f"spacy:{trained_pipeline}"
     data, _ = parsed_by(parser)
     for _ in range(2):
-        SourceEncoder.from_data(data, "de", "none")
+        TextEncoder.from_data(data, "de", "none")
     assert caplog.text.count("parser-name spacy and none (strict_identity refuses this)") == 1
     with pytest.raises(UserError, match="parser-name spacy and none: parse with the training's"):
-        SourceEncoder.from_data(data, "de", "none", strict=True)
-    SourceEncoder.from_data(data, "de", "none", strict=True, allow="parser,parser-name")
+        TextEncoder.from_data(data, "de", "none", strict=True)
+    TextEncoder.from_data(data, "de", "none", strict=True, allow="parser,parser-name")
 
 
 @pytest.mark.parametrize("whole", ["tokenized", "whole_lines"])
@@ -140,5 +140,5 @@ def test_words_that_no_parser_finds_need_none(parsed_by, trained_pipeline, caplo
     manifest = Manifest.load(data, "de")
     setattr(manifest, whole, True)
     manifest.save(data)
-    SourceEncoder.from_data(data, "de", "none", strict=True)
+    TextEncoder.from_data(data, "de", "none", strict=True)
     assert caplog.text == ""

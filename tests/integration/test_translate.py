@@ -28,7 +28,7 @@ from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translator
-from fairseq_phrase.inference.translator import Hypothesis, joined
+from fairseq_phrase.inference.translator import Hypothesis, joined_hypotheses
 from fairseq_phrase.text import digest_of, read_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
@@ -511,7 +511,7 @@ def test_the_score_of_a_translation_is_that_of_the_search(checkpoints, data_dire
 def test_the_score_of_a_line_of_several_sentences_has_the_length_of_all():
     # The sums of the log probabilities are -3 and -6, of 3 and 6 subwords.
     parts = [[Hypothesis("a", -3 / 3**0.5, 3)], [Hypothesis("b", -6 / 6**0.5, 6)]]
-    (whole,) = joined(parts, 1, 0.5)
+    (whole,) = joined_hypotheses(parts, 1, 0.5)
     assert (whole.text, whole.tokens) == ("a b", 9)
     assert whole.score == pytest.approx(-9 / 9**0.5)
 

@@ -8,7 +8,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
-from fairseq_phrase.testing import SIZES, label_dictionary, make_dictionary, randomized
+from fairseq_phrase.testing import SIZES, any_label_dictionary, make_dictionary, randomized
 
 
 def make_task(labelled, whole_words=False):
@@ -18,7 +18,7 @@ def make_task(labelled, whole_words=False):
     return Namespace(
         source_dictionary=make_dictionary(),
         target_dictionary=labels,
-        label_dictionary=label_dictionary,
+        any_label_dictionary=any_label_dictionary,
         require_parses=lambda fields: None,
         meet=lambda record, path, door: None,
         labelled=labelled,

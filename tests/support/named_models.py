@@ -11,13 +11,13 @@ from fairseq.models import MODEL_DATACLASS_REGISTRY
 
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.named_encoder import build_named_encoder
-from fairseq_phrase.testing import SIZES, label_dictionary, randomized
+from fairseq_phrase.testing import SIZES, any_label_dictionary, randomized
 
 
 def make_task(dictionary: Dictionary, **attributes: Any) -> Namespace:
     """What models ask of a task."""
     known = {"source_dictionary": dictionary, "target_dictionary": dictionary}
-    known |= {"label_dictionary": label_dictionary, "require_parses": lambda fields: None}
+    known |= {"label_dictionary": any_label_dictionary, "require_parses": lambda fields: None}
     known |= {"meet": lambda record, path, door: None}
     return Namespace(**{**known, **attributes})
 

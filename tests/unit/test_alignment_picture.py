@@ -11,7 +11,7 @@ import torch
 from fairseq_phrase.checkpoints import loading
 from fairseq_phrase.cli import plot
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.testing import build_model, label_dictionary, make_batch, make_dictionary
+from fairseq_phrase.testing import any_label_dictionary, build_model, make_batch, make_dictionary
 from fairseq_phrase.visualization import source_sentence
 from fairseq_phrase.visualization.alignment_picture import alignment_picture
 from fairseq_phrase.visualization.constituent_maps import nonterminal_shares
@@ -27,7 +27,7 @@ def make_sentence(dictionary, parsed=False):
     task = Namespace(
         source_dictionary=dictionary,
         target_dictionary=dictionary,
-        label_dictionary=label_dictionary,
+        any_label_dictionary=any_label_dictionary,
     )
     return task, SourceSentence.from_batch(inputs, task)
 

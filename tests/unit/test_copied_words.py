@@ -12,7 +12,7 @@ from fairseq_phrase.data.batches.raw_tokens import (
     RawDataset,
     RawTokens,
     SourceDictionary,
-    rows_of,
+    unpadded,
     write_back,
 )
 from fairseq_phrase.data.batches.syntax_dataset import CopiedDataset
@@ -150,7 +150,7 @@ def test_raw_batches_carry_the_words_in_their_tokens(slots):
     dataset = RawDataset(rows, [*map(len, rows)], slots)
     tokens = dataset.collater([dataset[0], dataset[1]])["net_input"]["src_tokens"]
     assert tokens.words == [words[1], words[0]]
-    assert [row.words for row in rows_of(tokens, slots.pad())] == [[words[1]], [words[0]]]
+    assert [row.words for row in unpadded(tokens, slots.pad())] == [[words[1]], [words[0]]]
     assert slots.string(utils.strip_pad(tokens[1], slots.pad())) == "Qi ."
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.data.subwords.text_encoder import SourceEncoder, encode_sentence, marked_words
+from fairseq_phrase.data.subwords.text_encoder import TextEncoder, encode_sentence, marked_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import names_path
 from fairseq_phrase.parsers.conllu import ConlluFiles
@@ -91,7 +91,7 @@ def test_a_sentence_without_a_tree_is_cut_without_one(segmenter):
 
 def test_ordinary_lines_come_back_with_their_very_spaces(segmenter, synthetic_corpus):
     texts = list(read_lines(synthetic_corpus / "test.de"))
-    encoder = SourceEncoder(pipeline("none"), segmenter)
+    encoder = TextEncoder(pipeline("none"), segmenter)
     for line, encoded in zip(texts, encoder.parse(texts), strict=True):
         assert "".join(encoded.pieces).replace("▁", " ").strip() == line
     parses = ConlluFiles().read(synthetic_corpus / "test.de.conllu", iter(texts))
@@ -103,14 +103,14 @@ def test_ordinary_lines_come_back_with_their_very_spaces(segmenter, synthetic_co
 
 def test_ten_thousand_words_keep_their_places(segmenter):
     line = "der Hund " * 5000
-    (encoded,) = SourceEncoder(pipeline("none"), segmenter).parse([line])
+    (encoded,) = TextEncoder(pipeline("none"), segmenter).parse([line])
     assert encoded.words[-1] == 9999
     assert pieces_by_word(encoded) == ["▁der", "▁Hund"] * 5000
 
 
 def test_data_parsed_from_files_asks_for_a_parser_of_new_text(data_directory):
     with pytest.raises(UserError, match='source_parser="spacy:MODEL"'):
-        SourceEncoder.from_data(data_directory, "de")
+        TextEncoder.from_data(data_directory, "de")
 
 
 def test_names_of_parsers_are_told_from_paths(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from fairseq_phrase.inference.constraints import (
     Glossary,
     word_translations,
 )
-from fairseq_phrase.inference.translator import Hypothesis, joined
+from fairseq_phrase.inference.translator import Hypothesis, joined_hypotheses
 from fairseq_phrase.testing import make_dictionary
 
 LONGEST = 6
@@ -126,7 +126,7 @@ def test_words_are_translated_by_a_file(tmp_path):
 
 def test_pieces_of_a_line_are_aligned_one_after_the_other():
     pieces = [Hypothesis("a b", -1, 3, [(0, 0), (2, 1)], (3, 2)), Hypothesis("c", -1, 2, [(1, 0)])]
-    (whole,) = joined([[piece] for piece in pieces], 1)
+    (whole,) = joined_hypotheses([[piece] for piece in pieces], 1)
     assert whole.alignment == [(0, 0), (2, 1), (4, 2)]
 
 

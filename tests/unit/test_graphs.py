@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.batches.source_batches import collate_parses, numbered_parse, truncated
-from fairseq_phrase.data.batches.text_blocks import joined
+from fairseq_phrase.data.batches.text_blocks import joined_parses
 from fairseq_phrase.data.batches.tree_sources import TreeSource
 from fairseq_phrase.data.preprocessing.parse_shards import from_bytes, to_bytes
 from fairseq_phrase.data.store.layout import shared_index
-from fairseq_phrase.data.subwords.text_encoder import SourceEncoder, encode_words
+from fairseq_phrase.data.subwords.text_encoder import TextEncoder, encode_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.parsers import Unparsed
@@ -109,7 +109,7 @@ def test_cut_lines_keep_the_edges_between_their_words(sentence, words):
 @given(st.lists(graphs(), min_size=1, max_size=3))
 def test_the_separators_of_joined_parses_have_no_edges(sentences):
     parses = [parse_of(sentence) for sentence in sentences]
-    found = joined(parses)
+    found = joined_parses(parses)
     expected, start = [], 0
     for parse in parses:
         expected += [[h + start, d + start, label] for h, d, label in parse["enhanced"].tolist()]
@@ -178,7 +178,7 @@ def test_edges_that_raw_text_loses_are_counted_in_a_warning(monkeypatch, caplog)
     edges = [Edge(0, 0, "a"), Edge(0, 1, "b"), Edge(1, 2, "c")]
     monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Graphs(*edges))
     segmenter = SimpleNamespace(word_pieces=lambda word: [] if "-" in word else [word])
-    encoder = SourceEncoder(ParsingPipeline(ParsingOptions("mine")), segmenter)
+    encoder = TextEncoder(ParsingPipeline(ParsingOptions("mine")), segmenter)
     with caplog.at_level(logging.WARNING):
         (kept,) = encoder.parse(["x y z"])
         assert not caplog.text

@@ -20,7 +20,7 @@ from fairseq_phrase.checkpoints.identity import (
     task_entries,
 )
 from fairseq_phrase.checkpoints.loading import register_all
-from fairseq_phrase.checkpoints.pretrained import PretrainedOptions, start
+from fairseq_phrase.checkpoints.pretrained import PretrainedOptions, begin_from_checkpoint
 from fairseq_phrase.data.store.identity import DOORS, PARTS, REMEDIES, Entry, Identity, compare
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.testing import build_model, make_dictionary
@@ -158,7 +158,7 @@ def test_parameters_that_would_become_one_are_compared_by_content(tmp_path) -> N
         task = make_task(dictionary)
         task.cfg = PretrainedOptions(pretrained_model=str(path))
         with pytest.raises(UserError, match=rf"^--pretrained-model .*untied\.pt: {message}"):
-            start(model, task.cfg, task)
+            begin_from_checkpoint(model, task.cfg, task)
     same = {**saved, "decoder.embed_tokens.weight": saved["encoder.embed_tokens.weight"].clone()}
     output = "decoder.output_projection.weight"
     with pytest.raises(UserError, match=f"{output} have different values"):

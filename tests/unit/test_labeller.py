@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from fairseq_phrase.checkpoints.pretrained import PretrainedOptions, start
+from fairseq_phrase.checkpoints.pretrained import PretrainedOptions, begin_from_checkpoint
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.testing import (
@@ -169,7 +169,7 @@ def test_the_head_has_one_or_two_layers():
 
 def test_a_frozen_encoder_gets_no_gradient_and_no_dropout():
     model = build("sentence", dropout=0.5)
-    start(model, PretrainedOptions(freeze_encoder=True), None)
+    begin_from_checkpoint(model, PretrainedOptions(freeze_encoder=True), None)
     inputs = make_batch(model.train().dictionary, [6, 3])
     model(**inputs).sum().backward()
     assert not model.encoder.training
@@ -210,7 +210,7 @@ def test_the_encoder_of_a_translation_is_taken_over(tmp_path, caplog):
     model = build("sentence", "structural_transformer", task)
     before = {name: value.clone() for name, value in model.head.state_dict().items()}
     with caplog.at_level(logging.INFO):
-        start(model, PretrainedOptions(pretrained=str(path)), task)
+        begin_from_checkpoint(model, PretrainedOptions(pretrained=str(path)), task)
     for name, value in model.encoder.state_dict().items():
         assert torch.equal(value, translation.encoder.state_dict()[name]), name
     assert all(torch.equal(before[name], v) for name, v in model.head.state_dict().items())
@@ -223,7 +223,7 @@ def test_what_is_not_loaded_is_said(tmp_path, caplog):
     translation = build_model("structural_transformer", task.source_dictionary)
     path = saved(tmp_path / "mt.pt", translation, data=str(tmp_path), source_lang="de")
     model = build("sentence", "structural_transformer", task, structural_absolute=True)
-    start(model, PretrainedOptions(pretrained=str(path)), task)
+    begin_from_checkpoint(model, PretrainedOptions(pretrained=str(path)), task)
     assert (
         "tensors are new, because the checkpoint does not have them: encoder.depth_encoding"
         in caplog.text
@@ -236,7 +236,7 @@ def test_other_sizes_are_refused(tmp_path):
     path = saved(tmp_path / "mt.pt", translation, data=str(tmp_path), source_lang="de")
     model = build("sentence", task=task, encoder_ffn_embed_dim=12)
     with pytest.raises(UserError, match=r"has the shape \(24,\), and here \(12,\)"):
-        start(model, PretrainedOptions(pretrained=str(path)), task)
+        begin_from_checkpoint(model, PretrainedOptions(pretrained=str(path)), task)
 
 
 def test_a_checkpoint_without_an_encoder_is_refused(tmp_path):
@@ -244,7 +244,7 @@ def test_a_checkpoint_without_an_encoder_is_refused(tmp_path):
     path = saved(tmp_path / "x.pt", torch.nn.Linear(2, 2), data=str(tmp_path), source_lang="de")
     model = build("sentence", task=task)
     with pytest.raises(UserError, match=r"x.pt has no parameter of this encoder"):
-        start(model, PretrainedOptions(pretrained=str(path)), task)
+        begin_from_checkpoint(model, PretrainedOptions(pretrained=str(path)), task)
 
 
 def test_the_configuration_file_is_the_documented_training():

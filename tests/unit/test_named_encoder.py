@@ -27,7 +27,7 @@ from fairseq_phrase.models.named_encoder import (
 )
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.testing import SIZES, label_dictionary, make_batch, make_dictionary
+from fairseq_phrase.testing import SIZES, any_label_dictionary, make_batch, make_dictionary
 
 NAME = "model_with_any_encoder"
 
@@ -60,7 +60,7 @@ every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row i
 def task():
     return Namespace(
         source_dictionary=make_dictionary(),
-        label_dictionary=label_dictionary,
+        any_label_dictionary=any_label_dictionary,
         require_parses=lambda fields: None,
     )
 

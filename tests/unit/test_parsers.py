@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from fairseq_phrase.errors import UserError, option
+from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.parsers import load_parser, resolve
 from fairseq_phrase.syntax.sentence import join_white_space
 from tests.support.hostile import lines
@@ -82,4 +82,4 @@ def test_white_space_within_a_token_is_joined_and_dropped_at_its_ends(text):
 )
 def test_messages_name_flags_in_commands_and_arguments_in_python(program, written, monkeypatch):
     monkeypatch.setattr("sys.argv", [program])
-    assert option("source-parser", "ptb") == written
+    assert as_given("source-parser", "ptb") == written

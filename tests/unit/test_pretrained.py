@@ -10,7 +10,11 @@ import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.models.transformer import base_architecture
 
-from fairseq_phrase.checkpoints.pretrained import PretrainedOptions, start, take_options
+from fairseq_phrase.checkpoints.pretrained import (
+    PretrainedOptions,
+    begin_from_checkpoint,
+    take_options,
+)
 from fairseq_phrase.data.store.dictionaries import labels_fingerprint
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.testing import SIZES, encode, make_batch, make_dictionary
@@ -63,7 +67,7 @@ def test_all_parameters_of_the_encoder_are_loaded_without_the_mask(tmp_path, cap
     model, task = translation(path, case)
     decoder = {name: value.clone() for name, value in model.decoder.state_dict().items()}
     with caplog.at_level(logging.INFO):
-        start(model, task.cfg, task)
+        begin_from_checkpoint(model, task.cfg, task)
     expected = source.encoder.state_dict()
     for name, value in model.encoder.state_dict().items():
         assert torch.equal(value, expected[name][: len(value)] if value.dim() else expected[name])
@@ -78,7 +82,7 @@ def test_the_decoders_embeddings_start_from_the_checkpoint(tmp_path, shared):
     path, source = pretrained(tmp_path, "plain")
     given = {"share_all_embeddings": True} if shared else {"pretrained_decoder_embeddings": True}
     model, task = translation(path, "plain", **given)
-    start(model, task.cfg, task)
+    begin_from_checkpoint(model, task.cfg, task)
     expected = source.encoder.embed_tokens.weight[:-1]
     assert torch.equal(model.decoder.embed_tokens.weight, expected)
     assert torch.equal(model.encoder.embed_tokens.weight, expected)
@@ -89,7 +93,7 @@ def test_the_decoders_embeddings_start_from_the_checkpoint(tmp_path, shared):
 def test_a_frozen_encoder_is_not_trained_and_has_no_dropout(tmp_path):
     path, _ = pretrained(tmp_path, "plain")
     model, task = translation(path, "plain", freeze_encoder=True)
-    start(model, task.cfg, task)
+    begin_from_checkpoint(model, task.cfg, task)
     model.train()
     encode(model, make_batch(make_dictionary(), [4]))
     assert not any(each.requires_grad for each in model.encoder.parameters())
@@ -103,7 +107,7 @@ def test_a_frozen_encoder_with_random_parameters_is_warned_about(tmp_path, caplo
     for begun, freeze in ((path, True), ("", False), ("", True)):
         assert "random parameters" not in caplog.text
         model, task = translation(begun, "plain", freeze_encoder=freeze)
-        start(model, task.cfg, task)
+        begin_from_checkpoint(model, task.cfg, task)
     assert caplog.text.count("--freeze-encoder without --pretrained: the encoder keeps its") == 1
 
 
@@ -119,7 +123,7 @@ def test_other_sizes_are_refused(tmp_path, changed, message):
     path, _ = pretrained(tmp_path, "plain")
     model, task = translation(path, "plain", **changed)
     with pytest.raises(UserError, match=message):
-        start(model, task.cfg, task)
+        begin_from_checkpoint(model, task.cfg, task)
 
 
 def test_its_record_is_compared(tmp_path):
@@ -127,7 +131,7 @@ def test_its_record_is_compared(tmp_path):
     model, task = translation(path, "plain")
     met = []
     task.meet = lambda *arguments: met.append(arguments)
-    start(model, task.cfg, task)
+    begin_from_checkpoint(model, task.cfg, task)
     ((record, where, door),) = met
     assert (where, door) == (path, "pretrained")
     assert record.value("encoder") == "transformer"
@@ -136,7 +140,7 @@ def test_its_record_is_compared(tmp_path):
 def test_embeddings_of_the_decoder_need_a_checkpoint(tmp_path):
     model, task = translation("", "plain", pretrained_decoder_embeddings=True)
     with pytest.raises(UserError, match="give the checkpoint with --pretrained"):
-        start(model, task.cfg, task)
+        begin_from_checkpoint(model, task.cfg, task)
 
 
 def translated(folder, arch="transformer", words=30, mask=False, **changed):
@@ -185,7 +189,7 @@ def test_a_whole_model_is_loaded_and_dictionaries_may_differ_at_their_ends(
     model, task = whole(path, words=ours)
     new = model.decoder.embed_tokens.weight.detach().clone()
     with caplog.at_level(logging.INFO):
-        came = start(model, task.cfg, task)
+        came = begin_from_checkpoint(model, task.cfg, task)
     expected, found = source.state_dict(), model.state_dict()
     for name in expected:
         shared = min(len(found[name]), len(expected[name])) if expected[name].dim() else None
@@ -209,7 +213,7 @@ def test_another_dictionary_or_width_or_part_is_refused(tmp_path):
     ):
         model, task = whole(path, **changed)
         with pytest.raises(UserError, match=f"--pretrained-model .*whole.pt.*{message}"):
-            start(model, task.cfg, task)
+            begin_from_checkpoint(model, task.cfg, task)
     other = make_dictionary(29)
     other.add_symbol("other")
     for side in ("de", "en"):
@@ -217,7 +221,7 @@ def test_another_dictionary_or_width_or_part_is_refused(tmp_path):
     model, task = whole(path)
     met = []
     task.meet = lambda record, path, door: met.append((record, door))
-    start(model, task.cfg, task)
+    begin_from_checkpoint(model, task.cfg, task)
     ((record, door),) = met
     assert door == "pretrained-model"
     assert record.value("source-dictionary") != labels_fingerprint([f"w{n}" for n in range(30)])

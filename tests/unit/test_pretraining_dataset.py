@@ -9,7 +9,7 @@ from fairseq.data import ListDataset
 
 from fairseq_phrase.data.batches.objectives import Causal, Masking, Masks
 from fairseq_phrase.data.batches.pretraining_dataset import PretrainingDataset
-from fairseq_phrase.data.batches.text_blocks import SegmentPairs, TextBlocks, joined
+from fairseq_phrase.data.batches.text_blocks import SegmentPairs, TextBlocks, joined_parses
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.pretrainer import Objective
 from fairseq_phrase.syntax.sentence_boundaries import sentences_of_dependencies
@@ -59,13 +59,13 @@ def test_blocks_of_documents_join_the_parses_of_their_sentences(corpus):
     expected = [(0, 1), (2,), (4, 5), (8, 9, 10)]
     for sample, numbers in zip(found, expected, strict=True):
         np.testing.assert_array_equal(sample.tokens, lines(text, *numbers))
-        whole = joined([parses[number] for number in numbers], 5)
+        whole = joined_parses([parses[number] for number in numbers], 5)
         assert all((sample.parse[name] == whole[name]).all() for name in whole)
 
 
 def test_a_joined_parse_is_one_tree_in_which_sentences_are_found(corpus):
     _, parses = corpus
-    whole = joined(parses[:3], root_label=5)
+    whole = joined_parses(parses[:3], root_label=5)
     counts = [len(parse["heads"]) for parse in parses[:3]]
     words = sum(counts) + 2  # two separators
     assert (whole["heads"] == np.arange(words)).sum() == 1
@@ -135,7 +135,7 @@ def test_pairs_of_several_sentences_join_the_parses_of_all_of_them_once(corpus):
             segments = sample.segments
             first = of_tokens[tuple(sample.tokens[segments == 0][1:])]
             second = of_tokens[tuple(sample.tokens[segments == 1])]
-            whole = joined([parses[number] for number in (*first, *second)], 5)
+            whole = joined_parses([parses[number] for number in (*first, *second)], 5)
             assert sample.parse.keys() == whole.keys()
             for name, values in whole.items():
                 np.testing.assert_array_equal(sample.parse[name], values, name)

@@ -16,7 +16,7 @@ from fairseq_phrase.data.batches.source_batches import SourceText
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.probing.classifier import Probe, ProbeOptions, probe
 from fairseq_phrase.evaluation.probing.probe_checkpoints import probe_checkpoints
-from fairseq_phrase.evaluation.probing.results import Results, draw, short_names
+from fairseq_phrase.evaluation.probing.results import Results, plot_results, short_names
 from fairseq_phrase.evaluation.probing.sentence_vectors import EncodedLines, SentenceVectors
 from fairseq_phrase.evaluation.probing.task_files import Example, ProbingTask
 from fairseq_phrase.syntax.sentence import EncodedSentence
@@ -267,11 +267,11 @@ def test_json_has_every_checkpoint_with_the_settings_of_each_classifier():
 
 
 def test_accuracy_by_layer_is_drawn(tmp_path):
-    draw(results(), tmp_path / "probing.svg")
+    plot_results(results(), tmp_path / "probing.svg")
     drawn = (tmp_path / "probing.svg").read_text()
     assert drawn.lstrip().startswith("<?xml")
     with pytest.raises(UserError, match="its suffix must be one of"):
-        draw(results(), tmp_path / "probing.txt")
+        plot_results(results(), tmp_path / "probing.txt")
 
 
 def test_seeds_share_a_line_with_bars_of_their_spread(tmp_path, monkeypatch):
@@ -280,7 +280,7 @@ def test_seeds_share_a_line_with_bars_of_their_spread(tmp_path, monkeypatch):
         "fairseq_phrase.evaluation.probing.results.save", lambda *given: drawn.append(given[0])
     )
     found = results(seeds=(3, 1))
-    draw(found, tmp_path / "probing.png")
+    plot_results(found, tmp_path / "probing.png")
     panel = drawn[0].axes[0]
     assert panel.get_legend_handles_labels()[1] == ["majority", "one", "two"]
     one, two = panel.containers

@@ -15,8 +15,8 @@ from fairseq_phrase.data.batches.raw_tokens import (
     LINE,
     RawTokens,
     SourceDictionary,
-    plain,
-    rows_of,
+    plain_tensor,
+    unpadded,
 )
 
 PADDING = 1
@@ -76,7 +76,7 @@ def test_a_batch_that_is_moved_or_copied_keeps_its_parses(operation):
         lambda batch: torch.cat([batch, batch]),
         lambda batch: batch.unbind(1)[0],
         lambda batch: batch.new_zeros(2, 3),
-        plain,
+        plain_tensor,
     ],
 )
 def test_any_other_operation_gives_an_ordinary_tensor(operation):
@@ -93,10 +93,13 @@ def test_a_sentence_made_a_batch_of_one_and_taken_out_keeps_its_line():
 
 def test_rows_lose_their_padding_and_keep_their_parses():
     batch = RawTokens.of(torch.tensor([[5, 6, 2], [PADDING, 5, 2]]), PARSES)
-    rows = rows_of(batch, PADDING)
+    rows = unpadded(batch, PADDING)
     assert [row.tolist() for row in rows] == [[5, 6, 2], [5, 2]]
     assert [row.origins for row in rows] == [[PARSES[0]], [PARSES[1]]]
-    assert [type(row) for row in rows_of(plain(batch), PADDING)] == [torch.Tensor, torch.Tensor]
+    assert [type(row) for row in unpadded(plain_tensor(batch), PADDING)] == [
+        torch.Tensor,
+        torch.Tensor,
+    ]
 
 
 def test_carrying_tokens_can_be_pickled():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_phrase.data.batches.text_blocks import joined
+from fairseq_phrase.data.batches.text_blocks import joined_parses
 from fairseq_phrase.modules.recurrent.bidirectional import BidirectionalLayer
 from fairseq_phrase.modules.recurrent.hierarchical_attention import (
     AttentionSum,
@@ -162,7 +162,9 @@ def test_separators_of_joined_sentences_belong_to_the_sentence_before_them():
         }
         for count in counts
     ]
-    whole = {name: torch.from_numpy(values)[None] for name, values in joined(parses, ROOT).items()}
+    whole = {
+        name: torch.from_numpy(values)[None] for name, values in joined_parses(parses, ROOT).items()
+    }
     words, padding = whole["words"], torch.zeros(1, 7, dtype=torch.bool)
     separates = torch.tensor([[False, False, True, False, True, False, False]])
     expected = [[0, 0, 0, 1, 1, 2, 2]]
@@ -178,7 +180,9 @@ def test_a_line_of_several_sentences_keeps_them_apart_in_a_joined_parse():
         {"words": np.arange(3), "spans": np.array([[0, 2, OTHER], [2, 3, OTHER], [0, 3, ROOT]])},
         {"words": np.arange(1), "spans": np.array([[0, 1, OTHER]])},
     ]
-    whole = {name: torch.from_numpy(values)[None] for name, values in joined(lines, ROOT).items()}
+    whole = {
+        name: torch.from_numpy(values)[None] for name, values in joined_parses(lines, ROOT).items()
+    }
     expected = [[0, 2, OTHER], [2, 3, OTHER], [4, 5, OTHER], [0, 5, ROOT]]
     assert whole["spans"].tolist() == [expected]
     padding = torch.zeros(1, 5, dtype=torch.bool)

@@ -14,7 +14,7 @@ from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.named_encoder import build_named_encoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.syntax.constituency import ROOT_LABEL
-from fairseq_phrase.testing import SIZES, label_dictionary, make_batch, make_dictionary
+from fairseq_phrase.testing import SIZES, any_label_dictionary, make_batch, make_dictionary
 
 NAMES = ("lstm", "tree_lstm", "han")
 ROWS = [(name, row) for name in NAMES for row in ENCODERS[name].rows]
@@ -35,7 +35,7 @@ def build(dictionary: Dictionary, name: str, **options):
     )
     task = Namespace(
         source_dictionary=dictionary,
-        label_dictionary=label_dictionary,
+        any_label_dictionary=any_label_dictionary,
         require_parses=lambda fields: None,
     )
     return build_named_encoder(cfg, task, dictionary).double().eval()
@@ -163,7 +163,7 @@ def test_the_extra_root_of_constituents_is_found_by_its_label(dictionary, monkey
     encoder = build(dictionary, "han", han_sentences="constituents")
     tokens = torch.tensor([[5, 6, 7, 8, 2]])
     words = torch.tensor([[0, 1, 2, 3, -1]])
-    assert encoder.root_label == label_dictionary("spans").index(ROOT_LABEL)
+    assert encoder.root_label == any_label_dictionary("spans").index(ROOT_LABEL)
     other = encoder.root_label + 1
     spans = torch.tensor([[[0, 2, other], [2, 4, other], [0, 4, encoder.root_label]]])
     parse = ParseBatch({"words": words, "spans": spans})

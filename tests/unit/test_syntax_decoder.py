@@ -24,7 +24,7 @@ from fairseq.sequence_scorer import SequenceScorer
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.copying import COPIES
 from fairseq_phrase.tasks.added_losses import CoverageCriterion
-from fairseq_phrase.testing import build_model, label_dictionary, make_batch
+from fairseq_phrase.testing import any_label_dictionary, build_model, make_batch
 from fairseq_phrase.visualization import alignment_picture
 from fairseq_phrase.visualization.source_sentence import SourceSentence
 from tests.support.recurrent_models import build_recurrent
@@ -185,7 +185,7 @@ def test_a_translation_is_aligned_with_source_tokens(dictionary, monkeypatch, de
     task = Namespace(
         source_dictionary=dictionary,
         target_dictionary=dictionary,
-        label_dictionary=label_dictionary,
+        any_label_dictionary=any_label_dictionary,
     )
     one = {k: v[:1] for k, v in sample["net_input"].items() if k.startswith("src_")}
     del one["src_lengths"]

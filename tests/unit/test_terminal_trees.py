@@ -11,7 +11,7 @@ from hypothesis import example, given
 
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.sentence import Edge
-from fairseq_phrase.visualization.terminal_trees import MAX_WORDS, arc_rows, draw
+from fairseq_phrase.visualization.terminal_trees import MAX_WORDS, arc_rows, tree_text
 from tests.support.hostile import constituents, trees
 from tests.support.parsed_texts import sentence
 
@@ -95,7 +95,7 @@ def spans_of(rows):
 def test_constituents_can_be_read_back_from_the_indented_tree(tree):
     words = [f"w{number}" for number in range(tree.num_words)]
     tags = [f"T{number}" for number in range(tree.num_words)]
-    blocks = draw(sentence(words, tags=tags, tree=tree)).split("\n\n")
+    blocks = tree_text(sentence(words, tags=tags, tree=tree)).split("\n\n")
     spans, leaves = spans_of(blocks[1].splitlines() if len(blocks) > 1 else [])
     assert leaves == list(zip(tags, words, strict=True))
     expected = [
@@ -105,7 +105,7 @@ def test_constituents_can_be_read_back_from_the_indented_tree(tree):
 
 
 def test_a_sentence_is_drawn_with_its_words_relations_tags_and_subwords():
-    drawn = draw(
+    drawn = tree_text(
         sentence(
             ["der", "Hund", "läuft"],
             [1, 2, 2],
@@ -134,36 +134,37 @@ S
 
 
 def test_words_without_any_tree_are_listed():
-    assert draw(sentence(["a", "b"])).splitlines()[3:] == ["0  a", "1  b"]
+    assert tree_text(sentence(["a", "b"])).splitlines()[3:] == ["0  a", "1  b"]
 
 
 def test_a_sentence_without_words_is_its_heading_alone():
     tree = ConstituencyTree([], [], 0)
     assert (
-        draw(sentence([], [], tree=tree)).strip() == "train.de-en.de, line 7: 0 words, 0 subwords"
+        tree_text(sentence([], [], tree=tree)).strip()
+        == "train.de-en.de, line 7: 0 words, 0 subwords"
     )
 
 
 @pytest.mark.parametrize("sign", ["\x1b", "\u202e", "\u2028", "\0", "\x85", "\u200b", "\ufeff"])
 def test_what_would_act_on_a_terminal_is_spelled_out(sign):
-    drawn = draw(sentence([f"a{sign}b"], [0], [f"r{sign}"], [f"T{sign}"]))
+    drawn = tree_text(sentence([f"a{sign}b"], [0], [f"r{sign}"], [f"T{sign}"]))
     assert sign not in drawn
     assert drawn.count(sign.encode("unicode_escape").decode()) == 4  # text, relation, tag, word
 
 
 def test_emoji_and_wide_and_right_to_left_words_are_shown_as_they_are():
     words = ["👩‍👩‍👧‍👦", "🏴\U000e0067\U000e0062\U000e007f", "中文", "שלום", "e\u0301"]
-    drawn = draw(sentence(words, [0, 0, 0, 0, 0]))
+    drawn = tree_text(sentence(words, [0, 0, 0, 0, 0]))
     assert all(row.endswith(word) for row, word in zip(drawn.splitlines()[3:], words, strict=True))
 
 
 def test_a_sentence_too_long_to_be_read_as_a_tree_says_so_and_a_deep_one_is_drawn():
     words = ["w"] * (MAX_WORDS + 1)
-    assert draw(sentence(words, [0] * len(words))).endswith("words are not drawn)")
+    assert tree_text(sentence(words, [0] * len(words))).endswith("words are not drawn)")
     words = words[1:]
     chain = [(0, end) for end in range(2, len(words) + 1)]
     tree = ConstituencyTree(chain, ["X"] * len(chain), len(words))
-    drawn = draw(sentence(words, [0, *range(len(words) - 1)], tree=tree))
+    drawn = tree_text(sentence(words, [0, *range(len(words) - 1)], tree=tree))
     assert drawn.count("X") == len(chain)
     assert drawn.count("▸") == len(words) - 1
 
@@ -171,7 +172,7 @@ def test_a_sentence_too_long_to_be_read_as_a_tree_says_so_and_a_deep_one_is_draw
 def test_the_edges_of_a_graph_are_rows_of_its_words():
     words = sentence(["der", "Hund", "läuft"])
     edges = [Edge(1, 0, "det"), Edge(2, 1, "nsubj"), Edge(2, 2, "root"), Edge(0, 1, "\x1b")]
-    *_, found = draw(replace(words, graphs={"enhanced": edges})).split("\n\n")
+    *_, found = tree_text(replace(words, graphs={"enhanced": edges})).split("\n\n")
     title, *rows = found.splitlines()
     assert title == "enhanced dependencies:"
     assert [row.split("  ")[0] for row in rows] == ["0", "1", "2"]

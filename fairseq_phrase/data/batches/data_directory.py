@@ -37,7 +37,7 @@ def pair_names(
             return names
 
 
-def label_dictionary(directory: str | Path, language: str, field_name: str) -> Dictionary:
+def read_label_dictionary(directory: str | Path, language: str, field_name: str) -> Dictionary:
     """Read the numbered labels of a field of one language's parses."""
     dictionary = Dictionary()
     for label in Manifest.load(directory, language).labels_of(field_name, directory):

@@ -108,18 +108,18 @@ _KEEPS_ROWS = frozenset(
 )
 
 
-def plain(tokens: torch.Tensor) -> torch.Tensor:
+def plain_tensor(tokens: torch.Tensor) -> torch.Tensor:
     """Return the same indices as an ordinary tensor."""
     return tokens.as_subclass(torch.Tensor)
 
 
-def rows_of(tokens: torch.Tensor, padding: int) -> list[torch.Tensor]:
+def unpadded(tokens: torch.Tensor, padding: int) -> list[torch.Tensor]:
     """Return sentences without padding, which carry what rows carry. Shape of each: ``(tokens,)``.
 
     Args:
         tokens: a batch. Shape: ``(batch, tokens)``.
     """
-    rows = [row[row != padding] for row in plain(tokens)]
+    rows = [row[row != padding] for row in plain_tensor(tokens)]
     if not isinstance(tokens, RawTokens):
         return rows
     return [tokens.row(row, index) for index, row in enumerate(rows)]
@@ -195,7 +195,7 @@ class SourceDictionary(Dictionary):
         words = tensor.words if isinstance(tensor, RawTokens) and tensor.dim() == 1 else ()
         if not words:
             return str(super().string(tensor, bpe_symbol, *args, **kwargs))
-        text = super().string(plain(tensor), None, *args, **kwargs)
+        text = super().string(plain_tensor(tensor), None, *args, **kwargs)
         return str(data_utils.post_process(self.written(text, words[0]), bpe_symbol))
 
     def written(self, text: str, words: Sequence[str]) -> str:
@@ -213,7 +213,7 @@ class RawDataset(LanguagePairDataset):
 
     def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
         """Make fairseq's batch."""
-        plainly = [{**sample, "source": plain(sample["source"])} for sample in samples]
+        plainly = [{**sample, "source": plain_tensor(sample["source"])} for sample in samples]
         batch: dict[str, Any] = super().collater(plainly, **kwargs)
         if batch:
             rows = [self.src[index] for index in batch["id"].tolist()]
@@ -239,9 +239,11 @@ def write_back(
     """
     for hypotheses, own in zip(generated, words, strict=True):
         for hypothesis in hypotheses:
-            hypothesis["tokens"] = RawTokens.of(plain(hypothesis["tokens"]), (), [own])
+            hypothesis["tokens"] = RawTokens.of(plain_tensor(hypothesis["tokens"]), (), [own])
     net_input = sample["net_input"]
     tokens = net_input["src_tokens"]
-    net_input["src_tokens"] = RawTokens.of(plain(tokens), getattr(tokens, "origins", ()), words)
+    net_input["src_tokens"] = RawTokens.of(
+        plain_tensor(tokens), getattr(tokens, "origins", ()), words
+    )
     if sample.get("target") is not None:
-        sample["target"] = RawTokens.of(plain(sample["target"]), (), words)
+        sample["target"] = RawTokens.of(plain_tensor(sample["target"]), (), words)

@@ -17,8 +17,8 @@ from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.data.batches.tree_sources import Trees, field_of
 from fairseq_phrase.data.store.copied_words import number_of_slots, number_unknown
 from fairseq_phrase.data.store.dictionaries import as_entry
-from fairseq_phrase.data.subwords.text_encoder import SourceEncoder
-from fairseq_phrase.errors import UserError, option
+from fairseq_phrase.data.subwords.text_encoder import TextEncoder
+from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.modules.parse_batch import MADE, ROWS, MakeStructure, ParseBatch
 from fairseq_phrase.modules.tensors import carrier
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
@@ -51,7 +51,7 @@ class SourceText:
         self,
         dictionary: Dictionary,
         labels: Callable[[str], Dictionary],
-        encoder: Callable[[], SourceEncoder],
+        encoder: Callable[[], TextEncoder],
         trees: Trees | None = None,
         *,
         left_pad: bool = False,
@@ -63,7 +63,7 @@ class SourceText:
         self.structures: dict[str, MakeStructure] = {}
 
     @cached_property
-    def encoder(self) -> SourceEncoder:
+    def encoder(self) -> TextEncoder:
         """What cuts and parses lines."""
         return self._load()
 
@@ -202,7 +202,7 @@ def numbered_parse(
         if values is None:
             raise UserError(
                 f"this model needs {row.meaning} and the data's parser makes none of raw text: name "
-                f"one, {option('source-parser', 'spacy:MODEL')} or stanza:LANG"
+                f"one, {as_given('source-parser', 'spacy:MODEL')} or stanza:LANG"
             )
         parse[name] = values
     return parse

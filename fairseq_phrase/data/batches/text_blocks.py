@@ -23,7 +23,7 @@ from fairseq_phrase.syntax.fields import FIELDS
 _UNKNOWN = 3
 
 
-def joined(
+def joined_parses(
     parses: Sequence[Mapping[str, np.ndarray]], root_label: int = 0
 ) -> dict[str, np.ndarray]:
     """Join the parses of sentences that become one source, with a separator after each but the last.
@@ -199,7 +199,7 @@ class TextBlocks:
             index = self._indices[index]
             first, _, last = map(int, self._blocks.block_to_dataset_index[index])
             parses += [self._parses[number] for number in range(first, last + 1)]
-        return joined(parses, self._root_label)
+        return joined_parses(parses, self._root_label)
 
     def before(self, index: int, count: int) -> np.ndarray:
         """Return the tokens before a sample.

@@ -1,6 +1,6 @@
 """Blocks of a split: consecutive lines of its texts, cut into subwords, with their parses as arrays.
 
-A side is raw text, which is cut into subwords here (:class:`RawLines`), or text of subwords that fairseq
+A side is raw text, which is cut into subwords here (:class:`RawBlock`), or text of subwords that fairseq
 has already binarized (:class:`CutLines`). Imports no fairseq and no torch, so that workers start quickly.
 """
 
@@ -54,7 +54,7 @@ class SideLine(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RawLines:
+class RawBlock:
     """Raw text. Each word of the parser is cut into subwords on its own.
 
     Attributes:
@@ -126,7 +126,7 @@ class CutLines:
         return SideLine(encoded.pieces, encoded, problem, swallowed)
 
 
-Lines = RawLines | CutLines
+Lines = RawBlock | CutLines
 
 
 class SideBlock(NamedTuple):

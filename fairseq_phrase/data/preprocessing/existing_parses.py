@@ -246,7 +246,7 @@ def given_labels(
     return given
 
 
-def warn_of_unknown(labels: dict[str, LabelTable]) -> None:
+def warn_of_new_labels(labels: dict[str, LabelTable]) -> None:
     """Warn about labels that given dictionaries lack, after everything is written."""
     for name, table in labels.items():
         if unknown := table.unknown():

@@ -90,11 +90,11 @@ def count_unknown(split: str, labels: Counter[str], dictionary: Dictionary) -> i
     unknown = Counter({label: n for label, n in labels.items() if label not in dictionary})
     if not unknown:
         return 0
-    warn_of_unknown(split, unknown.total(), labels.total(), unknown)
+    warn_of_unknown_labels(split, unknown.total(), labels.total(), unknown)
     return unknown.total()
 
 
-def warn_of_unknown(split: str, count: int, total: int, names: Iterable[str] = ()) -> None:
+def warn_of_unknown_labels(split: str, count: int, total: int, names: Iterable[str] = ()) -> None:
     """Warn that a split has labels that training does not have."""
     named = list(names)
     logger.warning(

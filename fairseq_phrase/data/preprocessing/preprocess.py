@@ -16,11 +16,11 @@ from fairseq_phrase.data.preprocessing.copied_words import (
     number_split,
 )
 from fairseq_phrase.data.preprocessing.dictionaries import binarize, make_dictionaries
-from fairseq_phrase.data.preprocessing.encoded_blocks import RawLines
+from fairseq_phrase.data.preprocessing.encoded_blocks import RawBlock
 from fairseq_phrase.data.preprocessing.existing_parses import (
     given_labels,
     manifests_of,
-    warn_of_unknown,
+    warn_of_new_labels,
 )
 from fairseq_phrase.data.preprocessing.labelled import check_labels, count_unknown, leave_out_fields
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
@@ -276,7 +276,7 @@ def _make(
             pipeline = pipelines.get(language)
             fields = pipeline.fields if pipeline is not None else ()
             prefix = area.files / f"{options.split_name(name)}.{language}"
-            lines = RawLines(language, fields, segmenters[language])
+            lines = RawBlock(language, fields, segmenters[language])
             sides.append(Side(lines, corpus, pipeline, prefix))
         # Test sets keep every line, so that references fit. Text of one language has no references.
         is_whole = name.startswith("test") and options.target_lang is not None
@@ -294,7 +294,7 @@ def _make(
         manifest.save(area.files)
     for name, file in with_labels(labels).items():
         labels[name].save(area.files / file)
-    warn_of_unknown(labels)
+    warn_of_new_labels(labels)
     if options.target_lang is None:
         _link_as_fairseq_names_them(splits, options.source_lang, area.files)
     return splits

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from fairseq_phrase.data.store.dictionaries import labels_fingerprint
-from fairseq_phrase.errors import UserError, option
+from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.text import read_lines
 
 logger = logging.getLogger(__name__)
@@ -281,7 +281,8 @@ def compare(
     compares_options = "task" in DOORS[door]
     if compares_options and (wrong := sorted(may_differ - set(names))):
         raise UserError(
-            f"{option('allow-difference', ','.join(wrong))}: expected some of {', '.join(sorted(names))}"
+            f"{as_given('allow-difference', ','.join(wrong))}: expected some of "
+            f"{', '.join(sorted(names))}"
         )
     is_whole = trained.is_whole and here.is_whole
     refused: dict[str, str] = {}
@@ -322,11 +323,11 @@ def compare(
     if refused:
         message = f"{both} {', '.join(refused.values())}: {', and '.join(remedies)}"
         if door not in REMEDIES:
-            allowing = option("allow-difference", ",".join(refused))
+            allowing = as_given("allow-difference", ",".join(refused))
             message += f", or let this pass with {allowing}"
         raise UserError(message)
     if warned:
-        warn_once(f"{both} {', '.join(warned)} ({option('strict-identity')} refuses this)")
+        warn_once(f"{both} {', '.join(warned)} ({as_given('strict-identity')} refuses this)")
     for which, missing in unknown.items():
         warn_once(
             f"{which} does not record its {', '.join(missing)}: make sure that it has the same as "

@@ -30,7 +30,7 @@ from fairseq_phrase.data.subwords.segmenters import (
     load_segmenter,
     model_name,
 )
-from fairseq_phrase.errors import UserError, option
+from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.parsers import (
     FileParser,
     LineParser,
@@ -340,7 +340,7 @@ def texts_of(directory: str | Path, manifest: Manifest, lines: Iterable[str]) ->
         yield " ".join(map(unescape_moses, text.split())) if manifest.tokenized else text
 
 
-class SourceEncoder:
+class TextEncoder:
     """A parser and a subword model.
 
     Args:
@@ -362,7 +362,7 @@ class SourceEncoder:
         *,
         allow: str | None = None,
         strict: bool = False,
-    ) -> SourceEncoder:
+    ) -> TextEncoder:
         """Build the encoder that made a data directory.
 
         Args:
@@ -381,7 +381,7 @@ class SourceEncoder:
             raise UserError(
                 f"{Manifest.path(directory, language)} names the parser {manifest.parser}: a parser is "
                 "loaded from a path only if you name it yourself. If you trust the files there, add "
-                f"{option('source-parser', manifest.parser)}"
+                f"{as_given('source-parser', manifest.parser)}"
             )
         constituents = manifest.constituents
         try:
@@ -396,7 +396,7 @@ class SourceEncoder:
             if parser:
                 raise
             raise UserError(
-                f"{error} ({directory} names this parser; {option('source-parser')} names another)"
+                f"{error} ({directory} names this parser; {as_given('source-parser')} names another)"
             ) from None
         # Without trees, and with words that do not depend on the parser, nothing can differ.
         without_parser = manifest.tokenized or manifest.whole_lines
@@ -451,7 +451,7 @@ class SourceEncoder:
             raise UserError(
                 f"the parser {self.pipeline.options.parser} reads the parses of a text from a file: give "
                 f"fairseq-phrase-translate FILE with FILE.{suffix}, or name a parser for it, "
-                f"{option('source-parser', 'spacy:MODEL')} (or none, where the model needs no tree)"
+                f"{as_given('source-parser', 'spacy:MODEL')} (or none, where the model needs no tree)"
             )
 
     def _encoded(

@@ -114,7 +114,7 @@ def _with_spread(values: Sequence[float]) -> str:
     return f"{mean(values):.2f}{spread}"
 
 
-def draw(results: Results, path: Path) -> None:
+def plot_results(results: Results, path: Path) -> None:
     """Draw accuracy by layer: a panel for each task, a line for each model, and the majority's share.
 
     A model with several seeds has their means, with a bar of one standard deviation to each side.

@@ -25,7 +25,7 @@ from fairseq_phrase.modules.phrases.phrase_batch import (
     without_phrases,
 )
 from fairseq_phrase.modules.phrases.phrase_sources import (
-    PhraseOptions,
+    SourceOptions,
     SourceTokens,
     check_max_length,
     listed_phrases,
@@ -36,7 +36,7 @@ from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 
 @phrase_source("ngram", fields=lambda options: ["words"] if options.phrase_unit == "word" else [])
-def ngram(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> PhraseBatch:
+def ngram(tokens: SourceTokens, parse: ParseBatch, options: SourceOptions) -> PhraseBatch:
     """Every span of 2..k adjacent tokens, or of whole words with ``--phrase-unit word``."""
     if options.phrase_unit == "word":
         return word_ngrams(parse["words"], tokens.padding_mask, options.phrase_max_length)
@@ -49,7 +49,7 @@ def ngram(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> Ph
 
 
 @phrase_source("none")
-def no_phrases(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> PhraseBatch:
+def no_phrases(tokens: SourceTokens, parse: ParseBatch, options: SourceOptions) -> PhraseBatch:
     """No phrase at all, as a control."""
     return without_phrases(tokens.padding_mask)
 
@@ -122,7 +122,7 @@ def word_ngrams(words: Tensor, padding_mask: Tensor, max_length: int) -> PhraseB
 
 
 @phrase_source("dependency", fields=["words", "heads"])
-def dependency(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> PhraseBatch:
+def dependency(tokens: SourceTokens, parse: ParseBatch, options: SourceOptions) -> PhraseBatch:
     """Every dependency edge, and for k >= 3 every chain of up to k words."""
     return chain_phrases(
         parse["words"], parse["heads"], tokens.padding_mask, options.phrase_max_length
@@ -331,7 +331,7 @@ def _count_tokens(words: np.ndarray, num_words: int) -> tuple[np.ndarray, np.nda
 
 
 @phrase_source("constituency", fields=["words", "spans"])
-def constituency(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> PhraseBatch:
+def constituency(tokens: SourceTokens, parse: ParseBatch, options: SourceOptions) -> PhraseBatch:
     """Every constituent of up to k words, and every word of several subwords."""
     return constituent_phrases(
         parse["words"], parse["spans"], tokens.padding_mask, options.phrase_max_length
@@ -388,7 +388,7 @@ def constituent_phrases(
 
 
 @phrase_source("chunk", fields=["words", "spans"])
-def chunk(tokens: SourceTokens, parse: ParseBatch, options: PhraseOptions) -> Tensor:
+def chunk(tokens: SourceTokens, parse: ParseBatch, options: SourceOptions) -> Tensor:
     """Every constituent of several words that contains no other one; chunks do not overlap.
 
     ``phrase_max_length`` does not apply: the chunker decides how long a phrase is.

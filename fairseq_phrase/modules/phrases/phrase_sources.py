@@ -73,7 +73,7 @@ class SourceTokens:
         return cls(padding_mask, is_unit, src_tokens, dictionary)
 
 
-class PhraseOptions(Protocol):
+class SourceOptions(Protocol):
     """The options that a source may read, ``--phrase-*``; see :mod:`fairseq_phrase.models`."""
 
     phrase_max_length: int
