@@ -7,9 +7,8 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,21 +19,8 @@ from fairseq_phrase.cli.arguments import add, engine_of, loading, positive
 from fairseq_phrase.errors import UserError
 
 if TYPE_CHECKING:
-    from tqdm import tqdm
-
-    from fairseq_phrase.data.preprocessing.engines import Done, EngineOptions, Job
-    from fairseq_phrase.inference.constraints import Given, Line
     from fairseq_phrase.inference.output_files import Shard
-    from fairseq_phrase.inference.translator import Hypothesis
-
-    Chunks = Iterator[tuple[int, list[Line]]]
-    Translated = Generator[tuple[int, bytes], None, None]
-
-#: The options of :meth:`fairseq_phrase.inference.translator.Translator.in_chunks`.
-_SEARCH = (
-    "beam", "nbest", "lenpen", "batch_size", "sampling", "sampling_topk", "seed", "glossary",
-    "alignments",
-)  # fmt: skip
+    from fairseq_phrase.inference.translation_jobs import Chunks, Translated
 
 
 class _Parser(CommandParser):
@@ -121,15 +107,20 @@ def main(args: argparse.Namespace) -> None:
     if args.unk_dictionary and not args.replace_unk:
         raise UserError("--unk-dictionary goes with --replace-unk")
     args.path, args.data, args.inputs = _sorted(args.inputs, args.path)
-    engine = _with_gpus(engine_of(vars(args)), args.device)
-    out = standard_stream("stdout")
+    engine, out = engine_of(vars(args)), standard_stream("stdout")
     from tqdm import tqdm
 
     from fairseq_phrase.inference.constraints import Given
     from fairseq_phrase.inference.raw_lines import numbered
     from fairseq_phrase.inference.source_parses import read_parses
+    from fairseq_phrase.inference.translation_jobs import (
+        TranslationWorker,
+        translated_chunks,
+        with_gpus,
+    )
     from fairseq_phrase.text import decoded_lines, read_lines
 
+    engine = with_gpus(engine, args.device)
     files, shard = args.inputs, args.shard
     typed, live = False, not all(path.is_file() for path in files)
     lines: Iterator[str] = chain.from_iterable(map(read_lines, files))
@@ -153,7 +144,8 @@ def main(args: argparse.Namespace) -> None:
         chunks = (chunk for chunk in chunks if shard.holds(chunk[0], total))
     of_bar = None if shard else total
     with tqdm(desc="translating", total=of_bar, unit="line", disable=not is_shown) as bar:
-        translate = partial(_translated, partial(_Worker, args, given), engine, bar)
+        make = partial(TranslationWorker, args, partial(loading, args), given)
+        translate = partial(translated_chunks, make, engine, bar)
         if args.out is None:
             _write(translate(chunks), out, flush=live)
         else:
@@ -186,94 +178,6 @@ def _write_file(
     print(f"{path}: {count} lines translated, {rate:.1f} lines/s", file=sys.stderr)
     if missing:
         print(f"{args.out} waits for {', '.join(missing)}", file=sys.stderr)
-
-
-class _Worker:
-    """A model that translates chunks of lines."""
-
-    def __init__(self, args: argparse.Namespace, given: Given, workers: int = 1) -> None:
-        import torch
-
-        from fairseq_phrase.inference.translator import load
-
-        self._args, self._given = args, given
-        self._model = load(
-            args.path,
-            args.data,
-            source_tokenized=args.source_tokenized,
-            target_tokenized=args.target_tokenized,
-            **loading(args),
-        )
-        if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
-            torch.set_num_threads(max(1, torch.get_num_threads() // workers))
-
-    def texts(self, chunks: Chunks) -> Translated:
-        """Yield the number of lines of each chunk, and what is written for them."""
-        args = self._args
-        options = {name: getattr(args, name) for name in _SEARCH}
-        options["replace_unk"] = args.unk_dictionary or args.replace_unk
-        with closing(self._model.in_chunks(chunks, self._given, **options)) as translated:
-            for found in translated:
-                yield len(found), b"".join(_written(one, args) for each in found for one in each)
-
-    def __call__(self, job: Job) -> Done:
-        """Translate the chunk of a job."""
-        from fairseq_phrase.data.preprocessing.engines import Done
-
-        ((_, text),) = self.texts(iter([(job.first_line, job.lines)]))
-        return Done(job, text)
-
-
-def _translated(
-    make: partial[_Worker], engine: EngineOptions, bar: tqdm[Any], chunks: Chunks
-) -> Translated:
-    """Translate chunks in this process or in others; yields what :meth:`_Worker.texts` does."""
-    if engine.is_this_process:
-        translated = make().texts(chunks)
-    else:
-        translated = _elsewhere(make, engine, chunks)
-    with closing(translated):
-        for lines, text in translated:
-            yield lines, text
-            bar.update(lines)
-
-
-def _elsewhere(make: partial[_Worker], engine: EngineOptions, chunks: Chunks) -> Translated:
-    from fairseq_phrase.data.preprocessing.engines import Job, in_order, run_elsewhere
-
-    jobs = (Job(number, *chunk) for number, chunk in enumerate(chunks))
-    finished = run_elsewhere(jobs, partial(make, workers=engine.workers), engine, "the model")
-    for done in in_order((done.job.number, done) for done in finished):
-        yield len(done.job.lines), done.shard
-
-
-def _with_gpus(engine: EngineOptions, device: str | None) -> EngineOptions:
-    """Return an engine of which each actor has a GPU if the models are to be on GPUs."""
-    if engine.name != "ray":
-        return engine
-    import torch
-
-    found = torch.cuda.device_count()
-    kind, _, index = (device or ("cuda" if found else "cpu")).partition(":")
-    if kind != "cuda":
-        return engine
-    if index:
-        raise UserError(f"--device {device}: Ray chooses each actor's GPU: --device cuda")
-    if engine.ray_address is None and engine.workers > found:
-        raise UserError(
-            f"--workers {engine.workers}: each actor needs a GPU, and this machine has {found}: fewer "
-            "--workers, or --device cpu"
-        )
-    return replace(engine, gpus=1)
-
-
-def _written(hypothesis: Hypothesis, args: argparse.Namespace) -> bytes:
-    columns = [] if args.score else [hypothesis.text]
-    if args.scores or args.score:
-        columns.insert(0, "" if hypothesis.score is None else f"{hypothesis.score:.4f}")
-    if args.alignments:
-        columns.append(" ".join(f"{source}-{target}" for source, target in hypothesis.alignment))
-    return ("\t".join(columns) + "\n").encode()
 
 
 def _shard(text: str) -> Shard:

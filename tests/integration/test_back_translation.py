@@ -20,7 +20,9 @@ from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.data.preprocessing import engines
 from fairseq_phrase.data.preprocessing.engines import EngineOptions
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference import translation_jobs
 from fairseq_phrase.inference.sampling import seed_of
+from fairseq_phrase.inference.translation_jobs import with_gpus
 from fairseq_phrase.inference.translator import base_2
 from tests.support.commands import SIZES, TRAINING
 
@@ -216,7 +218,7 @@ def test_standard_input_is_compared_with_what_was_translated(
             translate_command.main(given)
 
     content = text.read_bytes()
-    written, calls = translate_command._written, []
+    written, calls = translation_jobs._written, []
 
     def interrupted(*given):
         calls.append(given)
@@ -224,10 +226,10 @@ def test_standard_input_is_compared_with_what_was_translated(
             raise KeyboardInterrupt
         return written(*given)
 
-    monkeypatch.setattr(translate_command, "_written", interrupted)
+    monkeypatch.setattr(translation_jobs, "_written", interrupted)
     with pytest.raises(SystemExit):
         translate(content)
-    monkeypatch.setattr(translate_command, "_written", written)
+    monkeypatch.setattr(translation_jobs, "_written", written)
     with pytest.raises(SystemExit):
         translate(content.replace(b"e", b"o"))
     message = (
@@ -285,10 +287,10 @@ def test_processes_score(translate, text):
 def test_an_actor_has_a_gpu_if_the_device_is_one(engine, device, gpus, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     if isinstance(gpus, int):
-        assert translate_command._with_gpus(engine, device) == replace(engine, gpus=gpus)
+        assert with_gpus(engine, device) == replace(engine, gpus=gpus)
     else:
         with pytest.raises(UserError, match=gpus):
-            translate_command._with_gpus(engine, device)
+            with_gpus(engine, device)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,128 @@
+"""Translation of chunks of lines by a model in this process, or by models in other processes."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from fairseq_phrase.data.preprocessing.engines import (
+    Done,
+    EngineOptions,
+    Job,
+    in_order,
+    run_elsewhere,
+)
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.constraints import Given, Line
+from fairseq_phrase.inference.translator import Hypothesis, load
+
+#: Chunks of lines, each with the number of its first line, from 1.
+Chunks = Iterator[tuple[int, list[Line]]]
+#: For each chunk the number of its lines, and what is written for them.
+Translated = Generator[tuple[int, bytes], None, None]
+#: The options of :meth:`fairseq_phrase.inference.translator.Translator.in_chunks`.
+SEARCH = (
+    "beam", "nbest", "lenpen", "batch_size", "sampling", "sampling_topk", "seed", "glossary",
+    "alignments",
+)  # fmt: skip
+
+
+class TranslationWorker:
+    """A model that translates chunks of lines.
+
+    Args:
+        args: the options of ``fairseq-phrase-translate``.
+        options_of_load: a function that returns other options of :func:`fairseq_phrase.load`. It is
+            called in the process that loads, where it may register what the models need.
+        workers: how many there are on this machine; they share its cores.
+    """
+
+    def __init__(
+        self,
+        args: Namespace,
+        options_of_load: Callable[[], Mapping[str, Any]],
+        given: Given,
+        workers: int = 1,
+    ) -> None:
+        self._args, self._given = args, given
+        self._model = load(
+            args.path,
+            args.data,
+            source_tokenized=args.source_tokenized,
+            target_tokenized=args.target_tokenized,
+            **options_of_load(),
+        )
+        if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(max(1, torch.get_num_threads() // workers))
+
+    def texts(self, chunks: Chunks) -> Translated:
+        """Yield the number of lines of each chunk, and what is written for them."""
+        args = self._args
+        options = {name: getattr(args, name) for name in SEARCH}
+        options["replace_unk"] = args.unk_dictionary or args.replace_unk
+        with closing(self._model.in_chunks(chunks, self._given, **options)) as translated:
+            for found in translated:
+                yield len(found), b"".join(_written(one, args) for each in found for one in each)
+
+    def __call__(self, job: Job) -> Done:
+        """Translate the chunk of a job."""
+        ((_, text),) = self.texts(iter([(job.first_line, job.lines)]))
+        return Done(job, text)
+
+
+def translated_chunks(
+    make: partial[TranslationWorker], engine: EngineOptions, bar: tqdm[Any], chunks: Chunks
+) -> Translated:
+    """Translate chunks in this process or in others; yields what :meth:`TranslationWorker.texts` does."""
+    if engine.is_this_process:
+        translated = make().texts(chunks)
+    else:
+        translated = _elsewhere(make, engine, chunks)
+    with closing(translated):
+        for lines, text in translated:
+            yield lines, text
+            bar.update(lines)
+
+
+def _elsewhere(
+    make: partial[TranslationWorker], engine: EngineOptions, chunks: Chunks
+) -> Translated:
+    jobs = (Job(number, *chunk) for number, chunk in enumerate(chunks))
+    finished = run_elsewhere(jobs, partial(make, workers=engine.workers), engine, "the model")
+    for done in in_order((done.job.number, done) for done in finished):
+        yield len(done.job.lines), done.shard
+
+
+def with_gpus(engine: EngineOptions, device: str | None) -> EngineOptions:
+    """Return an engine of which each actor has a GPU if the models are to be on GPUs."""
+    if engine.name != "ray":
+        return engine
+    found = torch.cuda.device_count()
+    kind, _, index = (device or ("cuda" if found else "cpu")).partition(":")
+    if kind != "cuda":
+        return engine
+    if index:
+        raise UserError(f"--device {device}: Ray chooses each actor's GPU: --device cuda")
+    if engine.ray_address is None and engine.workers > found:
+        raise UserError(
+            f"--workers {engine.workers}: each actor needs a GPU, and this machine has {found}: fewer "
+            "--workers, or --device cpu"
+        )
+    return replace(engine, gpus=1)
+
+
+def _written(hypothesis: Hypothesis, args: Namespace) -> bytes:
+    columns = [] if args.score else [hypothesis.text]
+    if args.scores or args.score:
+        columns.insert(0, "" if hypothesis.score is None else f"{hypothesis.score:.4f}")
+    if args.alignments:
+        columns.append(" ".join(f"{source}-{target}" for source, target in hypothesis.alignment))
+    return ("\t".join(columns) + "\n").encode()
