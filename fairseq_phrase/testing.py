@@ -77,7 +77,7 @@ def _built(name: str, cfg: Any, dictionary: Dictionary) -> Any:
     task = Namespace(
         source_dictionary=dictionary,
         target_dictionary=dictionary,
-        any_label_dictionary=any_label_dictionary,
+        label_dictionary=any_label_dictionary,
         require_parses=lambda fields: None,
     )
     return randomized(ARCH_MODEL_REGISTRY[name].build_model(cfg, task))

@@ -18,7 +18,7 @@ def make_task(labelled, whole_words=False):
     return Namespace(
         source_dictionary=make_dictionary(),
         target_dictionary=labels,
-        any_label_dictionary=any_label_dictionary,
+        label_dictionary=any_label_dictionary,
         require_parses=lambda fields: None,
         meet=lambda record, path, door: None,
         labelled=labelled,

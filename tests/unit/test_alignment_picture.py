@@ -27,7 +27,7 @@ def make_sentence(dictionary, parsed=False):
     task = Namespace(
         source_dictionary=dictionary,
         target_dictionary=dictionary,
-        any_label_dictionary=any_label_dictionary,
+        label_dictionary=any_label_dictionary,
     )
     return task, SourceSentence.from_batch(inputs, task)
 

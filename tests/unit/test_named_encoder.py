@@ -60,7 +60,7 @@ every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row i
 def task():
     return Namespace(
         source_dictionary=make_dictionary(),
-        any_label_dictionary=any_label_dictionary,
+        label_dictionary=any_label_dictionary,
         require_parses=lambda fields: None,
     )
 

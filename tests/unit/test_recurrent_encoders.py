@@ -35,7 +35,7 @@ def build(dictionary: Dictionary, name: str, **options):
     )
     task = Namespace(
         source_dictionary=dictionary,
-        any_label_dictionary=any_label_dictionary,
+        label_dictionary=any_label_dictionary,
         require_parses=lambda fields: None,
     )
     return build_named_encoder(cfg, task, dictionary).double().eval()

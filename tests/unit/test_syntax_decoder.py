@@ -185,7 +185,7 @@ def test_a_translation_is_aligned_with_source_tokens(dictionary, monkeypatch, de
     task = Namespace(
         source_dictionary=dictionary,
         target_dictionary=dictionary,
-        any_label_dictionary=any_label_dictionary,
+        label_dictionary=any_label_dictionary,
     )
     one = {k: v[:1] for k, v in sample["net_input"].items() if k.startswith("src_")}
     del one["src_lengths"]
