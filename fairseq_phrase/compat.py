@@ -38,7 +38,7 @@ from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
-from fairseq_cli import generate, interactive
+from fairseq_cli import generate
 from omegaconf import base, dictconfig, listconfig, nodes
 
 from fairseq_phrase.errors import UserError
@@ -70,7 +70,9 @@ def mend_fairseq() -> None:
     patch(EpochBatchIterator, "first_batch", _name_empty_data)
     patch(fairseq_options, "parse_args_and_arch", _train_in_bfloat16_without_a_tpu)
     patch(generate, "_main", _write_only_a_shard)
-    patch(interactive, "main", _replace_before_joining)
+    # An import of this command's module would let the root logger print all messages.
+    if interactive := sys.modules.get("fairseq_cli.interactive"):
+        patch(interactive, "main", _replace_before_joining)
 
 
 def patch(owner: Any, name: str, new: _Function) -> None:
