@@ -46,7 +46,7 @@ from fairseq_phrase.data.subwords.segmenters import model_name
 from fairseq_phrase.errors import UserError, as_given, naming
 from fairseq_phrase.markdown import code, escaped
 from fairseq_phrase.models.architectures import GROUP as ENCODER_GROUP
-from fairseq_phrase.modules.phrases.sources.registry import GROUP as SOURCE_GROUP
+from fairseq_phrase.modules.phrases.phrase_sources import GROUP as SOURCE_GROUP
 from fairseq_phrase.outputs import only_writer
 from fairseq_phrase.parsers import GROUP as PARSER_GROUP
 from fairseq_phrase.parsers import names_path, without_path
