@@ -2,7 +2,10 @@
 
     model = add_relation_bias(BertForTokenClassification.from_pretrained(folder), labels=["nsubj", …])
     model(**encoding, **collate(encoding, parses, labels))
+    model.save_pretrained(saved)
+    model = from_pretrained(BertForTokenClassification, saved)
 
+Load by :func:`from_pretrained` of this module. That of transformers' classes leaves the biases out.
 The biases are of ``docs/models/tree_relations.md``. They are added to the attention mask of every
 self-attention of the encoder, which transformers adds to the scores.
 """

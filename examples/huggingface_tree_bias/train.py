@@ -1,10 +1,12 @@
 """A BERT that tags words and reads trees. In place of the two lines that make one, load your own."""
 
+import tempfile
+
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
 
-from fairseq_phrase.torch import add_relation_bias, collate
+from fairseq_phrase.torch import add_relation_bias, collate, from_pretrained
 
 WORDS = [["the", "dog", "barks"], ["dogs", "bark"]]
 PARSES = [([1, 2, 2], ["det", "nsubj", "root"]), ([1, 1], ["nsubj", "root"])]
@@ -31,3 +33,8 @@ for _ in range(20):
     optimizer.step()
     optimizer.zero_grad()
 print(f"loss {loss.item():.3f}")
+
+# BertForTokenClassification.from_pretrained and AutoModel… would leave the biases out.
+with tempfile.TemporaryDirectory() as folder:
+    model.save_pretrained(folder)
+    loaded = from_pretrained(BertForTokenClassification, folder)

@@ -6,6 +6,7 @@ import runpy
 import subprocess
 import sys
 
+import torch
 import transformers
 
 from tests.support.repository import REPOSITORY
@@ -24,3 +25,7 @@ def test_the_example_trains():
     for module in made["model"].modules():
         if hasattr(module, "relation_bias"):
             assert module.relation_bias.tree_bias.abs().sum() > 0
+    trained, loaded = (made[name].state_dict() for name in ("model", "loaded"))
+    assert trained.keys() == loaded.keys()
+    for name, values in trained.items():
+        assert torch.equal(values, loaded[name]), name
