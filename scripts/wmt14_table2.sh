@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The structural-position paper's table 2, WMT14 English-German, in the sizes base and big.
+# The structural-position paper's table 2, WMT14 English-German, in the sizes base and big, and the tree Transformer.
 #
 #   bash scripts/wmt14_table2.sh --gpus 0,1,2,3 --jobs 4     all rows of the base size, a GPU each
 #   bash scripts/wmt14_table2.sh --size big --gpus 0,1,2,3,4,5,6,7 --gpus-per-run 8 --precision bf16
@@ -88,9 +88,9 @@ if [ -n "$BPE_CODES" ]; then
     TOKENIZED=(--source-tokenized --target-tokenized)
     SUBWORDS=(--bpe subword_nmt --bpe-codes "$BPE_CODES")
 fi
-choose_parser "$OUT/data-bin" "structural rows"
+choose_parser "$OUT/data-bin" "rows with trees"
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" --max-length 250 \
-    "${SUBWORDS[@]}" "${TOKENIZED[@]}" --constituents none --joined-dictionary
+    "${SUBWORDS[@]}" "${TOKENIZED[@]}" --constituents from-dependencies --joined-dictionary
 
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"

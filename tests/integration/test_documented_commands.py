@@ -113,12 +113,13 @@ def test_usage_and_the_pages_that_go_on_with_its_models(
     assert len(list(read_lines(tmp_path / "sampled.en"))) == 6
 
     shutil.copyfile(synthetic_corpus / "valid.en", tmp_path / "sentences.en")
+    (tmp_path / "wsj").mkdir()
     for number in (1, 2):
         trees = (
             f"( (S (NP (DT The) (NN dog{number}{line})) (VP (VBZ barks)) (. .)) )"
             for line in range(30)
         )
-        write_lines(tmp_path / f"wsj_000{number}.mrg", trees)
+        write_lines(tmp_path / "wsj" / f"wsj_000{number}.mrg", trees)
     run_page(
         "docs/probing.md", tmp_path,
         {

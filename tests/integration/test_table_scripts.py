@@ -224,6 +224,26 @@ def test_each_test_set_of_multi30k_is_translated_and_reported(
     assert shown == [bool(with_numbers), False, False]
 
 
+@pytest.mark.parametrize(
+    ("size", "updates", "tokens"), [("base", 200_000, 32_768), ("big", 20_000, 524_288)]
+)
+def test_the_tree_transformer_has_its_papers_updates_and_batch(
+    size, updates, tokens, tmp_path, parse
+):
+    output = run_script(
+        "wmt14_table2", DRY, "--size", size, "--rows", "transformer_tree_updates,tree",
+        "--out", tmp_path / "out",
+    )  # fmt: skip
+    commands = printed_commands(output)
+    runs = [parse(words) for words in commands if words[0] == "fairseq-train"]
+    assert [run.arch for run in runs] == ["transformer", "tree_transformer"]
+    for run in runs:
+        assert run.max_update == updates
+        assert run.max_tokens * run.update_freq[0] == tokens
+    (data,) = (parse(words) for words in commands if words[0] == "fairseq-phrase-preprocess")
+    assert data.constituents == "from-dependencies"
+
+
 def test_minimal_pairs_are_scored_unless_none_are_wanted(tmp_path):
     pairs = tmp_path / "pairs"
     (pairs / "agreement").mkdir(parents=True)
