@@ -15,11 +15,11 @@ __version__ = "0.1.0"
 
 
 class _Folders(list[str]):
-    """The package's folder, under every name of it.
+    """The package's folder; it contains every path that leads to it.
 
-    For a user directory whose package is imported, fairseq only asks whether the folder is in
-    ``__path__``: its tasks and models are not imported, and nothing is patched. If a link leads to the
-    folder, it ends with an ImportError. So this question does what is missing.
+    For a user directory whose package is already imported, fairseq only checks whether the folder is in
+    ``__path__``. It does not import tasks and models, and nothing is patched. If a link leads to the
+    folder, fairseq ends with an ImportError. This class therefore registers and patches when it is asked.
     """
 
     def __contains__(self, folder: object) -> bool:
@@ -35,7 +35,7 @@ _WHERE = {"load": "inference.translator", "register": "checkpoints.loading"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import :func:`load` or :func:`register` when it is asked for."""
+    """Import :func:`load` or :func:`register` at the first access."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     late = import_module("fairseq_phrase.late_imports")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def commands() -> dict[str, str]:
-    """Return what each command does, by its name, from the first lines of the commands' files."""
+    """Return the commands' descriptions by name, from the first lines of their files."""
     found = {}
     for path in sorted((Path(__file__).parent / "cli").glob("*.py")):
         name, mark, purpose = str(ast.get_docstring(ast.parse(path.read_bytes()))).partition(": ")

@@ -1,4 +1,4 @@
-"""What options accept, without the libraries that implement it: ``--help`` does not wait for them."""
+"""The values that options accept. ``--help`` reads them without importing the libraries behind them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ ENGINES = ("processes", "ray")
 CONSTITUENTS = ("parser", "from-dependencies", "none")
 #: The parsers of this project, ``--parser NAME``.
 PARSERS = ("spacy", "stanza", "conllu", "ptb", "factored", "none")
-#: What happens to a line without a parse, ``--on-error``.
+#: The treatment of a line without a parse, ``--on-error``.
 ON_ERROR = ("stop", "skip", "flat")
-#: What cuts words into subwords, ``--bpe``.
+#: The method that splits words into subwords, ``--bpe``.
 SUBWORD_MODELS = ("sentencepiece", "subword_nmt")
 #: The normal form of text in a SentencePiece model, ``--normal-form``, by SentencePiece's names.
 NORMAL_FORMS = ("identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
-#: ``--bpe``, if words are not cut.
+#: ``--bpe``, if words are not split into subwords.
 WHOLE_WORDS = "none"
-#: What the labels of a data directory belong to, ``--labels``.
+#: The units that the labels of a data directory belong to, ``--labels``.
 LABELLED = ("word", "sentence")
 #: The languages of the synthetic corpus.
 SYNTHETIC_LANGUAGES = ("de", "en")
 #: The longest sentence of the synthetic corpus, in words.
 MAX_WORDS = 30
-#: The toy tasks of ``--kind``: letters to copy, letters to leave out, and sentences to put in order.
+#: The toy tasks of ``--kind``: copying letters, leaving out letters, and sorting sentences.
 TOY_TASKS = ("copy", "subsample", "order")
 #: The longest training sequence of the toy tasks, in letters or sentences.
 TOY_WORDS = 10

@@ -1,7 +1,7 @@
 """All code that depends on the versions of fairseq and torch.
 
-An import changes nothing. :func:`fairseq_phrase.register` mends fairseq (:func:`mend_fairseq`). What is
-printed is changed only where fairseq loads this package as a user directory
+An import changes nothing. :func:`fairseq_phrase.register` patches fairseq (:func:`mend_fairseq`).
+Printed output changes only where fairseq loads this package as a user directory
 (:mod:`fairseq_phrase.tasks.user_directory`).
 """
 
@@ -48,7 +48,7 @@ _Function = Callable[..., Any]
 
 
 def mend_fairseq() -> None:
-    """Apply all changes of fairseq, each once."""
+    """Apply all patches to fairseq, each only once."""
     make_checkpoints_loadable()
     restore_integers_of_numpy()
     patch(FairseqTask, "get_batch_iterator", _keep_last_batches)
@@ -76,7 +76,7 @@ def mend_fairseq() -> None:
 
 
 def patch(owner: Any, name: str, new: _Function) -> None:
-    """Replace a function or property of a class or module, unless ``new`` has done so before.
+    """Replace a function or property of a class or module, unless ``new`` has already replaced it.
 
     Args:
         new: is called with the original function, then with its arguments.
@@ -142,9 +142,9 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 def print_user_errors_plainly() -> None:
     """Make fairseq's commands print only the message of a :class:`UserError`, as our commands do.
 
-    An error that was raised from a :class:`UserError` is printed as that; one that was raised while a
-    :class:`UserError` was handled is another error. Text that ``fairseq-interactive`` cannot decode is
-    treated like a :class:`UserError`.
+    An error that was raised from a :class:`UserError` is printed like it. An error that was raised while
+    a :class:`UserError` was handled is a different error. Text that ``fairseq-interactive`` cannot decode
+    is treated like a :class:`UserError`.
     """
     default = sys.excepthook
 
@@ -182,8 +182,8 @@ def _undecodable_line(
 def use_idle_cores() -> None:
     """Let torch use one thread for each idle core, unless the user chose the number of threads.
 
-    By default torch uses all cores. On busy cores the threads of each small operation wait for one
-    another, and a translation can take forty times as long as on one thread.
+    By default torch uses all cores. On busy cores the threads of each small operation wait for each
+    other, and a translation can take forty times as long as on one thread.
     """
     is_chosen = any(name in os.environ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
     if is_chosen or not hasattr(os, "getloadavg"):
@@ -220,11 +220,11 @@ def quieten() -> None:
 
 
 def _keep_last_batches(original: _Function, *args: Any, **options: Any) -> Any:
-    """Make every task of fairseq keep the last batch of a data set, except in training.
+    """Make all fairseq tasks keep the last batch of a data set, except in training.
 
     fairseq 0.12.3 drops a last batch whose size is not a multiple of ``--required-batch-size-multiple``
-    (8 by default), also in ``fairseq-generate``. In training this stays so. A split's name does not
-    distinguish training from evaluation (``--gen-subset train``). But only the trainer passes the option
+    (8 by default), also in ``fairseq-generate``. In training it still does. A split's name does not
+    distinguish training from evaluation (``--gen-subset train``), but only the trainer passes the option
     to shuffle groups of batches, and only for training data.
     """
     given = inspect.signature(original).bind(*args, **options).arguments
@@ -247,13 +247,13 @@ def _resume_the_same_training(
     original: _Function, self: Trainer, epoch: int, combine: bool = True, load_dataset: bool = True,
     **options: Any,
 ) -> Any:  # fmt: skip
-    """Give a resumed training the batches, and their order, that it would have had without a stop.
+    """Give a resumed training the same batches in the same order as without a stop.
 
-    fairseq makes batches for the epoch in which a training starts or is resumed, and most tasks keep them
+    fairseq makes batches for the epoch in which a training starts or is resumed. Most tasks keep them
     for all later epochs, together with the data loader, its workers and whether it shuffles
-    (``--curriculum``). A training that is not interrupted has all these from its first epoch. So what a
-    task keeps is made for the first epoch also when a training is resumed in a later one. What a task
-    makes for each epoch (``--update-epoch-batch-itr``, several data directories) stays as it is.
+    (``--curriculum``). Without an interruption, all these come from the first epoch. When a training is
+    resumed in a later epoch, the objects that a task keeps are therefore made for the first epoch, too.
+    Objects made for each epoch (``--update-epoch-batch-itr``, several data directories) are unchanged.
     """
     # Only the first call of a training loads data that are not split into several directories.
     if epoch == 1 or not load_dataset or options.get("disable_iterator_cache"):
@@ -278,7 +278,7 @@ def _resume_the_same_training(
 
 
 def _name_empty_data(original: _Function, self: EpochBatchIterator) -> Any:
-    """Make a training of which no batch can be made end with a message that names the options."""
+    """End a training without any batch, with a message that names the options."""
     if not self.frozen_batches:
         raise UserError(
             f"no batch can be made of {len(self.dataset)} samples: fewer than "
@@ -290,16 +290,16 @@ def _name_empty_data(original: _Function, self: EpochBatchIterator) -> Any:
 
 
 def _name_splits(original: _Function, dataset_path: str) -> set[str]:
-    """Find ``valid1``, ``valid2``, … by their names, as ``--valid-subset`` has them.
+    """Find ``valid1``, ``valid2``, … by their names, as in ``--valid-subset``.
 
-    fairseq 0.12.3 returns the names of their files (``valid1.de-en.de``), so that a split that was named
+    fairseq 0.12.3 returns the names of their files (``valid1.de-en.de``). A split that was named then
     still counts as forgotten.
     """
     return {name.partition(".")[0] for name in original(dataset_path)}
 
 
 def _name_ignored_splits(original: _Function, cfg: Any) -> None:
-    """Make a training that would ignore validation sets end with a message that names the options."""
+    """End a training that would ignore validation sets, with a message that names the options."""
     try:
         original(cfg)
     except ValueError:
@@ -317,7 +317,7 @@ def _do_not_upsample_by_default(
 ) -> None:
     """Let ``split``, ``split1``, … be combined without ``--upsample-primary``.
 
-    Its default is -1 in fairseq 0.12.3, which makes an array of negative size.
+    Its default is -1 in fairseq 0.12.3, which leads to an array of negative size.
     """
     if not isinstance(sample_ratios, int):
         sample_ratios = [1 if ratio < 0 else ratio for ratio in sample_ratios]
@@ -325,17 +325,17 @@ def _do_not_upsample_by_default(
 
 
 def _bucket_with_numpy_2(original: _Function, sizes: Any, num_buckets: int) -> Any:
-    """Compute the lengths of ``--num-batch-buckets`` without an argument that NumPy 2.4 has removed."""
+    """Compute the lengths of ``--num-batch-buckets`` without an argument that NumPy 2.4 removed."""
     parts = np.linspace(0, 100, num_buckets + 1)
     return np.unique(np.percentile(sizes, parts, method="lower")[1:])
 
 
-#: The name in a task's state of ``--max-source-positions`` of a training with ``--truncate-source``.
+#: The key in a task's state for ``--max-source-positions`` of a training with ``--truncate-source``.
 TRUNCATED = "max_source_positions_of_truncated_sources"
 
 
 def truncate_as_trained(task: Any, state: Mapping[str, Any]) -> None:
-    """Let a task cut sources as a model's training did.
+    """Make a task truncate sources as a model's training did.
 
     Args:
         state: the state of the model's task, from its checkpoint.
@@ -346,16 +346,16 @@ def truncate_as_trained(task: Any, state: Mapping[str, Any]) -> None:
 
 
 def truncated_tokens(tokens: torch.Tensor, positions: int) -> torch.Tensor:
-    """Cut a source as ``--truncate-source`` does, and keep its end. Shape: (tokens,)."""
+    """Truncate a source as ``--truncate-source`` does, and keep its end. Shape: (tokens,)."""
     if len(tokens) <= positions:
         return tokens
     return torch.cat([tokens[: positions - 1], tokens[-1:]])
 
 
 def _truncate_in_use(original: _Function, self: Any, state_dict: dict[str, Any]) -> None:
-    """Make ``fairseq-generate`` and ``-interactive`` cut sources if the training did.
+    """Make ``fairseq-generate`` and ``-interactive`` truncate sources if the training did.
 
-    fairseq 0.12.3 takes the option from the command line alone, and refuses long lines without it.
+    fairseq 0.12.3 takes the option only from the command line. Without it, long lines are refused.
     """
     truncate_as_trained(self, state_dict)
     state_dict = {name: value for name, value in state_dict.items() if name != TRUNCATED}
@@ -365,7 +365,7 @@ def _truncate_in_use(original: _Function, self: Any, state_dict: dict[str, Any])
 def _truncate_raw_lines(
     original: _Function, self: Any, src_tokens: Any, src_lengths: Any, **options: Any
 ) -> Any:
-    """Make ``--truncate-source`` cut raw lines as it cuts data."""
+    """Make ``--truncate-source`` truncate raw lines as it truncates data."""
     if self.cfg.truncate_source:
         positions = self.cfg.max_source_positions
         src_tokens = [truncated_tokens(tokens, positions) for tokens in src_tokens]
@@ -376,7 +376,7 @@ def _truncate_raw_lines(
 def _ask_for_alignments(
     original: _Function, self: Any, task: Any, *others: Any, **given: Any
 ) -> None:
-    """Refuse a criterion of alignments without alignments, with which its loss is silently 0."""
+    """Refuse an alignment criterion for data without alignments: its loss would silently be 0."""
     cfg = getattr(task, "cfg", None)
     if not getattr(cfg, "load_alignments", True) and not getattr(cfg, "guided_alignments", None):
         raise UserError(
@@ -390,7 +390,7 @@ def _ask_for_alignments(
 def _name_missing_alignments(
     original: _Function, self: Any, split: str, *others: Any, **given: Any
 ) -> None:
-    """Refuse ``--load-alignments`` of training data that have none, which fairseq ignores."""
+    """Refuse ``--load-alignments`` for training data without alignments, which fairseq ignores."""
     original(self, split, *others, **given)
     is_training = split == self.cfg.train_subset
     if is_training and self.cfg.load_alignments and self.datasets[split].align_dataset is None:
@@ -412,7 +412,7 @@ def _replace_unknown_words_without_a_file(original: _Function, replace_unk: str 
 def _align_where_unknown_words_are_replaced(
     original: _Function, self: Any, models: Any, args: Any, *others: Any, **options: Any
 ) -> Any:
-    """Make hypotheses have the source token of each token, which ``--replace-unk`` reads.
+    """Add to hypotheses the source token of each token, which ``--replace-unk`` reads.
 
     fairseq 0.12.3 has alignments only with ``--print-alignment``.
     """
@@ -443,7 +443,7 @@ def _align_where_unknown_words_are_replaced(
 
 
 def _replace_before_joining(original: _Function, cfg: Any, *others: Any) -> None:
-    """Refuse ``--replace-unk`` where fairseq has joined subwords, whose numbers alignments have."""
+    """Refuse ``--replace-unk`` where fairseq has joined subwords: alignments number the subwords."""
     if cfg.generation.replace_unk is not None and cfg.common_eval.post_process is not None:
         raise UserError(
             "--replace-unk counts subwords, which --post-process (--remove-bpe) joins before: leave it "
@@ -455,7 +455,7 @@ def _replace_before_joining(original: _Function, cfg: Any, *others: Any) -> None
 def _read_pairs_of_alignments(
     original: _Function, hypo_str: str, src_str: str, alignment: Any, *others: Any
 ) -> str:
-    """Let ``--replace-unk`` read what ``--print-alignment`` prints: pairs of a source and a target."""
+    """Make ``--replace-unk`` accept the output of ``--print-alignment``: pairs of source and target."""
     if isinstance(alignment, list) and all(isinstance(pair, tuple) for pair in alignment):
         alignment = {target: source for source, target in alignment}
     return str(original(hypo_str, src_str, alignment, *others))
@@ -464,7 +464,7 @@ def _read_pairs_of_alignments(
 def _train_in_bfloat16_without_a_tpu(original: _Function, *args: Any, **given: Any) -> Any:
     """Make ``--bf16`` train on a GPU or CPU where torch_xla is not installed.
 
-    fairseq 0.12.3 lets the flag imply ``--tpu``, and then ends with an AttributeError.
+    In fairseq 0.12.3 the flag implies ``--tpu``, and then ends with an AttributeError.
     """
     parsed = original(*args, **given)
     found = parsed[0] if isinstance(parsed, tuple) else parsed
@@ -474,9 +474,9 @@ def _train_in_bfloat16_without_a_tpu(original: _Function, *args: Any, **given: A
 
 
 def _write_only_a_shard(original: _Function, cfg: Any, output_file: Any) -> Any:
-    """Make ``fairseq-generate`` honor ``--num-shards`` and ``--shard-id``, which fairseq 0.12.3 ignores.
+    """Make ``fairseq-generate`` honor ``--num-shards`` and ``--shard-id``.
 
-    It takes the number of processes instead, which is 1.
+    fairseq 0.12.3 ignores them and takes the number of processes, which is 1.
     """
     shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
     if not 0 <= shard < shards:
@@ -488,7 +488,7 @@ def _write_only_a_shard(original: _Function, cfg: Any, output_file: Any) -> Any:
 
 
 def restore_integers_of_numpy() -> None:
-    """Give NumPy 2 the name ``compat.long`` again, which fairseq 0.12.3 uses for its integers.
+    """Restore the name ``compat.long`` in NumPy 2, which fairseq 0.12.3 uses for its integers.
 
     Without it fairseq cannot make blocks of one sentence (``--sample-break-mode eos``).
     """
@@ -497,7 +497,7 @@ def restore_integers_of_numpy() -> None:
 
 
 def leaving_out_unknown(function: _Function) -> _Function:
-    """Let a function ignore keyword arguments that it does not accept.
+    """Make a function ignore keyword arguments that it does not accept.
 
     fairseq passes a batch's whole ``net_input`` to every encoder of an ensemble, but fairseq's encoders
     do not accept parses or other keywords.

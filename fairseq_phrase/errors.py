@@ -12,14 +12,14 @@ from typing import Any
 
 
 class UserError(Exception):
-    """Bad input: what is wrong, where, and what to do.
+    """Invalid input. The message describes the error, where it is, and what to do.
 
     Commands print only the message, without a traceback, and exit with status 2.
     """
 
 
 def as_given(name: str, value: str = "") -> str:
-    """Write an option of :func:`fairseq_phrase.load` as its reader gives it.
+    """Write an option of :func:`fairseq_phrase.load` as the user writes it.
 
     Args:
         name: the flag without hyphens in front, ``source-parser``.
@@ -35,14 +35,14 @@ def as_given(name: str, value: str = "") -> str:
 
 @contextmanager
 def needs(what: str, packages: str) -> Iterator[None]:
-    """Import what is not part of every installation, in a block.
+    """Import optional packages in a ``with`` block.
 
     Args:
-        what: what cannot be done without it.
+        what: the task that needs the packages.
         packages: the argument of ``pip install``.
 
     Raises:
-        UserError: it cannot be imported; with the reason if it is there.
+        UserError: a package cannot be imported; with the reason if it is installed.
     """
     try:
         yield
@@ -55,10 +55,10 @@ def needs(what: str, packages: str) -> Iterator[None]:
 
 
 def load_entry(entry: EntryPoint, message: str) -> Any:
-    """Load what an installed package offers, which must not end the command if it is broken.
+    """Load an entry point of an installed package. A broken package must not end the command.
 
     Args:
-        message: what cannot be used; the reason comes after it.
+        message: the start of the message; the reason follows.
 
     Raises:
         UserError: it cannot be imported.
@@ -70,23 +70,22 @@ def load_entry(entry: EntryPoint, message: str) -> Any:
 
 
 def file_of(error: OSError) -> str | None:
-    """Return the file that an error is about.
+    """Return the file that an error concerns.
 
-    Python's copying functions name the file that they read first, also if the copy did not fit on the
-    disk.
+    Python's copying functions name the file that they read, even if the copy does not fit on the disk.
     """
     name: str | None = (is_full(error) and error.filename2) or error.filename
     return name
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether a disk is full, or a file as large as it may be."""
+    """Return whether the disk is full or the file has reached its largest size."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Add the file's name to an error of writing it: "No space left on device" has none."""
+    """Add the file's name to a write error: "No space left on device" has none."""
     try:
         yield
     except OSError as error:

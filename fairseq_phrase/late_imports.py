@@ -1,7 +1,7 @@
-"""Commands start sooner: what other libraries import and rarely use is imported at its first call.
+"""Faster start of commands: rarely used imports of other libraries run at their first use.
 
-fairseq imports scikit-learn and SciPy's statistics for the scores of two tasks, and spaCy its own
-commands with their libraries for HTTP. Together they take a quarter of a translating command's start.
+fairseq imports scikit-learn and SciPy's statistics for the scores of two tasks. spaCy imports its
+command line with its HTTP libraries. Together they take a quarter of a translating command's start.
 """
 
 import logging
@@ -16,7 +16,7 @@ from typing import Any
 
 from fairseq_phrase.errors import UserError, needs
 
-#: The modules of other libraries, and what they import late.
+#: The modules of other libraries, and the modules that they import late.
 _LATE = {
     "fairseq.criterions.sentence_prediction": ("sklearn", "sklearn.metrics", "scipy.stats"),
     "fairseq.tasks.audio_classification": ("sklearn", "sklearn.metrics"),
@@ -25,7 +25,7 @@ _LATE = {
 
 
 def import_late() -> None:
-    """Let the modules of the table import late what only they import, if they are not imported yet.
+    """Defer the imports in the table, for modules that are not imported yet.
 
     All other modules, and later imports, get the real modules.
     """
@@ -35,7 +35,7 @@ def import_late() -> None:
 
 @contextmanager
 def same_logging() -> Iterator[None]:
-    """Import without messages, and undo what some modules of fairseq do: the root logger prints all."""
+    """Import without messages. Some fairseq modules make the root logger print everything; undo this."""
     root = logging.getLogger()
     handlers, level, disabled = list(root.handlers), root.level, root.manager.disable
     logging.disable(max(disabled, logging.INFO))
@@ -94,7 +94,7 @@ class _Late(ModuleType):
 
 
 def import_transformers(what: str) -> Any:
-    """Import transformers, which takes seconds; ``what`` cannot be done without it.
+    """Import transformers, which takes seconds; ``what`` is the task that needs it.
 
     Raises:
         UserError: it is missing, or torchaudio, which it imports where it is installed, cannot be loaded.

@@ -1,4 +1,4 @@
-"""Tables in Markdown, and text that Markdown shows as it is."""
+"""Tables in Markdown, and text that Markdown shows unchanged."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def markdown_table(
     | Transformer |   9.50 |
 
     Args:
-        lines: the rows' cells as text, which is escaped.
-        texts: how many columns, from the left, are texts; the others are numbers, aligned on the right.
-            All are texts if None.
+        lines: the rows' cells as text; they are escaped.
+        texts: how many columns, from the left, are text; the others are numbers, aligned on the right.
+            If None, all are text.
 
     Returns:
         The table, without a newline at its end.

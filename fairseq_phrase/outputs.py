@@ -1,7 +1,7 @@
-"""Outputs that a command continues, keeps or joins: the key of what made them, and their writer's lock.
+"""Outputs that a command continues, keeps or joins: their key, and a lock for their writer.
 
-A key is a mapping of names to short texts: options, and digests of content. Everything that the output
-depends on is in it, so that equal keys mean equal outputs.
+A key maps names to short texts: options, and digests of content. It has everything that the output
+depends on, so equal keys mean equal outputs.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import TextIO
 from fairseq_phrase.errors import UserError, naming
 
 Key = Mapping[str, str]
-#: How many differences a message has.
+#: The largest number of differences in a message.
 _SHOWN = 4
 
 
 def require_same(made: Key, here: Key, what: str | Path, remedy: str) -> None:
-    """Check that an output was made with what this run has.
+    """Check that an output has the key of this run.
 
     Args:
         made: the key of the output.
         here: the key of this run.
         what: the file or folder, for the message.
-        remedy: what to do if they differ.
+        remedy: advice if they differ.
 
     Raises:
-        UserError: they differ; with both values of each part.
+        UserError: the keys differ; the message has both values of each part.
     """
     names = [name for name in {**made, **here} if made.get(name) != here.get(name)]
     if names:
@@ -50,13 +50,13 @@ def as_bytes(key: Key) -> bytes:
 
 
 def read_key(line: bytes, path: Path) -> dict[str, str]:
-    """Read what :func:`as_bytes` has written.
+    """Read a key that :func:`as_bytes` wrote.
 
     Args:
         path: the file of the line, for the message.
 
     Raises:
-        UserError: it is damaged.
+        UserError: the line is damaged.
     """
     try:
         return {str(name): str(value) for name, value in json.loads(line).items()}
@@ -70,8 +70,8 @@ def read_key(line: bytes, path: Path) -> dict[str, str]:
 def only_writer(target: Path) -> Iterator[int]:
     """Let one process at a time write a file or a folder.
 
-    The lock, ``FILE.lock`` or ``FOLDER/.lock``, belongs to this process and to those that inherit its
-    descriptor. It ends with them, so that one that a dead process left is taken over.
+    The lock, ``FILE.lock`` or ``FOLDER/.lock``, belongs to this process and to processes that inherit its
+    descriptor. It ends with them. The lock of a dead process is taken over.
 
     Args:
         target: the file, or an existing folder.
@@ -96,7 +96,7 @@ def only_writer(target: Path) -> Iterator[int]:
 
 
 def _locked(path: Path, target: Path, kind: str) -> TextIO | None:
-    """Open and lock a file; returns None if its last holder has removed it meanwhile."""
+    """Open and lock a file; returns None if its last holder has meanwhile removed it."""
     lock = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - the lock ends when it is closed
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,8 +122,8 @@ def _locked(path: Path, target: Path, kind: str) -> TextIO | None:
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it is complete or as it was if the process stops.
 
-    It may be damaged if the machine stops, because there is no wait for the disk. What is not a plain
-    file, such as ``/dev/stdout``, is written as it is.
+    It may be damaged if the machine stops, because the function does not wait for the disk. A special
+    file, such as ``/dev/stdout``, is written directly.
 
     Raises:
         OSError: it cannot be written.

@@ -1,9 +1,9 @@
-"""What a resumed training continues in addition to what fairseq 0.12.3 saves.
+"""State of a resumed training that fairseq 0.12.3 does not save.
 
-fairseq forgets how many validations were without an improvement (``--patience``, and the bad epochs of
-``reduce_lr_on_plateau``), the last validation of a finished epoch, which it gives to the scheduler after
-it has saved, and the loss scaler's history in half precision. Without an optimizer's state it begins at
-update 0, without a word.
+fairseq forgets the number of validations without improvement (``--patience``, and the bad epochs of
+``reduce_lr_on_plateau``); the last validation of a finished epoch, which it gives to the scheduler
+only after saving; and the loss scaler's history in half precision. Without an optimizer's state it
+starts at update 0 without a message.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fairseq_phrase.errors import UserError
 
 logger = logging.getLogger(__name__)
 _NAME = "continued"
-#: Attributes of torch's scheduler, of which fairseq saves only the best value.
+#: Attributes of torch's scheduler, (fairseq saves only the best value).
 _OF_PLATEAU = ("num_bad_epochs", "cooldown_counter")
 
 
 def save_all_state(save: Any, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
-    """Add to a checkpoint what fairseq leaves out."""
+    """Add to a checkpoint the state that fairseq leaves out."""
     state: dict[str, Any] = {"plateaus": [], "patience": {}}
     for counting in _early_stops():
         state["patience"] |= vars(counting)
@@ -44,12 +44,12 @@ def continue_all_state(
     load: Any, self: Trainer, filename: str, reset_optimizer: bool = False,
     reset_lr_scheduler: bool = False, optimizer_overrides: Any = None, reset_meters: bool = False,
 ) -> Any:  # fmt: skip
-    """Continue what :func:`save_all_state` has saved.
+    """Restore the state that :func:`save_all_state` saved.
 
     Raises:
-        UserError: the checkpoint has no optimizer's state.
+        UserError: the checkpoint has no optimizer state.
     """
-    # Of another training in this process.
+    # From another training in this process.
     vars(checkpoint_utils.save_checkpoint).pop("best", None)
     for counting in _early_stops():
         vars(counting).clear()
@@ -86,9 +86,9 @@ def continue_all_state(
 
 
 def _with_average(load: Callable[[], Any], self: Trainer, filename: str) -> Any:
-    """Load a checkpoint; ``--store-ema`` begins at its parameters if it has no average of them.
+    """Load a checkpoint; ``--store-ema`` starts from its parameters if it has no average.
 
-    fairseq means to do so, but has deleted the parameters by then.
+    fairseq intends this, but deletes the parameters before.
     """
     try:
         return load()
@@ -127,9 +127,9 @@ def _continue_patience(self: Trainer, filename: str, state: dict[str, Any]) -> N
 
 
 def _early_stops() -> Iterator[Callable[..., bool]]:
-    """Yield the functions that count validations without improvement, in their attributes.
+    """Yield the functions whose attributes count validations without improvement.
 
-    ``fairseq-train`` is a module, or the program itself.
+    ``fairseq-train`` is an imported module or the main program.
     """
     for name in ("fairseq_cli.train", "__main__"):
         found = getattr(sys.modules.get(name), "should_stop_early", None)

@@ -1,6 +1,6 @@
-"""Tests of encoders for their authors: random batches with parses, small models, and what all must do.
+"""Tests for authors of encoders: random batches with parses, small models, and common checks.
 
-With pytest, for an encoder of an installed package or of a module that is imported before::
+With pytest, for an encoder of an installed package or of a module that is already imported::
 
     from fairseq_phrase.testing import CHECKS, rows_of
 
@@ -59,7 +59,7 @@ def build_model(name: str, dictionary: Dictionary, **options: Any) -> Any:
     """Build a small translation model in double precision, with random weights and without dropout.
 
     Args:
-        name: as of ``--arch``.
+        name: as in ``--arch``.
     """
     register()
     sizes = {
@@ -84,7 +84,7 @@ def _built(name: str, cfg: Any, dictionary: Dictionary) -> Any:
 
 
 def randomized(model: Any) -> Any:
-    """Give what starts at zero other values, as zeros would hide what they multiply."""
+    """Replace parameters that are all zero, because zeros hide the terms that they multiply."""
     for parameter in model.parameters():
         if not parameter.any():
             torch.nn.init.normal_(parameter, std=0.2)
@@ -98,8 +98,8 @@ def random_sentence(dictionary: Dictionary, subwords: int, seed: int) -> dict[st
         subwords: their number, without the end of sentence.
 
     Returns:
-        An encoder's arguments without a dimension for the batch: ``src_tokens``, and all fields of
-        :data:`fairseq_phrase.syntax.fields.FIELDS`, those of installed packages included.
+        An encoder's arguments without a batch dimension: ``src_tokens``, and all fields of
+        :data:`fairseq_phrase.syntax.fields.FIELDS`, including fields of installed packages.
     """
     return {
         name: values[0] for name, values in make_batch(dictionary, [subwords], seed=seed).items()
@@ -117,10 +117,10 @@ def make_batch(
     """Make a padded batch of sentences of :func:`random_sentence`, as an encoder's arguments.
 
     Args:
-        lengths: of the sentences, in subwords without the end of sentence.
+        lengths: number of subwords of each sentence, without the end of sentence.
         left: pad the tokens on the left.
-        extra: columns of padding more than are needed.
-        seed: of the first sentence; the next ones count on.
+        extra: number of additional padding columns.
+        seed: seed of the first sentence; it grows by 1 for each next sentence.
     """
     shape = (len(lengths), max(lengths) + 1 + extra)
     tokens, parses = torch.full(shape, dictionary.pad()), []
@@ -139,7 +139,7 @@ def _sentence(dictionary: Dictionary, subwords: int, rng: np.random.Generator) -
     words = np.cumsum([0, *starts], dtype=np.int64)[:subwords]
     count = int(words[-1]) + 1 if subwords else 0
     heads = np.array([rng.integers(0, max(word, 1)) for word in range(count)], dtype=np.int64)
-    # The words in another order, so that heads follow their dependents as well.
+    # The words are reordered, because heads must also follow their dependents.
     order = rng.permutation(count)
     new = np.argsort(order)
     heads = new[heads[order]]
@@ -151,7 +151,7 @@ def _sentence(dictionary: Dictionary, subwords: int, rng: np.random.Generator) -
         return [f"{field}-{LABELS[index]}" for index in rng.integers(0, len(LABELS), number)]
 
     def edges(field: str) -> list[Edge]:
-        # The tree's, and others between any words: several heads, parallel and opposite edges. But the
+        # The tree's edges, and edges between any words: several heads, parallel and opposite edges. The
         # second and the third word are co-heads of the first, and no path leads to the last word.
         ends = rng.integers(0, max(count, 1), (count, 2))
         ends = np.concatenate([np.column_stack([heads, np.arange(count)]), ends, ends[:2, ::-1]])
@@ -175,7 +175,7 @@ def encode(model: Any, inputs: dict[str, Tensor]) -> Tensor:
 
 
 def rows_of(name: str) -> list[str]:
-    """Return the titles of the rows that an encoder is registered with."""
+    """Return the titles of an encoder's registered rows."""
     register()
     return list(ENCODERS[name].rows)
 
@@ -205,7 +205,7 @@ def a_sentence_in_a_padded_batch_is_encoded_as_if_alone(name: str, row: str) -> 
 
 
 def permuting_the_batch_permutes_the_output(name: str, row: str) -> None:
-    """Check that sentences do not depend on one another."""
+    """Check that sentences do not depend on each other."""
     model, dictionary = build_row(name, row)
     inputs = make_batch(dictionary, LENGTHS)
     order = torch.tensor([2, 0, 4, 3, 1])
@@ -223,7 +223,7 @@ def a_parse_of_another_encoder_changes_nothing(name: str, row: str) -> None:
 
 
 def a_missing_parse_is_named(name: str, row: str) -> None:
-    """Check that the encoder does without none of its fields."""
+    """Check that the encoder reports each missing field."""
     model, dictionary = build_row(name, row)
     inputs = make_batch(dictionary, LENGTHS)
     for field in ENCODERS[name].parse_fields(model.cfg):
@@ -247,7 +247,7 @@ def the_parse_has_a_gradient_to_give(name: str, row: str) -> None:
 
 
 def reordered_beams_are_the_encoding_of_the_reordered_batch(name: str, row: str) -> None:
-    """Check what beam search does with the encoder's output."""
+    """Check how beam search reorders the encoder's output."""
     model, dictionary = build_row(name, row)
     inputs = make_batch(dictionary, LENGTHS)
     order = torch.tensor([3, 3, 0, 1, 1, 4])
@@ -301,7 +301,7 @@ def half_precision_keeps_to_the_result(name: str, row: str) -> None:
 
 
 def attention_maps_are_those_of_the_encoder(name: str, row: str) -> None:
-    """Check the maps of attention, if there are any, and each node's tokens, with both layer norms."""
+    """Check attention maps, if there are any, and each node's tokens, for pre-norm and post-norm."""
     if not hasattr(ENCODERS[name].encoder, "attention_maps"):
         return
     for pre_norm in (False, True):
@@ -319,7 +319,7 @@ def attention_maps_are_those_of_the_encoder(name: str, row: str) -> None:
                 real = torch.tensor([bool(tokens) for tokens in sentence])
                 rows = weights[index][:, real][:, :, real]
                 if ENCODERS[name].rows[row].get("neutral_start") and block == "all nodes":
-                    # What tokens see of other nodes is added.
+                    # The attention of tokens to other nodes is added.
                     tokens = int(real[: inputs["src_tokens"].size(1)].sum())
                     rows = rows[:, :tokens, :tokens]
                 assert_close(rows.sum(-1), torch.ones_like(rows.sum(-1)))
@@ -350,13 +350,13 @@ def its_attention_can_be_drawn(name: str, row: str) -> None:
         assert panel.values.shape == (len(picture.labels),) * 2
         if panel.is_attention:
             weights = torch.from_numpy(panel.values)
-            # Tokens of neutral starts see further nodes by a softmax and a gate beside this one.
+            # Tokens of neutral starts see other nodes by an additional softmax and gate.
             if ENCODERS[name].rows[row].get("neutral_start") and "within" not in panel.title:
                 weights[: picture.num_tokens, picture.num_tokens :] = 0
             assert_close(weights.sum(1), torch.ones(len(weights), dtype=weights.dtype))
 
 
-#: What every encoder must do: functions of its name and one of its :func:`unpadded`, which raise
+#: The checks of every encoder: functions of its name and the title of one of its rows, which raise
 #: ``AssertionError``.
 CHECKS: Sequence[Callable[[str, str], None]] = (
     a_sentence_in_a_padded_batch_is_encoded_as_if_alone,

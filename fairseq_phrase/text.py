@@ -49,7 +49,7 @@ def find_text(prefix: str, language: str) -> Path:
 
 
 def require_file(path: Path, what: str) -> None:
-    """Check that a file is there and can be read more than once.
+    """Check that a file exists and can be read more than once.
 
     Raises:
         UserError: it is missing, a folder or a pipe.
@@ -66,7 +66,7 @@ def read_lines(path: Path) -> Iterator[str]:
     r"""Yield a text file's lines, without their ends.
 
     Lines end only at ``\n``; a ``\r`` before it is dropped. Characters like U+2028 do not end a line. A
-    byte order mark is dropped.
+    byte order mark is also dropped.
 
     Args:
         path: a text file, compressed if it ends in ``.gz``.
@@ -118,10 +118,10 @@ def is_invisible(word: str) -> bool:
 def written_together(folder: Path) -> Iterator[Path]:
     """Write files that appear in a folder together, once all of them are complete.
 
-    After an error the folder is as it was. Other files in it are not changed.
+    After an error the folder is unchanged. Other files in it never change.
 
     Yields:
-        A temporary folder in it, whose files get their places at the end.
+        A temporary folder in it, whose files are moved to the folder at the end.
     """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def written_together(folder: Path) -> Iterator[Path]:
 
 
 def digest_of(*paths: Path) -> str:
-    """Return the SHA-256 of a file's content, or for several files that of their digests.
+    """Return the SHA-256 of a file's content, or for several files the SHA-256 of their digests.
 
     A process reads a file again only if its size, date or inode has changed.
     """
@@ -147,7 +147,7 @@ def digest_of(*paths: Path) -> str:
 
 
 def stamp_of(path: Path) -> tuple[int, int, int]:
-    """Return what changes when a file is written again: size, date of the last change, and inode."""
+    """Return a file's size, date of last change and inode, which change when it is written again."""
     found = path.stat()
     return found.st_size, found.st_mtime_ns, found.st_ino
 

@@ -6,7 +6,7 @@
     model = from_pretrained(BertForTokenClassification, saved)
 
 Load by :func:`from_pretrained` of this module. That of transformers' classes leaves the biases out.
-The biases are of ``docs/models/tree_relations.md``. They are added to the attention mask of every
+``docs/models/tree_relations.md`` describes the biases. They are added to the attention mask of every
 self-attention of the encoder, which transformers adds to the scores.
 """
 
@@ -39,12 +39,12 @@ FAMILIES = {
     **dict.fromkeys(("t5", "mt5"), ("block", "layer.0.SelfAttention")),
     "distilbert": ("transformer.layer", "attention"),
 }
-#: What a forward pass takes beside transformers' own arguments.
+#: Arguments of a forward pass in addition to transformers' own arguments.
 _PARSE = ("src_words", "src_heads", "src_deprels")
 
 
 class _Relations:
-    """The relations of the present batch, which all layers share."""
+    """The relations of the current batch, which all layers share."""
 
     tree: Tensor | None = None
     _kinds: Tensor | None = None
@@ -94,7 +94,7 @@ def _add_to_mask(
 
 @functools.cache
 def _with_biases(base: Any) -> Any:
-    """Derive the class of a model whose configuration says ``relation_bias``."""
+    """Derive the class of a model whose configuration has ``relation_bias``."""
 
     def take(self: Any, kwargs: dict[str, Any]) -> None:
         parse = [kwargs.pop(name, None) for name in _PARSE]
@@ -150,7 +150,7 @@ def install_biases(model: Any) -> None:
     weight = next(encoder.parameters())
     for layer in encoder.get_submodule(layers):
         module = layer.get_submodule(attention)
-        # Of the families' names for this number, a configuration of BART has another meaning for one.
+        # Model families name this number differently; BART uses one of the names with another meaning.
         num_heads = getattr(config, "encoder_attention_heads", config.num_attention_heads)
         bias = RelationBias(num_heads, chosen["kind"], len(chosen["labels"]))
         module.relation_bias = bias.to(device=weight.device, dtype=weight.dtype)
@@ -162,13 +162,13 @@ def install_biases(model: Any) -> None:
 
 
 def add_relation_bias(model: Model, kind: str = "both", labels: Sequence[str] = ()) -> Model:
-    """Add relation biases, which are 0 at the start, to the encoder of a model of transformers.
+    """Add relation biases, which are 0 at the start, to the encoder of a transformers model.
 
     The model then takes ``src_words``, ``src_heads`` and ``src_deprels`` (:func:`collate`), also in
     ``generate``. ``save_pretrained`` saves the biases; :func:`from_pretrained` loads them.
 
     Args:
-        model: a T5, BART, mBART, Marian, BERT, DistilBERT, RoBERTa or XLM-RoBERTa model, of any head.
+        model: a T5, BART, mBART, Marian, BERT, DistilBERT, RoBERTa or XLM-RoBERTa model, with any head.
             It is changed.
         kind: relations in the tree (``"tree"``), in the sentence (``"sequence"``), or ``"both"``.
         labels: dependency labels that have a bias; none by default.
@@ -177,7 +177,7 @@ def add_relation_bias(model: Model, kind: str = "both", labels: Sequence[str] = 
         The model.
 
     Raises:
-        UserError: it is another model, a decoder, or has biases already; or its attention
+        UserError: the model is of another type, is a decoder, or already has biases; or its attention
             implementation takes no biases.
         ValueError: the kind is unknown.
     """
@@ -198,7 +198,7 @@ def add_relation_bias(model: Model, kind: str = "both", labels: Sequence[str] = 
         )
     if labels and kind == "sequence":
         raise UserError('labels need kind="tree" or "both"')
-    RelationBias(1, kind)  # an unknown kind leaves the model as it is
+    RelationBias(1, kind)  # an unknown kind leaves the model unchanged
     config.relation_bias = {"kind": kind, "labels": list(labels)}
     plain: Any = type(model)
     model.__class__ = _with_biases(plain)
@@ -230,10 +230,10 @@ def collate(
     """Make a batch's words, heads and labels for a model with relation biases.
 
     Args:
-        tokenized: what a fast tokenizer returned for lists of words (``is_split_into_words=True``).
+        tokenized: the output of a fast tokenizer for lists of words (``is_split_into_words=True``).
         parses: for each sentence, the 0-based head of each word (a root is its own head) and the
             words' dependency labels, which may be empty without ``labels``.
-        labels: as :func:`add_relation_bias` was given.
+        labels: the labels given to :func:`add_relation_bias`.
 
     Returns:
         ``src_words`` (shape (batch, tokens), -1 at tokens of no word), ``src_heads`` (shape (batch,
@@ -241,7 +241,7 @@ def collate(
         int64.
 
     Raises:
-        UserError: the tokenizer does not know the tokens' words, a sentence has another number of
+        UserError: the tokenizer does not return the tokens' words, a sentence has another number of
             words than its parse, or a label is unknown.
     """
     try:

@@ -37,9 +37,9 @@ class _BuiltIn:
     """A parser of this project.
 
     Attributes:
-        usage: how to write it after ``--parser``.
-        make: a function that makes the parser from its argument, if it has one. The parser's libraries
-            are only imported when it is called.
+        usage: its form after ``--parser``.
+        make: a function that makes the parser from its argument, if any. The parser's libraries
+            are imported only when it is called.
         folder_after: the text before a folder in the argument; empty if the whole argument may be a
             folder; None if the argument cannot contain a folder.
     """
@@ -65,7 +65,7 @@ def load_parser(spec: str) -> LineParser | FileParser:
     Args:
         spec: ``NAME`` or ``NAME:ARGUMENT``. One of this project's parsers (``spacy:MODEL``, the name or
             folder of an installed pipeline; ``stanza:LANG[,surface][@DIR]``, a language code and a
-            folder of Stanza's models; ``conllu[:surface][,enhanced]`` or ``ptb``, files beside the text;
+            folder of Stanza's models; ``conllu[:surface][,enhanced]`` or ``ptb``, files next to the text;
             ``factored:FIELD,…``, labels in the text; ``none``, words at
             white space and no trees); or the name of an entry point of the group :data:`GROUP`. The
             entry point's object is called with the argument, if one is given.
@@ -131,7 +131,7 @@ def _checked(spec: str, parser: object, origin: str) -> LineParser | FileParser:
 
 
 def _origin(entry: EntryPoint) -> str:
-    """Name the package that an entry point is from."""
+    """Name the package of an entry point."""
     return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
 
 
@@ -155,13 +155,13 @@ def names_path(spec: str) -> bool:
 
 
 def without_path(spec: str) -> str:
-    """Return a parser's name for other machines: a path in it becomes ``./NAME``, which is one, too."""
+    """Return a parser's name for other machines: a path in it becomes the path ``./NAME``."""
     before, folder = _folder_in(spec)
     return f"{before}./{Path(folder).name}" if names_path(spec) else spec
 
 
 def _folder_in(spec: str) -> tuple[str, str]:
-    """Cut a parser's name before the part that may be a folder; that part may be empty."""
+    """Split a parser's name before the part that may be a folder, which may be empty."""
     name, colon, argument = spec.partition(":")
     folder_after = _BUILT_IN[name].folder_after if name in _BUILT_IN else ""
     if folder_after is None:

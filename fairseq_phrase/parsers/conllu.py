@@ -1,4 +1,4 @@
-"""Dependency trees, and enhanced dependencies, from CoNLL-U files beside the text."""
+"""Dependency trees, and enhanced dependencies, from CoNLL-U files next to the text."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _HEAD = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 _MOST_PATHS = 100_000
 #: The columns of labels for ``--source-factors``, from 0.
 _LABELS = {"lemma": 2, "xpos": 4, "feats": 5}
-_Row = tuple[int, list[str]]  # a line's number and its columns
+_Row = tuple[int, list[str]]  # number of the line, and its columns
 
 
 class ConlluFiles(TreeFiles):
-    """``PREF.LANG.conllu`` beside the text ``PREF.LANG``: one CoNLL-U sentence for each line.
+    """``PREF.LANG.conllu`` next to the text ``PREF.LANG``: one CoNLL-U sentence for each line.
 
     The words are CoNLL-U's syntactic words (German ``zum`` is ``zu dem``), over which its trees are
     defined; or the surface tokens, as in the text. A surface token of several words replaces the highest
@@ -39,18 +39,18 @@ class ConlluFiles(TreeFiles):
 
     The ninth column has the edges of a graph, the field ``enhanced``. *Decision*: a path through empty
     nodes (``5.1``) becomes one edge with the labels of the path, ``conj>nsubj``, as in UD's own tools.
-    Edges between the words of one surface token are lost, and paths that only go round or end in an empty
-    node without a head.
+    Lost are edges between the words of one surface token, and paths that only form a cycle or end in an
+    empty node without a head.
 
     A line has one sentence or several. A line without text has none.
 
     Args:
-        options: ``words`` (syntactic words, the default) or ``surface``; ``enhanced`` to read the ninth
-            column, too; ``xpos``, ``lemma`` and ``feats``, columns of labels that become ``factor1``,
-            ``factor2`` and ``factor3`` in the order in which they are named; a comma between them.
+        options: ``words`` (syntactic words, the default) or ``surface``; ``enhanced`` to also read the
+            ninth column; ``xpos``, ``lemma`` and ``feats``, label columns that become ``factor1``,
+            ``factor2`` and ``factor3`` in the order given. Options are separated by commas.
 
     Raises:
-        UserError: an option is something else, or the library that reads the ninth column is missing.
+        UserError: an option is unknown, or the library that reads the ninth column is missing.
     """
 
     suffix = "conllu"
@@ -164,7 +164,7 @@ class _Sentence:
                 raise MisfitError(line, f"the empty node {identifier} is there a second time")
             return  # an empty node, which only the enhanced graph has
         word = len(self._forms) + 1
-        covered = self._tokens[-1].last if self._tokens else 0  # number of words that have a token
+        covered = self._tokens[-1].last if self._tokens else 0  # number of words in tokens
         if (several := _RANGE.fullmatch(identifier)) is not None:
             first, last = int(several[1]), int(several[2])
             if first != word or word <= covered or last < first:
@@ -221,7 +221,8 @@ class _Sentence:
         """Read the ninth column, without empty nodes, if it is to be read.
 
         Returns:
-            The graph, and how many paths are lost: they go round, or end in an empty node without a head.
+            The graph, and the number of lost paths: they form a cycle or end in an empty node without
+            a head.
         """
         if self._read_heads is None:
             return {}, 0

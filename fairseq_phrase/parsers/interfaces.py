@@ -22,9 +22,9 @@ class Unparsed:
     """A line without a usable parse; ``--on-error`` decides how it is treated.
 
     Attributes:
-        reason: what is wrong, the line of the parse file if there is one, what was expected and what
-            was found.
-        sentence: the line's words, as far as they are known, without trees.
+        reason: a description of the error, with the line of the parse file if there is one, and the
+            expected and the found text.
+        sentence: the line's words, if they are known, without trees.
     """
 
     reason: str
@@ -44,8 +44,8 @@ class LineParser(ABC):
         sorts_by_length: whether the parser sorts lines by length; otherwise it gets sorted lines.
         any_language: whether it parses text of any language, so that one parser serves both sides.
         words_spell_line: whether its words are the line's characters, which is then checked. A parser
-            that also makes other words (German ``zum`` is ``zu dem``) sets it to False and
-            compares what it parsed with the line itself.
+            that also makes other words (German ``zum`` is ``zu dem``) sets it to False and itself
+            compares its parse with the line.
     """
 
     version: str
@@ -68,7 +68,7 @@ class LineParser(ABC):
         return hashlib.sha256("\n".join(stamps).encode()).hexdigest() if stamps else ""
 
     def text_of(self, line: str) -> str:
-        """Return a line as text, for a subword model: without what only the parser reads."""
+        """Return a line as text, for a subword model: without parts that only the parser reads."""
         return line
 
     @abstractmethod
@@ -76,11 +76,11 @@ class LineParser(ABC):
         """Parse lines; a line is one sentence, even if the parser finds several.
 
         If this raises an exception other than :class:`UserError`, the lines are split into halves and
-        parsed again, until the line that raised it is found. This line counts as unparsed.
+        parsed again, down to the line that raised it. This line counts as unparsed.
         """
 
     def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
-        """Cut lines into the same words as :meth:`parse`, without trees."""
+        """Split lines into the same words as :meth:`parse`, without trees."""
         return [
             sentence.sentence if isinstance(sentence, Unparsed) else without_trees(sentence)
             for sentence in self.parse(lines)
@@ -89,7 +89,7 @@ class LineParser(ABC):
     def parse_words(
         self, sentences: Sequence[Sequence[str]]
     ) -> Sequence[ParsedSentence | Unparsed]:
-        """Parse sentences that are already cut into words, and keep these words.
+        """Parse sentences that are already split into words, and keep these words.
 
         Raises:
             UserError: this parser can only parse raw text.
@@ -98,14 +98,14 @@ class LineParser(ABC):
 
 
 class FileParser(ABC):
-    """Parses in a file beside the text, ``PREF.LANG.SUFFIX``.
+    """Parses in a file next to the text, ``PREF.LANG.SUFFIX``.
 
     Attributes:
         version: the format's name, for the manifest.
         fields: which of :data:`fairseq_phrase.syntax.fields.FIELDS` the parses contain.
-        any_language: whether it works for both sides of a corpus; each side then has its own file.
-        words_spell_line: as for :class:`LineParser`.
-        word_advice: what to run instead if the words differ from those of tokenized text.
+        any_language: whether it supports both sides of a corpus; each side then has its own file.
+        words_spell_line: as in :class:`LineParser`.
+        word_advice: advice if the words differ from the words of tokenized text.
     """
 
     suffix: str
@@ -126,7 +126,7 @@ class FileParser(ABC):
 
 
 def cut_at_white_space(line: str) -> ParsedSentence:
-    """Return a line's words, cut at white space, without trees."""
+    """Return a line's words, split at white space, without trees."""
     words = line.split()
     return ParsedSentence(words, [True] * len(words))
 
@@ -139,7 +139,7 @@ def without_trees(sentence: ParsedSentence) -> ParsedSentence:
 
 
 def flat(sentence: ParsedSentence, fields: Collection[str]) -> ParsedSentence:
-    """Give a sentence flat trees as a substitute for a missing parse.
+    """Give a sentence flat trees in place of a missing parse.
 
     Args:
         fields: the fields that the trees must have, of :data:`fairseq_phrase.syntax.fields.FIELDS`.

@@ -1,4 +1,4 @@
-"""Formats of trees that are not read: how they are recognized, and what converts them."""
+"""Unsupported tree formats: how to recognize and convert them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _DISCBRACKET_LEAF = re.compile(r"([0-9]+)=\S*")
 
 
 def refuse_other_columns(path: Path, number: int, line: str) -> None:
-    """Check that a line of a file of CoNLL-U is not of a similar format.
+    """Check that a line of a CoNLL-U file is not in a similar format.
 
     Args:
         number: the line's number, from 1.
 
     Raises:
-        UserError: it is of another format, which the message names, with its converter.
+        UserError: the line is in another format; the message names the format and a converter.
     """
     if line.startswith("("):
         _refuse(path, number, "brackets", "name the file PREF.LANG.ptb and give --parser ptb")
@@ -42,13 +42,13 @@ def refuse_other_columns(path: Path, number: int, line: str) -> None:
 
 
 def refuse_other_trees(path: Path, number: int, line: str) -> None:
-    """Check that a line outside all trees of a file of brackets is not of another format.
+    """Check that a line outside all trees of a bracketed file is not in another format.
 
     Args:
         number: the line's number, from 1.
 
     Raises:
-        UserError: it is of another format, which the message names, with its converter.
+        UserError: the line is in another format; the message names the format and a converter.
     """
     if line.startswith(("#FORMAT ", "#BOT ", "#BOS ")):
         _refuse(path, number, "NEGRA export", _TREETOOLS.format(path=path, name="export"))
@@ -59,7 +59,7 @@ def refuse_other_trees(path: Path, number: int, line: str) -> None:
 
 
 def refuse_discbracket(path: Path, number: int, tree: str) -> None:
-    """Check that a tree is not in discbracket's format, whose leaves are numbered words.
+    """Check that a tree is not in the discbracket format, whose leaves are numbered words.
 
     Args:
         number: the number of its first line, from 1.

@@ -1,4 +1,4 @@
-"""A parser with the steps before and after it, for a corpus and for new text."""
+"""A parser with the steps before and after it, for corpora and new text."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class ParsingOptions:
     """How text is parsed. The manifest stores it, so that new text is parsed in the same way.
 
     Attributes:
-        parser: as ``--parser`` names it.
-        constituents: one of :data:`fairseq_phrase.choices.CONSTITUENTS`: those of the parser, if it makes
-            any; made from its dependency trees; or none.
-        tokenized: whether the text is already cut into words at white space, with or without Moses'
+        parser: the argument of ``--parser``.
+        constituents: one of :data:`fairseq_phrase.choices.CONSTITUENTS`: the parser's own constituents,
+            if it makes any; constituents made from its dependency trees; or none.
+        tokenized: whether the text is already split into words at white space, with or without Moses'
             escapes. These words are kept; the parser gets them unescaped.
     """
 
@@ -48,7 +48,7 @@ class ParsingPipeline:
 
     Raises:
         UserError: the parser is unknown or not installed, or constituents are to be made from dependency
-            trees and the parser makes no dependency trees.
+            trees and the parser does not make any.
     """
 
     def __init__(self, options: ParsingOptions):
@@ -74,7 +74,7 @@ class ParsingPipeline:
         return self.options.constituents if "spans" in self.fields else "none"
 
     def read(self, path: Path, lines: Iterator[str]) -> Iterator[Parse]:
-        """Read parses from a file beside the text (:meth:`FileParser.read`).
+        """Read parses from a file next to the text (:meth:`FileParser.read`).
 
         Raises:
             UserError: the file cannot be read, or the parser returns more or fewer parses than lines.
@@ -98,13 +98,14 @@ class ParsingPipeline:
     def parse(self, lines: Sequence[str], *, constituents: bool = True) -> list[Parse]:
         """Parse lines; lines on which the parser fails are returned as unparsed.
 
-        The parser gets lines sorted by length, because parsers work on batches, unless it sorts them.
+        The parser gets lines sorted by length, because parsers work on batches. A parser that sorts
+        lines itself gets them unsorted.
 
         Args:
-            constituents: False leaves out those that are made from dependency trees, which takes time.
+            constituents: False skips constituents made from dependency trees, which take time.
 
         Raises:
-            UserError: the parser cannot be used at all.
+            UserError: the parser cannot be used for any line.
         """
         assert isinstance(self.parser, LineParser)
         order: Sequence[int] = range(len(lines))
@@ -118,7 +119,7 @@ class ParsingPipeline:
         return [parsed[index] for index in range(len(lines))]
 
     def tokenize(self, line: str) -> ParsedSentence:
-        """Cut a line into the same words as :meth:`parse`."""
+        """Split a line into the same words as :meth:`parse`."""
         assert isinstance(self.parser, LineParser)
         if self.options.tokenized:
             return cut_at_white_space(line)
@@ -127,11 +128,11 @@ class ParsingPipeline:
             return parse.sentence if isinstance(parse, Unparsed) else parse
         except (UserError, MemoryError):
             raise
-        except (Exception, SystemExit):  # as in parse, which returns the line as unparsed
+        except (Exception, SystemExit):  # as in parse(), which returns the line as unparsed
             return cut_at_white_space(line)
 
     def _parse_robustly(self, lines: Sequence[str]) -> list[Parse]:
-        """Parse all lines at once; if that fails, parse each half, down to the line that fails."""
+        """Parse all lines at once. If that fails, parse each half, down to the failing line."""
         try:
             parsed = list(self._parse(lines))
             if len(parsed) != len(lines):
@@ -153,7 +154,7 @@ class ParsingPipeline:
         return self.parser.parse_words([_unescaped(line) for line in lines])
 
     def _fitted(self, sentence: Parse, line: str) -> Parse:
-        """Compare what a parser returned for a line with the line, and give it the line's words."""
+        """Compare a parse with its line, and give it the line's words."""
         if not isinstance(sentence, ParsedSentence | Unparsed):
             found = type(sentence).__name__
             return Unparsed(
@@ -179,7 +180,7 @@ class ParsingPipeline:
         """Check a line's parse, and make or remove its constituents.
 
         Args:
-            line: in the form of the data, whose forms of the words are kept.
+            line: the line in the data's form; the words keep this form.
             constituents: as in :meth:`parse`.
         """
         if isinstance(sentence, ParsedSentence) and (flaw := self._flaw(sentence)):
@@ -198,7 +199,7 @@ class ParsingPipeline:
         return sentence
 
     def _flaw(self, sentence: ParsedSentence) -> str | None:
-        """Find out why a parse cannot be used; None if it can be used."""
+        """Return why a parse cannot be used; None if it can be used."""
         labels = {**sentence.features, "deprels": sentence.deprels, "tags": sentence.tags}
         for name, graph in sentence.edges.items():
             for edge in graph:
@@ -242,7 +243,7 @@ def _unescaped(line: str) -> list[str]:
 
 
 def _with_words(sentence: ParsedSentence, kept: ParsedSentence, given: list[str]) -> ParsedSentence:
-    """Replace the words that a parser was given by the words of the text, one by one."""
+    """Replace the words given to a parser by the words of the text, one by one."""
     for number, (word, found) in enumerate(
         zip_longest(given, sentence.words, fillvalue=""), start=1
     ):
@@ -255,7 +256,7 @@ def _with_words(sentence: ParsedSentence, kept: ParsedSentence, given: list[str]
 
 
 def _spelled(sentence: ParsedSentence, line: str) -> ParsedSentence:
-    """Give a sentence the line's forms of its words."""
+    """Write a sentence's words as in the line."""
     if "".join(sentence.words) == "".join(line.split()):
         return sentence
     forms = forms_in_text(sentence.words, line)

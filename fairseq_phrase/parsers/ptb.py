@@ -1,4 +1,4 @@
-"""Constituency trees from bracketed files beside the text."""
+"""Constituency trees from bracketed files next to the text."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from fairseq_phrase.text import read_lines
 
 
 class BracketFiles(TreeFiles):
-    """``PREF.LANG.ptb`` beside the text ``PREF.LANG``: one line of brackets for each line of text.
+    """``PREF.LANG.ptb`` next to the text ``PREF.LANG``: one line of brackets for each line of text.
 
-    A line may also have several trees, on one line of the file or on several, which are joined under one
+    A line may also have several trees, on one or several lines of the file. They are joined under one
     extra root. A tree may continue on indented lines. The words are the trees' leaves, spelled as in the
     text. The file may have empty elements (``*-1``, ``0``) that the text lacks, and lines of markup.
     """
@@ -36,7 +36,7 @@ class BracketFiles(TreeFiles):
     fields: tuple[str, ...] = ("words", "tags", "spans")
 
     def trees(self, path: Path) -> Iterator[Tree]:
-        """Yield the trees of a file; trees on one line are one."""
+        """Yield the trees of a file; trees on one line are joined."""
         for number, text in tree_blocks(read_lines(path)):
             refuse_other_trees(path, number, text)
             refuse_discbracket(path, number, text)

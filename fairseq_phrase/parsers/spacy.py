@@ -19,10 +19,10 @@ from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 _COLUMNS = ["ORTH", "SPACY", "HEAD", "DEP", "POS"]
 #: Number of lines in one of spaCy's batches.
 BATCH_LINES = 256
-# Words that are kept in memory. spaCy needs 700 bytes for each new word, so it forgets those that come
-# after these (its memory zones). In a zone it does not remember how a word was cut, which takes time.
+# Number of words that are kept in memory. spaCy needs 700 bytes for each new word, so it forgets later
+# words (memory zones). In a zone it does not remember how a word was tokenized, which takes time.
 _KEPT_WORDS = 20_000
-# Components that no parse needs.
+# Components that are not needed for parses.
 _UNUSED = {
     "entity_linker", "entity_ruler", "lemmatizer", "ner", "span_ruler", "spancat", "textcat",
     "textcat_multilabel", "trainable_lemmatizer",
@@ -38,7 +38,7 @@ class SpacyParser(LineParser):
         UserError: spaCy or the pipeline is not installed, or the pipeline has no parser.
     """
 
-    sorts_by_length = True  # spaCy's parser sorts each batch
+    sorts_by_length = True  # spaCy's parser sorts each batch by length
     fields: tuple[str, ...] = ("words", "heads", "deprels", "tags")
 
     def __init__(self, model: str):
@@ -51,7 +51,7 @@ class SpacyParser(LineParser):
                     f"no spaCy pipeline '{model}' is installed, and it is not a folder: "
                     f"python -m spacy download {model}"
                 )
-            # A package's own folder holds the pipeline's in a folder NAME-VERSION.
+            # A package's folder contains the pipeline in a folder NAME-VERSION.
             package = spacy.util.get_package_path(model)
             folder = next((path.parent for path in package.glob("*/meta.json")), package)
         try:
@@ -70,10 +70,10 @@ class SpacyParser(LineParser):
         self._whole: Any = None
         self._strings: tuple[_Texts, _Labels, _Labels] | None = None
         self._tokenizer: Any = None
-        self._lock = RLock()  # loading and memory zones are one thread's
+        self._lock = RLock()  # only one thread at a time may load or use memory zones
 
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence | Unparsed]:
-        """Parse lines; if spaCy finds several sentences in a line, the other roots depend on the first.
+        """Parse lines; if spaCy finds several sentences in a line, later roots depend on the first.
 
         A line that is longer than spaCy's limit (a million characters by default) is returned unparsed.
 
@@ -86,7 +86,7 @@ class SpacyParser(LineParser):
         return _unless_too_long(lines, limit, self._parsed(short))
 
     def parse_words(self, sentences: Sequence[Sequence[str]]) -> list[ParsedSentence | Unparsed]:
-        """Parse sentences that are already cut into words, with a space between the words.
+        """Parse sentences that are already split into words, with a space between the words.
 
         Raises:
             UserError: the pipeline cannot be loaded.
@@ -103,7 +103,7 @@ class SpacyParser(LineParser):
         return _unless_too_long(lines, limit, self._parsed(documents))
 
     def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
-        """Cut lines into the same words as :meth:`parse`, with spaCy's tokenizer only."""
+        """Split lines into the same words as :meth:`parse`, with spaCy's tokenizer only."""
         with self._lock:
             if self._tokenizer is None:
                 self._tokenizer = self._loaded(exclude=self._components)
@@ -139,14 +139,14 @@ class SpacyParser(LineParser):
 
     @contextmanager
     def _memory_of(self, pipeline: Any) -> Iterator[None]:
-        """Let a pipeline forget new words at the end, if it has enough of them."""
-        is_full = len(pipeline.vocab) >= _KEPT_WORDS  # of all that it has seen
+        """Make a pipeline forget new words at the end, if it already has enough words."""
+        is_full = len(pipeline.vocab) >= _KEPT_WORDS  # of all words that it has seen
         with self._lock, pipeline.memory_zone() if is_full else nullcontext():
             yield
 
 
 def _unused(components: Collection[str]) -> set[str]:
-    """Choose the components of a pipeline that no parse needs."""
+    """Choose the components of a pipeline that are not needed for parses."""
     # Only the attribute ruler needs fine-grained tags: it computes parts of speech from them. Other
     # pipelines have a morphologizer for parts of speech.
     fine_tags = "morphologizer" in components and "attribute_ruler" not in components
@@ -180,7 +180,7 @@ class _Labels(_Texts):
 def _unless_too_long(
     lines: Sequence[str], limit: int, parsed: list[ParsedSentence]
 ) -> list[ParsedSentence | Unparsed]:
-    """Insert the lines that are longer than spaCy's limit at their indices, as unparsed."""
+    """Insert lines above spaCy's length limit at their indices, as unparsed."""
     reason = "the line has {} characters, and this spaCy pipeline parses at most {}"
     return [
         sentence
@@ -208,7 +208,7 @@ def _tokens(document: Any) -> ParsedSentence:
 
 
 def _sentence(document: Any, texts: _Texts, deprels: _Labels, tags: _Labels) -> ParsedSentence:
-    """Convert a parsed document: all at once, because token by token takes longer."""
+    """Convert a parsed document at once, because conversion by token takes longer."""
     table = document.to_array(_COLUMNS).view(np.int64)
     # spaCy stores the distance to each head. Its parse is one tree or several.
     heads = table[:, 2] + np.arange(len(table))
@@ -223,7 +223,7 @@ def _sentence(document: Any, texts: _Texts, deprels: _Labels, tags: _Labels) -> 
 
 
 def _replace_blank_roots(heads: np.ndarray, deps: list[int], blank: np.ndarray) -> None:
-    """Let the first dependent of white space that is a sentence's root become its root, in place.
+    """Replace each root that is white space by its first dependent, in place.
 
     ``heads`` and ``blank`` (whether a token is white space) have the shape ``(tokens,)``.
     """

@@ -15,7 +15,7 @@ from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import Expansion, ParsedSentence, join_white_space
 from fairseq_phrase.syntax.surface_tokens import over_tokens, words_of_token
 
-#: The processors that cut a line into words, and those that make trees.
+#: The processors that split a line into words, and the processors that make trees.
 TOKENIZERS = ("tokenize", "mwt")
 ANALYSES = ("depparse", "constituency")
 # Stanza's name for the lemmatizer that has no model: every word is its own lemma.
@@ -25,7 +25,7 @@ _IDENTITY = "identity"
 def _default_packages(language: str, folder: Path) -> tuple[str, dict[str, str]]:
     """Find a language's default package in Stanza's download folder.
 
-    Of the two parsers, those whose model file exists are used. The list in ``resources.json`` also has
+    Only parsers whose model file exists are used. The list in ``resources.json`` also has
     models that were not downloaded.
 
     Args:
@@ -33,11 +33,12 @@ def _default_packages(language: str, folder: Path) -> tuple[str, dict[str, str]]
         folder: the folder that holds ``resources.json`` and ``LANGUAGE/PROCESSOR/PACKAGE.pt``.
 
     Returns:
-        The language's code in the folders' names, and the package of each processor, in the order in
-        which they run. All their files exist.
+        The language's code in the folders' names, and the package of each processor, in the order of
+        their use. All their files exist.
 
     Raises:
-        UserError: models are missing or ``resources.json`` cannot be read; the message says what to run.
+        UserError: models are missing or ``resources.json`` cannot be read. The message has the command
+            to run.
     """
     resources = _resources(language, folder)
     seen = {language}
@@ -52,7 +53,7 @@ def _default_packages(language: str, folder: Path) -> tuple[str, dict[str, str]]
             f"{folder / 'resources.json'} has no default package for the language '{language}': "
             f"{_command(language, folder)}"
         )
-    # Some languages' constituency parsers come with the default package only if asked for.
+    # Some languages' constituency parsers are downloaded with the default package only on request.
     default = entry["packages"]["default"]
     default = {**default.get("optional", {}), **default}
 
@@ -114,9 +115,9 @@ def _command(language: str, folder: Path) -> str:
 
 
 # The dependency parser scores every pair of words with every relation: a thousand words take some
-# hundred megabytes, ten thousand a hundred times as much.
+# hundred megabytes, ten thousand words a hundred times as much.
 _MAX_WORDS = 1000
-# Stanza's limit: it tags longer words as unknown, so that the tagger does not run out of memory.
+# Stanza's limit: longer words are tagged as unknown to save memory.
 _MAX_CHARACTERS = 1000
 _UNKNOWN = "<UNK>"
 # Stanza treats these control characters as white space and drops them. Python and this project treat
@@ -143,7 +144,7 @@ class StanzaParser(LineParser):
         UserError: Stanza is not installed, models are missing, or an option is unknown.
     """
 
-    words_spell_line = False  # the words of zum are zu and dem; _cut checks their tokens
+    words_spell_line = False  # the words of zum are zu and dem; _cut() checks their tokens
 
     def __init__(self, model: str) -> None:
         with needs("Stanza is not installed", "stanza"):
@@ -186,7 +187,7 @@ class StanzaParser(LineParser):
         return self._parsed(list(map(self._cut, lines, documents)), documents)
 
     def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
-        """Cut lines into the same words as :meth:`parse`, with Stanza's tokenizer only.
+        """Split lines into the same words as :meth:`parse`, with Stanza's tokenizer only.
 
         Raises:
             UserError: the models cannot be loaded.
@@ -195,7 +196,7 @@ class StanzaParser(LineParser):
         return [line.sentence if isinstance(line, Unparsed) else line for line in cut]
 
     def parse_words(self, sentences: Sequence[Sequence[str]]) -> list[ParsedSentence | Unparsed]:
-        """Parse sentences that are already cut into words; Stanza does not split them.
+        """Parse sentences that are already split into words; Stanza does not split the sentences.
 
         Raises:
             UserError: the models cannot be loaded.
@@ -215,7 +216,7 @@ class StanzaParser(LineParser):
         return _cut(line, document, self._surface)
 
     def _documents(self, lines: Sequence[str]) -> list[Any]:
-        """Cut each line into Stanza's sentences and words; None for a line without text."""
+        """Split each line into Stanza's sentences and words; None for a line without text."""
         from stanza.models.common.doc import Document
 
         if self._tokenizer is None:
@@ -233,7 +234,7 @@ class StanzaParser(LineParser):
     def _parsed(
         self, sentences: Sequence[ParsedSentence | Unparsed], documents: list[Any]
     ) -> list[ParsedSentence | Unparsed]:
-        """Parse the sentences' documents, and give the sentences their trees."""
+        """Parse the sentences' documents, and add the trees to the sentences."""
         sentences = list(map(_checked_for_length, sentences, documents))
         processors = self._chosen("pos", "lemma", *ANALYSES)
         if self._analyzer is None:
@@ -256,7 +257,7 @@ class StanzaParser(LineParser):
         ]
 
     def _with_trees(self, sentence: ParsedSentence, parts: list[Any]) -> ParsedSentence | Unparsed:
-        """Give a line's words the trees of the sentences that Stanza found in it."""
+        """Add to a line's words the trees of its Stanza sentences."""
         words = [word for part in parts for word in part.words]
         tags = [join_white_space(word.upos or "") or "X" for word in words]
         tree, deprels, constituents = None, [], None
@@ -284,7 +285,7 @@ class StanzaParser(LineParser):
         return replace(sentence, tree=tree, deprels=deprels, tags=tags, constituents=constituents)
 
     def _chosen(self, *processors: str) -> dict[str, str]:
-        """Return the packages of these processors, as far as they have one."""
+        """Return the packages of these processors; a processor may lack one."""
         return {name: package for name, package in self._packages.items() if name in processors}
 
     def _loaded(self, processors: dict[str, str], **options: Any) -> Any:
@@ -302,7 +303,7 @@ class StanzaParser(LineParser):
 
 
 def _cut(line: str, document: Any, surface: bool = False) -> ParsedSentence | Unparsed:
-    """Take a line's words from the line itself, at the offsets where Stanza found them."""
+    """Take a line's words from the line itself, at Stanza's offsets."""
     words: list[str] = []
     space_before: list[bool] = []
     expansions: list[Expansion] = []

@@ -1,4 +1,4 @@
-"""Files of trees beside a text: which trees spell which line."""
+"""Files of trees next to a text. Each line is matched with the trees that spell it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
 
-#: Lines and trees together that are searched for the next line that fits a tree.
+#: Limit, in lines and trees together, of the search for the next line that fits a tree.
 _AHEAD = 40
 _SHOWN = 60
 Item = TypeVar("Item")
 
 
 class MisfitError(Exception):
-    """What is wrong with a tree."""
+    """A tree that is malformed or does not fit its line."""
 
     def __init__(self, line: int, message: str, column: int | None = None) -> None:
         super().__init__(message)
@@ -49,9 +49,9 @@ class Tree(Protocol):
 class TreeFiles(FileParser):
     """Files of trees in the order of the text's lines.
 
-    A line has one tree, or several whose words spell it one after the other; these are joined. A line
-    without text has none. After a line whose trees do not spell it, reading continues at the next line
-    that trees do spell.
+    A line has one tree, or several whose words spell it one after the other. Several trees are joined. A
+    line without text has no tree. After a line whose trees do not spell it, reading continues at the next
+    line that trees spell.
     """
 
     @abstractmethod
@@ -62,7 +62,8 @@ class TreeFiles(FileParser):
         """Read the parses of a file, one for each line of its text.
 
         Yields:
-            Each line's parse; :class:`Unparsed` if its tree is missing, malformed, or does not spell it.
+            Each line's parse; :class:`Unparsed` if its tree is missing or malformed, or does not spell
+            the line.
 
         Raises:
             UserError: the file cannot be read, or trees are left after the last line.
@@ -71,7 +72,7 @@ class TreeFiles(FileParser):
 
 
 class _Ahead(Generic[Item]):
-    """An iterator whose next items can be seen."""
+    """An iterator whose next items can be read ahead."""
 
     def __init__(self, items: Iterator[Item]) -> None:
         self._items = items
@@ -87,7 +88,7 @@ class _Ahead(Generic[Item]):
         return self._seen[index]
 
     def drop(self, count: int) -> None:
-        """Go past items."""
+        """Skip items."""
         for _ in range(count):
             if self.peek(0) is not None:
                 self._seen.popleft()
@@ -124,7 +125,7 @@ class _Reading:
             )
 
     def _attempt(self, line: str, first: int) -> list[ParsedSentence]:
-        """Spell a line with the trees from an index on."""
+        """Spell a line with the trees from a given index on."""
         reader = TextReader(line)
         parts: list[ParsedSentence] = []
         while not parts or reader.rest:
@@ -151,7 +152,7 @@ class _Reading:
         return parts
 
     def _reason(self, number: int, line: str, error: MisfitError) -> str:
-        """Give up on a line and on its trees; return what is wrong."""
+        """Skip a line and its trees; return the reason."""
         tree = self._trees.peek(0)
         given_up, ahead = self._next_fit()
         later = [index for index in range(1, given_up) if self._fits(0, index)]
@@ -175,8 +176,8 @@ class _Reading:
         """Find the next line that trees spell.
 
         Returns:
-            The number of trees before it that belong to the line that is read, and the number of lines
-            up to it: 1 and 0 if none is near.
+            The number of trees before it that belong to the current line, and the distance in lines to
+            the line that fits. If no line nearby fits, 1 and 0.
         """
         for total in range(1, _AHEAD + 1):
             for ahead in range(1, total + 1):
@@ -188,7 +189,7 @@ class _Reading:
         return 1, 0
 
     def _fits(self, ahead: int, index: int) -> bool:
-        """Whether trees from an index on spell a line ahead; the ends of text and file fit, too."""
+        """Whether trees from an index on spell a later line. The ends of text and file also fit."""
         line = self._lines.peek(ahead)
         if line is None or self._trees.peek(index) is None:
             return line is None and self._trees.peek(index) is None
@@ -198,7 +199,7 @@ class _Reading:
             return False
 
     def _counted(self) -> str:
-        """Return how many trees the file has, and how many lines with text."""
+        """Return the numbers of trees in the file and of lines with text, as text."""
         if not self._counts:
             trees = sum(1 for _ in self._parser.trees(self._path))
             text = str(self._path).removesuffix(".gz").removesuffix(f".{self._parser.suffix}")
@@ -211,7 +212,7 @@ class _Reading:
 
 
 def difference(reader: TextReader, number: int, word: str) -> str:
-    """Describe the first word of a tree that the text does not have.
+    """Describe the first word of a tree that the text lacks.
 
     Args:
         number: the word's number, from 1.

@@ -1,4 +1,4 @@
-"""Words at white space, without trees: alone, or with labels in the text."""
+"""Words between white space, without trees; with or without labels in the text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairseq_phrase.syntax.sentence import ParsedSentence
 
 
 class WhitespaceParser(LineParser):
-    """Words without trees, for models that need none (``--parser none``)."""
+    """Words without trees, for models that need no trees (``--parser none``)."""
 
     version = "white space"
     fields: tuple[str, ...] = ("words",)
@@ -19,7 +19,7 @@ class WhitespaceParser(LineParser):
     any_language = True
 
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence]:
-        """Cut lines at white space."""
+        """Split lines at white space."""
         return [cut_at_white_space(line) for line in lines]
 
     def parse_words(self, sentences: Sequence[Sequence[str]]) -> list[ParsedSentence]:
@@ -27,22 +27,22 @@ class WhitespaceParser(LineParser):
         return [ParsedSentence(list(words), [True] * len(words)) for words in sentences]
 
 
-#: What separates a word from its labels, as in OpenNMT.
+#: The separator between a word and its labels, as in OpenNMT.
 SEPARATOR = "\N{HALFWIDTH FORMS LIGHT VERTICAL}"
 
 
 class FactoredText(LineParser):
-    """Words with labels behind them, ``Haus￨NOUN`` (``--parser factored:FIELD,FIELD``).
+    """Words followed by their labels, ``Haus￨NOUN`` (``--parser factored:FIELD,FIELD``).
 
     Args:
-        names: the fields of the labels of each word, in order, commas between them.
+        names: the label fields of each word, in order, separated by commas.
 
     Raises:
-        UserError: one is not a field of labels of words.
+        UserError: a name is not a field of word labels.
     """
 
     is_instant = True
-    words_spell_line = False  # the line has labels, too
+    words_spell_line = False  # the line also has labels
 
     def __init__(self, names: str = "tags") -> None:
         self._names = names.split(",")
@@ -61,7 +61,7 @@ class FactoredText(LineParser):
         return " ".join(word.partition(SEPARATOR)[0] for word in line.split())
 
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence | Unparsed]:
-        """Cut lines into words and their labels."""
+        """Split lines into words and their labels."""
         return list(map(self._parsed, lines))
 
     def _parsed(self, line: str) -> ParsedSentence | Unparsed:

@@ -29,7 +29,7 @@ def ends_in_text(words: Sequence[str], text: str) -> list[int]:
 
 
 def forms_in_text(words: Sequence[str], text: str) -> list[str]:
-    """Return the text's forms of the words that spell it, with the white space before each."""
+    """Return the words in the text's forms, with the white space before each."""
     ends = ends_in_text(words, text)
     return [text[start:end] for start, end in itertools.pairwise([0, *ends])]
 
@@ -37,9 +37,9 @@ def forms_in_text(words: Sequence[str], text: str) -> list[str]:
 class TextReader:
     """Finds words in the text that they spell, one after the other.
 
-    This is the one comparison of a text with a parser's words. Characters that are not seen and ``▁`` are
-    ignored, and so are differences that :mod:`fairseq_phrase.syntax.spellings` lists: lower-cased text,
-    and text that a tokenizer, treebank or subword model has normalized.
+    This class alone compares a text with a parser's words. It ignores invisible characters and ``▁``. It
+    also ignores the differences that :mod:`fairseq_phrase.syntax.spellings` lists: lower-cased text, and
+    text that a tokenizer, treebank or subword model has normalized.
 
     Attributes:
         end: the offset after the last word.
@@ -57,7 +57,7 @@ class TextReader:
 
     @property
     def rest(self) -> str:
-        """The text from the next visible character on."""
+        """The text from the next visible character to the end."""
         rest = self._text[self.end :]
         return self._text[self._next_visible() :] if rest.strip() else ""
 
@@ -111,12 +111,12 @@ class TextReader:
         return None
 
     def _adjoin(self, start: int, end: int) -> bool:
-        """Whether no ignored character is between compared characters: ``- -`` is no dash."""
+        """Whether no ignored character is between compared characters: ``- -`` is not a dash."""
         _, counts = self._compared
         return bisect_left(counts, end) - bisect_right(counts, start) + 1 <= end - start
 
     def _with_ignored(self, word: str, start: int, end: int) -> tuple[int, int]:
-        """Extend a word by the ignored characters at its ends that the text has there, too."""
+        """Extend a word by the ignored characters around it that the text also has."""
         form, counts = _folded_word(word)
         if len(form) == len(word):
             return start, end

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fairseq_phrase.syntax.constituency import ROOT_LABEL, ConstituencyTree
 from fairseq_phrase.syntax.spellings import TREEBANK_ESCAPES
 
-#: Each of several files that are joined may begin with it.
+#: It may start every file of several that are joined.
 BYTE_ORDER_MARK = "\N{BYTE ORDER MARK}"
 #: The tag of a word without a preterminal.
 NO_TAG = "X"
@@ -23,7 +23,7 @@ _MARKUP = re.compile(r"\s*<[^?()][^()]*>\s*")
 _EMPTY_ELEMENT = "-NONE-"
 #: A leaf that may be an empty element, in treebanks that do not tag it ``-NONE-``.
 EMPTY_ELEMENT = re.compile(r"0|\*\S*")
-# Brackets that hold one token, and those that hold several.
+# Brackets that contain one token, and brackets that contain several.
 _ONE_TOKEN = re.compile(r"\(\s*[^()\s]+\s*\)")
 _TOKENS = re.compile(r"\(\s*[^()\s]+\s+[^()]*[^()\s]\s*\)")
 _ESCAPE = re.compile("|".join(map(re.escape, TREEBANK_ESCAPES)))
@@ -50,7 +50,7 @@ class BracketsError(ValueError):
     """Malformed brackets.
 
     Args:
-        offset: where, from 0.
+        offset: the offset of the error, from 0.
     """
 
     def __init__(self, offset: int, reason: str) -> None:
@@ -87,7 +87,7 @@ def parse_brackets(line: str) -> BracketedSentence:
     Empty elements (``-NONE-``), and constituents that contain only empty elements, are left out. An
     outermost bracket without a label is removed. Function tags and indices are removed: ``NP-SBJ-1``
     becomes ``NP``. A node over a single word is its preterminal, so its label is the word's tag. If most
-    innermost brackets have one token, leaves have brackets of their own: ``(NN (dog))``.
+    innermost brackets have one token, each leaf has its own brackets: ``(NN (dog))``.
 
     Args:
         line: brackets and words; an empty line has no tree. It may contain line breaks.
@@ -134,7 +134,7 @@ class _Reader:
         self._nodes[-1].label, self._nodes[-1].label_offset = label, offset
 
     def word(self, word: str, offset: int, start: int | None = None) -> None:
-        """Add a word, before those from ``start`` on; at the end by default."""
+        """Add a word before the words from index ``start`` on; by default at the end."""
         if len(self._nodes) == 1:
             raise BracketsError(offset, f"'{word}' is outside all brackets")
         node = self._nodes[-1]
@@ -197,10 +197,10 @@ class _Reader:
 
 
 def _without_functions(label: str) -> str:
-    """Cut a label to its first part; keep labels like ``-LRB-``.
+    """Keep the first part of a label; keep labels like ``-LRB-`` unchanged.
 
-    Cut off are functions and indices (``NP-SBJ-1``, ``NP=2``), other labels (``ADVP|PRT``) and SPMRL's
-    features (``NC##lem=chat|g=m##``).
+    Functions and indices (``NP-SBJ-1``, ``NP=2``), other labels (``ADVP|PRT``) and SPMRL's features
+    (``NC##lem=chat|g=m##``) are removed.
     """
     label = label.partition("##")[0] or label
     return label if label.startswith("-") else re.split(r"[-=|]", label, maxsplit=1)[0] or label
@@ -214,7 +214,7 @@ def tree_blocks(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     left out.
 
     Yields:
-        The number of the first line, from 1, and the tree, or what else is on a line.
+        The number of the first line, from 1, and the tree or other content of the line.
     """
     block: list[str] = []
     first = depth = 0

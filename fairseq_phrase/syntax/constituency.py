@@ -16,7 +16,7 @@ from fairseq_phrase.syntax.tree_arrays import (
 
 #: Label of the extra root over several sentences on one line.
 ROOT_LABEL = "ROOT"
-_SHOWN = 200  # characters of brackets in a tree's representation
+_SHOWN = 200  # number of characters of brackets in a tree's representation
 
 
 class ConstituencyTree:
@@ -56,7 +56,7 @@ class ConstituencyTree:
         self._validate()
 
     def _validate(self) -> None:
-        open_spans: list[tuple[int, int]] = []  # those that have no parent yet, left to right
+        open_spans: list[tuple[int, int]] = []  # spans without a parent so far, left to right
         for (start, end), label in zip(self.spans.tolist(), self.labels, strict=True):
             if not 0 <= start < end <= self.num_words:
                 raise ValueError(
@@ -97,7 +97,7 @@ class ConstituencyTree:
         return f"<{type(self).__name__} {shown}, {self.num_words} words>"
 
     def __eq__(self, other: object) -> bool:
-        """Whether two trees have the same constituents over as many words."""
+        """Whether two trees have the same constituents over the same number of words."""
         if not isinstance(other, ConstituencyTree):
             return NotImplemented
         return (
@@ -115,7 +115,7 @@ class ConstituencyTree:
 
     @property
     def children(self) -> list[list[int]]:
-        """The children of each constituent, left to right, and last the nodes without a parent.
+        """The children of each constituent, left to right, and at the end the nodes without a parent.
 
         Constituent ``k`` is ``k``, word ``w`` is ``-1 - w``.
         """
@@ -210,7 +210,7 @@ class ConstituencyTree:
     def from_dependencies(
         cls, tree: DependencyTree, tags: Sequence[str], relations: Sequence[str] = ()
     ) -> ConstituencyTree:
-        """Make a constituent of every head and all words that depend on it.
+        """Make a constituent from every head and all words below it.
 
         If a word's subtree is not contiguous, the tree is first made projective by lifting
         (:func:`fairseq_phrase.syntax.dependency.projected_bounds`). Source:
@@ -218,12 +218,12 @@ class ConstituencyTree:
 
         Args:
             tags: the words' parts of speech; a constituent's label is the tag of its head.
-            relations: the words' relations, by which the sentences of a line are found
-                (:func:`fairseq_phrase.syntax.sentence_boundaries.sentence_trees`); their trees hang under
-                one constituent ``ROOT``. Without relations the line is one sentence.
+            relations: the words' relations, which show the sentences of a line
+                (:func:`fairseq_phrase.syntax.sentence_boundaries.sentence_trees`); their trees become
+                children of one constituent ``ROOT``. Without relations the line is one sentence.
 
         Returns:
-            The constituents. A word without dependents makes no constituent.
+            The constituents. A word without dependents does not make a constituent.
         """
         if relations:
             parts, start = [], 0
@@ -238,5 +238,5 @@ class ConstituencyTree:
 
 
 def _post_order(spans: np.ndarray) -> np.ndarray:
-    """Sort by the end, then the shorter first; stable. Shape: ``(constituents,)``."""
+    """Sort stably by the end, then by length, shorter first. Shape: ``(constituents,)``."""
     return np.lexsort((-spans[:, 0], spans[:, 1]))

@@ -1,6 +1,6 @@
 """Dependency trees without syntactic information, as controls for parses.
 
-Pham et al. (2019) had the same gains with linear "trees" that others had with parses. A tree is the head
+With linear "trees", Pham et al. (2019) report the same gains as others with parses. A tree is the head
 of every word, an index from 0; the root is its own head.
 """
 
@@ -39,9 +39,9 @@ def random_tree(words: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def fitted(heads: np.ndarray, words: int) -> np.ndarray:
-    """Cut a tree to its first words, or extend it by a chain. Shape: ``(words,)``, int64.
+    """Truncate a tree to its first words, or extend it by a chain. Shape: ``(words,)``, int64.
 
-    A word whose head is cut off becomes a dependent of the head's nearest remaining ancestor. An added
+    A word whose head is removed becomes a dependent of the head's nearest remaining ancestor. An added
     word depends on the next word; the last added word depends on the tree's root.
 
     Args:

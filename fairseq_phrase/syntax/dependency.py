@@ -12,8 +12,8 @@ from fairseq_phrase.syntax.tree_arrays import dependency_depths
 class DependencyTree:
     """The validated dependency tree of one sentence.
 
-    A parser may split a line into several sentences and return several roots. The later roots then become
-    dependents of the first (``docs/models/structural_positions.md``), so that a line always has one tree.
+    A parser may split a line into several sentences and return several roots. Later roots then become
+    dependents of the first (``docs/models/structural_positions.md``): a line always has one tree.
 
     Args:
         heads: the head of every word. Shape: ``(words,)``, word indices from 0; a root is its own
@@ -121,7 +121,7 @@ def projected_bounds(tree: DependencyTree) -> tuple[np.ndarray, np.ndarray]:
     not depend on that head, the dependent moves up to its head's head. *Decision*: the lowest words are
     lifted first. So each word ends under its lowest ancestor that reaches it without a gap. Of the words
     that depend on its top, a subtree keeps the longest span around the top. Nivre and Nilsson lift the
-    shortest arc first. If arcs cross one another, their order may remove more from a subtree: the result
+    shortest arc first. If arcs cross each other, their order may remove more from a subtree: the result
     differs for 13 of the 668 non-projective trees in UD's English EWT and PUD and German GSD and PUD.
 
     Returns:
@@ -140,7 +140,7 @@ def projected_bounds(tree: DependencyTree) -> tuple[np.ndarray, np.ndarray]:
     by_number = [0] * count
     for word, number in enumerate(numbers):
         by_number[number] = word
-    for word in reversed(by_number):  # all below a word come before it
+    for word in reversed(by_number):  # all words below a word come before it
         lowest, highest = numbers[word], numbers[word] + sizes[word]
         start, end = word, word + 1
         while end < count and lowest < numbers[end] < highest:

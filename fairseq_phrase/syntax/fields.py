@@ -1,4 +1,4 @@
-"""The table of a parse's fields, for writer, reader, checks, collater, task and messages.
+"""The table of a parse's fields, used by writer, reader, checks, collater, task and messages.
 
 A new field is a new row of :data:`FIELDS`, here or in an installed package. It then has files, a label
 dictionary, checks and a tensor in the batch. A parser that makes it lists it in its ``fields``. Labels of
@@ -32,15 +32,15 @@ def _first_words(values: np.ndarray, words: int) -> np.ndarray:
 
 
 def _heads_of_first_words(heads: np.ndarray, words: int) -> np.ndarray:
-    """Cut heads; a word whose head is removed becomes a dependent of the head's nearest kept ancestor."""
-    # Encoders read this table, too, and only the collater cuts sentences.
+    """Truncate heads. If a word loses its head, its new head is the head's nearest kept ancestor."""
+    # Encoders read this table, too, and only the collater truncates sentences.
     from fairseq_phrase.syntax.dependency import DependencyTree
 
     return DependencyTree(heads).restricted_to(np.arange(len(heads)) < words).heads
 
 
 def _spans_of_first_words(spans: np.ndarray, words: int) -> np.ndarray:
-    """Cut constituents to the first words; children stay before parents."""
+    """Truncate constituents to the first words; children stay before parents."""
     spans = spans[spans[:, 0] < words]
     spans[:, 1] = np.minimum(spans[:, 1], words)
     return spans[np.lexsort((-spans[:, 0], spans[:, 1]))]
@@ -59,8 +59,8 @@ class ParseField:
         name: the field's name, in files (``train.de-en.de.heads.bin``) and batches (``src_heads``).
         per: the unit that has one item: subword, word, constituent or edge. An edge of a graph over words
             has three columns: head, dependent, label; a root is its own head.
-        meaning: what the field is, in the plural, for messages.
-        made_by: what makes it, for messages.
+        meaning: a description of the field, in the plural, for messages.
+        made_by: the parser or option that makes it, for messages.
         numbers: a function that reads the items' numbers, without labels, from a sentence (shape
             ``(items,)`` or ``(items, columns)``). It returns None if the sentence lacks them. None
             for a field that has only labels.
@@ -68,9 +68,9 @@ class ParseField:
             column. If the field has a ``label_file``, the default is the sentence's ``features``, or its
             ``edges``.
         label_file: the dictionary of these labels.
-        label_meaning: what the labels are, in the plural, for messages.
+        label_meaning: a description of the labels, in the plural, for messages.
         columns: how many numbers an item has, including its label.
-        cut: a function that keeps a number of first words of a sentence, for ``--truncate-source``.
+        cut: a function that keeps the first words of a sentence, for ``--truncate-source``.
             Required if items are constituents.
     """
 
@@ -214,5 +214,5 @@ class _Fields(UserDict[str, ParseField]):
 #: word. ``heads``, ``deprels``, ``tags``: for each word the index of its head (the root is its own head),
 #: its relation and its part of speech. ``spans``: for each constituent its first word, one past its last
 #: word and its label. ``enhanced``: for each edge its head, its dependent and its label. ``factor1``…:
-#: labels of words that the text itself has. Labels are numbers in their dictionaries.
+#: labels of words that are part of the text. Labels are numbers in their dictionaries.
 FIELDS: MutableMapping[str, ParseField] = _Fields()

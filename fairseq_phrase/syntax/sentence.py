@@ -1,4 +1,4 @@
-"""Parsed sentences: words, trees and graphs; and those whose words are cut into subwords."""
+"""Parsed sentences: words, trees and graphs; and sentences whose words are split into subwords."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Edge(NamedTuple):
 
     Attributes:
         head: word index, from 0.
-        dependent: word index; that of a root is ``head``.
+        dependent: word index; for a root, the same as ``head``.
     """
 
     head: int
@@ -26,7 +26,7 @@ class Edge(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """The words that a parser makes of a surface token and that do not spell it: ``zum``, ``zu dem``."""
+    """A surface token's words if they do not spell it: ``zum``, ``zu dem``."""
 
     token: str
     words: tuple[str, ...]
@@ -45,7 +45,7 @@ class ParsedSentence:
         features: other labels of each word, by field name.
         edges: graphs over the words, by field name.
         lost_edges: how many edges were removed with their words, for messages.
-        expansions: which of the words the text does not spell, for messages.
+        expansions: the words that the text does not spell, for messages.
     """
 
     words: list[str]
@@ -61,7 +61,7 @@ class ParsedSentence:
 
     @classmethod
     def joined(cls, parts: Sequence[ParsedSentence]) -> ParsedSentence:
-        """Join the sentences of a line, which have trees of the same kinds, in order."""
+        """Join the sentences of a line in order. They have trees of the same kinds."""
         if len(parts) == 1:
             return parts[0]
         heads: list[int] = []
@@ -93,7 +93,7 @@ class ParsedSentence:
     def restricted_to(self, keep: np.ndarray) -> ParsedSentence:
         """Remove words; their dependents become dependents of the nearest kept ancestor.
 
-        Edges of graphs that have an end at a removed word are removed and counted in ``lost_edges``.
+        Graph edges at a removed word are removed and counted in ``lost_edges``.
 
         Args:
             keep: True for each word to keep. Shape: ``(words,)``, bool.
@@ -157,11 +157,11 @@ class EncodedSentence:
     def with_tokens(self, tokens: Sequence[tuple[int, str]]) -> EncodedSentence:
         """Add tokens that are not part of the trees.
 
-        Before and after all words, they belong to no word. Between words, they belong to the word before
-        them, as a sentence's words are together.
+        Before and after all words, they belong to no word. Between words, they belong to the preceding
+        word, because the words of a sentence are contiguous.
 
         Args:
-            tokens: the index of the subword before which each stands, ascending, and the token.
+            tokens: for each token, in ascending order, the index of the next subword, and the token.
         """
         if not tokens:
             return self
@@ -174,7 +174,7 @@ class EncodedSentence:
 
 
 def join_white_space(text: str) -> str:
-    """Write a token's inner white space as ``▁`` and remove it at the ends; perhaps nothing is left.
+    """Write a token's inner white space as ``▁`` and remove it at the ends. The result may be empty.
 
     Args:
         text: a token's text. Tokenizers may return tokens that contain or are white space.

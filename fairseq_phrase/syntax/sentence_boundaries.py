@@ -1,4 +1,4 @@
-"""The sentences of a line that has several, found in its parse.
+"""Find the sentences of a line in its parse.
 
 A parser may find several sentences in a line. Their trees become one: the roots of the later sentences
 depend on the first root and keep the root's relation; constituency trees are joined under a constituent
@@ -18,8 +18,8 @@ from fairseq_phrase.syntax.tree_arrays import constituent_parents
 def sentences_of_dependencies(heads: np.ndarray, relations: np.ndarray) -> np.ndarray:
     """Number each word's sentence by dependencies, from 0. Shape: ``(words,)``, int64.
 
-    The root of a further sentence is a word that depends on the line's root and has the same relation as
-    the line's root itself. A sentence is a run of words below one such word.
+    The root of a later sentence is a word that depends on the line's root and has the same relation as
+    the line's root. A sentence is a run of words below one such word.
 
     Args:
         heads: the head of each word; the root is its own head. Shape: ``(words,)``, from 0.
@@ -46,20 +46,20 @@ def _are_roots(heads: np.ndarray, relations: np.ndarray) -> np.ndarray:
 
 
 def sentence_trees(tree: DependencyTree, relations: Sequence[str]) -> list[DependencyTree]:
-    """Cut the dependency tree of a line into those of its sentences.
+    """Split the dependency tree of a line into the trees of its sentences.
 
     Args:
         relations: the relation of each word, as many as words.
 
     Returns:
-        The sentences' trees, in order. It is the given tree alone if a sentence would not be one tree,
-        because words of different sentences alternate.
+        The sentences' trees, in order. If words of different sentences alternate, so that a sentence
+        would not be one tree, only the given tree.
     """
     numbered = np.unique(relations, return_inverse=True)[1]
     are_roots = _are_roots(tree.heads, numbered)
     numbers = sentences_of_dependencies(tree.heads, numbered)
     heads = np.where(are_roots, np.arange(len(tree)), tree.heads)
-    # A head in another run of words: sentences alternate.
+    # A head is in another run of words: sentences alternate.
     if are_roots.sum() < 2 or (numbers[heads] != numbers).any():
         return [tree]
     ends = np.cumsum(np.bincount(numbers))
@@ -80,7 +80,8 @@ def sentences_of_constituents(
     """Number each word's sentence by constituents, from 0. Shape: ``(words,)``, int64.
 
     If a constituent with the label of joined trees covers the line, each constituent directly below it is
-    a sentence, and so is each run of words directly below it. Otherwise the line is one sentence.
+    a sentence. Each run of words directly below it is also a sentence. Otherwise the line is one
+    sentence.
 
     Args:
         spans: the words of each constituent in post-order. Shape: ``(constituents, 2)``, half-open.

@@ -1,7 +1,7 @@
-"""Different spellings of one word, as texts, tokenizers and treebanks have them.
+"""Different spellings of one word in texts, tokenizers and treebanks.
 
-Letters are compared without case and in compatible Unicode forms (full width, ligatures; NFC and NFD),
-marks by the tables below.
+Letters are compared without case and in compatible Unicode forms (full width, ligatures; NFC and NFD).
+Marks and symbols are compared by the tables below.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 
-#: What treebanks write for characters that have a meaning in brackets.
+#: How treebanks write characters that have a meaning in brackets.
 TREEBANK_ESCAPES = {
     "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
     r"\/": "/", r"\*": "*",
 }  # fmt: skip
-#: What the Moses tokenizer writes. The last three are from before 2012; Moses' own
+#: How the Moses tokenizer writes special characters. The last three are from before 2012; Moses' own
 #: deescape-special-chars.perl still reads them.
 MOSES_ESCAPES = {
     "&apos;": "'", "&quot;": '"', "&lt;": "<", "&gt;": ">", "&#124;": "|", "&#91;": "[", "&#93;": "]",
     "&amp;": "&", "&bar;": "|", "&bra;": "[", "&ket;": "]",
 }  # fmt: skip
-# Characters that are compared as one. "ı" and "İ" are here because Turkish and Azerbaijani have them for
-# the lower-cased I and the upper-cased i.
+# Characters that are compared as equal. "ı" and "İ" are included because Turkish and Azerbaijani use
+# them for the lower-cased I and the upper-cased i.
 _SAME = {
     "'": "‘’‚‛‹›`´ʹʻʼ′‵׳", '"': "“”„‟«»″‶〝〞〟״", "-": "‐‑‒−⁃﹣־", "—": "–―⸺⸻", "/": "⁄∕", "i": "ıİ",
 }  # fmt: skip
 _CHARACTERS = str.maketrans({other: one for one, others in _SAME.items() for other in others})
-# Of CoreNLP: "#" for "£" and "$" for "€"; of OntoNotes: -LAB-, -RAB- and -AMP-; of treetools: LRB, RRB.
+# CoreNLP: "#" for "£" and "$" for "€"; OntoNotes: -LAB-, -RAB- and -AMP-; treetools: LRB, RRB.
 _SPELLINGS = [
     {'"', "''", ",,", "<<", ">>"}, {"—", "--", "---", "-"}, {"£", "#"}, {"€", "$"}, {"¢", "cents"},
     {"<", "-LAB-"}, {">", "-RAB-"}, {"&", "-AMP-"}, {"(", "LRB"}, {")", "RRB"}, {"'", "&#39;"},
@@ -59,13 +59,13 @@ def fold(text: str) -> tuple[str, list[int]]:
     White space, ``▁``, control characters, format characters and variation selectors are left out.
 
     Returns:
-        The form, decomposed, and the number of its characters that stand for the text before each
-        offset. Shape of the list: ``(characters + 1,)``.
+        The form, decomposed, and for each offset in the text the number of the form's characters that
+        represent the text before it. Shape of the list: ``(characters + 1,)``.
     """
     parts, counts, before = [], [0], ""
     for character in text:
         part = _folded(character)
-        # Lower-cased, İ has a dot above in most languages, and Ì has one in Lithuanian.
+        # Lower-cased, İ has a combining dot above in most languages, and Ì has one in Lithuanian.
         if part == _DOT and before in ("i", "j"):
             part = ""
         parts.append(part)
@@ -94,10 +94,10 @@ _ALTERNATIVES = _alternatives()
 
 
 def continuations(word: str, at: int, text: str, start: int) -> Iterable[tuple[int, int]]:
-    """Yield where word and text go on after the same mark or letter, the likeliest first.
+    """Yield the offsets after an equal mark or letter in word and text, the likeliest first.
 
     Args:
-        word, text: in their compared forms (:func:`fold`).
+        word, text: in the forms in which they are compared (:func:`fold`).
         at, start: the offset in each.
     """
     if text.startswith(word[at], start):

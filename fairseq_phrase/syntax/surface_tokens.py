@@ -16,16 +16,16 @@ from fairseq_phrase.syntax.sentence import Edge, Expansion, ParsedSentence, join
 def words_of_token(
     words: Sequence[str], token: str, form: str
 ) -> tuple[list[str], list[Expansion]]:
-    """Return the words of a surface token in the text's form, as far as the text has one.
+    """Return the words of a surface token in the text's form, where the text has one.
 
     Args:
-        words: what the parser makes of the token.
+        words: the parser's words for the token.
         token: the token as the parser writes it.
         form: the token in the text.
 
     Returns:
-        The words; the text's own characters if they spell the token. If they do not, they are changed as
-        the text changes the token (lower case, NFC), and are returned as an expansion, too.
+        The words. If they spell the token, they have the text's own characters. Otherwise they are
+        changed as the text changes the token (lower case, NFC), and also returned as an expansion.
     """
     if len(words) == 1:
         return [join_white_space(form) or "_"], []
@@ -50,7 +50,7 @@ _FORMS: tuple[Callable[[str], str], ...] = (
 
 
 def _changed_alike(words: Sequence[str], token: str, form: str) -> list[str]:
-    """Change words in the way in which a text changes their token, if it is one of the ways known."""
+    """Change words as a text changes their token, if the change is a known one."""
     for case, normal in itertools.product(_CASES, _FORMS):
         if normal(case(token)) == form:
             return [normal(case(word)) for word in words]
@@ -60,7 +60,7 @@ def _changed_alike(words: Sequence[str], token: str, form: str) -> list[str]:
 def over_tokens(
     sentence: ParsedSentence, sizes: Sequence[int], forms: list[str], space_before: list[bool]
 ) -> ParsedSentence:
-    """Replace words by the surface tokens that have them.
+    """Replace words by the surface tokens that contain them.
 
     A token takes the place of the highest of its words in the dependency tree (the first, if several are
     highest or there is no tree). It has that word's head, relation, tag and constituents, and the
@@ -68,7 +68,7 @@ def over_tokens(
 
     Args:
         sizes: the number of words of each token.
-        forms, space_before: of the tokens.
+        forms, space_before: the tokens' forms, and whether a space precedes each.
     """
     tree, count = sentence.tree, len(sentence.words)
     depths = [0] * count if tree is None else tree.depths.tolist()
@@ -87,7 +87,7 @@ def over_tokens(
     return ParsedSentence(
         forms,
         space_before,
-        # The head of a token's highest word is higher, so it belongs to another token: no cycle.
+        # The head of a token's highest word is higher, so it belongs to another token. There is no cycle.
         None if tree is None else DependencyTree(owner[tree.heads[highest]] if highest else []),
         [sentence.deprels[word] for word in highest] if sentence.deprels else [],
         [sentence.tags[word] for word in highest] if sentence.tags else [],

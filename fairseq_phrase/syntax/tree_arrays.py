@@ -1,7 +1,7 @@
 """Trees of many sentences at once: pure functions of their concatenated arrays.
 
-Each function has a simple counterpart for one sentence in :mod:`fairseq_phrase.syntax`. Any of those
-takes tens of microseconds for a sentence of twenty words. The functions here process millions of words
+Each function has a simple counterpart for one sentence in :mod:`fairseq_phrase.syntax`. The counterparts
+take tens of microseconds for a sentence of twenty words. The functions here process millions of words
 per second.
 """
 
@@ -152,7 +152,7 @@ def node_heights(parents: np.ndarray) -> np.ndarray:
 
 
 def sibling_numbers(parents: np.ndarray) -> np.ndarray:
-    """Number the children of each node from 0, in the order of their indices; so also the roots.
+    """Number each node's children from 0, in the order of their indices, and also the roots.
 
     Args:
         parents: the parent of each node, -1 at roots. Shape: ``(nodes,)``, indices into this array.
@@ -165,7 +165,7 @@ def sibling_numbers(parents: np.ndarray) -> np.ndarray:
 
 
 def binarized(parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Binarize trees to the right: a node's second child becomes a new node over all but the first child.
+    """Right-binarize trees: a node's second child becomes a new node over all children but the first.
 
     This is repeated for the new node until no node has more than two children. A node with one child
     keeps it.
