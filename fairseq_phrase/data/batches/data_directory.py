@@ -1,4 +1,4 @@
-"""What tasks ask of a data directory: names of splits, labels, and whether copying can be learned."""
+"""Queries of a data directory: names of splits, labels, and whether copying can be learned."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from fairseq_phrase.errors import UserError
 def pair_names(
     directory: str, split: str, languages: tuple[str, str], impl: str | None, *, combine: bool
 ) -> list[str]:
-    """Find ``split`` and, if they are combined, ``split1``, ``split2``…, under either order of languages.
+    """Find ``split`` and, if combined, ``split1``, ``split2``…, in either order of languages.
 
     Returns:
-        The names that are there, such as ``train.de-en``, in their order.
+        The existing names, such as ``train.de-en``, in their order.
     """
     source, target = languages
     names: list[str] = []
@@ -45,21 +45,21 @@ def read_label_dictionary(directory: str | Path, language: str, field_name: str)
     return dictionary
 
 
-_SENTENCES = 1 << 16  # read at a time
+_SENTENCES = 1 << 16  # number of sentences read at a time
 
 
 def refuse_unknown_words(text: str, dictionary: Any) -> None:
-    """Check that a training text has no unknown words, which a copying model would learn to write.
+    """Check that a training text has no unknown words, which a copying model would learn to generate.
 
     Args:
         text: the path of the binarized target text, without ``.bin`` and ``.idx``.
         dictionary: the target dictionary, which has no slots for unknown words.
 
     Raises:
-        UserError: the text has one.
+        UserError: the text has an unknown word.
     """
     if indexed_dataset.infer_dataset_impl(text) != "mmap":
-        return  # fairseq's older formats, which cannot be read at once
+        return  # fairseq's older formats, which cannot be read in one array
     reader = IndexedReader(text)
     for first in range(0, len(reader), _SENTENCES):
         last = min(first + _SENTENCES, len(reader))
@@ -77,10 +77,10 @@ def refuse_unknown_words(text: str, dictionary: Any) -> None:
 
 
 def check_copying(task: TranslationTask) -> None:
-    """Check for fairseq's own task what this project's tasks check themselves.
+    """Check the data of fairseq's own task, as this project's tasks check their data.
 
     Raises:
-        UserError: the model would train on unknown words, or on slots for them.
+        UserError: the model would train on unknown words, or on slots for unknown words.
     """
     target = task.target_dictionary
     if number_of_slots(target.indices):

@@ -1,4 +1,4 @@
-"""The objectives of pre-training: what is the source of a sample, and what is its target.
+"""The objectives of pre-training, which define the source and the target of a sample.
 
 BERT's masks are over subwords, whole words, or whole phrases of the parse. fairseq's
 ``MaskTokensDataset`` also masks special tokens, and finds words by the vocabulary.
@@ -21,22 +21,22 @@ PHRASES = {"constituents": "spans", "subtrees": "heads"}
 Parse = Mapping[str, np.ndarray]
 
 
-#: What a model gets for a sample besides its tokens, by the name of its argument: one number for each
-#: token; ``memory_tokens`` counts other tokens.
+#: The inputs of a model for a sample in addition to its tokens, by argument name: one number for each
+#: token. ``memory_tokens`` has one for each token of the memory.
 Inputs = dict[str, np.ndarray]
-#: Makes of a sample, with ``</s>`` at the end, and a random number generator: the source, the target
-#: (padding where nothing is predicted), and further inputs. Shape of both: ``(tokens,)``, int64
+#: A function from a sample, with ``</s>`` at the end, and a random number generator to the source, the
+#: target (padding where nothing is predicted), and other inputs. Shape of both: ``(tokens,)``, int64
 Source = Callable[[BlockSample, np.random.Generator], tuple[np.ndarray, np.ndarray, Inputs]]
 
 
 @dataclass(frozen=True)
 class Masking:
-    """What is masked, and how.
+    """The options of masking.
 
     Attributes:
-        rate: the expected part of a sentence's subwords that is predicted.
-        leave_unmasked: the part of these that keep their subword.
-        random: the part of these that become a random subword.
+        rate: the expected fraction of a sentence's subwords that are predicted.
+        leave_unmasked: the fraction of these that stay unchanged.
+        random: the fraction of these that become a random subword.
         max_words: largest number of words in a phrase.
 
     Raises:
@@ -73,7 +73,7 @@ class Masking:
 
 
 class Masks:
-    """Predict masked tokens, which are drawn, from all others.
+    """Predict randomly drawn masked tokens from all other tokens.
 
     Args:
         dictionary: the text's dictionary. Its special tokens are neither masked nor drawn.
@@ -100,14 +100,14 @@ class Masks:
         is_subword = ~np.isin(tokens, self._special)
         words = None
         if self.masking.unit != "subword":
-            # Without the words of separators.
+            # Words of separators are left out.
             words = parse["words"][is_subword[parsed_tokens(tokens, self._dictionary)]]
         indices = np.flatnonzero(is_subword)
         chosen = indices[self._choose(len(indices), words, parse, rng)]
         target = np.full_like(tokens, self._dictionary.pad())
         target[chosen] = tokens[chosen]
         source = tokens.copy()
-        # *Decision*: as in BERT, each subword of a word or phrase is drawn on its own.
+        # *Decision*: as in BERT, each subword of a word or phrase is drawn separately.
         drawn = rng.random(len(chosen))
         kept, other = self.masking.leave_unmasked, self.masking.random
         source[chosen[drawn >= kept]] = self._mask
@@ -120,11 +120,11 @@ class Masks:
     ) -> np.ndarray:
         """Choose the subwords to predict, from 0 and in order.
 
-        The expected number of them is the rate's part of all. A unit that would exceed the number is
-        taken with the probability of the part of it that is still wanted.
+        The expected number is the rate times the number of subwords. A unit that would exceed the number
+        is taken with the probability of its part below the limit.
 
         Args:
-            words: the word of each; None if subwords are drawn. Shape: ``(subwords,)``
+            words: the word of each subword; None if subwords are drawn. Shape: ``(subwords,)``
         """
         # The fraction is rounded up with its own probability.
         wanted = int(self.masking.rate * subwords + rng.random())
@@ -138,7 +138,7 @@ class Masks:
             around = phrases[phrases[:, word]]
             if len(around):
                 unit = around[rng.integers(len(around))]
-            else:  # a word in no phrase is a unit itself
+            else:  # a word outside all phrases is a unit itself
                 unit = np.arange(phrases.shape[1]) == word
             new = unit[words] & ~chosen
             count = int(new.sum())
@@ -175,7 +175,7 @@ def _subtrees(heads: np.ndarray) -> np.ndarray:
 
 
 class Causal:
-    """Predict each token from those before it, or backward from those after it.
+    """Predict each token from the tokens before it, or backward from the tokens after it.
 
     Forward, the source is ``</s> u1 … un`` and the target ``u1 … un </s>``, as in fairseq. Backward, the
     source is ``u1 … un </s>`` and the target ``</s> u1 … un``.
@@ -195,10 +195,10 @@ class Causal:
 
 
 class Permuted:
-    """Predict the last tokens of a random order.
+    """Predict the last tokens in a random order.
 
     Separators are first in the order, and ``<s>`` of a pair is last; neither is predicted. *Decision*:
-    the number of predicted tokens is the fraction's part, rounded at random, but at least one.
+    the number of predicted tokens, n/K, is rounded at random, but is at least one.
 
     Args:
         parts: K; the last n/K of n tokens are predicted.

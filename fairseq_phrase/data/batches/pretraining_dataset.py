@@ -19,14 +19,14 @@ from fairseq_phrase.syntax.fields import PREFIX
 class PretrainingDataset(FairseqDataset):
     """Samples with source and target.
 
-    What is drawn depends on the seed, the epoch and the sample's index. So a training that is
-    resumed repeats it, whatever the workers are that read the samples.
+    Random choices depend only on the seed, the epoch and the sample's index. A resumed training
+    therefore repeats them with any number of workers.
 
     Args:
         inputs: the parse fields that the model needs.
-        of_loss: those that a criterion reads, which are put into the batch's ``parse``.
-        shuffle: whether samples of one length come in random order.
-        structures: what else to make of the parses for the model.
+        of_loss: the fields that a criterion reads; they are put into the batch's ``parse``.
+        shuffle: whether samples of equal length are in random order.
+        structures: functions that make other inputs of the model from the parses.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class PretrainingDataset(FairseqDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """Batches are made again in each epoch, so that a resumed training makes the same."""
+        """Batches are made again in each epoch, so a resumed training makes the same batches."""
         return False
 
     def set_epoch(self, epoch: int) -> None:
-        """Take note of the epoch."""
+        """Store the epoch."""
         self._epoch = epoch
         self.blocks.draw(self._seed, epoch)
 
@@ -66,7 +66,7 @@ class PretrainingDataset(FairseqDataset):
         return len(self.blocks)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Return a sample's source, target and further inputs, as arrays, with its parse."""
+        """Return a sample's source, target and other inputs, as arrays, with its parse."""
         sample = self.blocks[index]
         rng = np.random.default_rng([self._seed, self._epoch, index])
         source, target, inputs = self._source(sample, rng)
@@ -131,16 +131,16 @@ class PretrainingDataset(FairseqDataset):
         return np.asarray(self.sizes[indices])
 
     def ordered_indices(self) -> np.ndarray:
-        """Order the samples by length; in training, those of one length at random."""
+        """Order the samples by length; in training, samples of equal length at random."""
         if not self._shuffle:
             return np.argsort(self.sizes, kind="stable")
-        # fairseq sets NumPy's seed to that of training.
+        # fairseq sets NumPy's seed to the seed of the training.
         order = np.random.permutation(len(self))
         return np.asarray(order[np.argsort(self.sizes[order], kind="stable")])
 
 
 def _padded(rows: Sequence[np.ndarray], padding: int, *, left: bool = False) -> torch.Tensor:
-    """Shape: ``(rows, longest)``, int64."""
+    """Pad rows to the longest. Shape: ``(rows, longest)``, int64."""
     tensors = [torch.from_numpy(row) for row in rows]
     padded: torch.Tensor = data_utils.collate_tokens(tensors, padding, left_pad=left)
     return padded

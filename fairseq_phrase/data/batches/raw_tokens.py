@@ -1,12 +1,12 @@
-"""Token indices that carry what they were made from through fairseq, and the dictionary that makes them.
+"""Token indices that carry their origin through fairseq, and the dictionary that makes them.
 
 Between a raw line and a batch, ``fairseq-interactive`` and the hub interface pass only strings and
 tensors. Of a batch they keep only ``src_tokens`` and ``src_lengths``. Indices do not identify a line,
-because all unknown words have the same index. So the tensor carries the line, or the sentence that was
-made of it, as an attribute, which is freed with the tensor; nothing is stored elsewhere:
+because all unknown words have the same index. The tensor therefore carries the line, or the sentence made
+from it, as an attribute. The attribute is freed with the tensor; nothing is stored elsewhere:
 
 1. ``--bpe syntax`` returns the subwords and, after :data:`LINE`, the raw line;
-2. :meth:`SourceDictionary.encode_line` makes :class:`RawTokens` of both;
+2. :meth:`SourceDictionary.encode_line` makes :class:`RawTokens` from both;
 3. :class:`RawDataset` makes a batch's tokens :class:`RawTokens` with the sentences of its rows.
 
 In the same way, tokens carry the unknown words of their sentence that have slots in the dictionary
@@ -26,14 +26,14 @@ from fairseq_phrase.data.store.copied_words import number_of_slots, number_unkno
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.sentence import EncodedSentence
 
-#: What a sentence's indices carry.
+#: The origin of a sentence's indices.
 Origin = str | EncodedSentence
-#: Separates subwords from the line that they were cut from. It is white space, which no subword holds.
+#: Separates subwords from their raw line. It is white space, which subwords do not contain.
 LINE = "\x1e"
 
 
 class RawTokens(torch.Tensor):
-    """Token indices that carry, for each row, the line or sentence that it was made from.
+    """Token indices that carry the line or sentence of origin of each row.
 
     The attribute is kept when the tensor is moved, copied or converted to another type. Every other
     operation returns an ordinary tensor.
@@ -41,9 +41,9 @@ class RawTokens(torch.Tensor):
     Attributes:
         origins: the line or encoded sentence of each row. Length: 1 for a sentence, of shape
             ``(tokens,)``; the batch size for a batch, of shape ``(batch, tokens)``; 0 if they carry
-            words only.
-        words: the words of each sentence that have slots in the dictionary, in the order of the slots;
-            as many sentences, or 0.
+            only words.
+        words: the words of each sentence that have slots in the dictionary, in the order of the slots.
+            Length: the number of sentences, or 0.
     """
 
     origins: Sequence[Origin]
@@ -53,19 +53,19 @@ class RawTokens(torch.Tensor):
     def of(
         cls, tokens: torch.Tensor, origins: Sequence[Origin], words: Sequence[Sequence[str]] = ()
     ) -> RawTokens:
-        """Return the same indices, which carry their origins.
+        """Return the same indices with their origins attached.
 
         Args:
             tokens: a sentence or a batch. Shape: ``(tokens,)`` or ``(batch, tokens)``.
-            origins: one for each row; or none.
-            words: the words of each row that have slots; or none.
+            origins: one for each row; or empty.
+            words: the words of each row that have slots; or empty.
         """
         carrying = tokens.as_subclass(cls)
         carrying.origins, carrying.words = origins, words
         return carrying
 
     def row(self, values: torch.Tensor, index: int) -> RawTokens:
-        """Return indices of one row, which carry what the row carries.
+        """Return indices of one row with the attributes of the row.
 
         Args:
             values: some of its indices. Shape: ``(tokens,)``.
@@ -94,7 +94,7 @@ class RawTokens(torch.Tensor):
         return result
 
     def _part(self, result: torch.Tensor, key: Any) -> torch.Tensor:
-        """Let a row, or some indices of a sentence, carry the words: fairseq takes them for printing."""
+        """Keep the words in a row or a part of a sentence: fairseq takes such parts for printing."""
         if self.dim() == 1:
             return RawTokens.of(result, self.origins, self.words) if result.dim() == 1 else result
         if isinstance(key, tuple) and len(key) == 2 and key[1] == slice(None):
@@ -114,7 +114,7 @@ def plain_tensor(tokens: torch.Tensor) -> torch.Tensor:
 
 
 def unpadded(tokens: torch.Tensor, padding: int) -> list[torch.Tensor]:
-    """Return sentences without padding, which carry what rows carry. Shape of each: ``(tokens,)``.
+    """Return sentences without padding, with the attributes of the rows. Shape of each: ``(tokens,)``.
 
     Args:
         tokens: a batch. Shape: ``(batch, tokens)``.
@@ -126,19 +126,19 @@ def unpadded(tokens: torch.Tensor, padding: int) -> list[torch.Tensor]:
 
 
 def ends_of(dictionary: Any) -> list[int]:
-    """Return what ends a sentence: ``</s>``, and with mBART the tag of its language."""
+    """Return the tokens that end a sentence: ``</s>``, and with mBART the tag of its language."""
     return [dictionary.eos(), *getattr(dictionary, "tags", ())]
 
 
 class SourceDictionary(Dictionary):
-    """fairseq's dictionary; indices that it makes of ``--bpe syntax`` carry the line.
+    """fairseq's dictionary; indices that it makes from ``--bpe syntax`` carry the line.
 
     If it has slots for unknown words, the indices also carry these words, and :meth:`string` writes
     them.
 
     Attributes:
-        tags: what follows the end of a sentence: its language's tag, for mBART.
-        added: the entries that the task adds to those of the data.
+        tags: the tokens after the end of a sentence: for mBART, its language's tag.
+        added: the entries that the task adds to the data's dictionary.
     """
 
     tags: tuple[int, ...] = ()
@@ -162,7 +162,7 @@ class SourceDictionary(Dictionary):
         """Encode a text of subwords as fairseq does. Shape: ``(tokens,)``.
 
         Raises:
-            UserError: a constraint has an unknown word, and there are slots for unknown words.
+            UserError: a constraint has an unknown word, and the dictionary has slots for unknown words.
         """
         line, mark, raw = line.partition(LINE)
         origins = [raw] if mark else []
@@ -172,7 +172,7 @@ class SourceDictionary(Dictionary):
                 tokens = torch.cat([tokens, tokens.new_tensor(self.tags)])
             return RawTokens.of(tokens, origins) if origins else tokens
         pieces, words = number_unknown(line.split(), self.indices, self.slots)
-        # fairseq encodes --constraints without an end, before their sources, which number the words.
+        # fairseq encodes --constraints without an end and before their sources, which define the slots.
         if words and not kwargs.get("append_eos", True):
             raise UserError(
                 f"--constraints: '{words[0]}' is not in the dictionary, and its slot depends on the "
@@ -191,7 +191,7 @@ class SourceDictionary(Dictionary):
         return torch.tensor([*map(self.index, pieces), self.eos(), *self.tags])
 
     def string(self, tensor: Any, bpe_symbol: str | None = None, *args: Any, **kwargs: Any) -> str:
-        """Join the subwords of a sentence as fairseq does; words that it carries replace their slots."""
+        """Join a sentence's subwords as fairseq does; the words that it carries replace their slots."""
         words = tensor.words if isinstance(tensor, RawTokens) and tensor.dim() == 1 else ()
         if not words:
             return str(super().string(tensor, bpe_symbol, *args, **kwargs))
@@ -199,7 +199,7 @@ class SourceDictionary(Dictionary):
         return str(data_utils.post_process(self.written(text, words[0]), bpe_symbol))
 
     def written(self, text: str, words: Sequence[str]) -> str:
-        """Write a source's words in the slots of a text of subwords.
+        """Replace the slots in a text of subwords by a source's words.
 
         A slot that the source does not fill becomes an unknown word.
         """
@@ -209,7 +209,7 @@ class SourceDictionary(Dictionary):
 
 
 class RawDataset(LanguagePairDataset):
-    """fairseq's dataset for inference. The ``src_tokens`` of its batches carry what sentences carry."""
+    """fairseq's dataset for inference. Its batches' ``src_tokens`` keep the sentences' attributes."""
 
     def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
         """Make fairseq's batch."""
@@ -231,7 +231,7 @@ def write_back(
     generated: Sequence[Sequence[dict[str, Any]]],
     words: Sequence[Sequence[str]],
 ) -> None:
-    """Let generated tokens, and those of the batch, carry their sentences' words for printing.
+    """Attach the sentences' words to generated tokens and to the batch's tokens, for printing.
 
     Args:
         sample: the batch; its ``src_tokens`` and ``target`` are replaced.

@@ -1,4 +1,4 @@
-"""Raw lines to encoded sentences, and these to a batch: the one way of every command.
+"""Raw lines to encoded sentences, and encoded sentences to a batch. All commands use this module.
 
 Parses of data directories become tensors by the same :func:`collate_parses`.
 """
@@ -25,7 +25,7 @@ from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.sentence import EncodedSentence
 
 Parse = dict[str, np.ndarray]
-#: Parses of several sentences by field: their items, and how many each sentence has.
+#: Parses of several sentences by field: their items, and the number of items of each sentence.
 ReadTogether = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 # This number of pairs of a tree's nodes (tokens and constituents) takes the memory of one token. Measured
@@ -35,16 +35,16 @@ PAIRS_PER_TOKEN = 2048
 
 
 class SourceText:
-    """What a task's models read of raw text.
+    """The reader of raw text for a task's models.
 
     Args:
         labels: returns the dictionary of a parse field's labels.
-        encoder: returns what cuts and parses lines; it is called at the first line.
+        encoder: returns the text encoder; it is called at the first line.
         trees: the source of heads; by default the parser's heads are used.
 
     Attributes:
-        fields: the fields of parses that the models asked for. Batches carry them.
-        structures: what they asked to be made of parses, by key.
+        fields: the fields of parses that the models require. Batches contain them.
+        structures: the structures that models require from parses, by key.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class SourceText:
 
     @cached_property
     def encoder(self) -> TextEncoder:
-        """What cuts and parses lines."""
+        """The encoder that splits and parses lines."""
         return self._load()
 
     @property
@@ -74,11 +74,11 @@ class SourceText:
 
     @property
     def needs_trees(self) -> bool:
-        """Whether the models read more of a parse than which subwords are one word."""
+        """Whether the models read more of a parse than the word of each subword."""
         return not self.fields_to_parse <= {"words"}
 
     def encode(self, lines: Sequence[str]) -> list[EncodedSentence]:
-        """Cut lines into subwords as preprocessing did, and parse them if the models read trees."""
+        """Split lines into subwords as in preprocessing, and parse them if the models read trees."""
         read = self.fields_to_parse
         if read <= {"words"}:
             return self.encoder.cut(lines)
@@ -104,12 +104,12 @@ class SourceText:
         """Make fairseq's batch of sentences, in their order.
 
         Args:
-            limit: cut sentences to this number of subwords, as ``--truncate-source`` cuts data.
+            limit: truncate sentences to this number of subwords, as ``--truncate-source`` does.
 
         Returns:
             ``net_input`` with ``src_tokens`` (batch, tokens), ``src_lengths`` (batch,) and, if the models
-            asked for fields, those of :func:`collate_parses`; and ``copied``, the words of each sentence
-            that have slots in the dictionary.
+            require fields, the tensors of :func:`collate_parses`; and ``copied``, the words of each
+            sentence that have slots in the dictionary.
         """
         rows, words = zip(*(self.numbered(one, limit) for one in sentences), strict=True)
         dictionary = self._dictionary
@@ -122,7 +122,7 @@ class SourceText:
     def parses(
         self, tokens: torch.Tensor, sentences: Sequence[EncodedSentence], limit: int | None = None
     ) -> dict[str, torch.Tensor]:
-        """Collate the parses of sentences whose tokens are batched already.
+        """Collate the parses of sentences whose tokens are already batched.
 
         Args:
             tokens: Shape: ``(batch, tokens)``.
@@ -147,11 +147,11 @@ class SourceText:
         max_sentences: int | None = None,
         limit: int | None = None,
     ) -> Iterator[tuple[list[int], dict[str, Any]]]:
-        """Yield batches of sentences of similar length, so that little is padding.
+        """Yield batches of sentences of similar length, with little padding.
 
         Args:
-            max_tokens: tokens in a batch with its padding, at most; a longer sentence is alone.
-            max_sentences: sentences in a batch, at most.
+            max_tokens: the largest number of tokens in a batch, with padding; a longer sentence is alone.
+            max_sentences: the largest number of sentences in a batch.
 
         Yields:
             The sentences' indices, the longest first, and their batch.
@@ -209,7 +209,7 @@ def numbered_parse(
 
 
 def _numbers(dictionary: Dictionary, labels: Sequence[str]) -> np.ndarray:
-    """Number labels; those that the dictionary lacks are unknown. Shape: ``(labels,)``, int64."""
+    """Number labels; labels that the dictionary lacks are unknown. Shape: ``(labels,)``, int64."""
     return np.array([dictionary.index(as_entry(label)) for label in labels], dtype=np.int64)
 
 
@@ -221,7 +221,7 @@ def collate_parses(
     Args:
         src_tokens: the batch's source, padded on either side. Shape: ``(batch, tokens)``.
         parses: each sentence's parse, in the batch's order, or all of them together.
-        dictionary: the source dictionary, which tells words from special tokens.
+        dictionary: the source dictionary, which distinguishes words from special tokens.
 
     Returns:
         A tensor for each field of the parses, named ``src_`` and the field's name, int64, -1 at padding:
@@ -252,10 +252,10 @@ def collate_parses(
     for name, (values, sizes) in parses.items():
         mask, per = is_subword, field_of(name).per
         if per != "subword":
-            # A batch of empty lines has a word of padding, which tokens of no word are looked up in.
+            # A batch of empty lines has one padding word, because tokens outside words need an index.
             mask = np.arange(sizes.max(initial=int(per == "word"))) < sizes[:, None]
         padded = np.full((*mask.shape, *values.shape[1:]), -1, dtype=np.int64)
-        if values.ndim > 1:  # NumPy assigns numbers faster than rows
+        if values.ndim > 1:  # NumPy assigns scalars faster than rows
             mask, values = np.repeat(mask[..., None], values.shape[1], 2), values.ravel()
         padded[mask] = values
         batch[f"{PREFIX}{name}"] = torch.from_numpy(padded)
@@ -271,9 +271,9 @@ def make_structures(
     src_tokens: torch.Tensor,
     collated: Mapping[str, torch.Tensor],
 ) -> dict[str, torch.Tensor]:
-    """Make what encoders have asked for of a batch's parses, under the names that ``net_input`` takes.
+    """Make the structures that encoders require from a batch's parses, named as in ``net_input``.
 
-    If the models of an ensemble have different trees, nothing is made here: each encoder does so.
+    If the models of an ensemble have different trees, this makes nothing: each encoder makes its own.
     """
     if not structures or any("/" in name for name in collated):
         return {}
@@ -286,7 +286,7 @@ def make_structures(
 
 
 def truncated(parse: Parse, subwords: int | None) -> Parse:
-    """Cut a parse to its first subwords; None keeps all.
+    """Truncate a parse to its first subwords; None keeps all.
 
     A word whose head is removed becomes a dependent of the head's nearest kept ancestor. Constituents
     keep their remaining words.

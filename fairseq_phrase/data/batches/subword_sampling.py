@@ -1,4 +1,4 @@
-"""Training sentences whose words are cut into other subwords each time: ``--subword-sampling``."""
+"""Segment the words of training sentences differently each time: ``--subword-sampling``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_alpha(alpha: float) -> None:
     """Check the value of ``--subword-sampling``.
 
     Raises:
-        UserError: it is outside of 0 to 1.
+        UserError: the value is not between 0 and 1.
     """
     if not 0 <= alpha <= 1:
         raise UserError(
@@ -35,19 +35,19 @@ def check_alpha(alpha: float) -> None:
 
 
 class SubwordSampling:
-    """Cuts the words of sentence pairs into other subwords, and changes their parses accordingly.
+    """Resegments the words of sentence pairs, and changes their parses accordingly.
 
-    What is drawn depends on the seed, the epoch and the sentence's index. So a training that is
-    resumed repeats it, whatever the workers are that read the sentences.
+    Random choices depend only on the seed, the epoch and the sentence's index. A resumed training
+    therefore repeats them with any number of workers.
 
     Args:
-        alpha: of the subword models (:data:`SAMPLERS`).
+        alpha: the parameter of the subword models (:data:`SAMPLERS`).
         language: the source language, whose manifest names the subword model.
         limits: the largest number of tokens of source and target. A sentence that would become longer
-            keeps its cut.
+            keeps its segmentation.
 
     Raises:
-        UserError: the data have no subword model, or their words were not cut one at a time.
+        UserError: the data have no subword model, or words were not segmented one at a time.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SubwordSampling:
         if not manifest.bpe_model:
             raise UserError(f"{where} names no subword model: make the data with {PREPROCESS}")
         model = Path(directory) / manifest.bpe_model
-        load_segmenter(manifest.bpe, model)  # says what is wrong with a file
+        load_segmenter(manifest.bpe, model)  # its error describes a faulty file
         self.seed, self.epoch = 1, 1
         self._has_tags = "tags" in manifest.fields
         self._sides = [
@@ -86,12 +86,12 @@ class SubwordSampling:
         self._split_labels: np.ndarray | None = None
 
     def fields_to_read(self, fields: Collection[str]) -> set[str]:
-        """Name the fields to read where these are asked for: words, and what constituents need."""
+        """Return the fields to read for these fields: also words, and fields that constituents need."""
         tags = {"tags"} if self._has_tags and "spans" in fields else set()
         return {"words", *fields} | tags
 
     def number_split_words(self, constituents: Any, tags: Any = None) -> None:
-        """Say how constituents over single words are labelled.
+        """Set the labels of constituents over single words.
 
         Args:
             constituents: the dictionary of constituents' labels.
@@ -101,10 +101,10 @@ class SubwordSampling:
         self._split_labels = np.array([constituents.index(name) for name in names], dtype=np.int64)
 
     def __call__(self, sample: dict[str, Any], parse: Parse, index: int) -> Parse:
-        """Cut a sentence pair into other subwords, and return the parse of the new source.
+        """Resegment a sentence pair, and return the parse of the new source.
 
         Args:
-            sample: fairseq's. Its source and target are replaced.
+            sample: fairseq's sample. Its source and target are replaced.
         """
         rng = random.Random(f"{self.seed} {self.epoch} {index}")
         source, target = self._sides
@@ -134,12 +134,12 @@ class _Side:
     def recut(
         self, tokens: torch.Tensor, rng: random.Random, sizes: Sequence[int] | None = None
     ) -> tuple[torch.Tensor, Sequence[int]]:
-        """Cut the words of a sentence into other subwords.
+        """Resegment the words of a sentence.
 
         Args:
             tokens: its token indices, perhaps with ``<s>`` before and ``</s>`` after the subwords.
                 Shape: ``(tokens,)``.
-            sizes: the number of subwords of each word; None where a line was cut as a whole.
+            sizes: the number of subwords of each word; None if the line was segmented as a whole.
 
         Returns:
             The new token indices, and the new number of subwords of each word.
@@ -156,7 +156,7 @@ class _Side:
         for size in sizes:
             stored = pieces[start : start + size]
             cut = self._sampler.recut(stored, rng)
-            if cut is stored:  # unknown subwords may have an index of their own
+            if cut is stored:  # unknown subwords may have separate indices
                 new += body[start : start + size]
             else:
                 new += map(self._dictionary.index, cut)
@@ -171,7 +171,7 @@ class _Side:
 def with_split_words(
     spans: np.ndarray, before: np.ndarray, after: np.ndarray, labels: np.ndarray
 ) -> np.ndarray:
-    """Change the constituents of words that are, or are no longer, several subwords.
+    """Add or remove the constituents of words whose number of subwords changed from or to one.
 
     A word of several subwords is a constituent, below others over the same word
     (:func:`fairseq_phrase.data.subwords.text_encoder.encode_words`).
@@ -180,7 +180,7 @@ def with_split_words(
         spans: the constituents, children before parents. Shape: ``(constituents, 3)``: first word, one
             past the last, number of the label.
         before: whether a word had several subwords. Shape: ``(words,)``, bool.
-        after: whether it has now. Shape: ``(words,)``, bool.
+        after: whether a word now has several subwords. Shape: ``(words,)``, bool.
         labels: the label of each word's own constituent. Shape: ``(words,)``.
 
     Returns:

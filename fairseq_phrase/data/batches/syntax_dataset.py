@@ -1,4 +1,4 @@
-"""fairseq's sentence pairs with parses of the sources, or with unknown words that a model may copy."""
+"""fairseq's sentence pairs with parses of the sources or with unknown words to copy."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.syntax.fields import PREFIX
 
-#: Parses of a dataset's sentences; a store can also read those of a batch at once.
+#: Parses of a dataset's sentences; a store can also read a batch's parses at once.
 Parses = ParseStore | Sequence[Parse]
 
 
 class _WrappedPairs(BaseWrapperDataset):
-    """A translation dataset whose batches have more than fairseq's."""
+    """A translation dataset that adds entries to fairseq's batches."""
 
     def __getattr__(self, name: str) -> Any:
         """Return the attribute of the wrapped dataset (``src``, ``tgt``, ``num_tokens_vec``…)."""
@@ -48,15 +48,15 @@ class SyntaxDataset(_WrappedPairs):
 
     Args:
         parses: the parses of the sources, one for each sentence pair.
-        max_subwords: if fairseq cuts sources (``--truncate-source``), the number of subwords that it
-            keeps; parses are cut in the same way.
+        max_subwords: if fairseq truncates sources (``--truncate-source``), the number of subwords that
+            it keeps. Parses are truncated in the same way.
         trees: the source of heads; by default the parse's heads are used.
-        is_pool: whether these sentences are the pool of ``trees``.
+        is_pool: whether ``trees`` uses these sentences as its pool.
         of_loss: the fields that a criterion reads, which are put into the batch's ``parse``.
         inputs: the fields that models need, which are put into ``net_input``; all by default.
-        sampling: cuts words into other subwords each time. Sentences that ``max_subwords`` cuts short
-            keep their cut.
-        structures: what else to make of the parses for models.
+        sampling: resegments words each time. Sentences that ``max_subwords`` truncates keep their
+            segmentation.
+        structures: functions that make other inputs of models from the parses.
 
     Raises:
         ValueError: there are more or fewer parses than sentence pairs.
@@ -97,11 +97,11 @@ class SyntaxDataset(_WrappedPairs):
         return sample
 
     def lost(self) -> Counter[str]:
-        """Count the sources that ``max_subwords`` cuts, and the edges and constituents that they lose."""
+        """Count the sources that ``max_subwords`` truncates, and their lost edges and constituents."""
         lost: Counter[str] = Counter()
         if self.max_subwords is None:
             return lost
-        # fairseq has cut the sources, and added their end.
+        # fairseq has truncated the sources and added their end.
         for index in np.flatnonzero(np.asarray(self.dataset.src_sizes) > self.max_subwords):
             parse = self.parses[int(index)]
             if len(parse["words"]) > self.max_subwords:
@@ -113,7 +113,7 @@ class SyntaxDataset(_WrappedPairs):
         return lost
 
     def set_epoch(self, epoch: int) -> None:
-        """Take note of the epoch, which what is drawn depends on."""
+        """Store the epoch, on which random choices depend."""
         super().set_epoch(epoch)
         if self.sampling is not None:
             self.sampling.epoch = epoch
@@ -121,8 +121,8 @@ class SyntaxDataset(_WrappedPairs):
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Return several samples; torch's data loader calls this method if it exists.
 
-        They have no parses where :meth:`collater` reads those of a batch at once, in a fraction of the
-        time: where parses stay as they are stored.
+        They lack parses if :meth:`collater` reads the parses of a batch at once, which takes a fraction
+        of the time. This is possible if parses stay as they are stored.
         """
         dataset: Any = self
         trees = [source for source, _ in self.trees.settings]
@@ -143,7 +143,7 @@ class SyntaxDataset(_WrappedPairs):
 
         A sentence whose tree has N nodes (tokens and constituents) counts as N² / 2048 tokens, if that is
         more than fairseq counts. This never happens below 512 tokens, because a tree has fewer
-        constituents than tokens. A tree that is too large for ``max_tokens`` is alone in its batch.
+        constituents than tokens. A tree too large for ``max_tokens`` is alone in its batch.
         """
         options = (max_tokens, max_sentences, required_batch_size_multiple)
         if max_tokens is None or self.get_batch_shapes() is not None:
@@ -155,7 +155,7 @@ class SyntaxDataset(_WrappedPairs):
         return data_utils.batch_by_size(indices, None, np.maximum(lengths, large), *options)
 
     def _tree_tokens(self, indices: np.ndarray) -> np.ndarray:
-        """Count the tokens that trees count as; 0 if a tree cannot count as more than its tokens.
+        """Count the tokens that trees count as; 0 if a tree cannot count more than its tokens.
 
         Shape: ``(sentences,)``, int64
         """
@@ -192,10 +192,10 @@ class SyntaxDataset(_WrappedPairs):
 
 
 class CopiedDataset(_WrappedPairs):
-    """A translation dataset; ``copied`` of its batches has the words of each sentence.
+    """A translation dataset whose batches have the words of each sentence under ``copied``.
 
     Args:
-        words: for each, its unknown words in the order of their slots.
+        words: for each sentence, its unknown words in the order of their slots.
         directory: the data directory, for the message.
 
     Raises:

@@ -1,8 +1,8 @@
 """Samples of text of one language: sentences, blocks of sentences, and pairs of segments.
 
-A sample has one parse, as parsers make it for a line with several sentences. *Decision*: the separator
+A sample has one parse, like a line with several sentences. *Decision*: the separator
 ``</s>`` between two sentences is a word of the joined parse. It depends on the root of the sentence
-before it and has an unknown label. So the words of a sample are next to one another, which encoders of
+before it and has an unknown label. The words of a sample are therefore contiguous, as encoders of
 trees expect.
 """
 
@@ -29,13 +29,13 @@ def joined_parses(
     """Join the parses of sentences that become one source, with a separator after each but the last.
 
     The roots of later sentences depend on the first root and keep the root's relation. Constituency
-    trees are joined under one constituent. A line that has such a root already loses it, so that all
-    sentences are children of one node
+    trees are joined under one constituent. If a line already has such a constituent, it is removed, and
+    all sentences become children of one node
     (:mod:`fairseq_phrase.syntax.sentence_boundaries` finds them again). Separators have no edges in
     graphs.
 
     Args:
-        parses: the sentences' parses, with the same fields; each has a word.
+        parses: the sentences' parses, with the same fields; each has at least one word.
         root_label: the label of the joining constituent.
 
     Returns:
@@ -87,7 +87,7 @@ def joined_parses(
 
 
 def _without_root(spans: np.ndarray, words: int, root_label: int) -> np.ndarray:
-    """Leave out the joining constituent of a line. ``spans`` has shape ``(constituents, 3)``."""
+    """Remove the joining constituent of a line. ``spans`` has shape ``(constituents, 3)``."""
     has_root = len(spans) and spans[-1].tolist() == [0, words, root_label]
     return spans[:-1] if has_root else spans
 
@@ -107,15 +107,15 @@ def parsed_tokens(tokens: np.ndarray, dictionary: Any) -> np.ndarray:
 
 
 class BlockSample(NamedTuple):
-    """A sample, before an objective makes source and target of it.
+    """A sample, before an objective derives source and target from it.
 
     Attributes:
         tokens: token indices, with ``</s>`` after each sentence. Shape: ``(tokens,)``, int64
-        parse: its parse; empty if no field is read.
+        parse: the parse; empty if no field is read.
         segments: 0 in the first segment and 1 in the second; None without segments.
             Shape: ``(tokens,)``, int64
         is_next: whether the second segment follows the first one in the text; None without segments.
-        before: the tokens before the sample, for a memory; None without memory. Shape: ``(memory,)``
+        before: the tokens before the sample, as a memory; None without memory. Shape: ``(memory,)``
     """
 
     tokens: np.ndarray
@@ -126,14 +126,14 @@ class BlockSample(NamedTuple):
 
 
 class TextBlocks:
-    """Consecutive sentences, cut by fairseq's ``TokenBlockDataset``.
+    """Consecutive sentences, split into blocks by fairseq's ``TokenBlockDataset``.
 
     Args:
         text: the sentences, each with ``</s>``; a blank line is ``</s>`` alone.
         tokens_per_sample: the largest number of tokens.
-        break_mode: ``eos``, ``complete``, ``complete_doc`` or ``none``, as fairseq has them.
-        parses: the sentences' parses; None if none is needed.
-        memory: the number of tokens before a sample that it remembers.
+        break_mode: ``eos``, ``complete``, ``complete_doc`` or ``none``, as in fairseq.
+        parses: the sentences' parses; None if parses are not needed.
+        memory: the number of preceding tokens that a sample remembers.
 
     Raises:
         UserError: the text has fewer tokens than the memory.
@@ -159,15 +159,15 @@ class TextBlocks:
         self._memory = memory
         self._text, self._parses, self._root_label = text, parses, root_label
         if break_mode == "eos":
-            # The same as complete sentences of at most one token, as each is longer. fairseq's own
-            # way for eos needs NumPy 1.
+            # Equal to complete sentences of at most one token, because each is longer. fairseq's own code
+            # for eos needs NumPy 1.
             break_mode, tokens_per_sample = "complete", 1
         self._blocks = TokenBlockDataset(
             text, text.sizes, tokens_per_sample, pad=dictionary.pad(), eos=dictionary.eos(),
             break_mode=break_mode,
         )  # fmt: skip
         sizes = self._blocks.sizes.astype(np.int64)
-        # Without blank lines.
+        # Blank lines are left out.
         self._indices = np.flatnonzero(sizes > 1)
         self.sizes = sizes[self._indices]
 
@@ -175,7 +175,7 @@ class TextBlocks:
         return len(self._indices)
 
     def draw(self, seed: int, epoch: int) -> None:
-        """Nothing is drawn."""
+        """Do nothing: blocks are not random."""
 
     def first_sentence(self, index: int) -> int:
         """Return the first sentence of a sample."""
@@ -191,7 +191,7 @@ class TextBlocks:
         return np.asarray(self._blocks[self._indices[index]], dtype=np.int64)
 
     def parse(self, indices: Sequence[int]) -> Parse:
-        """Join the parses of all sentences of samples, which become one; empty if no field is read."""
+        """Join the parses of all sentences of the samples into one; empty if no field is read."""
         if self._parses is None:
             return {}
         parses: list[Parse] = []
@@ -206,7 +206,7 @@ class TextBlocks:
 
         Args:
             index: the sample, from 0.
-            count: how many tokens; fewer at the start of the text.
+            count: number of tokens; fewer at the start of the text.
         """
         sentence, offset, _ = map(int, self._blocks.block_to_dataset_index[self._indices[index]])
         found = [self._text[sentence].numpy()[:offset]]
@@ -218,19 +218,19 @@ class TextBlocks:
 
 
 class SegmentPairs:
-    """Pairs of segments, half of the second ones from another document.
+    """Pairs of segments, half of the second segments from another document.
 
     A pair is ``<s>``, the first segment and the second one, each with ``</s>`` at its end. The second one
-    follows the first one in its document, or is any segment of another document. What is drawn depends on
-    the seed and the epoch.
+    follows the first one in its document, or is any segment of another document. Random choices depend
+    on the seed and the epoch.
 
     Args:
-        blocks: the segments; none crosses a boundary of documents.
+        blocks: the segments; segments do not cross document boundaries.
         bos: index of ``<s>``, the first token of a pair.
-        where: names the text in messages.
+        where: the name of the text in messages.
 
     Raises:
-        UserError: there are no two documents, or no document has two segments.
+        UserError: there are fewer than two documents, or no document has two segments.
     """
 
     def __init__(self, blocks: TextBlocks, text: Any, bos: int, where: str):
@@ -261,7 +261,7 @@ class SegmentPairs:
         count, total = len(self._firsts), len(self._blocks)
         self.is_next = rng.random(count) < 0.5
         own = self._documents[self._firsts]
-        # A segment of another document: one of those before or after the own document's.
+        # A segment of another document: it is before or after the segments of this document.
         start = np.searchsorted(self._documents, own, "left")
         end = np.searchsorted(self._documents, own, "right")
         other = (rng.random(count) * (total - (end - start))).astype(np.int64)
@@ -276,6 +276,6 @@ class SegmentPairs:
         first, second = map(self._blocks.tokens, both)
         tokens = np.concatenate([[self._bos], first, second])
         segments = (np.arange(len(tokens)) > len(first)).astype(np.int64)
-        # Joined segments are not sentences: their roots and constituents could not be joined again.
+        # Joined segments are not sentences: their roots and constituents cannot be joined again.
         parse = self._blocks.parse(both)
         return BlockSample(tokens, parse, segments, int(self.is_next[index]))

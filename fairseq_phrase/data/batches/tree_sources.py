@@ -23,11 +23,11 @@ _OF_THE_TREE = ("deprels", "spans")
 
 
 class Trees:
-    """The dependency trees of a task's sentences: of the options, else as each model was trained.
+    """The dependency trees of a task's sentences, from the options or as each model was trained.
 
     Args:
-        source: ``--tree-source``; None if it is not given.
-        seed: ``--tree-seed``; None if it is not given.
+        source: ``--tree-source``; None if not given.
+        seed: ``--tree-seed``; None if not given.
         pool: reads the parses of the training sentences, for ``shuffled``.
 
     Raises:
@@ -44,7 +44,7 @@ class Trees:
         if source is not None:
             TreeSource(source)
         self._given, self._dictionary, self._pool = (source, seed), dictionary, pool
-        # By model: its trees, None if its record has none, and the fields of parses that it reads.
+        # For each model: its trees (None if its record lacks them), and the parse fields that it reads.
         self._models: list[tuple[tuple[str, int] | None, set[str]]] = [(None, set())]
         self._made: dict[tuple[str, int], TreeSource] = {}
 
@@ -54,7 +54,7 @@ class Trees:
 
     @property
     def settings(self) -> list[tuple[str, int]]:
-        """The different sources, with their seeds; that of the first model is the first."""
+        """The different sources, with their seeds; the first model's source is first."""
         recorded = dict.fromkeys(trees for trees, _ in self._models if trees)
         return list(recorded) or [self._setting("parse", "1")]
 
@@ -62,7 +62,7 @@ class Trees:
         """Use the trees that a model was trained with, for each option that is not given.
 
         Args:
-            further: whether it is one more model of an ensemble. Otherwise it replaces the others.
+            further: whether the model is added to an ensemble. Otherwise it replaces the other models.
 
         Raises:
             UserError: the record's seed is not a number.
@@ -81,21 +81,21 @@ class Trees:
             self._models = [(trees, self._models[-1][1])]
 
     def read_by_last(self, fields: Collection[str]) -> None:
-        """Add fields of parses that the model which was restored last reads."""
+        """Add parse fields that the most recently restored model reads."""
         self._models[-1][1].update(fields)
 
     @property
     def last_reads_heads(self) -> bool:
-        """Whether the model that was restored last reads trees."""
+        """Whether the most recently restored model reads trees."""
         return "heads" in self._models[-1][1]
 
     @property
     def last(self) -> tuple[str, int]:
-        """The source and the seed of the model that was restored last."""
+        """The source and the seed of the most recently restored model."""
         return self._models[-1][0] or self.settings[0]
 
     def entries(self) -> dict[str, Entry]:
-        """Return the entries of the last model's record."""
+        """Return the entries for the last model's record."""
         source, seed = self.last
         entries = {"tree-source": Entry(source, source, "trees", default="parse")}
         if source in ("random", "shuffled"):
@@ -104,14 +104,14 @@ class Trees:
 
     @property
     def needs_parses(self) -> bool:
-        """Whether heads of parses are read; those of other sentences, too."""
+        """Whether heads of parses are read, including heads of other sentences."""
         return any(source in ("parse", "shuffled") for source, _ in self.settings)
 
     def fields_to_read(self, fields: Collection[str]) -> set[str]:
         """Return the fields of each sentence's own parse that are read (:class:`TreeSource`).
 
         Args:
-            fields: those that all models read, and those that a loss does.
+            fields: the fields that all models and the loss read.
         """
         of_models = set().union(*(own for _, own in self._models))
         read: set[str] = set()
@@ -128,7 +128,8 @@ class Trees:
     ) -> dict[str, np.ndarray]:
         """Return a sentence's parse with the heads of each source, see :meth:`TreeSource.__call__`.
 
-        Those of the first are ``heads``, and all have a name of :func:`heads_of` if there are several.
+        The heads of the first source are ``heads``. With several sources, the heads of each source also
+        have a name from :func:`heads_of`.
         """
         first, *others = self.settings
         found = self._source(first)(parse, tokens, index)
@@ -141,7 +142,7 @@ class Trees:
         return found | further
 
     def __getstate__(self) -> dict[str, Any]:
-        """Give a worker the sources themselves: what reads the pool belongs to the task."""
+        """Pickle the sources for a worker; the reader of the pool stays in the task."""
         for setting in self.settings:
             self._source(setting)
         return {**self.__dict__, "_pool": None}
@@ -154,19 +155,19 @@ class Trees:
 
 
 def heads_of(source: str, seed: int) -> str:
-    """Name the heads of one source where a batch has several."""
+    """Name the heads of one source in a batch with several sources."""
     return f"heads/{source}{seed}"
 
 
 def field_of(name: str) -> ParseField:
-    """Return the field of a name in a parse, which :func:`heads_of` may have made."""
+    """Return the field of a name in a parse, which may come from :func:`heads_of`."""
     return FIELDS[name.partition("/")[0]]
 
 
 def read_own_trees(encoder: Any, source: str, seed: int) -> None:
-    """Make an encoder of an ensemble read the heads that its model was trained with.
+    """Make an encoder of an ensemble read the heads of its model's training.
 
-    fairseq calls ``encoder.forward`` itself, so a hook of torch would not run.
+    fairseq calls ``encoder.forward`` itself, so a torch hook would not run.
     """
     forward = encoder.forward
 
@@ -191,7 +192,7 @@ class TreeSource:
         pool: with ``shuffled``, the parsed heads of the training sentences.
 
     Raises:
-        UserError: the name is unknown.
+        UserError: the name of the source is unknown.
     """
 
     def __init__(
@@ -210,7 +211,7 @@ class TreeSource:
         """Return the fields to read for these fields; the parse's heads are read only if they are used.
 
         Raises:
-            UserError: this is a control, and a field would reveal the parse.
+            UserError: this source is a control, and a field would reveal the parse.
         """
         read = set(fields)
         if self.name == "parse":
@@ -250,7 +251,7 @@ class TreeSource:
         return fitted(self.pool[self._other(words, drawn, index)]["heads"], words)
 
     def _draw(self, tokens: Any) -> int:
-        """Draw a number from the seed and the sentence's characters; it does not depend on subwords."""
+        """Draw a number from the seed and the sentence's characters, independent of its subwords."""
         dictionary = self._dictionary
         special = {dictionary.pad(), dictionary.bos(), *ends_of(dictionary)}
         pieces = (dictionary[index] for index in map(int, tokens) if index not in special)
@@ -259,7 +260,7 @@ class TreeSource:
         return int.from_bytes(digest, "big")
 
     def _other(self, words: int, drawn: int, index: int | None) -> int:
-        """Choose another sentence of this number of words, or of nearly this number if few have it."""
+        """Choose another sentence with this number of words, or nearly this number if few have it."""
         furthest = max(self._lengths[-1] - words, words, 1)
         for difference in range(int(furthest) + 1):
             first = np.searchsorted(self._lengths, words - difference, "left")

@@ -13,11 +13,11 @@ from fairseq_phrase.text import read_lines
 
 
 class WordAlignments:
-    """Pairs of aligned subwords: all those of words that a file aligns.
+    """Pairs of aligned subwords: all subword pairs of the aligned words in a file.
 
     Args:
-        path: a line for each sentence pair, in Pharaoh's form, ``0-0 1-2``: words of the source and of
-            the target, from 0. The marks of subwords show which words they belong to.
+        path: one line per sentence pair, in the Pharaoh format, ``0-0 1-2``: words of the source and of
+            the target, from 0. The marks of subwords show their words.
 
     Raises:
         UserError: the file is missing, or has more or fewer lines.
@@ -35,7 +35,7 @@ class WordAlignments:
         """Return the pairs of a sentence, one after the other. Shape: ``(2 * pairs,)``, int64.
 
         Raises:
-            UserError: the line is not of this form, or the sentences do not have its words.
+            UserError: the line is not in this format, or names words that the sentences lack.
         """
         pairs = self._pairs
         sides = [
