@@ -1,6 +1,6 @@
-"""Parses for a data directory that fairseq binarized, from the text of subwords that it came from.
+"""Add parses to a data directory that fairseq binarized, from its original text of subwords.
 
-The binarized text is not changed; the parses are written beside it. The word of each subword is found by
+The binarized text is not changed; the parses are written next to it. The word of each subword is found by
 characters (:mod:`fairseq_phrase.data.subwords.text_encoder`).
 """
 
@@ -43,16 +43,16 @@ from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.text import digest_of, find_text
 
-# Lines of each text that a given subword model is compared with.
+# Lines of each text that are compared with a given subword model.
 _CHECKED_LINES = 1000
 
 
 @dataclass
 class Attached:
-    """What a run did.
+    """The results of a run.
 
     Attributes:
-        splits: the counts of the splits that were given parses, by name.
+        splits: the counts of the splits that got parses, by name.
         without_parses: the data directory's splits that have no parses.
         unknown_labels: labels that the data directory's label dictionaries lack, by field.
     """
@@ -69,11 +69,11 @@ def attach(options: Options) -> Attached:
     run continues from them.
 
     Args:
-        options: what to do. ``parsing`` has one language. The text is already cut and binarized, so no
-            line can be left out.
+        options: the options of the run. ``parsing`` has one language. The text is already segmented
+            and binarized, so all lines are kept.
 
     Raises:
-        UserError: the input is not usable; the message says where and what to do.
+        UserError: the input is not usable; the message has the location and advice.
     """
     (language,) = options.parsing
     others = _find_splits(options, language)
@@ -131,7 +131,7 @@ def attach(options: Options) -> Attached:
 
 
 def _find_splits(options: Options, language: str) -> list[str]:
-    """Return the data directory's splits that this run was not asked for."""
+    """Return the splits of the data directory that are not options of this run."""
     found = splits_of_data(options.directory, options.pair, language)
     missing = [name for name in options.splits if name not in found]
     if missing:
@@ -145,7 +145,7 @@ def _find_splits(options: Options, language: str) -> list[str]:
 
 
 def _check_model(options: Options, segmenter: Segmenter, texts: Iterable[Path]) -> None:
-    """Check that the subword model makes the subwords of the texts, in their first lines.
+    """Check that the subword model yields the subwords in the texts' first lines.
 
     A few lines may differ, for example those that SentencePiece would normalize a second time.
     """
@@ -172,7 +172,7 @@ def _check_model(options: Options, segmenter: Segmenter, texts: Iterable[Path]) 
 
 
 def _pipeline(options: Options, language: str) -> ParsingPipeline:
-    """Load the parser. Files of parses have their own words, even if the text is tokenized."""
+    """Load the parser. Files of parses define the words, even if the text is tokenized."""
     parsing = options.parsing[language]
     pipeline = ParsingPipeline(parsing)
     if parsing.tokenized and isinstance(pipeline.parser, FileParser):
@@ -189,11 +189,11 @@ def _checked_split(
     area: StagingArea,
     cut: CutLines,
 ) -> Split:
-    """Check that a text is the one that was binarized; return its split."""
+    """Check that a text is the binarized one; return its split."""
     (language,) = options.parsing
     file = f"{name}.{options.pair}.{language}"
     binarized = options.directory / file
-    # The manifest records these checksums, so they are taken before the text is checked.
+    # The manifest records these checksums, so they are computed before the text is checked.
     files = [Path(f"{binarized}.{end}") for end in ("bin", "idx")]
     checksums = {path.name: fingerprint(path) for path in files}
     key = f"{digest_of(text)} {options.bpe}"

@@ -1,4 +1,4 @@
-"""Compare text that fairseq binarized with the text it should come from."""
+"""Compare text that fairseq binarized with its expected original text."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fairseq_phrase.text import read_lines
 
 
 def splits_of_data(directory: Path, pair: str, language: str) -> set[str]:
-    """Name the splits of a data directory, ``train``, ``valid``, ``test``, ``test1``….
+    """Return the splits of a data directory, ``train``, ``valid``, ``test``, ``test1``….
 
     Args:
         pair: the language pair as fairseq writes it, ``de-en``.
-        language: the language whose text must be there.
+        language: the language whose text must exist.
     """
     end = f".{pair}.{language}.idx"
     return {path.name.removesuffix(end) for path in directory.glob(f"*{end}")}
@@ -30,7 +30,7 @@ def subwords_of_lines(text: Path) -> Iterator[list[str]]:
 
 
 def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
-    """Check that a text is the one that was binarized; return the number of its lines.
+    """Check that a text is the binarized one; return the number of its lines.
 
     Args:
         prefix: the binarized text, without ``.bin`` and ``.idx``.
@@ -74,7 +74,7 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
 
 
 def _misfit(text: Path, prefix: Path, difference: str) -> UserError:
-    """Make the error of a difference, or of a carriage return, which ends a sentence for fairseq."""
+    """Make the error for a difference or a carriage return, which ends a sentence in fairseq."""
     for number, line in enumerate(read_lines(text), start=1):
         if "\r" in line:
             paths = sorted(prefix.parent.glob(f"{prefix.stem}.*.idx"))

@@ -1,4 +1,4 @@
-"""``--copy-words``: unknown source words of a split get slots, and the target's equal words the same."""
+"""``--copy-words``: slots for a split's unknown source words, also in the target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fairseq_phrase.text import read_lines
 
 
 def check_copy_words(options: Options) -> None:
-    """Check that the options go with ``--copy-words``.
+    """Check that the options are compatible with ``--copy-words``.
 
     Raises:
         UserError: the data are not parallel, or have two dictionaries.
@@ -42,17 +42,17 @@ def check_copy_words(options: Options) -> None:
 def add_slots(dictionary: Any, options: Options) -> None:
     """Add the slots to a new dictionary, before it is made final."""
     for number in range(1, options.copy_words + 1):
-        # The smallest count that --min-count keeps.
+        # The smallest count that passes --min-count.
         dictionary.add_symbol(slot(number), options.min_count)
 
 
 def check_slots(path: Path, known: Mapping[str, int], options: Options) -> None:
     """Check that a given dictionary has as many slots as ``--copy-words`` asks for.
 
-    Raw text fills all slots of a dictionary, so data that fill fewer differ from it.
+    Raw text uses all slots of a dictionary, so data that use fewer slots differ from it.
 
     Raises:
-        UserError: it has fewer, or more.
+        UserError: the dictionary has fewer or more slots.
     """
     slots = number_of_slots(known)
     if options.copy_words and slots != options.copy_words:
@@ -67,7 +67,7 @@ def check_slots(path: Path, known: Mapping[str, int], options: Options) -> None:
 def number_split(
     source: Path, target: Path, prefix: Path, known: Mapping[str, int], options: Options
 ) -> list[Path]:
-    """Replace unknown words in a split's two files of subwords, and write the words beside the text.
+    """Replace unknown words in a split's two files of subwords, and write the words next to the text.
 
     Args:
         source: the source's subwords, which are rewritten.
@@ -75,7 +75,7 @@ def number_split(
         known: the index of each entry of the dictionary, which has the slots (:func:`check_slots`).
 
     Returns:
-        The files with the words.
+        The paths of the files with the words.
     """
     writer = IndexedWriter(copied_path(prefix))
     rewritten = [path.with_name(path.name + ".numbered") for path in (source, target)]

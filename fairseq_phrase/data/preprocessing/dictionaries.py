@@ -26,7 +26,7 @@ def make_dictionaries(
     Args:
         subwords: the number of each subword in the training text, by language; empty without a
             training set. All dictionaries must then be loaded.
-        vocabularies: by language, the entries of a dictionary that are known before there is a text.
+        vocabularies: by language, the entries of a dictionary that are known without a text.
     """
     # Text of one language has one dictionary.
     given = dict(zip(options.languages, (options.srcdict, options.tgtdict), strict=False))
@@ -45,7 +45,7 @@ def make_dictionaries(
         entries = (vocabularies or {}).get(group[0], ())
         are_labels = options.labels is not None and group == [options.target_lang]
         for entry in (*entries, *(() if are_labels else options.protected)):
-            # fairseq sorts by frequency; one that training lacks is an entry, too.
+            # fairseq sorts by frequency. An entry that the training text lacks also gets a count.
             dictionary.add_symbol(entry, max(1, options.min_count))
         for language in group:
             for subword, count in subwords[language].items():
@@ -60,7 +60,7 @@ def make_dictionaries(
     return made
 
 
-# What fairseq's summary counts here: lines with unknown subwords.
+# fairseq's summary counts lines with unknown subwords here.
 _LINES = "lines"
 
 

@@ -1,7 +1,7 @@
-"""Blocks of a split: consecutive lines of its texts, cut into subwords, with their parses as arrays.
+"""Blocks of a split: consecutive lines of its texts, as subwords, with their parses as arrays.
 
-A side is raw text, which is cut into subwords here (:class:`RawBlock`), or text of subwords that fairseq
-has already binarized (:class:`CutLines`). Imports no fairseq and no torch, so that workers start quickly.
+A side is raw text, which is segmented here (:class:`RawBlock`), or text of subwords that fairseq has
+already binarized (:class:`CutLines`). Imports no fairseq and no torch, so that workers start quickly.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class SideLine(NamedTuple):
 
     Attributes:
         encoded: its subwords and parse; None if the language is not parsed.
-        problem: why it has no parse (it then has flat trees); None if it has one.
+        problem: why it has no parse; None if it has one. A line without a parse has flat trees.
         swallowed: the number of its parse's words without a subword, because their subword also belongs
             to an earlier word.
-        changed: how the text of its subwords differs from the line, if it does.
+        changed: the difference between the text of its subwords and the line; None without one.
     """
 
     pieces: Sequence[str]
@@ -55,10 +55,10 @@ class SideLine(NamedTuple):
 
 @dataclass(frozen=True)
 class RawBlock:
-    """Raw text. Each word of the parser is cut into subwords on its own.
+    """Raw text. Each of the parser's words is segmented separately.
 
     Attributes:
-        fields: the fields of its parses; none if it is not parsed.
+        fields: the fields of its parses; empty if it is not parsed.
     """
 
     language: str
@@ -66,11 +66,11 @@ class RawBlock:
     segmenter: SharedSegmenter
 
     def text(self, line: str) -> str:
-        """Return what the parser reads of a line: no protected tokens."""
+        """Return a line's text for the parser, without protected tokens."""
         return separate(self.segmenter.loaded, line)[0]
 
     def encode(self, line: str, parse: Parse | None) -> SideLine:
-        """Cut a line into subwords, with its parse if the language is parsed."""
+        """Segment a line, with its parse if the language is parsed."""
         segmenter, problem = self.segmenter.loaded, None
         if parse is None:
             pieces = segmenter.line_pieces(line)
@@ -80,7 +80,7 @@ class RawBlock:
         text, tokens = separate(segmenter, line)
         encoded = encode_sentence(parse, segmenter, tokens)
         pieces = encoded.pieces
-        if "".join(parse.words) != "".join(text.split()):  # the parser has words of its own
+        if "".join(parse.words) != "".join(text.split()):  # the parser's words differ from the text
             line = "".join(marked_words(parse)).replace("▁", " ")
             pieces = [piece for piece in pieces if piece not in getattr(segmenter, "tokens", ())]
         changed = _change(line, pieces, segmenter)
@@ -97,7 +97,7 @@ class CutLines:
 
     Attributes:
         fields: the fields of its parses.
-        bpe, segmenter, protected, unescape: as for :func:`spell`.
+        bpe, segmenter, protected, unescape: as in :func:`spell`.
     """
 
     language: str
@@ -113,7 +113,7 @@ class CutLines:
         return spell(line.split(), self.bpe, segmenter, self.protected, unescape=self.unescape)
 
     def text(self, line: str) -> str:
-        """Return what the parser reads of a line: the text that it spells."""
+        """Return a line's text for the parser: the text that the line spells."""
         return self._cut(line).text
 
     def encode(self, line: str, parse: Parse | None) -> SideLine:
@@ -130,11 +130,11 @@ Lines = RawBlock | CutLines
 
 
 class SideBlock(NamedTuple):
-    """One language of a block, without the lines that are left out.
+    """One language of a block, without left-out lines.
 
     Attributes:
-        text: its subwords, a line for each line.
-        subwords: the number of times that each occurs.
+        text: its subwords, one line of text per line.
+        subwords: the number of occurrences of each subword.
         fields: its parses.
     """
 
@@ -148,7 +148,7 @@ class LeftOut(NamedTuple):
 
     Attributes:
         line: its number in the text, from 1.
-        kind: the attribute of :class:`SplitCounts` that counts it.
+        kind: its attribute in :class:`SplitCounts`.
     """
 
     line: int
@@ -162,12 +162,13 @@ class Block:
 
     Attributes:
         number: its number in the split, from 0.
-        lines: the number of lines, those that are left out included.
-        counts: what is counted, but for flat trees.
-        problems: of each kept line without a parse its number in the text, from 1, its language, and why.
+        lines: the number of lines, including left-out lines.
+        counts: the counts of the block, except of flat trees.
+        problems: for each kept line without a parse: its number in the text, from 1, its language, and
+            the reason.
         left_out: the lines that are left out.
-        changed: of the first kept lines that their subwords change, the number, the language, and how.
-        error: what ends the run after these lines.
+        changed: for the first kept lines changed by segmentation: the number, language and change.
+        error: the error that ends the run after these lines.
     """
 
     number: int
@@ -195,7 +196,7 @@ class BlockMaker:
     sides: Sequence[Lines]
 
     def __call__(self, job: Job) -> Block:
-        """Make a block. It ends before the first line that is an error."""
+        """Make a block. It ends before the first line with an error."""
         block = Block(job.number, len(job.lines))
         kept: list[list[SideLine]] = [[] for _ in self.sides]
         try:
@@ -234,7 +235,7 @@ class BlockMaker:
         counts.words[language] = sum(sentence.num_words for sentence in sentences)
         fields = {name: FieldBlock.of(name, sentences) for name in side.fields}
         if isinstance(side, CutLines):
-            return SideBlock("", Counter(), fields)  # fairseq has them
+            return SideBlock("", Counter(), fields)  # fairseq has already written the subwords
         text = "".join(" ".join(line.pieces) + "\n" for line in lines)
         return SideBlock(text, Counter(chain.from_iterable(line.pieces for line in lines)), fields)
 
@@ -268,7 +269,7 @@ class BlockMaker:
         return False
 
     def _flaw(self, pair: list[SideLine]) -> tuple[str, str] | None:
-        """Find out why a pair is left out: what counts it, and the reason; None if it is kept."""
+        """Return the counting attribute and the reason if a pair is left out; None if it is kept."""
         lengths = [len(line.pieces) for line in pair]
         problems = [line.problem for line in pair if line.problem is not None]
         if max(lengths) > self.options.max_length:

@@ -1,8 +1,8 @@
-"""Engines that parse, cut or translate: processes of this machine, or actors of a Ray cluster.
+"""Engines that parse, segment or translate: processes of this machine, or actors of a Ray cluster.
 
 Every engine takes jobs (numbered lists of lines) and returns each job's result in any order. Parses are
-the bytes of a shard, whose content does not depend on the engine; this process also returns them as
-objects. Imports no fairseq and no torch, so that workers start quickly.
+the bytes of a shard, whose content does not depend on the engine. The engine of this process also returns
+them as objects. Imports no fairseq and no torch, so that workers start quickly.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeli
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
-#: Makes what does jobs.
+#: Makes a function that does jobs.
 _Make = Callable[[], Callable[["Job"], Result]]
 #: A process takes half a second to start.
 LINES_PER_PROCESS = 5_000
 _JOBS_PER_WORKER = 2  # running or queued
-_DEATHS = 2  # workers that may die over one job
+_DEATHS = 2  # number of workers that may die during one job
 #: Seconds to connect to a Ray cluster. Ray itself tries for a quarter of an hour.
 RAY_TIMEOUT = 30.0
 
 
-#: Parses of consecutive lines, or a shard of them. The error of the first that cannot be read is last.
+#: Parses of consecutive lines, or a shard of them. The chunk ends with the error of an unreadable parse.
 Chunk = bytes | Sequence[Parse | UserError]
 
 
 class Job(NamedTuple):
-    """Lines to be parsed, cut into subwords, or translated.
+    """Lines to be parsed, segmented, or translated.
 
     Attributes:
         number: the shard's number, from 0.
         first_line: the number of its first line in the text, from 1.
-        parses: the lines' parses, if there are any, by language.
+        parses: the lines' parses, if any, by language.
     """
 
     number: int
@@ -63,7 +63,7 @@ class Done(NamedTuple):
     Attributes:
         shard: its parses or translations, as bytes.
         problem: the first line without a parse, if any: its number in the text, from 1, and the reason.
-        parses: the same parses as objects, if this process made them.
+        parses: the same parses as objects, if made in this process.
     """
 
     job: Job
@@ -78,7 +78,7 @@ class EngineOptions:
 
     Attributes:
         name: one of :data:`fairseq_phrase.choices.ENGINES`.
-        workers: number of processes or actors; one process is this one.
+        workers: number of processes or actors; 1 uses this process.
         ray_address: the cluster's address; None starts Ray on this machine.
         gpus: GPUs of each actor of Ray.
     """
@@ -94,7 +94,7 @@ class EngineOptions:
         return self.name == "processes" and self.workers == 1
 
     def processes_for(self, lines: int) -> int:
-        """Return how many processes of this machine are to cut or binarize lines."""
+        """Return the number of processes on this machine that segment or binarize lines."""
         workers = (
             self.workers if self.name == "processes" else min(self.workers, os.cpu_count() or 1)
         )
@@ -121,8 +121,8 @@ def run_elsewhere(
     """Do all jobs in other processes or actors, in any order.
 
     Args:
-        make: makes what does jobs, in each process; pickled.
-        what: what it loads, for messages.
+        make: makes a function that does jobs, in each process; pickled.
+        what: the name of what it loads, for messages.
     """
     if engine.name == "ray":
         yield from _on_ray(iter(jobs), make, engine, what)
@@ -142,7 +142,7 @@ def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
 
 
 def _done(job: Job, parses: Sequence[Parse]) -> Done:
-    """Return a job's parses as bytes, with the first line that has no parse."""
+    """Return a job's parses as bytes, with the first line without a parse."""
     problems = (
         (number, parse.reason)
         for number, parse in enumerate(parses, start=job.first_line)
@@ -163,7 +163,7 @@ def _parser(parsing: ParsingOptions) -> Callable[[Job], Done]:
 def _in_processes(
     jobs: Iterator[Job], make: _Make[Result], workers: int, what: str
 ) -> Iterator[Result]:
-    """Do jobs in processes. If one dies, start again with the jobs that were lost."""
+    """Do jobs in processes. If a process dies, restart with the lost jobs."""
     lost: list[Job] = []
     deaths: Counter[int | None] = Counter()
     while True:
@@ -176,10 +176,10 @@ def _in_processes(
 
 
 def _count_death(deaths: Counter[int | None], job: Job | None, what: str) -> None:
-    """Count that a worker died over a job, or while it loaded.
+    """Count that a worker died during a job or while loading.
 
     Raises:
-        UserError: more than two did.
+        UserError: more than two workers died during the same job or while loading.
     """
     number = None if job is None else job.number
     deaths[number] += 1
@@ -207,7 +207,7 @@ def _in_pool(
     """Do jobs in one pool of processes.
 
     Args:
-        lost: jobs to do first; if the pool breaks, those that it had not finished.
+        lost: jobs to do first; if the pool breaks, the jobs that it did not finish.
 
     Raises:
         BrokenProcessPool: a process died.
@@ -221,7 +221,7 @@ def _in_pool(
     try:
         while True:
             while len(running) < _JOBS_PER_WORKER * workers:
-                # The pool may be broken, so a job is one of the lost ones until it is running.
+                # The pool may be broken, so a job counts as lost until it is running.
                 if not lost:
                     lost += islice(jobs, 1)
                 if not lost:
@@ -245,7 +245,7 @@ def _in_pool(
 
 @cache
 def _loaded() -> Event:
-    """What processes set when they have loaded: one for all, as some start when their pool has ended."""
+    """Return an event that loaded processes set. It is shared: some start after their pool has ended."""
     return multiprocessing.get_context("spawn").Event()
 
 
@@ -253,7 +253,7 @@ _do_job: Callable[[Job], Any]
 
 
 def _start_process(make: _Make[Any], loaded: Event) -> None:
-    """Load what does jobs once per process, and end when the process that started this one does."""
+    """Load the function that does jobs, once per process; end when the parent process ends."""
     global _do_job
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _do_job = make()
@@ -283,19 +283,20 @@ class _Actor:
 
 
 class _Actors:
-    """Ray actors, each of which holds a parser or a model.
+    """Ray actors, each with a parser or a model.
 
-    Only an actor that has loaded gets jobs: one that waits for a CPU or a GPU keeps none back. An actor
-    that dies, as when its machine is lost, is replaced, and its jobs go to the first that is free.
+    Only a loaded actor gets jobs; an actor that waits for a CPU or a GPU does not hold any back. If an
+    actor dies, for example because its machine is lost, it is replaced, and its jobs go to the first
+    free actor.
     """
 
     def __init__(self, ray: Any, make: _Make[Any], engine: EngineOptions, what: str) -> None:
         self._ray, self._make, self._what = ray, make, what
         self._remote: Any = ray.remote(num_cpus=1, num_gpus=engine.gpus)(_Actor)
         self._actors: list[Any] = []
-        # The actor of each answer that is awaited, and its job, or None while it loads.
+        # For each awaited answer, the actor and its job; None instead of a job while it loads.
         self._running: dict[Any, tuple[Any, Job | None]] = {}
-        self._free: list[Any] = []  # an actor for each further job that it can take
+        self._free: list[Any] = []  # an actor once for each additional job that it can take
         self._lost: list[Job] = []
         self._deaths: Counter[int | None] = Counter()
         for _ in range(engine.workers):
@@ -343,7 +344,7 @@ class _Actors:
 
     def _replace(self, dead: Any) -> None:
         awaited = [answer for answer, (actor, _) in self._running.items() if actor == dead]
-        # The first one is what it was doing; the others were queued.
+        # The first job was running; the others were queued.
         undone = [self._running.pop(answer)[1] for answer in awaited]
         _count_death(self._deaths, undone[0], self._what)
         self._lost += filter(None, undone)
@@ -377,7 +378,7 @@ def _on_ray(
 
 
 def _start_ray(ray: Any, engine: EngineOptions) -> None:
-    """Start Ray on this machine, or connect to a cluster."""
+    """Start Ray on this machine, or connect to a Ray cluster."""
     if engine.ray_address is None:
         try:
             ray.init(num_cpus=engine.workers, include_dashboard=False, log_to_driver=False)
@@ -394,7 +395,7 @@ def _start_ray(ray: Any, engine: EngineOptions) -> None:
         except Exception as error:
             failures.append(error)
 
-    # A thread, because some of Ray's attempts cannot be interrupted. It ends with the process.
+    # Connect in a thread, because some of Ray's attempts cannot be interrupted. It ends with the process.
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(RAY_TIMEOUT)

@@ -1,4 +1,4 @@
-"""What earlier runs left in a data directory that a run adds to: parses and label dictionaries."""
+"""Parses and label dictionaries of earlier runs in the data directory that a run adds to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairseq_phrase.data.subwords.protected_tokens import JOINER
 from fairseq_phrase.data.subwords.segmenters import model_name
 from fairseq_phrase.errors import UserError
 
-#: The fields of a manifest that a run does not have to share with the splits that stay, and why.
+#: Manifest fields in which a run may differ from the splits that stay, and the reasons.
 APART = {
     "language": "each language has its manifest",
     **dict.fromkeys(
@@ -39,13 +39,13 @@ APART = {
 
 
 class EarlierParses:
-    """The parses of a data directory, and which of them stay.
+    """The parses of a data directory, and the splits that stay.
 
     Args:
-        made: the splits that are made now, with their language pair, ``train.de-en``.
+        made: the splits that this run makes, with their language pair, ``train.de-en``.
 
     Attributes:
-        staying: the splits of this language that are not made now.
+        staying: the splits of this language that this run does not make.
 
     Raises:
         UserError: a manifest is damaged.
@@ -62,14 +62,14 @@ class EarlierParses:
             self.staying = {name: record for name, record in records if name not in made}
 
     def check(self, manifest: Manifest, options: Options) -> None:
-        """Check that the splits that stay and those that are made now can share one manifest.
+        """Check that the splits that stay and the new splits can share one manifest.
 
-        What the target is cut and labelled with stays. If only the parser's version differs, this is a
-        warning: the manifest keeps the version of the splits that stay, and each split that is made now
-        records its own.
+        The settings of the target's segmentation and labels stay. If only the parser's version differs,
+        this is a warning. The manifest keeps the version of the splits that stay, and each new split
+        records its parser version.
 
         Raises:
-            UserError: they were made with different settings.
+            UserError: the splits were made with different settings.
         """
         if self._own is None:
             return
@@ -79,7 +79,7 @@ class EarlierParses:
             return
         if set(self._own.protected) == set(manifest.protected):
             manifest.protected = self._own.protected  # in this order
-        # The fields that parses have follow from other options, which the message names instead.
+        # The fields of the parses follow from other options, which the message names instead.
         for each in sorted(fields(Manifest), key=lambda each: each.name == "fields"):
             earlier, now = getattr(self._own, each.name), getattr(manifest, each.name)
             if each.name not in APART and earlier != now:
@@ -96,13 +96,13 @@ class EarlierParses:
         manifest.parser_stamp = self._own.parser_stamp
 
     def check_tokens(self, protected: Collection[str], dictionary: Dictionary) -> None:
-        """Check that tokens which are protected in another language are protected here, too.
+        """Check that tokens which are protected in another language are also protected here.
 
         Args:
-            dictionary: that of the language that is parsed; tokens that it lacks are not in the text.
+            dictionary: the dictionary of the parsed language; tokens that it lacks are not in the text.
 
         Raises:
-            UserError: one is not.
+            UserError: a token is not protected here.
         """
         for language, other in self._others.items():
             tokens = [token for token in other.protected if token in dictionary]
@@ -117,10 +117,10 @@ class EarlierParses:
         """Name the data directory's subword model in the manifest.
 
         Args:
-            given: the model to be copied there, if any; without one, the earlier one stays.
+            given: the model to be copied there, if any; without a model, the earlier one stays.
 
         Raises:
-            UserError: another file is there under its name.
+            UserError: another file has the model's name there.
         """
         if given is None:
             if self._own is not None and self._own.bpe == manifest.bpe:
@@ -145,12 +145,12 @@ class EarlierParses:
 
         Labels that parses in the data directory use keep their numbers. If only another language's
         parses use them, new labels are appended. If other splits of this language use them, new labels
-        are unknown, as new words of a test set are, because a model has as many embeddings as its
-        training data have labels. Labels that ``labeldict`` lacks are unknown, too.
+        are unknown, like new words of a test set: a model has as many embeddings as its training data
+        have labels. Labels that ``labeldict`` lacks are also unknown.
 
         Raises:
             UserError: a dictionary is missing or malformed, or ``labeldict`` numbers labels differently
-                from those in use.
+                from the labels in use.
         """
         given = given_labels(labeldict, fields, [self._language], all_of_them=True)
         tables = {}
@@ -174,7 +174,7 @@ class EarlierParses:
         return tables
 
     def _in_use(self, name: str) -> dict[str, str]:
-        """Return the labels' fingerprints of a field, by the parses that use them."""
+        """Return the fingerprints of a field's labels, by the parses that use the labels."""
         own = {} if self._own is None or not self.staying else {", ".join(self.staying): self._own}
         return {
             who: manifest.labels[name]
@@ -184,14 +184,14 @@ class EarlierParses:
 
 
 def _text(value: object) -> str:
-    """Write a field's value as its option has it."""
+    """Write a field's value as in its option."""
     if isinstance(value, list):
-        value = ",".join(each for each in value if each != JOINER)  # which no option names
+        value = ",".join(each for each in value if each != JOINER)  # which options do not name
     return str(value) or "none"
 
 
 logger = logging.getLogger(__name__)
-_NAMED = 20  # unknown labels that a warning lists
+_NAMED = 20  # number of unknown labels in a warning
 
 
 def load_labels(path: Path, count: int | None = None) -> Dictionary:
@@ -206,7 +206,7 @@ def load_labels(path: Path, count: int | None = None) -> Dictionary:
 
 
 def manifests_of(folder: Path, languages: Iterable[str]) -> dict[str, Manifest]:
-    """Load the manifests that a data directory has of some languages, by language."""
+    """Load a data directory's manifests of some languages, by language."""
     there = (name for name in languages if Manifest.path(folder, name).is_file())
     return {name: Manifest.load(folder, name) for name in there}
 
@@ -221,13 +221,14 @@ def given_labels(
     """Load the label dictionaries of a data directory that a run reuses, by field.
 
     Args:
-        folder: the data directory: what ``--labeldict`` names, or the folder of ``--srcdict``.
-        languages: those that are parsed. Labels that only another language's parses know are left out.
+        folder: the data directory: the argument of ``--labeldict``, or the folder of ``--srcdict``.
+        languages: the parsed languages. Labels known only to another language's parses are left out.
         all_of_them: require the dictionary of every field, as ``--labeldict`` does; otherwise missing
+            dictionaries are made.
             ones are made.
 
     Raises:
-        UserError: a dictionary is missing or malformed, or is not the one of the directory's parses.
+        UserError: a dictionary is missing or malformed, or does not belong to the directory's parses.
     """
     given: dict[str, Dictionary] = {}
     if folder is None:

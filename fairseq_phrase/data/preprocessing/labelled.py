@@ -1,7 +1,7 @@
 """Labels as the second side of a corpus: one label for each word, or one for each line.
 
-Text and labels are parallel files, as source and target of a translation are. fairseq binarizes the
-labels under a dictionary of their own.
+Text and labels are parallel files, like source and target of a translation. fairseq binarizes the
+labels with a separate dictionary.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_labels(text: Path, labels: Path, per: str) -> None:
         UserError: a line has no words, has more or fewer labels than needed, or has a label that fairseq
             would misread.
     """
-    # Files with different numbers of lines have a message of their own.
+    # Files with different numbers of lines have a separate message.
     for number, (line, given) in enumerate(
         zip(read_lines(text), read_lines(labels), strict=False), start=1
     ):
@@ -65,14 +65,14 @@ def check_labels(text: Path, labels: Path, per: str) -> None:
 
 
 def leave_out_fields(pipeline: ParsingPipeline, language: str) -> None:
-    """Leave the tags out of the parses if their dictionary has the name of the label side's.
+    """Leave tags out of the parses if their dictionary has the same name as the label side's.
 
     Args:
         pipeline: the source's parser; its ``fields`` are changed.
         language: the label side's suffix: its dictionary is ``dict.LANGUAGE.txt``.
 
     Raises:
-        UserError: the dictionary of another field has this name.
+        UserError: the dictionary of another field has this file name.
     """
     for name, file in with_labels(pipeline.fields).items():
         if file != f"dict.{language}.txt":
@@ -86,7 +86,7 @@ def leave_out_fields(pipeline: ParsingPipeline, language: str) -> None:
 
 
 def count_unknown(split: str, labels: Counter[str], dictionary: Dictionary) -> int:
-    """Count the occurrences of labels that training does not have, and warn about them."""
+    """Count the occurrences of labels that the training data lack, and warn about them."""
     unknown = Counter({label: n for label, n in labels.items() if label not in dictionary})
     if not unknown:
         return 0
@@ -95,7 +95,7 @@ def count_unknown(split: str, labels: Counter[str], dictionary: Dictionary) -> i
 
 
 def warn_of_unknown_labels(split: str, count: int, total: int, names: Iterable[str] = ()) -> None:
-    """Warn that a split has labels that training does not have."""
+    """Warn that a split has labels that the training data lack."""
     named = list(names)
     logger.warning(
         "%d of the %d labels of %s are unknown in training, so that no model can predict them; they "

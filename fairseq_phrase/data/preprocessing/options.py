@@ -13,7 +13,7 @@ from fairseq_phrase.data.store.identity import Identity, compare
 from fairseq_phrase.parsers.pipeline import ParsingOptions
 from fairseq_phrase.syntax.sentence import Expansion
 
-# Different tokens whose words are counted one by one, so that memory does not grow with the text.
+# Number of different tokens whose words are counted separately, which limits memory.
 _KEPT_EXPANSIONS = 1000
 
 
@@ -21,31 +21,31 @@ _KEPT_EXPANSIONS = 1000
 class Options:
     """The options of ``fairseq-phrase-preprocess`` and ``fairseq-phrase-attach``.
 
-    Their ``--help`` explains each option; here is what it does not say.
+    Their ``--help`` explains each option. Only additions to it are listed here.
 
     Attributes:
         target_lang: the target language; None for text of one language (``--only-source``).
         splits: prefix of the text by the split's name (``train``, ``valid``, ``test``, ``test1``).
-        parsing: how to parse, by language; other languages are not parsed.
-        is_cut: whether the text is cut into subwords already, and binarized in ``directory``
+        parsing: how to parse each language; other languages are not parsed.
+        is_cut: whether the text is already segmented into subwords and binarized in ``directory``
             (``fairseq-phrase-attach``); otherwise it is raw.
-        labels: what the target side labels, one of :data:`fairseq_phrase.choices.LABELLED`; None
+        labels: the units that the target side labels, in :data:`fairseq_phrase.choices.LABELLED`; None
             for a translation.
-        bpe: what cuts the text, one of :data:`fairseq_phrase.data.subwords.segmenters.SEGMENTERS`, or
+        bpe: the segmenter, one of :data:`fairseq_phrase.data.subwords.segmenters.SEGMENTERS`, or
             ``none``: words stay whole.
         bpe_model: the subword model, or the file of BPE codes. None trains a SentencePiece model on raw
-            text. For text that is cut already, None means that the model is not known.
-        target_model: the target's SentencePiece model, where :meth:`bpe_of` differs; None trains one.
-        protected: tokens that are not cut and not parsed.
+            text. For text that is already segmented, None means an unknown model.
+        target_model: the target's SentencePiece model, if :meth:`bpe_of` differs; None trains one.
+        protected: tokens that are not segmented and not parsed.
         on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`.
         copy_words: the number of slots for unknown source words of a sentence
             (:mod:`fairseq_phrase.data.store.copied_words`).
-        vocab_size: number of pieces to train; None for the default number, or the largest number that
-            the text allows.
-        characters: which characters the trained SentencePiece model has.
-        list_left_out: the file that lists the lines that are left out and those with flat trees.
-        labeldict: the data directory whose label dictionaries are reused; None takes those beside
-            ``srcdict``, if there are any, or those in use in ``directory``.
+        vocab_size: number of subwords to train; None for the default number, or the largest number
+            that the text allows.
+        characters: the characters of the trained SentencePiece model.
+        list_left_out: the file that lists left-out lines and lines with flat trees.
+        labeldict: the data directory whose label dictionaries are reused. With None, the dictionaries
+            next to ``srcdict`` are used, if there are any, or the dictionaries in use in ``directory``.
         allowed: the differences that ``allow_difference`` let through, for the manifest.
     """
 
@@ -81,13 +81,13 @@ class Options:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Source and target language, or the source language alone."""
+        """Source and target language, or only the source language."""
         if self.target_lang is None:
             return (self.source_lang,)
         return self.source_lang, self.target_lang
 
     def bpe_of(self, language: str | None) -> str:
-        """Return what cuts a language: a tokenizer of Hugging Face cuts the source, or both languages."""
+        """Return a language's segmentation. A Hugging Face tokenizer segments the source or both."""
         is_other = language == self.target_lang and self.labels is None
         is_other &= self.bpe == "huggingface" and not self.joined_dictionary
         return "sentencepiece" if is_other else self.bpe
@@ -97,7 +97,7 @@ class Options:
         return self.bpe_model if self.bpe_of(language) == self.bpe else self.target_model
 
     def check(self, reused: Identity, here: Identity, door: str, where: Path) -> None:
-        """Compare what is reused with this run, and note the differences that are allowed."""
+        """Compare the reused record with this run, and store the allowed differences."""
         found = compare(
             reused, here, door, trained_name=where, here_name="this run", allow=self.allow_difference,
             strict=self.strict,
@@ -130,7 +130,7 @@ class Options:
 
 @dataclass
 class SplitCounts:
-    """How many sentence pairs of a split were kept, and why others were not.
+    """Counts of a split's sentence pairs that were kept, and of the others by reason.
 
     Attributes:
         kept: sentence pairs that were written.
@@ -138,12 +138,12 @@ class SplitCounts:
             are kept.
         too_long: pairs left out because a side has too many subwords.
         skipped: pairs left out because a line has no parse.
-        unknown_labels: labels that training does not have.
-        flat: lines that were given flat trees because they have no parse, by language.
+        unknown_labels: labels that the training data lack.
+        flat: lines with flat trees because they have no parse, by language.
         words: words that were written, by parsed language.
         subwords: subwords that were written, by language.
         swallowed: words that are missing from the trees because they have no subword (a subword across
-            words belongs to the first of them), by language. Only in text that is cut already.
+            words belongs to the first of them), by language. Only in text that is already segmented.
         changed: kept lines whose subwords have another text, by language.
         unknown: kept lines with a subword that the dictionary lacks, by language.
         lost_edges: edges of graphs that were removed with their words, by language.
@@ -177,7 +177,7 @@ class SplitCounts:
             self.expansions[key] += count
 
     def unspelled_text(self, language: str) -> str:
-        """Describe the words that the text does not spell, with the most frequent; empty without any."""
+        """Describe words that the text does not spell, with the most frequent; empty if there is none."""
         if not (count := self.unspelled[language]):
             return ""
         frequent = [one for (of, one), _ in self.expansions.most_common() if of == language]
@@ -200,7 +200,7 @@ class SplitCounts:
 def splits_of(
     trainpref: str | None, validpref: str | None, testpref: str | None
 ) -> Iterator[tuple[str, str]]:
-    """Name splits as fairseq does: further prefixes, after commas, are ``valid1``, ``test1``, …."""
+    """Name splits as fairseq does: additional prefixes, after commas, are ``valid1``, ``test1``, …."""
     for name, prefixes in (("train", trainpref), ("valid", validpref), ("test", testpref)):
         if prefixes:
             for number, prefix in enumerate(prefixes.split(",")):

@@ -1,8 +1,8 @@
 """Finished parses: shards of some thousand lines, as bytes and as files that are written atomically.
 
-A shard is JSON with one line per sentence, so people can read it and it cannot run code. It can contain
-any text, lone surrogates included. A file has one more line, the first, with fingerprints of the parsed
-text and of the parses, so a damaged shard or one of another text is not used.
+A shard is JSON with one line per sentence: people can read it, and it cannot run code. It can contain
+any text, including lone surrogates. A file starts with an additional line of fingerprints of the parsed
+text and of the parses. A damaged shard or a shard of another text is therefore not used.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _parse(record: list[Any]) -> ParsedSentence | Unparsed:
         assert isinstance(words, ParsedSentence)
         return Unparsed(reason, words)
     words, spaces, heads, deprels, tags, spans, labels, features, edges, lost, *rest = record
-    expansions = rest[0] if rest else []  # shards of earlier versions have none
+    expansions = rest[0] if rest else []  # shards of earlier versions lack them
     return ParsedSentence(
         words, [space == " " for space in spaces],
         None if heads is None else DependencyTree.from_valid(np.array(heads, dtype=np.int64)),
@@ -71,8 +71,8 @@ class ShardFolder:
     """A folder of shards, numbered from 0.
 
     Args:
-        path: the folder; it is made if it is missing.
-        key: what the shards depend on (text, parser, …).
+        path: the folder; it is made if missing.
+        key: the key of text, parser and other settings on which the shards depend.
 
     Raises:
         UserError: the folder has shards of another key.
@@ -102,7 +102,7 @@ class ShardFolder:
     def holds(self, number: int, lines: Sequence[str]) -> bool:
         """Return whether a shard is finished, undamaged, and belongs to these lines.
 
-        A shard that is damaged or belongs to other lines is deleted, with a warning.
+        Otherwise the shard is deleted, with a warning.
         """
         file = self._file(number)
         if not file.is_file():
@@ -115,9 +115,9 @@ class ShardFolder:
         return False
 
     def write(self, number: int, lines: Sequence[str], shard: bytes) -> None:
-        """Keep a shard of these lines."""
+        """Write a shard of these lines."""
         write_atomically(self._file(number), self._heading(lines, shard) + shard)
 
     def read(self, number: int) -> bytes:
-        """Read a shard that the folder holds."""
+        """Read a shard that is in the folder."""
         return self._file(number).read_bytes().partition(b"\n")[2]

@@ -1,10 +1,10 @@
 """Parse a corpus: a stream of lines through an engine, and chunks of their parses in order.
 
 Parses are kept in shards until the run has finished. A shard is written atomically when its lines are
-parsed, so a stopped run continues from the last one. Shards have a fixed number of lines, so they do not
+parsed, so a stopped run continues after the last shard. Shards have a fixed number of lines. They do not
 depend on the number of workers, and memory does not grow with the text.
 
-This process returns its own parses as objects. Parses that an earlier run or another process made are
+Parses made by this process are returned as objects. Parses from an earlier run or another process are
 returned as shards.
 """
 
@@ -38,7 +38,7 @@ class Corpus:
 
     Attributes:
         name: its name in progress bars and folders, ``train.de``.
-        path: its file, for messages and to find files of parses beside it.
+        path: its file, for messages and to find files of parses next to it.
         can_skip: whether lines without a parse may be left out.
     """
 
@@ -60,10 +60,10 @@ def parse_corpus(
     """Parse the lines of a text that earlier runs did not parse; return the parses of all, in order.
 
     This process parses lazily, when the parses are read. Other engines parse everything before this
-    function returns. If a file of parses cannot be read further, the last chunk ends with the error.
+    function returns. If a file of parses cannot be read to its end, the last chunk ends with the error.
 
     Args:
-        pipeline: the parser, or the reader of the files beside the text.
+        pipeline: the parser, or the reader of files next to the text.
         on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`; ``stop`` ends at the first shard in
             which a line has no parse.
     """
@@ -77,7 +77,7 @@ def parse_corpus(
     shards = _shards_of(corpus, pipeline, folder)
     count = -(-corpus.lines // SHARD_LINES)
     if engine.is_this_process:
-        # The caller's progress bar shows this progress, too.
+        # The caller's progress bar also shows this progress.
         jobs = _unfinished(lines, shards)
         finished = run_jobs(jobs, pipeline, engine)
         return _in_order(_kept(finished, corpus, shards, on_error), shards, count)
@@ -107,7 +107,7 @@ def _unfinished(
         if not shards.holds(number, chunk):
             yield Job(number, 1 + number * SHARD_LINES, chunk)
         elif progress is not None and not progress.disable:  # by TQDM_DISABLE
-            progress.initial += len(chunk)  # so that the bar shows the speed of this run
+            progress.initial += len(chunk)  # the bar then shows the speed of this run
             progress.update(len(chunk))
 
 
@@ -123,7 +123,7 @@ def _kept(
 
 
 def _in_order(finished: Iterable[Done], shards: ShardFolder, count: int) -> Iterator[Chunk]:
-    """Yield all parses: of the jobs that this process does lazily, and of the other jobs' shards."""
+    """Yield all parses: from this process, which parses lazily, and from the other jobs' shards."""
     following = 0
     for done in finished:
         for number in range(following, done.job.number):
@@ -135,7 +135,7 @@ def _in_order(finished: Iterable[Done], shards: ShardFolder, count: int) -> Iter
 
 
 def unparsed_error(corpus: Corpus, line: int, reason: str) -> UserError:
-    """Make the error of ``--on-error stop``.
+    """Make the error for ``--on-error stop``.
 
     Args:
         line: the line without a parse, from 1.
@@ -162,7 +162,7 @@ def files_of(text: Path, pipeline: ParsingPipeline | None) -> dict[Path, str]:
 
 @contextmanager
 def unchanged(files: Mapping[Path, str]) -> Iterator[None]:
-    """Check after the block that files are as they were, also if the block fails because they are not.
+    """Check after the block that files are unchanged, also if the block fails.
 
     Raises:
         UserError: a file has changed.
@@ -189,7 +189,7 @@ def _with_error(parses: Iterator[Parse]) -> Iterator[Parse | UserError]:
 
 
 def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Yield the items of a shard's lines at a time."""
+    """Yield lists of items, each as long as a shard."""
     iterator = iter(items)
     while chunk := list(itertools.islice(iterator, SHARD_LINES)):
         yield chunk

@@ -1,4 +1,4 @@
-"""Raw text to a fairseq data directory with parses beside it."""
+"""Raw text to a fairseq data directory with parses next to the text."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     run continues from them.
 
     Raises:
-        UserError: the input is not usable; the message says where and what to do.
+        UserError: the input is not usable; the message has the location and advice.
     """
     if options.source_lang == options.target_lang:
         raise UserError(f"source and target language are both '{options.source_lang}'")
@@ -89,7 +89,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     options = _with_joiner(options)
     labels = _label_tables(options, pipelines)
     with staging_area(options.directory) as area:
-        _refuse_to_forget(options)  # also what a stopped run has left to be moved there
+        _refuse_to_forget(options)  # also splits that a stopped run has not yet moved there
         with unchanged(files):
             splits = _make(options, corpora, area, pipelines, labels)
         area.publish()
@@ -100,7 +100,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
 
 
 def _with_joiner(options: Options) -> Options:
-    """Let protected tokens be joined to words, unless a given dictionary cannot write that."""
+    """Let protected tokens be joined to words, unless a given dictionary lacks the joiner."""
     target = options.tgtdict if options.labels is None else None
     given = [load_dictionary(path) for path in (options.srcdict, target) if path is not None]
     if not options.protected or not all(JOINER in dictionary for dictionary in given):
@@ -109,7 +109,7 @@ def _with_joiner(options: Options) -> Options:
 
 
 def _advice(options: Options) -> str:
-    """Return what keeps text that a subword model changes; empty if nothing here does."""
+    """Return advice on keeping text that a subword model changes; empty if there is none."""
     if options.bpe == "sentencepiece" and options.bpe_model is not None:
         return " (a model that is trained here keeps its text)"
     if options.trains_sentencepiece and options.characters.normal_form != "identity":
@@ -120,7 +120,7 @@ def _advice(options: Options) -> str:
 def _refuse_to_forget(options: Options) -> None:
     """Stop if DESTDIR holds splits that this run would not make again.
 
-    Their parses would be left without their manifest, dictionaries and label numbers.
+    Their parses would lose their manifest, dictionaries and label numbers.
     """
     for language in options.languages:
         if Manifest.path(options.directory, language).is_file():
@@ -135,9 +135,9 @@ def _refuse_to_forget(options: Options) -> None:
 
 
 def _check_reused(options: Options) -> None:
-    """Compare what cuts each side with what made the entries of its given dictionary."""
+    """Compare each side's segmentation with the segmentation behind its given dictionary."""
     for language, path in zip(options.languages, (options.srcdict, options.tgtdict), strict=False):
-        # The target's dictionary may be of labels, which are not cut.
+        # The target's dictionary may contain labels, which are not segmented.
         if path is None or (options.labels is not None and language == options.target_lang):
             continue
         manifests = {name: Manifest.load(path.parent, name) for name in languages_in(path.parent)}
@@ -150,8 +150,8 @@ def _check_reused(options: Options) -> None:
         name = "subword-model" if model.part == "text" else "target-subword-model"
         reused, here = ({name: made}, {name: model}) if made is not None else ({}, {})
         protected = manifests[named].protected if named in manifests else []
-        protected = [token for token in protected if token != JOINER]  # which is added later
-        # Labels of words and text of one language cannot have them.
+        protected = [token for token in protected if token != JOINER]  # the joiner is added later
+        # Labels of words and text of one language cannot have protected tokens.
         can_have = options.target_lang is not None and options.labels != "word"
         if can_have and not set(protected) <= set(options.protected):
             for entries, tokens in ((reused, protected), (here, options.protected)):
@@ -161,7 +161,7 @@ def _check_reused(options: Options) -> None:
 
 
 def _subword_entry(options: Options, language: str) -> Entry:
-    """Return the entry of what cuts a language in this run; its value is empty for a new model."""
+    """Return the entry of a language's segmentation in this run, with an empty value for a new model."""
     bpe, model = options.bpe_of(language), options.model_of(language)
     part = "text" if bpe == options.bpe else "target-text"
     if bpe == WHOLE_WORDS:
@@ -170,7 +170,7 @@ def _subword_entry(options: Options, language: str) -> Entry:
 
 
 def _check_early(options: Options) -> None:
-    """Find out before hours of parsing what will be missing after them."""
+    """Check before hours of parsing that nothing will be missing afterwards."""
     check_copy_words(options)
     if options.target_model is not None:
         load_segmenter("sentencepiece", options.target_model)
@@ -206,7 +206,7 @@ def _check_early(options: Options) -> None:
 
 
 def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> dict[str, LabelTable]:
-    """Open the tables of labels, by field: those of given dictionaries, and new ones."""
+    """Open the tables of labels, by field: tables of given dictionaries, and new tables."""
     fields = {name for pipeline in pipelines.values() for name in pipeline.fields}
     folder = options.label_folder
     given = given_labels(folder, fields, pipelines, all_of_them=options.labeldict is not None)
@@ -234,7 +234,7 @@ def _languages_of(options: Options, name: str, prefix: str) -> tuple[str, ...]:
 def _find_split(
     options: Options, files: dict[Path, str], name: str, prefix: str
 ) -> tuple[Corpus, ...]:
-    """Find a split's texts and count their lines, which also checks their encoding."""
+    """Find a split's texts and count their lines. This also checks their encoding."""
     corpora = []
     for language in _languages_of(options, name, prefix):
         path = find_text(prefix, language)
@@ -262,9 +262,9 @@ def _make(
     labels: dict[str, LabelTable],
 ) -> list[Split]:
     """Make all files of the data directory."""
-    # Before parsing, because it fails sooner.
+    # This is done before parsing, because it fails sooner.
     segmenters = _segmenters(options, corpora, area.files, pipelines)
-    # Loads the segmenters, which fails before parsing, too.
+    # This loads the segmenters, which also fails before parsing.
     vocabularies = {
         language: getattr(segmenter.loaded, "vocabulary", ())
         for language, segmenter in segmenters.items()
@@ -278,7 +278,7 @@ def _make(
             prefix = area.files / f"{options.split_name(name)}.{language}"
             lines = RawBlock(language, fields, segmenters[language])
             sides.append(Side(lines, corpus, pipeline, prefix))
-        # Test sets keep every line, so that references fit. Text of one language has no references.
+        # Test sets keep every line to match their references. Text of one language has no references.
         is_whole = name.startswith("test") and options.target_lang is not None
         splits.append(Split(name, tuple(sides), is_whole))
     parse_and_write(options, splits, labels, area.parses)
@@ -301,10 +301,10 @@ def _make(
 
 
 def _link_as_fairseq_names_them(splits: list[Split], language: str, files: Path) -> None:
-    """Give text of one language the names ``train.bin`` and ``dict.txt``, too.
+    """Link text of one language also as ``train.bin`` and ``dict.txt``.
 
     fairseq's own ``masked_lm`` and ``language_modeling`` read these names. The parses need the names
-    with a language.
+    with the language.
     """
     names = {f"dict.{language}.txt": "dict.txt"}
     for split in splits:
@@ -312,14 +312,14 @@ def _link_as_fairseq_names_them(splits: list[Split], language: str, files: Path)
     for name, other in names.items():
         try:
             (files / other).hardlink_to(files / name)
-        except OSError:  # a file system without links
+        except OSError:  # the file system does not support links
             shutil.copyfile(files / name, files / other)
 
 
 def _segmenters(
     options: Options, corpora: _Corpora, files: Path, pipelines: dict[str, ParsingPipeline]
 ) -> dict[str, SharedSegmenter]:
-    """Make what cuts the text of each language; labels stay whole."""
+    """Make the segmenter of each language; labels stay whole."""
     made = {}
     for bpe in dict.fromkeys(map(options.bpe_of, options.languages)):
         model = _subword_model(options, bpe, corpora, files, pipelines)
@@ -342,7 +342,7 @@ def _subword_model(
     files: Path,
     pipelines: dict[str, ParsingPipeline],
 ) -> Path | None:
-    """Take the given subword model of a kind, or train one; None for whole words."""
+    """Return the given subword model of a kind, or train one; None for whole words."""
     if bpe == WHOLE_WORDS:
         return None
     model = files / model_name(bpe)

@@ -1,4 +1,4 @@
-"""Lines that change when they are cut into subwords and joined again: no model can write them."""
+"""Lines that change when they are segmented and joined again. A model cannot generate them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import NamedTuple
 from fairseq_phrase.data.preprocessing.options import SplitCounts
 from fairseq_phrase.text import plain_spaces
 
-#: Changed lines that a warning shows.
+#: Number of changed lines in a warning.
 SHOWN = 3
 _CONTEXT = 15  # characters
 _NAMED = 3
 
 
 class Change(NamedTuple):
-    """A line before and after it was cut into subwords and joined, with single spaces."""
+    """A line before and after segmentation and joining, with single spaces."""
 
     before: str
     after: str
@@ -55,11 +55,11 @@ def _named(text: str) -> str:
 def warning_of(
     split: str, counts: SplitCounts, shown: Mapping[str, Sequence[str]], advice: str
 ) -> str:
-    """Summarize the changed lines of a split; empty without any.
+    """Summarize the changed lines of a split; empty if there are none.
 
     Args:
         shown: the first changed lines, described, by language.
-        advice: what keeps the text, or nothing.
+        advice: the options that keep the text, or empty.
     """
     return "\n".join(
         f"{count} of the {counts.kept} lines of {split}.{language} change when they are cut into "

@@ -18,23 +18,23 @@ from fairseq_phrase.data.preprocessing.parsing import Corpus
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.text import plain_spaces, read_lines
 
-#: Number of pieces to train without ``--vocab-size``.
+#: Number of subwords to train without ``--vocab-size``.
 VOCABULARY_SIZE = 8000
-#: Lines to train on, of both sides together; SentencePiece holds all of them in memory.
+#: Number of lines to train on, of both sides together; SentencePiece holds all of them in memory.
 SAMPLE_LINES = 2_000_000
-# In the reason that SentencePiece gives.
+# Part of SentencePiece's error message.
 _LARGEST = re.compile(r"set it to a value <= (\d+)")
 
 
 @dataclass(frozen=True)
 class CharacterOptions:
-    """Which characters a model has, and in which form.
+    """The characters of a model and their form.
 
     Attributes:
         normal_form: one of :data:`fairseq_phrase.choices.NORMAL_FORMS`. A model can only write text in
             its normal form; ``identity`` keeps every character.
-        coverage: the share of the text's characters that have pieces; the rarest have none.
-        byte_fallback: whether characters without a piece are written as bytes.
+        coverage: the fraction of the text's characters that have subwords; the rarest lack one.
+        byte_fallback: whether characters without a subword are written as bytes.
     """
 
     normal_form: str = "identity"
@@ -53,12 +53,12 @@ def train_segmenter(
     """Train a model on the lines of all texts, or on a sample of them.
 
     Args:
-        texts: the texts, such as the two sides of a corpus, and what makes text of a line of each.
-        vocabulary_size: number of pieces; None for :data:`VOCABULARY_SIZE`, or the largest number that
+        texts: the texts, such as the two sides of a corpus, each with a function from a line to its text.
+        vocabulary_size: number of subwords; None for :data:`VOCABULARY_SIZE`, or the largest number that
             the texts allow.
 
     Raises:
-        UserError: the texts do not allow ``vocabulary_size`` pieces.
+        UserError: the texts do not allow ``vocabulary_size`` subwords.
     """
 
     def train(size: int) -> None:
@@ -85,11 +85,11 @@ def sampled(lines: Iterable[str], total: int, count: int, seed: int) -> Iterator
     """Draw lines without replacement, in one pass, in order, and in constant memory.
 
     This is selection sampling (Knuth, The Art of Computer Programming 2, algorithm 3.4.2 S). A line is
-    taken with a probability of the number of lines still wanted divided by the number of lines left.
-    Each set of ``count`` lines then has the same probability.
+    taken with probability (number of lines still to draw) / (number of lines left).
+    Every set of ``count`` lines then has the same probability.
 
     Args:
-        count: number of lines to draw; all if there are fewer.
+        count: number of lines to draw; all lines if there are fewer.
     """
     if count >= total:
         yield from lines
@@ -114,17 +114,17 @@ def train_sentencepiece(
     Args:
         lines: raw text, of both languages for a joint model. White space of any kind is a space, as
             in :class:`~fairseq_phrase.data.subwords.segmenters.SentencePieceSegmenter`.
-        seed: for the sentences that are drawn from more than ten million.
+        seed: the seed for drawing sentences from more than ten million.
 
     Raises:
-        UserError: SentencePiece cannot train; with its reason, such as the largest number of pieces.
+        UserError: SentencePiece cannot train; with its reason, such as the largest number of subwords.
     """
     sentencepiece.set_random_generator_seed(seed)
     trained = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=map(plain_spaces, lines),
-            model_writer=trained,  # a file's path would become part of the model
+            model_writer=trained,  # the path of a file would become part of the model
             vocab_size=vocabulary_size,
             normalization_rule_name=characters.normal_form,
             character_coverage=characters.coverage,

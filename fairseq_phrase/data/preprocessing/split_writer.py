@@ -45,12 +45,12 @@ class Side:
 
     Args:
         pipeline: its parser; None if it is not parsed.
-        prefix: the common path of the files that are made, ``DIR/train.de-en.de``.
+        prefix: the common path of the output files, ``DIR/train.de-en.de``.
 
     Attributes:
-        pieces_path: the file of subwords, unless they are binarized already.
+        pieces_path: the file of subwords, unless they are already binarized.
         parses: the parses of its lines, after :meth:`parse`.
-        subwords: the number of times that each subword was written there.
+        subwords: the number of occurrences of each written subword.
         checksums: fingerprints of the files that the manifest records, by file name.
     """
 
@@ -66,7 +66,7 @@ class Side:
         self._written: ParseWriter | None = None
 
     def parse(self, options: Options, labels: dict[str, LabelTable], folder: Path) -> None:
-        """Parse the text, if it is to be parsed (:func:`parse_corpus`)."""
+        """Parse the text with :func:`parse_corpus`, if it has a parser."""
         if self.pipeline is not None:
             text = map(self.lines.text, read_lines(self.corpus.path))
             self.parses = parse_corpus(
@@ -89,7 +89,7 @@ class Side:
             self.vouch_for(self._written.finish())
 
     def vouch_for(self, paths: Sequence[Path]) -> None:
-        """Record files' fingerprints for the manifest."""
+        """Record the fingerprints of files for the manifest."""
         self.checksums |= {path.name: fingerprint(path) for path in paths}
 
 
@@ -99,12 +99,12 @@ class Split:
 
     Attributes:
         name: ``train``, ``valid``, ``test``, ``test1``….
-        sides: source and target; or only the parsed language, if the text is binarized already or has
+        sides: source and target; or only the parsed language, if the text is already binarized or has
             one language.
         is_whole: whether every line is kept.
-        causes: why the first lines with flat trees have no parse, by language.
-        left_out: the lines that are left out, by what counts them.
-        changed: the first lines that their subwords change, by language.
+        causes: the reason why the first lines with flat trees have no parse, by language.
+        left_out: the left-out lines, by the attribute that counts them.
+        changed: the first lines changed by segmentation, by language.
     """
 
     name: str
@@ -161,7 +161,7 @@ class Split:
             )
 
     def _blocks(self, options: Options) -> Iterator[Block]:
-        """Make the blocks of all lines, in order: in this process or, of many lines, in others."""
+        """Make the blocks of all lines in order, in this process or, for many lines, in others."""
         corpora = [side.corpus for side in self.sides]
         lines = [side.lines for side in self.sides]
         make = partial(BlockMaker, options, self.is_whole, corpora, lines)
@@ -177,7 +177,7 @@ class Split:
         """Yield the lines of the texts, with their parses."""
         lines = zip(*(read_lines(side.corpus.path) for side in self.sides), strict=True)
         first = 1
-        # A file with more parses than lines has its error after them.
+        # A file with more parses than lines has its error after the lines.
         for number, (some, *parses) in enumerate(
             zip_longest(chunks(lines), *(side.parses for side in self.sides), fillvalue=())
         ):
@@ -185,7 +185,7 @@ class Split:
             first += len(some)
 
     def _check_flat(self, options: Options, side: Side, cause: str) -> None:
-        """Stop when flat trees are more than the allowed share of the split."""
+        """Raise an error if flat trees exceed the allowed fraction of the split."""
         causes, corpus = self.causes[side.language], side.corpus
         if len(causes) < _SHOWN_CAUSES:
             causes.append(cause)
@@ -212,7 +212,7 @@ def parse_and_write(
 
 @contextmanager
 def _listing(path: Path | None) -> Iterator[_ListLine]:
-    """Open the file of ``--list-left-out``, which appears when all lines are written."""
+    """Open the file of ``--list-left-out``, which appears once all lines are written."""
     if path is None:
         yield lambda text, line, reason: None
         return
@@ -234,11 +234,11 @@ def begin_manifest(
     bpe_model: Path | None,
     target_model: Path | None = None,
 ) -> Manifest:
-    """Make a manifest with what all splits share.
+    """Make a manifest with the settings that all splits share.
 
     Args:
         bpe_model: the subword model; None if it is not known.
-        target_model: that of the other language, if another cut its text.
+        target_model: the subword model of the other language, if it differs.
     """
     parsing = options.parsing[language]
     other = next((each for each in options.languages if each != language), None)

@@ -14,12 +14,12 @@ from fairseq_phrase.outputs import only_writer
 
 
 class StagingArea:
-    """``DIR/.partial``: what a run has finished so far. :func:`staging_area` opens it.
+    """``DIR/.partial``: the results of a run so far. :func:`staging_area` opens it.
 
     It is inside DIR, so files are moved within one file system even if DIR is a mount point.
 
     Attributes:
-        parses: folder of finished parses, from which a later run continues.
+        parses: folder of finished parses, with which a later run continues.
         files: folder for the files of the data directory, empty at the start.
     """
 
@@ -33,7 +33,7 @@ class StagingArea:
     def publish(self) -> None:
         """Move finished files into the data directory, manifests last.
 
-        Earlier words to copy of a new text are deleted: they belong to the old text.
+        Earlier files of words to copy are deleted if the text is new: they belong to the old text.
         """
         os.replace(self.files, self._ready)
         self._move()
@@ -45,7 +45,7 @@ class StagingArea:
             self._ready.iterdir(), key=lambda path: (path.name.startswith("syntax."), path.name)
         ):
             if path.suffix == ".bin":
-                # Its words to copy follow, by their name, if it has any.
+                # The new words to copy, if any, are moved later, in the order of names.
                 for suffix in (".bin", ".idx"):
                     old = copied_path(self.destination / path.stem)
                     old.with_name(old.name + suffix).unlink(missing_ok=True)
@@ -59,7 +59,7 @@ class StagingArea:
         self.files.mkdir(parents=True)
 
     def _leave(self) -> None:
-        """Delete everything but finished parses."""
+        """Delete everything except finished parses."""
         shutil.rmtree(self.files, ignore_errors=True)
         if not any(self.parses.rglob("*.jsonl")) and not self._ready.is_dir():
             shutil.rmtree(self._root, ignore_errors=True)
