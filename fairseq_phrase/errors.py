@@ -12,7 +12,7 @@ from typing import Any
 
 
 class UserError(Exception):
-    """Invalid input. The message describes the error, where it is, and what to do.
+    """Invalid input. The message has the error, its location, and advice.
 
     Commands print only the message, without a traceback, and exit with status 2.
     """

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-# Where Markdown reads a character as markup: "_" only at the end of a word, "<" only before what may be a
-# tag, "&" only before what may be an entity.
+# Where Markdown reads a character as markup: "_" only at the end of a word, "<" only before a possible
+# tag, "&" only before a possible entity.
 _MARKUP = re.compile(r"[\\`*\[\]|]|~(?=~)|(?<!\w)_|_(?!\w)|<(?=[a-zA-Z/!?])|&(?=#?\w+;)")
 
 
 def escaped(text: str) -> str:
-    r"""Write a text, such as a title, so that Markdown shows it unchanged, in one line.
+    r"""Escape a text, such as a title, for unchanged display by Markdown, in one line.
 
     >>> print(escaped("a|b [c] <d>"))
     a\|b \[c\] \<d>

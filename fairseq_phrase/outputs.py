@@ -120,7 +120,7 @@ def _locked(path: Path, target: Path, kind: str) -> TextIO | None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is complete or as it was if the process stops.
+    """Write a file that is complete, or unchanged if the process stops.
 
     It may be damaged if the machine stops, because the function does not wait for the disk. A special
     file, such as ``/dev/stdout``, is written directly.

@@ -218,7 +218,7 @@ class _Sentence:
         )  # fmt: skip
 
     def _edges(self) -> tuple[dict[str, list[Edge]], int]:
-        """Read the ninth column, without empty nodes, if it is to be read.
+        """Read the ninth column, without empty nodes, if the option asks for it.
 
         Returns:
             The graph, and the number of lost paths: they form a cycle or end in an empty node without

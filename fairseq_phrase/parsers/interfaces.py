@@ -40,9 +40,9 @@ class LineParser(ABC):
         version: its name and version, for the manifest.
         files: the files of its weights.
         fields: which of :data:`fairseq_phrase.syntax.fields.FIELDS` its parses contain.
-        is_instant: whether parsing takes almost no time, so that its progress is not saved.
+        is_instant: whether parsing takes almost no time; its progress is then not saved.
         sorts_by_length: whether the parser sorts lines by length; otherwise it gets sorted lines.
-        any_language: whether it parses text of any language, so that one parser serves both sides.
+        any_language: whether it parses text of any language; one parser then serves both sides.
         words_spell_line: whether its words are the line's characters, which is then checked. A parser
             that also makes other words (German ``zum`` is ``zu dem``) sets it to False and itself
             compares its parse with the line.

@@ -25,7 +25,7 @@ _MISSING: Any = object()
 
 @dataclass(frozen=True)
 class ParsingOptions:
-    """How text is parsed. The manifest stores it, so that new text is parsed in the same way.
+    """The options of parsing. The manifest stores them for parsing new text in the same way.
 
     Attributes:
         parser: the argument of ``--parser``.

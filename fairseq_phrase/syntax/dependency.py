@@ -161,7 +161,7 @@ def _sizes(heads: list[int], from_above: list[int]) -> list[int]:
 
 
 def _numbered_from_above(heads: list[int], from_above: list[int], sizes: list[int]) -> list[int]:
-    """Number the words so that a subtree has consecutive numbers, its top the first of them."""
+    """Number the words: a subtree gets consecutive numbers, and its top gets the first."""
     numbers = [0] * len(heads)
     free = [0] * len(heads)  # the next number under each word
     for word in from_above:

@@ -52,8 +52,8 @@ def sentence_trees(tree: DependencyTree, relations: Sequence[str]) -> list[Depen
         relations: the relation of each word, as many as words.
 
     Returns:
-        The sentences' trees, in order. If words of different sentences alternate, so that a sentence
-        would not be one tree, only the given tree.
+        The sentences' trees, in order. If words of different sentences alternate, a sentence would not
+        be one tree; then only the given tree.
     """
     numbered = np.unique(relations, return_inverse=True)[1]
     are_roots = _are_roots(tree.heads, numbered)

@@ -1,8 +1,8 @@
 """A small synchronous grammar: German and English sentences with gold trees on both sides.
 
 Translating the sentences needs structure: verb-final clauses, separable verbs, inversion, and
-prepositional phrases whose attachment is only in the tree. Nothing is downloaded or parsed, so a model,
-a test or a tutorial has a parsed parallel corpus within seconds.
+prepositional phrases whose attachment only the tree shows. Nothing is downloaded or parsed: a model,
+a test or a tutorial gets a parsed parallel corpus within seconds.
 
 >>> from fairseq_phrase.synthetic import generate
 >>> pair = next(generate(1, seed=1))

@@ -1,4 +1,4 @@
-"""Parallel sentences with gold trees: drawn, put into words, made distinct."""
+"""Draw distinct parallel sentences with gold trees."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from fairseq_phrase.synthetic.rules import RULES
 from fairseq_phrase.synthetic.tree import Sentence, read_off
 
 LANGUAGES = {"de": german.sentence, "en": english.sentence}
-# The grammar is called exhausted when so many draws in a row, among those short enough, repeat a
-# text, or when so many are too long.
+# The grammar counts as exhausted after this number of consecutive draws that repeat a text (among
+# sentences that are short enough), or that are too long.
 MAX_REPEATS = 200
 MAX_TOO_LONG = 5000
-# Share of the ambiguous sentences whose second reading is given too.
+# Fraction of the ambiguous sentences whose second reading is also yielded.
 BOTH_READINGS = 0.7
 
 
 class GrammarExhaustedError(UserError):
-    """The grammar yields fewer distinct sentences than asked for."""
+    """The grammar yields fewer distinct sentences than requested."""
 
 
 @dataclass(frozen=True)
 class ParallelSentence:
-    """A sentence in two languages, with the trees of both."""
+    """A sentence in two languages, with a tree in each."""
 
     source: Sentence
     target: Sentence
 
     @property
     def longest(self) -> int:
-        """Number of words, of the side that has more."""
+        """Number of words of the longer side."""
         return max(len(self.source.words), len(self.target.words))
 
 
@@ -51,14 +51,14 @@ def generate(
 ) -> Iterator[ParallelSentence]:
     """Generate parallel sentences.
 
-    No source text occurs twice, except that an ambiguous one may have two readings (same words, other
-    tree, other translation), which follow each other directly.
+    A source text occurs only once, except that an ambiguous text may have two readings (same words, other
+    tree, other translation). The two readings are consecutive.
 
     Args:
-        seed: same seed, same sentences, on any machine.
+        seed: the same seed gives the same sentences on every machine.
         max_words: sentences with more words than this, in either language, are left out.
-        lexicon: words to use instead of the whole lexicon; it needs a person, a place and a tool,
-            and for each verb a noun of the classes that it takes.
+        lexicon: words to use instead of the default lexicon; it needs a person, a place and a tool,
+            and for each verb a noun of its classes.
     """
     groups = distinct_groups(seed, source_lang, target_lang, max_words, lexicon)
     yield from take(groups, size)
@@ -67,10 +67,10 @@ def generate(
 def take(groups: Iterator[list[ParallelSentence]], size: int) -> Iterator[ParallelSentence]:
     """Return the next ``size`` sentences; sentences of the last group beyond ``size`` are dropped.
 
-    So a source text is never in two splits that are taken from the same groups.
+    A source text is therefore never in two splits taken from the same groups.
 
     Raises:
-        GrammarExhaustedError: there are fewer sentences.
+        GrammarExhaustedError: there are fewer than ``size`` sentences.
     """
     count = 0
     while count < size:
@@ -92,12 +92,12 @@ def distinct_groups(
     max_words: int = MAX_WORDS,
     lexicon: Lexicon | None = None,
 ) -> Iterator[list[ParallelSentence]]:
-    """One source text after the other, each with one or two readings; no text comes twice.
+    """Yield distinct source texts, each with one or two readings.
 
-    The arguments are those of :func:`generate`. Ends when nothing new comes.
+    The arguments are as in :func:`generate`. The iterator ends when draws yield only known texts.
 
     Raises:
-        UserError: an unknown language, or the same one twice.
+        UserError: a language is unknown, or both languages are the same.
     """
     if {source_lang, target_lang} != set(LANGUAGES):
         known = ", ".join(LANGUAGES)
@@ -112,7 +112,7 @@ def distinct_groups(
     repeats = too_long = 0
     while repeats < MAX_REPEATS and too_long < MAX_TOO_LONG:
         utterance = grammar.utterance()
-        # Drawn for every sentence, so that leaving one out does not change the others' share.
+        # Drawn for every sentence, because left-out sentences must not change the fraction of others.
         both = grammar.rng.chance(BOTH_READINGS)
         pair = ParallelSentence(
             read_off(LANGUAGES[source_lang](utterance)), read_off(LANGUAGES[target_lang](utterance))
@@ -133,7 +133,7 @@ def distinct_groups(
 def _twin(
     utterance: Utterance, pair: ParallelSentence, source_lang: str, target_lang: str
 ) -> ParallelSentence | None:
-    """Another reading of the same source words, if there is one that translates differently."""
+    """Return another reading of the same source words with a different translation, if any."""
     for reading in other_readings(utterance):
         source = read_off(LANGUAGES[source_lang](reading))
         if source.words == pair.source.words and source.heads != pair.source.heads:
@@ -144,10 +144,10 @@ def _twin(
 
 
 def other_readings(utterance: Utterance) -> Iterator[Utterance]:
-    """Meanings that differ in the attachment of one prepositional phrase.
+    """Yield meanings that differ in the attachment of one prepositional phrase.
 
-    The caller must check whether a meaning really has the same words. It does only if the phrase directly
-    follows the noun.
+    The caller must check whether a meaning has the same words. This is only the case if the phrase
+    directly follows the noun.
     """
     for event in _reattached(utterance.first):
         yield replace(utterance, first=event)
@@ -171,7 +171,7 @@ def _reattached(event: Event) -> Iterator[Event]:
 
 
 def _doer_or_owner(event: Event) -> Iterator[Event]:
-    """Read "von" in a passive clause as naming the doer or the owner: the girl's, by the girl."""
+    """Read "von" in a passive clause as the doer or the owner: by the girl, the girl's."""
     subject = event.subject
     if not isinstance(subject, Thing) or subject.noun.noun_class in "pal":
         return
@@ -204,7 +204,7 @@ def _may_carry(entity: object, kind: str) -> bool:
 
 
 def _to_verb(event: Event) -> Iterator[Event]:
-    """Attach a noun's prepositional phrase to the verb, as far as that makes sense."""
+    """Attach a noun's prepositional phrase to the verb, if that makes sense."""
     assert event.verb is not None
     patient, subject = event.object, event.subject
     if isinstance(patient, Thing) and patient.attribute and not event.goal:

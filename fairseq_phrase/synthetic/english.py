@@ -34,18 +34,18 @@ from fairseq_phrase.synthetic.tree import (
 # First person singular, third person singular, plural.
 BE = {"present": ("am", "is", "are"), "past": ("was", "was", "were")}
 DO = {"present": ("do", "does", "do"), "past": ("did", "did", "did")}
-# What a prepositional phrase of each kind reads as when it belongs to a noun; a place brings its
-# own preposition along, and a source becomes a possessive.
+# The preposition of a prepositional phrase that belongs to a noun, by kind. A place has its own
+# preposition, and a source becomes a possessive.
 NOUN_PREPOSITIONS = {"tool": "with", "company": "with"}
 
 
 def sentence(utterance: Utterance) -> Phrase:
-    """The tree of a whole English sentence."""
+    """Return the tree of a whole English sentence."""
     return whole_sentence(utterance, clause, ENGLISH, "CC", ".")
 
 
 def clause(event: Event) -> Phrase:
-    """The tree of an English clause."""
+    """Return the tree of an English clause."""
     rule = RULES[event.rule]
     slots = _verb_slots(event, inverted=rule.needs == "question")
     slots |= _participants(event) | _modifiers(event)
@@ -68,7 +68,7 @@ def _participants(event: Event) -> dict[str, Child]:
     if event.agent is not None:
         slots["agent"] = Child("obl:agent", _prepositional_phrase("by", event.agent))
     if event.verb is not None and event.verb.english_particle:
-        # A heavy object follows the particle: calls the man up, calls up the man who sleeps.
+        # A heavy object follows the particle: "calls the man up", "calls up the man who sleeps".
         slot = "prt" if event.object is None or _is_heavy(event.object) else "late_prt"
         particle = Leaf(event.verb.english_particle, "RP")
         slots[slot] = Child("compound:prt", phrase("PRT", (HEAD, particle)))
@@ -110,9 +110,9 @@ def _modifiers(event: Event) -> dict[str, Child]:
 
 
 def _adverbial(oblique: Oblique, has_object: bool) -> tuple[str, str, Phrase]:
-    """Slot, relation and words of a prepositional phrase that belongs to the verb."""
+    """Return slot, relation and words of a prepositional phrase that belongs to the verb."""
     if oblique.kind == "place":
-        # In front, where it cannot be taken for a part of the object.
+        # In front, where it cannot be read as a part of the object.
         slot = "setting" if oblique.late and has_object else "place"
         return slot, "obl", _prepositional_phrase(_place_preposition(oblique), oblique.entity)
     if oblique.kind == "source":
@@ -127,7 +127,7 @@ def _adverbial(oblique: Oblique, has_object: bool) -> tuple[str, str, Phrase]:
 
 
 def _verb_slots(event: Event, inverted: bool) -> dict[str, Child]:
-    """The verb's parts: auxiliary, main verb, and the second auxiliary of a passive."""
+    """Return the verb's parts: auxiliary, main verb, and the second auxiliary of a passive."""
     if event.verb is None:
         word = agreeing(BE[event.tense], event)
         return {"finite": Child("cop", _auxiliary(word, event.tense, "be", event))}
@@ -168,7 +168,7 @@ def _finite_tag(event: Event) -> str:
 
 
 def noun_phrase(entity: Entity) -> Phrase:
-    """A noun phrase."""
+    """Return the tree of a noun phrase."""
     if isinstance(entity, Pronoun):
         return phrase("NP", (HEAD, Leaf(entity.english, "PRP")))
     if isinstance(entity, Name):

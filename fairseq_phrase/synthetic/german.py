@@ -59,7 +59,7 @@ CONTRACTIONS = {
     ("zu", "dem"): "zum",
     ("zu", "der"): "zur",
 }
-# A place brings its own preposition along. All of these govern the dative.
+# A place has its own preposition. All of these prepositions govern the dative.
 PREPOSITIONS = {"tool": "mit", "company": "mit", "source": "von", "goal": "zu"}
 
 # First person singular, third person singular, plural.
@@ -76,12 +76,12 @@ WAS = ("war", "war", "waren")
 
 
 def sentence(utterance: Utterance) -> Phrase:
-    """The tree of a whole German sentence."""
+    """Return the tree of a whole German sentence."""
     return whole_sentence(utterance, clause, GERMAN, "KON", "$.")
 
 
 def clause(event: Event) -> Phrase:
-    """The tree of a German clause."""
+    """Return the tree of a German clause."""
     rule = RULES[event.rule]
     slots = _verb_slots(event, rule.german) | _participants(event) | _modifiers(event)
     slots |= inner_clauses(event, clause, GERMAN, "KOUS")
@@ -140,7 +140,7 @@ def _oblique_slot(event: Event) -> str:
 
 
 def _verb_slots(event: Event, template: str) -> dict[str, Child]:
-    """The verb's parts: finite form, right bracket, particle."""
+    """Return the verb's parts: finite form, right bracket, particle."""
     if event.verb is None:
         forms = WAS if event.tense == "past" else PRESENT["sein"]
         return {"finite": Child("cop", Leaf(agreeing(forms, event), "VAFIN", "sein"))}
@@ -174,7 +174,7 @@ def _verb_slots(event: Event, template: str) -> dict[str, Child]:
 
 
 def _helper(event: Event) -> tuple[str, bool]:
-    """The finite auxiliary, empty in the simple present, and whether a participle goes with it."""
+    """Return the finite auxiliary (empty in the simple present), and whether it takes a participle."""
     assert event.verb is not None
     if event.modal is not None:
         return event.modal[0], event.passive
@@ -201,7 +201,7 @@ def _agreement(thing: Thing) -> str:
 def noun_phrase(
     entity: Entity, case: str, *, with_relative: bool = True, with_determiner: bool = True
 ) -> Phrase:
-    """A noun phrase in one of CASES."""
+    """Return the tree of a noun phrase in one of CASES."""
     if isinstance(entity, Pronoun):
         return phrase("NP", (HEAD, Leaf(entity.german, "PPER")))
     if isinstance(entity, Name):
@@ -235,7 +235,7 @@ def _with_postmodifiers(core: Phrase, thing: Thing, with_relative: bool) -> Phra
 
 
 def oblique_phrase(oblique: Oblique) -> Phrase:
-    """A prepositional phrase, whose words do not say what it belongs to."""
+    """Return a prepositional phrase; its words do not show its attachment."""
     preposition = PREPOSITIONS.get(oblique.kind)
     if preposition is None:
         assert isinstance(oblique.entity, Thing)

@@ -1,4 +1,4 @@
-"""Drawing a random meaning: which clauses, entities and modifiers a sentence is made of."""
+"""Draw random meanings: the clauses, entities and modifiers of a sentence."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ T = TypeVar("T")
 class Choices:
     """Random choices that are the same on every machine and Python version.
 
-    They need ``random.Random.random`` alone, whose sequence Python promises to keep.
+    They use only ``random.Random.random``, whose sequence Python guarantees.
     """
 
     def __init__(self, seed: int) -> None:
@@ -88,7 +88,7 @@ class Grammar:
         self.rng = Choices(seed)
 
     def utterance(self) -> Utterance:
-        """A whole sentence."""
+        """Draw a whole sentence."""
         first = self.main_clause(self.depth)
         is_statement = first.adjunct is None and "question" not in first.rule
         if is_statement and self.rng.chance(0.08):
@@ -97,10 +97,10 @@ class Grammar:
         return Utterance(first)
 
     def main_clause(self, depth: int, may_ask: bool = True) -> Event:
-        """A main clause, with the adverbial clause that may go with it, in a random word order."""
+        """Draw a main clause in a random word order, possibly with an adverbial clause."""
         event = self.event(depth, pronouns=True)
         if depth and event.complement is None and self.rng.chance(0.25):
-            # English has no future in these clauses, and one time suits "before", "until", "if".
+            # English lacks a future in these clauses, and "before", "until" and "if" need one tense.
             tense = "past" if event.tense == "past" else "present"
             inner = self.event(depth - 1, pronouns=True, tense=tense)
             inner = replace(inner, rule="subordinate")
@@ -122,10 +122,10 @@ class Grammar:
         return event
 
     def event(self, depth: int, pronouns: bool = False, tense: str = "") -> Event:
-        """What happens, still without a word order.
+        """Draw an event, without a word order.
 
         Args:
-            tense: the tense to use; drawn, and perhaps replaced by a modal verb, when empty.
+            tense: the tense; if empty, it is drawn and may be replaced by a modal verb.
         """
         tense, modal = (tense, None) if tense else self._tense()
         if modal is None and tense != "future" and self.rng.chance(0.05):
@@ -133,7 +133,7 @@ class Grammar:
         verb = self._verb(clausal=bool(depth) and self.rng.chance(0.15))
         event = Event(verb, tense, self.entity(verb.subjects, depth, pronouns=pronouns), modal)
         if verb.objects:
-            # Clauses inside the object are what can be extraposed: make them the more frequent.
+            # Only clauses inside the object can be extraposed, so they are more frequent.
             patient = self.entity(verb.objects, depth, relative_chance=0.3)
             event = replace(event, object=patient, extraposed=self.rng.chance(0.5))
         event = self._with_others(event, verb)
@@ -196,7 +196,7 @@ class Grammar:
         return event
 
     def _oblique(self, event: Event) -> Oblique | None:
-        """A prepositional phrase of the verb."""
+        """Draw a prepositional phrase of the verb."""
         assert event.verb is not None
         has_object = event.object is not None
         kinds = {"place": 4.0}
@@ -226,7 +226,7 @@ class Grammar:
         return self.rng.pick(options) if options else None
 
     def _may_negate(self, event: Event) -> bool:
-        """German denies an indefinite object with another word (kein), and so does English."""
+        """Return whether "not" may be used. An indefinite object needs another word (kein, no)."""
         denied = event.subject if event.passive else event.object
         is_definite = not isinstance(denied, Thing) or denied.determiner == DEFINITE
         may_modal = event.modal is None or event.modal[0] != "müssen"
@@ -235,11 +235,11 @@ class Grammar:
     def entity(
         self, classes: str, depth: int, *, pronouns: bool = False, relative_chance: float = 0.15
     ) -> Entity:
-        """A noun phrase.
+        """Draw a noun phrase.
 
         Args:
             classes: letters of the noun classes to choose from.
-            relative_chance: how often it carries a relative clause.
+            relative_chance: probability of a relative clause.
         """
         if PERSON in classes:
             if pronouns and self.rng.chance(0.15):
@@ -290,7 +290,7 @@ class Grammar:
         return Oblique(kind, self._owner() if kind == "source" else self._oblique_entity(kind))
 
     def _relative(self, antecedent: Thing, depth: int) -> Event | None:
-        """A relative clause whose gap the antecedent can fill, if a clear one is found soon."""
+        """Draw a relative clause whose gap the antecedent fills; None if no clear one is found soon."""
         for _ in range(4):
             event = self._any_relative(antecedent, depth)
             if is_clear_relative(event):
@@ -364,7 +364,7 @@ def _noun_class(entity: Entity) -> str:
     return entity.noun.noun_class if isinstance(entity, Thing) else "p"
 
 
-# When a word order rule may be used by a main clause; ``Rule.needs`` holds the key.
+# Conditions for word order rules of main clauses; ``Rule.needs`` is the key.
 CONDITIONS: dict[str, Callable[[Event], bool]] = {
     "": lambda event: event.adjunct is None or not event.adjunct.fronted,
     "adverb": lambda event: (

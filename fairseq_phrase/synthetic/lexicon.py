@@ -1,4 +1,4 @@
-"""The lexicon: words with the forms and properties that the two languages need."""
+"""The lexicon: words with their forms and properties in both languages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PERSON, PLACE, TOOL = "p", "l", "o"
 
 @dataclass(frozen=True)
 class Noun:
-    """A common noun in both languages; ``place`` holds the prepositions of being there."""
+    """A common noun in both languages; ``place`` has its prepositions of place."""
 
     german: str
     gender: str
@@ -24,7 +24,7 @@ class Noun:
 
     @property
     def is_weak(self) -> bool:
-        """Whether it ends in -n in every case but the nominative (der Junge, den Jungen)."""
+        """Whether it ends in -n in all cases except the nominative (der Junge, den Jungen)."""
         return (
             self.gender == "m" and self.genitive == self.german_plural and self.genitive[-1] == "n"
         )
@@ -38,11 +38,11 @@ class Verb:
         stem: German infinitive without its separable particle.
         particle: the separable particle, or empty.
         german_third: German third person singular, without the particle.
-        german_participle: with the particle.
+        german_participle: participle with the particle.
         auxiliary: ``haben`` or ``sein``, which forms the perfect.
-        english, english_third, english_past, english_participle: without the particle.
+        english, english_third, english_past, english_participle: forms without the particle.
         english_particle: the particle, or empty.
-        subjects, objects: letters of the noun classes that it takes; no objects: intransitive.
+        subjects, objects: letters of the noun classes that it takes; intransitive if no objects.
         traits: letters explained in ``words.txt``.
     """
 
@@ -63,7 +63,7 @@ class Verb:
 
 @dataclass(frozen=True)
 class Adjective:
-    """An adjective; ``german_stem`` takes the endings."""
+    """An adjective; endings are added to ``german_stem``."""
 
     german: str
     german_stem: str
@@ -73,7 +73,7 @@ class Adjective:
 
 @dataclass(frozen=True)
 class Adverb:
-    """An adverb; ``kind`` decides its place: date, frequency or manner."""
+    """An adverb; ``kind`` decides its slot: date, frequency or manner."""
 
     german: str
     english: str
@@ -83,7 +83,7 @@ class Adverb:
 
 @dataclass(frozen=True)
 class Determiner:
-    """A determiner; ``declension`` decides the ending of an adjective after it.
+    """A determiner; ``declension`` decides the ending of a following adjective.
 
     An empty English form means that the determiner does not exist in that number.
     """
@@ -112,7 +112,7 @@ DEFINITE, INDEFINITE = DETERMINERS[0], DETERMINERS[1]
 
 @dataclass(frozen=True)
 class Lexicon:
-    """All words of the grammar. A small one makes a small language."""
+    """All words of the grammar. A small lexicon makes a small language."""
 
     nouns: tuple[Noun, ...]
     names: tuple[str, ...]
@@ -124,13 +124,13 @@ class Lexicon:
     determiners: tuple[Determiner, ...] = DETERMINERS
 
     def nouns_of(self, classes: str) -> tuple[Noun, ...]:
-        """Every noun of one of these classes, in the order of the lexicon."""
+        """Return all nouns of these classes, in the order of the lexicon."""
         return tuple(noun for noun in self.nouns if noun.noun_class in classes)
 
 
 @cache
 def default_lexicon() -> Lexicon:
-    """The lexicon of ``words.txt``."""
+    """Return the lexicon from ``words.txt``."""
     tables: dict[str, list[list[str]]] = {}
     text = Path(__file__).with_name("words.txt").read_text(encoding="utf-8")
     for line in text.splitlines():

@@ -1,7 +1,7 @@
-"""What a sentence says, before either language says it.
+"""The meaning of a sentence, independent of language.
 
-:mod:`~fairseq_phrase.synthetic.grammar` draws these at random; the two languages each put the same
-object into words, and that makes the grammar synchronous.
+:mod:`~fairseq_phrase.synthetic.grammar` draws meanings at random. Both languages express the same object,
+which makes the grammar synchronous.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Entity = Union["Thing", "Name", "Pronoun", "Pair"]
 class Oblique:
     """A prepositional phrase: of a noun (``Thing.attribute``) or of a clause (``Event.oblique``).
 
-    The two attachments often give the very same German words, and different English ones.
+    The two attachments often have the same German words and different English words.
 
     Attributes:
         kind: a key of ``german.PREPOSITIONS``: place, tool, company, source, goal.
         entity: the noun phrase in it.
-        late: in a clause with an object, whether it comes after the object in German.
+        late: in a clause with an object, whether it follows the object in German.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class Oblique:
 
 @dataclass(frozen=True)
 class Thing:
-    """A noun phrase around a common noun; no determiner is the bare plural."""
+    """A noun phrase around a common noun; without a determiner it is a bare plural."""
 
     noun: Noun
     determiner: Determiner | None
@@ -56,7 +56,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Pronoun:
-    """A personal pronoun, subjects only."""
+    """A personal pronoun, only as subject."""
 
     german: str
     english: str
@@ -96,11 +96,11 @@ class Event:
     """A clause.
 
     Attributes:
-        verb: the verb, or None for "subject is predicate".
+        verb: the verb, or None for "subject is predicate" sentences.
         tense: present, past or future.
-        subject: None where a relative pronoun or an infinitive leaves it out.
+        subject: None if a relative pronoun or an infinitive replaces it.
         modal: German and English modal verb (kann, can) or None.
-        object, recipient, goal, oblique, adverb, predicate, question_word: what else takes part.
+        object, recipient, goal, oblique, adverb, predicate, question_word: other parts of the clause.
         gap: the role of the relative pronoun: ``subject`` or ``object``.
         antecedent: the noun that it refers to.
         passive: whether the object is made the subject; the doer is the ``agent``.
@@ -133,7 +133,7 @@ class Event:
 
     @property
     def nominative(self) -> Entity:
-        """What the finite verb agrees with."""
+        """The entity with which the finite verb agrees."""
         entity = self.antecedent if self.gap == "subject" else self.subject
         assert entity is not None, "an infinitive agrees with nothing"
         return entity

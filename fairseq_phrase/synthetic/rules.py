@@ -1,10 +1,9 @@
 """Word order: the synchronous rules, one per kind of clause. To add a rule, add a ``Rule``.
 
 A rule gives the order of a clause's slots in German and in English. A slot that the clause does not
-fill is passed over, and one named twice is used at its first mention, so that ``early finite
-subject MIDDLE`` fronts what MIDDLE would otherwise hold. ``(VP …)`` is a nested constituent; where
-it turns out not to contain the verb (German main clauses without an auxiliary) its parts belong to
-the clause itself.
+fill is skipped. A slot that is named twice is used at its first mention: ``early finite subject
+MIDDLE`` fronts a slot that is otherwise in MIDDLE. ``(VP …)`` is a nested constituent. If it does not
+contain the verb (German main clauses without an auxiliary), its parts belong to the clause itself.
 
 German slots
     subject, finite (the verb in second place: lexical or auxiliary), verb (in the right bracket),
@@ -17,7 +16,7 @@ English slots
     light object), object, recipient, agent, place, phrase (other prepositional phrases), setting
     (place in front), goal, manner, date, predicate, complement, clause, pronoun, wh, to.
 
-``,`` is a comma that vanishes where it is not needed (see ``tree.read_off``).
+``,`` is a comma that is removed if it is not needed (see ``tree.read_off``).
 """
 
 from __future__ import annotations
@@ -46,15 +45,15 @@ SUBJECT_FIRST = f"setting subject finite {REST}"
 
 @dataclass(frozen=True)
 class Rule:
-    """How both languages order one kind of clause.
+    """The order of one kind of clause in both languages.
 
     Attributes:
-        name: what ``Event.rule`` refers to.
+        name: the value of ``Event.rule``.
         german, english: templates.
-        weight: relative frequency among the rules that a main clause could use; 0 for the rules
-            that the grammar asks for by name.
+        weight: relative frequency among the rules that a main clause could use; 0 for rules that the
+            grammar uses only by name.
         needs: name of a condition in ``grammar.CONDITIONS``, or empty.
-        label: of the clause's constituent.
+        label: the label of the clause's constituent.
     """
 
     name: str
@@ -85,11 +84,11 @@ MAIN_RULES = tuple(rule for rule in _ALL if rule.weight)
 
 
 def arrange(label: str, template: str, slots: dict[str, Child], comma_tag: str) -> Phrase:
-    """Put the filled slots of a clause into the order that a template asks for.
+    """Put the filled slots of a clause into the order of a template.
 
     Args:
-        template: as the module's text explains.
-        slots: what fills each slot; one of them is related as ``head``.
+        template: as explained at the top of this module.
+        slots: the content of each slot; one has the relation ``head``.
     """
     remaining = dict(slots)
     children = _fill(_parsed(template), remaining, comma_tag)
@@ -124,7 +123,7 @@ def whole_sentence(
 def inner_clauses(
     event: Event, clause: Callable[[Event], Phrase], language: int, tag: str
 ) -> dict[str, Child]:
-    """Make the clauses that a clause contains, with conjunctions of this tag."""
+    """Make the clauses that a clause contains, with conjunctions that have this tag."""
     slots: dict[str, Child] = {}
     if event.complement is not None:
         inner = clause(event.complement)
@@ -140,7 +139,7 @@ def inner_clauses(
 
 
 def _joined(inner: Phrase, conjunction: Leaf) -> Phrase:
-    """Put a conjunction before a clause, behind the comma that opens it in German."""
+    """Put a conjunction before a clause, after the comma that opens it in German."""
     children = list(inner.children)
     children.insert(children[0].relation == "punct", Child("mark", conjunction))
     return Phrase(inner.label, children)

@@ -1,11 +1,11 @@
-"""Tasks that attention is made for: copying a sequence, leaving some words out, putting in order.
+"""Toy tasks for attention: copying a sequence, leaving out some words, and sorting.
 
-A source of the first two is a sequence of distinct letters. The target of ``copy`` is the source. The
-target of ``subsample`` is the source without every second letter of the alphabet (b, d, f, ...). Test
-sequences of ``copy`` are longer than all training sequences.
+A source of ``copy`` or ``subsample`` is a sequence of distinct letters. The target of ``copy`` is the
+source. The target of ``subsample`` is the source without every second letter of the alphabet (b, d, f,
+...). Test sequences of ``copy`` are longer than all training sequences.
 
-A source of ``order`` is a sequence of sentences, each of a letter and an hour of the day. The target is
-the letters in the order of their hours. A pointer network has to find all words of it in the source.
+A source of ``order`` is a sequence of sentences, each with a letter and an hour of the day. The target is
+the letters in the order of their hours. A pointer network must find all target words in the source.
 
 Examples:
     >>> rows = list(toy_pairs("subsample", 1, seed=1, shortest=6, longest=6))
@@ -29,9 +29,9 @@ from fairseq_phrase.text import written_together
 LETTERS = string.ascii_lowercase
 #: The letters that subsampling keeps: every second one.
 KEPT = frozenset(LETTERS[::2])
-#: By the task, the letters that stay.
+#: The letters that stay, by task.
 STAY = {"copy": frozenset(LETTERS), "subsample": KEPT}
-#: Test sequences of copying have one to so many letters more than the longest training sequence.
+#: Test sequences of copying are longer than all training sequences by 1 to this number of letters.
 LONGER = 2
 
 
@@ -46,7 +46,7 @@ def toy_pairs(
         longest: letters of the longest source, at most 24.
 
     Yields:
-        Source and target, words between spaces. No target is empty.
+        Source and target, words separated by spaces. No target is empty.
     """
     rng = random.Random(f"{kind} {seed}")
     drawn = 0
@@ -63,7 +63,7 @@ def toy_pairs(
 
 
 def in_order(hours: Mapping[str, int]) -> tuple[str, str]:
-    """Write when something is, in the order of the letters here, and the letters in the order of time."""
+    """Write the letters with their hours, in the given order, and the letters in the order of time."""
     source = " ".join(f"{letter} at {hour} ." for letter, hour in hours.items())
     return source, " ".join(sorted(hours, key=hours.__getitem__))
 
@@ -84,9 +84,9 @@ def write_toy_task(
     Args:
         kind: ``copy``, ``subsample`` or ``order``.
         out: the directory; made if missing.
-        seed: same seed, same bytes.
+        seed: the same seed gives the same bytes.
         max_words: letters of the longest source (sentences, of ``order``) in training and validation.
-        overwrite: replace the corpus that is in the directory; otherwise it is refused.
+        overwrite: replace the corpus that is in the directory; otherwise an existing corpus is an error.
 
     Raises:
         UserError: sequences would be longer than the alphabet, or the directory holds a corpus.

@@ -1,7 +1,7 @@
-"""Phrases with marked heads, from which both of a sentence's trees are read off.
+"""Phrases with marked heads, from which both trees of a sentence are derived.
 
-A grammar builds one structure: a constituent whose children each carry a relation, exactly one of
-them ``head``. The brackets are that structure; the dependency tree follows from its heads.
+A grammar builds one structure: a constituent whose children have relations, exactly one of them
+``head``. The brackets are this structure; the dependency tree follows from its heads.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Leaf:
     """One word of a sentence.
 
     Attributes:
-        xpos: its tag in the language's own tag set, the preterminal of the brackets.
-        upos: its universal part of speech; found from ``xpos`` when left empty.
-        space_after: whether a space follows it in running text.
-        clings_to: a word to which it attaches without a space (can + not).
+        xpos: its tag in the tag set of the language, the preterminal of the brackets.
+        upos: its universal part of speech; derived from ``xpos`` if empty.
+        space_after: whether a space follows it in the text.
+        clings_to: the word to which it attaches without a space (can + not).
     """
 
     word: str
@@ -60,7 +60,7 @@ class Child(NamedTuple):
 
     Attributes:
         relation: its dependency relation, or ``head``.
-        of: the word it depends on, if that is not the head of the phrase that contains it.
+        of: the word on which it depends, if that is not the head of the phrase that contains it.
     """
 
     relation: str
@@ -88,7 +88,7 @@ def phrase(label: str, *children: Child | tuple[str, Node]) -> Phrase:
     """Build a constituent.
 
     Raises:
-        ValueError: the children do not hold exactly one head.
+        ValueError: the children do not include exactly one head.
     """
     parts = [Child(*child) for child in children]
     relations = [part.relation for part in parts]
@@ -112,15 +112,15 @@ def lexical_head(node: Node) -> Leaf:
 
 @dataclass(frozen=True)
 class Sentence:
-    """One side of a sentence pair, with both of its trees. All lists have one entry per word.
+    """One side of a sentence pair, with both trees. All lists have one entry per word.
 
     Attributes:
-        space_after: whether a space follows the word in ``text`` (False for the last word).
+        space_after: whether a space follows each word in ``text`` (False for the last word).
         heads: 0-based index of each word's head; the root is its own head.
         deprels: Universal Dependencies relation of each word to its head, ``root`` at the root.
         tags: universal parts of speech.
-        xpos: tags of the language's own tag set (STTS, Penn Treebank).
-        brackets: the constituency tree, ``(ROOT (S …))``, its leaves exactly ``words``.
+        xpos: tags in the tag set of the language (STTS, Penn Treebank).
+        brackets: the constituency tree, ``(ROOT (S …))``, with ``words`` as its leaves.
     """
 
     words: tuple[str, ...]
@@ -134,13 +134,13 @@ class Sentence:
 
     @property
     def text(self) -> str:
-        """The sentence as people write it."""
+        """The sentence as plain text."""
         pairs = zip(self.words, self.space_after, strict=True)
         return "".join(f"{word} " if space else word for word, space in pairs)
 
 
 def read_off(root: Phrase) -> Sentence:
-    """Turn a finished structure into a sentence: tidy commas, capitalize, read off both trees."""
+    """Turn a finished structure into a sentence: remove commas, capitalize, derive both trees."""
     leaves: list[Leaf] = []
     governors: dict[Leaf, tuple[Leaf, str]] = {}
     _collect(root, leaves, governors)
@@ -151,7 +151,7 @@ def read_off(root: Phrase) -> Sentence:
             before.space_after = False
     leaves[-1].space_after = False
     index = {leaf: position for position, leaf in enumerate(leaves)}
-    # The head of the whole is the one word that nothing governs.
+    # The root is the only word without a governor.
     edges = [governors.get(leaf, (leaf, "root")) for leaf in leaves]
     return Sentence(
         words=tuple(leaf.word for leaf in leaves),
@@ -166,7 +166,7 @@ def read_off(root: Phrase) -> Sentence:
 
 
 def _collect(node: Phrase, leaves: list[Leaf], governors: dict[Leaf, tuple[Leaf, str]]) -> None:
-    """Gather the words from left to right, and who governs whom under which relation."""
+    """Collect the words from left to right, and each word's governor and relation."""
     for relation, child, of in node.children:
         if relation != HEAD:
             governors[lexical_head(child)] = (of or lexical_head(node), relation)
@@ -177,9 +177,9 @@ def _collect(node: Phrase, leaves: list[Leaf], governors: dict[Leaf, tuple[Leaf,
 
 
 def _without_idle_commas(leaves: list[Leaf]) -> list[Leaf]:
-    """Drop commas at the start or before other punctuation.
+    """Remove commas at the start or before other punctuation.
 
-    Every clause brings the commas around it along, so that a rule need not know its surroundings.
+    Every clause has commas around it, independent of its context.
     """
     kept: list[Leaf] = []
     for leaf in reversed(leaves):

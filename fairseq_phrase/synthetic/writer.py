@@ -29,15 +29,15 @@ def write_corpus(
 ) -> None:
     """Write ``{split}.{lang}``, ``{split}.{lang}.conllu`` and ``{split}.{lang}.ptb``.
 
-    Line, CoNLL-U sentence and tree of the same number belong together. No source text of one split
-    occurs in another. Files appear under their names only when all of them are complete.
+    The same number identifies a line, a CoNLL-U sentence and a tree that belong together. The splits have
+    no source text in common. Files appear under their names only when all of them are complete.
 
     Args:
         out: the directory; made if missing.
-        sizes: number of sentence pairs by split; nothing is written for 0. Splits are
-            drawn in this order, so that a split does not change with the sizes of those after it.
-        seed: same seed, same bytes.
-        overwrite: replace the corpus that is in the directory; otherwise it is refused.
+        sizes: number of sentence pairs by split; nothing is written for 0. Splits are drawn in this
+            order: a split does not change with the sizes of later splits.
+        seed: the same seed gives the same bytes.
+        overwrite: replace the corpus that is in the directory; otherwise an existing corpus is an error.
     """
     directory = Path(out)
     check_directory(directory, sizes, (source_lang, target_lang), overwrite)
@@ -56,11 +56,11 @@ def write_corpus(
 def check_directory(
     directory: Path, sizes: Mapping[str, int], languages: tuple[str, str], overwrite: bool
 ) -> None:
-    """Refuse to write nothing, or to mix two corpora.
+    """Check that there is something to write and that two corpora are not mixed.
 
     Raises:
-        UserError: no sentence is asked for, or the directory holds files of a corpus which are not to
-            be replaced, or would not be.
+        UserError: no sentence is requested; or the directory has files of a corpus, and they must not or
+            would not be replaced.
     """
     if not any(sizes.values()):
         raise UserError(f"nothing to write: 0 sentences in {', '.join(sizes)}")
@@ -88,7 +88,7 @@ def _names(split: str, languages: tuple[str, str]) -> list[str]:
 
 @contextmanager
 def text_files(folder: Path) -> Iterator[Callable[[str], TextIO]]:
-    """Open each file of a folder when its name is first asked for, and close all at the end."""
+    """Open each file of a folder at its first use, and close all files at the end."""
     with ExitStack() as stack:
 
         @cache
@@ -100,7 +100,7 @@ def text_files(folder: Path) -> Iterator[Callable[[str], TextIO]]:
 
 
 def conllu(sentence: Sentence, sent_id: str) -> str:
-    """One sentence in CoNLL-U, with the empty line that ends it."""
+    """Write one sentence in CoNLL-U, with the empty line that ends it."""
     lines = [f"# sent_id = {sent_id}", f"# text = {sentence.text}"]
     last = len(sentence.words) - 1
     for index, word in enumerate(sentence.words):

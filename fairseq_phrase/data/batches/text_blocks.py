@@ -129,7 +129,7 @@ class TextBlocks:
     """Consecutive sentences, split into blocks by fairseq's ``TokenBlockDataset``.
 
     Args:
-        text: the sentences, each with ``</s>``; a blank line is ``</s>`` alone.
+        text: the sentences, each with ``</s>``; a blank line is only ``</s>``.
         tokens_per_sample: the largest number of tokens.
         break_mode: ``eos``, ``complete``, ``complete_doc`` or ``none``, as in fairseq.
         parses: the sentences' parses; None if parses are not needed.
@@ -235,7 +235,7 @@ class SegmentPairs:
 
     def __init__(self, blocks: TextBlocks, text: Any, bos: int, where: str):
         self._blocks, self._bos = blocks, bos
-        # A blank line, </s> alone, ends a document.
+        # A blank line, only </s>, ends a document.
         number = np.cumsum(np.asarray(text.sizes) == 1)
         self._documents = number[[blocks.first_sentence(i) for i in range(len(blocks))]]
         if len(np.unique(self._documents)) < 2:

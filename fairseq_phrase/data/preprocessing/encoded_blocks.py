@@ -1,7 +1,7 @@
 """Blocks of a split: consecutive lines of its texts, as subwords, with their parses as arrays.
 
 A side is raw text, which is segmented here (:class:`RawBlock`), or text of subwords that fairseq has
-already binarized (:class:`CutLines`). Imports no fairseq and no torch, so that workers start quickly.
+already binarized (:class:`CutLines`). Imports neither fairseq nor torch: workers start quickly.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class CutLines:
 
     def _cut(self, line: str) -> CutLine:
         segmenter = None if self.segmenter is None else self.segmenter.loaded
-        # fairseq, too, separates subwords at white space of any kind.
+        # fairseq also separates subwords at white space of any kind.
         return spell(line.split(), self.bpe, segmenter, self.protected, unescape=self.unescape)
 
     def text(self, line: str) -> str:

@@ -2,7 +2,7 @@
 
 Every engine takes jobs (numbered lists of lines) and returns each job's result in any order. Parses are
 the bytes of a shard, whose content does not depend on the engine. The engine of this process also returns
-them as objects. Imports no fairseq and no torch, so that workers start quickly.
+them as objects. Imports neither fairseq nor torch: workers start quickly.
 """
 
 from __future__ import annotations
@@ -390,7 +390,7 @@ def _start_ray(ray: Any, engine: EngineOptions) -> None:
 
     def connect() -> None:
         try:
-            # Outside the main thread Ray warns that it leaves SIGTERM alone.
+            # Outside the main thread Ray warns that it does not handle SIGTERM.
             ray.init(address=engine.ray_address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:
             failures.append(error)

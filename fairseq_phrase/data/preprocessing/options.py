@@ -46,7 +46,7 @@ class Options:
         list_left_out: the file that lists left-out lines and lines with flat trees.
         labeldict: the data directory whose label dictionaries are reused. With None, the dictionaries
             next to ``srcdict`` are used, if there are any, or the dictionaries in use in ``directory``.
-        allowed: the differences that ``allow_difference`` let through, for the manifest.
+        allowed: the differences that ``allow_difference`` allowed, for the manifest.
     """
 
     source_lang: str

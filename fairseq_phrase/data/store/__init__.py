@@ -1,1 +1,1 @@
-"""Parses on disk, beside fairseq's own binarized text."""
+"""Parses on disk, next to fairseq's binarized text."""

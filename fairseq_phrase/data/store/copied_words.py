@@ -1,9 +1,9 @@
 """Unknown source words, which a model may copy: their slots in dictionaries, and their files.
 
 A dictionary for copying has N entries ``<copy1>``, ``<copy2>``, …, its *slots*. In a sentence pair, the
-first unknown source word has the first slot, and so has each word equal to it, on both sides. The words
-themselves are in a file beside the source text, as UTF-8 with spaces between them. So they can be written
-back into a translation.
+first unknown source word gets the first slot, and so does each word equal to it, on both sides. A file
+next to the source text has the words, as UTF-8 with spaces between them. They can then be written back
+into a translation.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def number_unknown(
 
     Args:
         known: the index of each entry of the dictionary.
-        words: words that have slots already: a source sentence's, for its target.
+        words: words that already have slots: for a target, its source sentence's words.
 
     Returns:
-        The sentence with slots, where unknown words beyond the last slot stay as they are; and the
-        words that have slots, in their order.
+        The sentence with slots, in which unknown words beyond the last slot stay unchanged; and the words
+        that have slots, in order.
 
     Examples:
         >>> known = {"the": 4, "is": 5}
@@ -60,7 +60,7 @@ def number_unknown(
     numbers = {word: number for number, word in enumerate(words, start=1)}
     numbered = []
     for piece in pieces:
-        # An entry of a slot is an unknown word like any other in a text.
+        # In a text, the entry of a slot is an unknown word.
         if piece not in known or _is_place(piece):
             if piece not in numbers and len(numbers) < slots:
                 numbers[piece] = len(numbers) + 1
@@ -73,24 +73,24 @@ def number_unknown(
 
 
 def copied_path(text: str | os.PathLike[str]) -> Path:
-    """Return the path of the words' files, without ``.bin`` and ``.idx``.
+    """Return the path of the files of words, without ``.bin`` and ``.idx``.
 
     Args:
-        text: the path of the binarized source text, likewise.
+        text: the path of the binarized source text, also without ``.bin`` and ``.idx``.
     """
     return Path(f"{text}.copied")
 
 
 def stored(words: Sequence[str]) -> np.ndarray:
-    """Return a sentence's words as their file has them. Shape: ``(bytes,)``, uint8."""
+    """Return a sentence's words as stored in the file. Shape: ``(bytes,)``, uint8."""
     return np.frombuffer(" ".join(words).encode(), dtype=np.uint8)
 
 
 class CopiedWords:
-    """The words of a split's sentences, read when they are asked for.
+    """The words of a split's sentences, read on access.
 
     Args:
-        text: as for :func:`copied_path`.
+        text: as in :func:`copied_path`.
 
     Raises:
         UserError: the files are missing or damaged.
@@ -101,7 +101,7 @@ class CopiedWords:
 
     @staticmethod
     def exist(text: str | os.PathLike[str]) -> bool:
-        """Return whether there are such files."""
+        """Return whether these files exist."""
         return Path(f"{copied_path(text)}.idx").is_file()
 
     def __len__(self) -> int:

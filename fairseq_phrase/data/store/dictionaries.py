@@ -1,7 +1,7 @@
 """fairseq's dictionaries, of text and of labels, and fingerprints that connect parses with labels.
 
 The parses of two languages may share a label dictionary: the second language adds its labels at the end.
-So a fingerprint says how many of the first labels it covers.
+Therefore a fingerprint has the number of the first labels that it covers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def load_dictionary(path: Path) -> Dictionary:
     """Load a fairseq dictionary.
 
     Raises:
-        UserError: it is missing or malformed.
+        UserError: the dictionary is missing or malformed.
     """
-    # fairseq takes seconds to import: wrong arguments do not wait for it.
+    # fairseq takes seconds to import: errors in arguments are reported before.
     from fairseq.data import Dictionary
 
-    # read_lines names a line that is not UTF-8; the file may be a pipe, which is read once.
+    # read_lines names a line that is not UTF-8; the file may be a pipe, which can be read only once.
     text = io.StringIO("".join(f"{line}\n" for line in read_lines(path)))
     try:
         return Dictionary.load(text)
@@ -42,7 +42,7 @@ SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 
 
 def as_entry(label: str) -> str:
-    """Return a label as it is in its dictionary; ``_`` is added to labels that fairseq reserves."""
+    """Return a label as in its dictionary; ``_`` is added to labels that fairseq reserves."""
     return f"{label}_" if label in SPECIAL else label
 
 
@@ -50,7 +50,7 @@ def read_labels(path: Path) -> list[str]:
     """Read a label dictionary's labels, in the order of their numbers.
 
     Raises:
-        UserError: it is missing or malformed.
+        UserError: the dictionary is missing or malformed.
     """
     try:
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
@@ -70,16 +70,16 @@ def read_labels(path: Path) -> list[str]:
 
 
 def labels_fingerprint(labels: Sequence[str]) -> str:
-    """Hash labels in the order of their numbers: ``14:3fb0…`` is their number and the hash."""
+    """Hash labels in the order of their numbers: ``14:3fb0…`` is the number of labels and the hash."""
     digest = hashlib.sha256("\n".join(labels).encode("utf-8"))
     return f"{len(labels)}:{digest.hexdigest()}"
 
 
 def number_of_labels(fingerprint: str) -> int:
-    """Return how many labels a fingerprint covers."""
+    """Return the number of labels that a fingerprint covers."""
     return int(fingerprint.partition(":")[0])
 
 
 def begins_with(labels: Sequence[str], fingerprint: str) -> bool:
-    """Return whether labels begin with those that a fingerprint covers."""
+    """Return whether labels begin with the labels that a fingerprint covers."""
     return labels_fingerprint(labels[: number_of_labels(fingerprint)]) == fingerprint

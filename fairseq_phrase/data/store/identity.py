@@ -1,8 +1,8 @@
-"""What a model was trained with: one record of named entries, one comparison, one message.
+"""The record of a model's training: named entries, one comparison, one message.
 
-The record is in the manifest of a data directory (what concerns data), and in every checkpoint and
-bundle. It is closed by default: an option is an entry unless :data:`FREE` has its name, or its metadata
-declare it. ``docs/identity.md`` lists the steps of a record's life.
+The record is in the manifest of a data directory (entries about data), and in every checkpoint and
+bundle. By default every option is an entry, unless :data:`FREE` has its name or its metadata declare it
+free. ``docs/identity.md`` lists the steps of a record's life.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Options = TypeVar("Options")
 
 
 class Part(NamedTuple):
-    """What entries belong to.
+    """A group of entries.
 
     Attributes:
         title: the heading above its entries in a model card.
-        remedy: what to do if one differs; by default to give the option of its name.
-        kind: ``must``: a difference is refused. ``may``: it is a warning, and refused with
+        remedy: advice if an entry differs; by default, to give the option of its name.
+        kind: ``must``: a difference is an error. ``may``: it is a warning, or an error with
             ``--strict-identity``.
     """
 
@@ -70,7 +70,7 @@ _NO_MODEL = {
     **dict.fromkeys(("encoder", "decoder", "task"), "no second model or task is there"),
     "trees": "one option makes the trees of a run",
 }
-#: What entry points leave out of the comparison, part by part, with the reason. A resumed training,
+#: The parts that each use leaves out of the comparison, with the reason. A resumed training,
 #: ``--restore-file`` and ``--finetune-from-model``, with any ``--reset-*``, are ``train``.
 LEFT_OUT: dict[str, dict[str, str]] = {
     "train": _NO_AVERAGE,
@@ -105,18 +105,18 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "labels": "new ones are made, or --labeldict names them",
     },
 }
-#: Where two records are compared, with the parts that are compared there.
+#: The uses in which two records are compared, with the compared parts.
 DOORS = {door: PARTS.keys() - left.keys() for door, left in LEFT_OUT.items()}
-#: Options of what follows the encoder. Others are of the part ``encoder``, unless metadata ``part`` of
-#: the field name another.
+#: Options of parts after the encoder. Other options belong to the part ``encoder``, unless the field's
+#: metadata ``part`` name another part.
 OF_DECODER = (
     "*decoder* share_* merge_src_tgt_embed adaptive_softmax_* tie_adaptive_* no_cross_attention "
     "cross_self_attention"
 )
-#: What to do where nothing can be let through.
+#: Advice for uses in which differences cannot be allowed.
 REMEDIES = {"report": "name them as different rows, NAME=FOLDER"}
-#: Options, or patterns of their names, that cannot change what a trained model computes for an input,
-#: by the reason. All other options are entries. Metadata ``identity: must`` of a field overrule this.
+#: Options, or patterns of their names, that cannot change the output of a trained model for an input,
+#: by the reason. All other options are entries. Metadata ``identity: must`` of a field override this.
 FREE = {
     "off outside training": "*dropout *dropout_in *dropout_out *layerdrop",
     "how memory is used": "checkpoint_activations offload_activations min_params_to_wrap",
@@ -135,14 +135,14 @@ FREE = {
         "lr_scale_pretrained",
     "the comparison itself": "allow_difference strict_identity",
 }  # fmt: skip
-#: What is before a record in the log of a training.
+#: The text before a record in a training log.
 LOGGED = "identity record "
-#: The last entry of a dictionary of pre-training, which its fingerprint leaves out.
+#: The last entry of a dictionary of pre-training, which is not part of its fingerprint.
 MASK = "<mask>"
-#: The value of an option that a checkpoint may have had without recording it.
+#: The value of an option that a checkpoint may use without recording it.
 UNKNOWN = "?"
 _NOT_KNOWN = {None, UNKNOWN}
-#: Of what a record is made. One of an earlier version may lack entries, as if they were unknown.
+#: The version of records. A record of an earlier version may lack entries; they count as unknown.
 VERSION = 2
 
 
@@ -156,19 +156,19 @@ def why_free(name: str) -> str | None:
 
 
 def matches(name: str, patterns: str) -> bool:
-    """Return whether a name matches one of several patterns, with spaces between them."""
+    """Return whether a name matches one of several patterns, separated by spaces."""
     return any(fnmatchcase(name, pattern) for pattern in patterns.split())
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One fact that a model's numbers depend on.
+    """One setting on which a model's output depends.
 
     Attributes:
-        value: what is compared: a fingerprint of content, or the value of an option.
-        label: what a message shows: a file, a parser's name, the value.
+        value: the compared text: a fingerprint of content, or the value of an option.
+        label: the text in a message: a file, a parser's name, or the value.
         part: one of :data:`PARTS`.
-        kind: ``must`` or ``may``; by default that of the part.
+        kind: ``must`` or ``may``; by default the kind of the part.
         default: the value in a record without this entry; None if such a record cannot be compared. An
             option that was added later leaves older records valid.
     """
@@ -180,10 +180,10 @@ class Entry:
     default: str | None = None
 
     def __post_init__(self) -> None:
-        """Fill in the kind, and check what a file may have wrong.
+        """Fill in the kind, and check values that may be wrong in a file.
 
         Raises:
-            ValueError: part or kind is unknown, or a value is not a text.
+            ValueError: part or kind is unknown, or a value is not a string.
         """
         if not self.kind and self.part in PARTS:
             object.__setattr__(self, "kind", PARTS[self.part].kind)
@@ -199,10 +199,10 @@ class Identity:
     """A record.
 
     Attributes:
-        entries: by name. An option has its name with hyphens.
-        allowed: differences that ``--allow-difference`` let through, as texts.
-        is_whole: False for what could be derived of a checkpoint without a record, and for a record
-            of an earlier version, which may lack entries.
+        entries: the entries by name. The name of an option is written with hyphens.
+        allowed: differences that ``--allow-difference`` allowed, as texts.
+        is_whole: False for a record derived from a checkpoint without a record, and for a record of an
+            earlier version, which may lack entries.
     """
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
@@ -210,17 +210,17 @@ class Identity:
     is_whole: bool = True
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the record in types that JSON and checkpoints have."""
+        """Return the record in types that JSON and checkpoints support."""
         entries = {name: asdict(entry) for name, entry in self.entries.items()}
         version = VERSION if self.is_whole else 0
         return {"entries": entries, "allowed": list(self.allowed), "version": version}
 
     @classmethod
     def from_dict(cls, content: Any, where: str | Path) -> Identity:
-        """Read a record that a file holds.
+        """Read a record from a file's content.
 
         Raises:
-            UserError: it is damaged.
+            UserError: the record is damaged.
         """
         try:
             entries = {str(name): Entry(**entry) for name, entry in content["entries"].items()}
@@ -241,7 +241,7 @@ class Identity:
         return replace(self, entries=entries)
 
     def labels(self) -> dict[str, str]:
-        """Return what people read of each entry, by name."""
+        """Return the label of each entry, by name."""
         return {name: entry.label for name, entry in self.entries.items()}
 
     def value(self, name: str) -> str | None:
@@ -262,19 +262,19 @@ def compare(
     """Compare two records.
 
     Args:
-        trained: the record of a model, or of what is reused.
-        here: the record of what it meets.
+        trained: the record of a model, or of reused files.
+        here: the record that it is compared with.
         door: a name in :data:`DOORS`.
         trained_name: the file of ``trained``, for messages.
         here_name: the file or folder of ``here``.
-        allow: names of entries that may differ, commas between them (``--allow-difference``).
+        allow: names of entries that may differ, separated by commas (``--allow-difference``).
         strict: also refuse differences in entries of the kind ``may``.
 
     Returns:
         ``here`` with the differences that were allowed.
 
     Raises:
-        UserError: entries differ that must not; or ``allow`` has a name that neither record has.
+        UserError: entries that must agree differ; or ``allow`` has a name that both records lack.
     """
     names = dict.fromkeys([*here.entries, *trained.entries])
     may_differ = set(filter(None, (allow or "").split(",")))
@@ -339,7 +339,7 @@ def compare(
 
 
 def _remedy(name: str, trained: str, entry: Entry) -> str:
-    """Return what to do about a difference; an entry with a default is an option."""
+    """Return the advice for a difference; an entry with a default is an option."""
     if entry.default is None and PARTS[entry.part].remedy:
         return PARTS[entry.part].remedy
     if trained == entry.default and trained in ("None", "False"):
@@ -348,20 +348,20 @@ def _remedy(name: str, trained: str, entry: Entry) -> str:
 
 
 def _has_none(entry: Entry, door: str, *, is_whole: bool) -> bool:
-    """Return whether one of two records has no use for an entry that the other has."""
+    """Return whether an entry that only one of two records has can be ignored."""
     return (
-        # Labels that only one of two models reads have no numbers in the other.
+        # Labels that only one of two models reads lack numbers in the other.
         entry.part == "labels"
-        # Options of another task; of this one, an earlier record is completed by its configuration.
+        # Options of another task; for this task, an earlier record is completed from its configuration.
         or (entry.part == "task" and not is_whole)
-        # A log has no configuration to complete it by.
+        # A log lacks a configuration from which the record could be completed.
         or (door == "report" and not is_whole)
     )
 
 
 @lru_cache(maxsize=256)
 def warn_once(message: str) -> None:
-    """Warn once, even if several parts of a program find the same."""
+    """Warn once, even if several parts of a program issue the same warning."""
     logger.warning(message)
 
 
@@ -374,10 +374,10 @@ def dictionary_entry(path: Path, part: str) -> Entry:
 
 
 def numbered_entry(fingerprint: str, file: str, part: str) -> Entry:
-    """Return the entry of symbols whose order gives them their numbers.
+    """Return the entry of symbols that are numbered by their order.
 
     Args:
-        fingerprint: that of :func:`fairseq_phrase.data.store.dictionaries.labels_fingerprint`.
+        fingerprint: the result of :func:`fairseq_phrase.data.store.dictionaries.labels_fingerprint`.
     """
     count, _, digest = fingerprint.partition(":")
     return Entry(fingerprint, f"{file} ({count} entries, {digest[:6]})", part)

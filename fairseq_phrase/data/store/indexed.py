@@ -1,8 +1,8 @@
 """fairseq's memory-mapped ``.bin``/``.idx`` arrays, read and written with NumPy only.
 
 fairseq's reader (``MMapIndexedDataset``) reads both files completely when it opens them. This module
-opens them in constant time and memory, and does not need torch. The format is the same: fairseq can read
-files written here.
+opens them in constant time and memory, and does not need torch. The format is the same, and fairseq can
+read the files written here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CODES = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
 _INT64 = np.dtype(np.int64)
 # The types that smallest_dtype chooses, by width: used for arrays without their own index.
 _WIDTHS: dict[int, type[np.integer[Any]]] = {1: np.uint8, 2: np.uint16, 4: np.int32, 8: np.int64}
-_CHUNK = 1 << 22  # values converted at a time when a file is finished
+_CHUNK = 1 << 22  # number of values converted at a time when a file is finished
 
 
 def smallest_dtype(maximum: int) -> np.dtype:
@@ -45,8 +45,8 @@ def smallest_dtype(maximum: int) -> np.dtype:
 class IndexedWriter:
     """Write arrays of integers one after the other.
 
-    The integer type is the smallest that can represent all values (int32 if some are negative), so it is
-    known only at the end. Values are first written to a temporary file as int32, and converted in
+    The integer type is the smallest that can represent all values (int32 if some are negative). It is
+    known only at the end, so values are first written to a temporary file as int32, and converted in
     :meth:`finish`. Memory grows by 4 bytes per array.
 
     Args:
@@ -67,7 +67,7 @@ class IndexedWriter:
         """Add one array, or several.
 
         Args:
-            values: those of all arrays, one array after the other. Shape: ``(values,)``, integers.
+            values: the values of all arrays, one array after the other. Shape: ``(values,)``, integers.
             sizes: the arrays' sizes; one array by default. Shape: ``(arrays,)``.
         """
         self._is_signed |= bool(values.min(initial=0) < 0)
@@ -118,7 +118,7 @@ class IndexedWriter:
 
 
 def _starts(rows: np.ndarray) -> range:
-    """Return where each chunk of rows starts; a chunk is converted at a time."""
+    """Return the starts of chunks of rows, which are converted one at a time."""
     return range(0, len(rows), _CHUNK)
 
 
@@ -139,7 +139,7 @@ class IndexedReader:
         index_path: the ``.idx`` file.
 
     Raises:
-        UserError: a file is missing, cut short, or not in fairseq's format.
+        UserError: a file is missing, truncated, or not in fairseq's format.
     """
 
     def __init__(self, prefix: str | os.PathLike[str], index: str | os.PathLike[str] | None = None):
@@ -159,12 +159,12 @@ class IndexedReader:
         if version != 1 or code not in _DTYPES or size != _HEADER.size + 12 * count:
             raise UserError(f"{index_path} is damaged: {rerun(index_path.parent)}")
         self._dtype = np.dtype(_DTYPES[code])
-        self._index_width = self._dtype.itemsize  # the index counts bytes of its own arrays
+        self._index_width = self._dtype.itemsize  # the index may be of other arrays
         mapped = _mapped(index_path)
         sizes_end = _HEADER.size + 4 * count
         self.sizes = mapped[_HEADER.size : sizes_end].view(np.int32)
         self._starts = mapped[sizes_end:].view(np.int64)
-        # A memoryview returns Python integers, several times as fast as NumPy returns its own.
+        # A memoryview returns Python integers, several times as fast as NumPy returns NumPy integers.
         self._size_of = mapped.data[_HEADER.size : sizes_end].cast("i")
         self._start_of = mapped.data[sizes_end:].cast("q")
         expected = 0
@@ -201,7 +201,7 @@ class IndexedReader:
                 Shape: ``(arrays,)``
 
         Returns:
-            Where each of their values is (shape ``(values,)``), and the arrays' sizes (shape
+            The position of each value (shape ``(values,)``), and the arrays' sizes (shape
             ``(arrays,)``).
         """
         sizes = self.sizes[indices]
@@ -215,14 +215,14 @@ class IndexedReader:
         return positions, sizes
 
     def at(self, positions: np.ndarray) -> np.ndarray:
-        """Read values. Shape: that of ``positions``, int64."""
+        """Read values. Shape: as ``positions``, int64."""
         values: np.ndarray = self._values[positions].astype(_INT64)
         return values
 
     def between(self, first: int, last: int) -> np.ndarray:
         """Read the values of consecutive arrays as one array.
 
-        They are read and not mapped, so that a pass over the file does not fill the memory.
+        They are read and not mapped: a pass over the file then does not fill the memory.
 
         Args:
             first: the first array, from 0.

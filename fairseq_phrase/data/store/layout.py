@@ -1,4 +1,4 @@
-"""What made a data directory, and the advice to make it again."""
+"""The command that made a data directory, and the advice to make it again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def maker_of(directory: str | os.PathLike[str]) -> str:
     """Return the command that made a data directory's parses.
 
     Returns:
-        :data:`ATTACH` if a manifest says so, else :data:`PREPROCESS`, even if manifests are damaged.
+        :data:`ATTACH` if a manifest names it, else :data:`PREPROCESS`, even if manifests are damaged.
     """
     for path in Path(directory).glob("syntax.*.json"):
         try:
@@ -34,7 +34,7 @@ def rerun(directory: str | os.PathLike[str]) -> str:
 
 
 def with_labels(fields: Collection[str]) -> dict[str, str]:
-    """Return the file names of some fields' label dictionaries, by field."""
+    """Return the file names of the label dictionaries of these fields, by field."""
     return {
         name: row.label_file
         for name, row in FIELDS.items()
@@ -43,7 +43,7 @@ def with_labels(fields: Collection[str]) -> dict[str, str]:
 
 
 def shared_index(field_name: str, fields: Collection[str]) -> str | None:
-    """Return the field whose ``.idx`` file a field uses; None if it has its own.
+    """Return the field whose ``.idx`` file a field uses; None if it has a separate one.
 
     Fields with the same number of values for each sentence share the index of the first of them.
 

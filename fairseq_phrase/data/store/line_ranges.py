@@ -26,7 +26,7 @@ class LineRanges:
 
     @classmethod
     def united(cls, texts: Iterable[str]) -> LineRanges:
-        """Join numbers that have no line in common."""
+        """Join disjoint sets of numbers."""
         whole = cls()
         whole._ranges = sorted(each for text in texts for each in cls(text)._ranges)
         return whole
@@ -39,7 +39,7 @@ class LineRanges:
             self._ranges.append((line, line))
 
     def number_outside(self, index: int) -> int:
-        """Return the number of a line by its index, from 0, among those that are not in the ranges."""
+        """Return the number of a line by its index, from 0, among the lines outside the ranges."""
         line = index + 1
         for first, last in self._ranges:
             if first > line:
@@ -48,7 +48,7 @@ class LineRanges:
         return line
 
     def index_outside(self, line: int) -> int | None:
-        """Return the index of a line among those that are not in the ranges; None if it is in one."""
+        """Return the index of a line among the lines outside the ranges; None if it is in a range."""
         index = line - 1
         for first, last in self._ranges:
             if first > line:

@@ -1,4 +1,4 @@
-"""The manifest of a data directory. It records which text the parses belong to."""
+"""The manifest of a data directory. It records the text that the parses belong to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fairseq_phrase.parsers.pipeline import ParsingPipeline
 
 FORMAT_VERSION = 2
-#: The fields of a manifest that its identity leaves out, and why. All others are compared.
+#: The fields of a manifest that its identity leaves out, with the reasons. All others are compared.
 FREE = {
     "language": "data_identity has it",
     "parser_stamp": "dates of the files whose content parser_digest has",
@@ -44,7 +44,7 @@ FREE = {
     "made_by": "the command that messages name",
     "format": "checked when the manifest is loaded",
 }
-# The fields that have entries of other names or forms.
+# The fields whose entries have other names or forms.
 _NAMED = {
     "parser", "parser_version", "parser_digest", "constituents", "tokenized", "bpe", "whole_lines",
     "protected", "bpe_digest", "target_bpe", "target_digest", "labels", "labelling",
@@ -71,12 +71,12 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
 
 
 def parser_entries(parser: str, version: str, digest: str, constituents: str) -> dict[str, Entry]:
-    """Return the entries of what makes parses.
+    """Return the entries of the parser and its settings.
 
     Args:
-        parser: the argument of ``--parser``. Its own argument is left out where version and weights
-            have it: for this project's parsers, and for a folder, which differs between machines.
-        digest: that of its weights; empty without weights.
+        parser: the argument of ``--parser``. The part after the colon is left out if version and weights
+            describe it: for this project's parsers, and for a folder, which differs between machines.
+        digest: the digest of its weights; empty without weights.
         constituents: one of :data:`fairseq_phrase.choices.CONSTITUENTS`; ``none`` has no entry, because a
             model that reads constituents cannot be used without them.
     """
@@ -93,10 +93,10 @@ def parser_entries(parser: str, version: str, digest: str, constituents: str) ->
 
 
 def pipeline_entries(pipeline: ParsingPipeline, digest: str | None = None) -> dict[str, Entry]:
-    """Return the entries of what parses depend on that a pipeline makes.
+    """Return the entries of the settings on which a pipeline's parses depend.
 
     Args:
-        digest: that of the parser's weights, if it is known, so that they are not read.
+        digest: the digest of the parser's weights, if known; the weights are then not read.
     """
     parser, name = pipeline.parser, resolve(pipeline.options.parser)
     digest = parser.digest if digest is None else digest
@@ -115,13 +115,13 @@ class SplitRecord:
     Attributes:
         subwords: total number of subwords, without end-of-sentence tokens.
         checksums: fingerprints of the split's files, including the text, by file name.
-        unparsed_skipped: sentence pairs left out because a line has no parse.
-        unparsed_flat: sentences that have flat trees because they have no parse.
-        unknown_labels: labels of words or sentences that training does not have.
-        changed: the number of lines whose subwords have another text, by language.
-        left_out: the numbers of the text's lines that were left out (:class:`LineRanges`), by reason:
+        unparsed_skipped: number of sentence pairs left out because a line lacks a parse.
+        unparsed_flat: number of sentences with flat trees because they lack a parse.
+        unknown_labels: number of labels of words or sentences that the training data lack.
+        changed: the number of lines whose subwords spell another text, by language.
+        left_out: the numbers of the left-out lines of the text (:class:`LineRanges`), by reason:
             ``empty``, ``too_long`` or ``skipped`` (without a parse).
-        parser_version: the version of the parser that made them, if it differs from the manifest's.
+        parser_version: the version of the parser, if it differs from the manifest's version.
     """
 
     sentences: int
@@ -154,29 +154,29 @@ class Manifest:
 
     Attributes:
         parser: the argument of ``--parser`` that made the parses (``spacy:de_core_news_sm``).
-        fields: which of :data:`FIELDS` the parses have.
+        fields: the names in :data:`FIELDS` that the parses have.
         constituents: the source of the constituents: ``parser``, ``from-dependencies`` or ``none``.
-        tokenized: whether the text was cut into words at white space and not by the parser.
-        bpe: how words were cut into subwords, ``sentencepiece``, ``subword_nmt`` or ``none``.
+        tokenized: whether the text was split into words at white space and not by the parser.
+        bpe: the segmentation of words into subwords, ``sentencepiece``, ``subword_nmt`` or ``none``.
         bpe_model: the subword model's file name in the data directory; empty if it is not known.
         bpe_digest: SHA-256 of the subword model; empty without one.
-        target_bpe: what cut the other language of the pair; empty for ``bpe``.
-        target_model: the file name of its subword model, if that is not ``bpe_model``; empty if it is, or
-            if it is not known.
+        target_bpe: the segmentation of the pair's other language; empty if it is ``bpe``.
+        target_model: the file name of its subword model, if it is not ``bpe_model``; empty if it is, or
+            if unknown.
         target_digest: SHA-256 of ``target_model``.
         characters: normal form, character coverage and byte fallback of the SentencePiece model, if it
             was trained with the data.
-        protected: tokens that are not cut and not parsed.
+        protected: tokens that are not segmented and not parsed.
         parser_digest: digest of the parser's weights; empty for a parser without weights.
-        parser_stamp: sizes and dates of their files; while these are the same, the files are not read.
+        parser_stamp: sizes and dates of their files; the files are only read if these change.
         dictionary: fingerprint of the language's fairseq dictionary.
-        whole_lines: whether SentencePiece cut whole lines, and words were then found by their characters
-            (``fairseq-phrase-attach``). Otherwise each word was cut separately.
+        whole_lines: whether SentencePiece segmented whole lines, and words were then found by their
+            characters (``fairseq-phrase-attach``). Otherwise each word was segmented separately.
         labels: fingerprints of the label dictionaries, by field
             (:func:`fairseq_phrase.data.store.dictionaries.labels_fingerprint`).
-        labelling: what the target side labels, one of :data:`fairseq_phrase.choices.LABELLED`; empty for
+        labelling: the units that the target labels, in :data:`fairseq_phrase.choices.LABELLED`; empty for
             a translation.
-        allowed: differences that ``--allow-difference`` let through.
+        allowed: differences that ``--allow-difference`` allowed.
     """
 
     language: str
@@ -257,8 +257,8 @@ class Manifest:
         """Check that the parses have the fields that a model needs.
 
         Raises:
-            UserError: a field is missing, for example heads if no parser was used; or there is no
-                field of this name.
+            UserError: a field is missing, for example heads if no parser was used; or the name of a
+                field is unknown.
         """
         if unknown := sorted(fields - set(FIELDS)):
             raise UserError(
@@ -274,7 +274,7 @@ class Manifest:
             )
 
     def identity(self) -> Identity:
-        """Return the record of what cut, parsed and numbered the text: all fields but :data:`FREE`."""
+        """Return the record of segmentation, parsing and numbering: all fields except :data:`FREE`."""
         cut = "whole lines" if self.whole_lines else "words"
         cut = f"{self.bpe} of {'tokenized ' * self.tokenized}{cut}"
         cut += f" but {' '.join(self.protected)}" * bool(self.protected)
@@ -305,7 +305,7 @@ class Manifest:
         return Identity(entries, tuple(self.allowed))
 
     def subword_model_of(self, language: str) -> Entry | None:
-        """Return the entry of what cut a language of the pair; None if that is not known."""
+        """Return the entry of the segmentation of one of the pair's languages; None if unknown."""
         bpe, file, digest, part = self.bpe, self.bpe_model, self.bpe_digest, "text"
         if language != self.language and self.target_bpe not in ("", bpe):
             bpe, file, digest = self.target_bpe, self.target_model, self.target_digest
@@ -318,8 +318,8 @@ class Manifest:
         """Read a field's labels in the order of their numbers, as many as these parses use.
 
         Raises:
-            UserError: the parses lack the field, or the dictionary is missing or not the one that the
-                parses were made with.
+            UserError: the parses lack the field; or the dictionary is missing or is not the dictionary
+                of these parses.
         """
         self.require({field_name}, directory)
         path = Path(directory) / with_labels([field_name])[field_name]
@@ -345,11 +345,11 @@ def data_identity(
     """Return the record of a data directory.
 
     Args:
-        source: the source language, whose manifest is read if it is there.
+        source: the source language, whose manifest is read if it exists.
         target: the target language; None for text of one language.
 
     Raises:
-        UserError: a file is damaged, or the subword model is not the one that cut the text.
+        UserError: a file is damaged, or the subword model is not the model that segmented the text.
     """
     entries: dict[str, Entry] = {}
     for side, language in (("source", source), ("target", target)):
@@ -375,7 +375,7 @@ def data_identity(
         recorded = manifest.identity()
         return Identity(entries | dict(recorded.entries), recorded.allowed)
     if target is not None and Manifest.path(directory, target).is_file():
-        # The source is not parsed, but the target's manifest has what cut it.
+        # The source is not parsed, but the target's manifest has its segmentation.
         found = Manifest.load(directory, target).subword_model_of(source)
         if found is not None and found.value != WHOLE_WORDS:
             entries["subword-model"] = replace(found, part="text")

@@ -1,4 +1,4 @@
-"""Parses on disk, beside fairseq's own binarized text.
+"""Parses on disk, next to fairseq's binarized text.
 
 For each split ``train.de-en`` and parsed language ``de``, a data directory has the files
 ``train.de-en.de.{words,heads,deprels,tags,spans}.bin`` with their ``.idx``. The manifest
@@ -76,7 +76,7 @@ class ParseStore:
                 )
 
     def _first_difference(self) -> str:
-        """Describe the first sentence whose text and parse differ in length; empty without one."""
+        """Describe the first sentence whose text and parse differ in length; empty if there is none."""
         text = IndexedReader(self.directory / f"{self.split}.{self.language}").sizes
         words = IndexedReader(self.directory / f"{self.split}.{self.language}.words").sizes
         common = min(len(text), len(words))
@@ -111,13 +111,13 @@ class ParseStore:
                 Shape: ``(sentences,)``
 
         Returns:
-            By field: the items of all sentences, one sentence after the other, shaped as those of
+            By field: the items of all sentences, one sentence after the other, shaped as in
             :meth:`__getitem__`, and the number of items of each sentence (shape ``(sentences,)``).
         """
         found: dict[Path, tuple[np.ndarray, np.ndarray]] = {}
         values = {}
         for name, reader in self._readers.items():
-            if reader.index_path not in found:  # fields with as many values share it
+            if reader.index_path not in found:  # fields with the same number of values share it
                 found[reader.index_path] = reader.positions(indices)
             positions, sizes = found[reader.index_path]
             items = FIELDS[name].shaped(reader.at(positions))

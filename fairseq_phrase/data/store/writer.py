@@ -1,4 +1,4 @@
-"""Writing the parses of a split beside its text."""
+"""Writing the parses of a split next to its text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FieldBlock(NamedTuple):
     """A field's values in consecutive sentences.
 
     Attributes:
-        values: those of all sentences. Labels are indices into ``labels``. Shape: ``(values,)``, int32.
+        values: values of all sentences. Labels are indices into ``labels``. Shape: ``(values,)``, int32.
         sizes: the number of values of each sentence. Shape: ``(sentences,)``, int32.
         labels: the labels in the order of first use, without repetitions.
     """
@@ -35,7 +35,7 @@ class FieldBlock(NamedTuple):
         """Read a field from sentences.
 
         Raises:
-            ValueError: a sentence lacks it.
+            ValueError: a sentence lacks the field.
         """
         numbers: dict[str, int] = {}
 
@@ -56,12 +56,12 @@ class FieldBlock(NamedTuple):
 class LabelTable:
     """Labels with provisional numbers, and at the end with the numbers of a fairseq dictionary.
 
-    Provisional numbers follow the order of first use. In the dictionary, frequent labels come first.
+    Provisional numbers are in the order of first use. In the dictionary, frequent labels come first.
 
     Args:
         known: a dictionary to continue; its labels keep their numbers.
-        may_grow: give new labels that ``known`` lacks numbers after the others. Otherwise they are
-            unknown, like words that a text's dictionary lacks.
+        may_grow: append new labels that ``known`` lacks. Otherwise they are unknown, like words that a
+            text's dictionary lacks.
     """
 
     def __init__(self, known: Dictionary | None = None, *, may_grow: bool = True):
@@ -75,7 +75,7 @@ class LabelTable:
 
         Args:
             labels: labels, without repetitions.
-            uses: the index of the label that is used, for each use. Shape: ``(uses,)``.
+            uses: for each use, the index of the used label. Shape: ``(uses,)``.
 
         Returns:
             The label's number for each use. Shape: ``(uses,)``, int32.
@@ -101,7 +101,7 @@ class LabelTable:
         return self._dictionary
 
     def unknown(self) -> list[str]:
-        """Return the labels that have no number of their own."""
+        """Return the labels that lack a number."""
         dictionary = self.dictionary()
         return sorted(label for label in self._numbers if label not in dictionary)
 
@@ -139,7 +139,7 @@ class ParseWriter:
         """Add consecutive sentences.
 
         Args:
-            fields: all fields. Labels in their values are renumbered.
+            fields: all fields. Labels in the values are renumbered.
         """
         for name, writer in self._writers.items():
             values, sizes, labels = fields[name]

@@ -1,4 +1,4 @@
-"""Tokens that are never cut and stand outside of the parsed text: language tags, inline tags."""
+"""Tokens that are never segmented or parsed: language tags, inline tags."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import NamedTuple
 
 from fairseq_phrase.data.subwords.segmenter import Segmenter
 
-#: The entry between a protected token and what follows or precedes it without a space, as OpenNMT's
-#: joiner. Data of earlier versions lack it: their tokens are protected between white space only.
+#: The entry between a protected token and the text directly before or after it, like OpenNMT's joiner.
+#: Data of earlier versions lack it: their tokens are protected only between white space.
 JOINER = "<joiner>"
 
 
 class Token(NamedTuple):
-    """A protected token of a line, and where it stands in the line's text.
+    """A protected token of a line, and its position in the line's text.
 
     Attributes:
         words: the number of the text's words at white space before it.
-        characters: how many characters of the next one precede it, 0 between words.
+        characters: the number of characters of the next word before it, 0 between words.
     """
 
     words: int
@@ -28,13 +28,13 @@ class Token(NamedTuple):
 
 
 class ProtectedTokens:
-    """Cuts lines around protected tokens, each of which is one entry of the dictionary.
+    """Segments lines around protected tokens. Each token is one dictionary entry.
 
     Args:
-        tokens: the tokens. With :data:`JOINER`, they are protected wherever they stand, and the white
-            space on both sides is kept; without it, only those between white space are.
-        whole_lines: whether a subword model that knows the tokens, as SentencePiece's user-defined
-            symbols, cuts and joins lines by itself.
+        tokens: the tokens. With :data:`JOINER`, they are protected everywhere, and the white space on
+            both sides is kept. Without it, only tokens between white space are protected.
+        whole_lines: whether the subword model itself segments and joins whole lines, if it knows the
+            tokens (SentencePiece's user-defined symbols).
     """
 
     def __init__(self, segmenter: Segmenter, tokens: Sequence[str], *, whole_lines: bool = False):
@@ -51,8 +51,8 @@ class ProtectedTokens:
         """Remove the tokens from a line.
 
         Returns:
-            The text, with a space where white space was on either side of a token; and the tokens,
-            among them joiners.
+            The text, with a space for white space on either side of a token; and the tokens,
+            including joiners.
         """
         text, found = "", []
         for part, is_token, follows_space in self._parts(line):
@@ -71,7 +71,7 @@ class ProtectedTokens:
             A token, a joiner, or a text without white space at its ends; whether it is a token or
             joiner; and, for a text, whether white space is between it and the text before.
         """
-        space = gap = True  # directly before a part; since the last text
+        space = gap = True  # white space directly before a part; and since the last text
         for index, part in enumerate(self._pattern.split(line)):
             bare, is_token = part.strip(), index % 2 == 1
             space |= part[:1].isspace()
@@ -85,7 +85,7 @@ class ProtectedTokens:
             gap = gap if is_token else space
 
     def around(self, line: str, form: Callable[[str], str]) -> str:
-        """Bring the texts between the tokens into another form; tokens and the space at them stay."""
+        """Apply a function to the texts between the tokens; tokens and the space around them stay."""
         parts = self._pattern.split(line)
         for index in range(0, len(parts), 2):
             bare = parts[index].strip()
@@ -93,11 +93,11 @@ class ProtectedTokens:
         return "".join(parts)
 
     def word_pieces(self, word: str) -> tuple[str, ...]:
-        """Cut one word."""
+        """Segment one word."""
         return tuple(self._apart(self.segmenter.word_pieces(word)))
 
     def line_pieces(self, line: str) -> list[str]:
-        """Cut a line."""
+        """Segment a line."""
         if self._are_known:
             return self.segmenter.line_pieces(line)
         pieces: list[str] = []
@@ -109,14 +109,14 @@ class ProtectedTokens:
             if has_text and not follows_space:
                 word, _, part = part.partition(" ")
                 pieces += self.word_pieces(word)
-            # The space before a word is part of its subword in GPT-2's BPE, but for the first.
+            # In GPT-2's BPE the space before a word is part of its subword, except for the first word.
             cut = self.segmenter.line_pieces(f" {part}" if has_text else part)
             pieces += self._apart(cut)
             has_text = True
         return pieces
 
     def _apart(self, pieces: Sequence[str]) -> Sequence[str]:
-        """Cut subwords of text that look like protected tokens into characters."""
+        """Split subwords of text that look like protected tokens into characters."""
         if self.tokens.isdisjoint(pieces):
             return pieces
         return [part for piece in pieces for part in (piece if piece in self.tokens else [piece])]
@@ -142,14 +142,14 @@ def _between_white_space(token: str) -> str:
 
 
 def _anywhere(token: str) -> str:
-    """Return the pattern of a token: ``BT`` is not part of a longer word, ``<BT>`` may be."""
+    """Return the pattern of a token: ``BT`` must be a whole word, but ``<BT>`` may be within one."""
     before = r"(?<!\w)" if re.match(r"\w", token) else ""
     after = r"(?!\w)" if re.match(r"\w", token[-1]) else ""
     return f"{before}{re.escape(token)}{after}"
 
 
 def _slot(text: str, offset: int) -> tuple[int, int]:
-    """Return the number of words at white space before an offset, and the characters since the last."""
+    """Return the number of words at white space before an offset, and of characters after the last."""
     before = text[:offset]
     words = before.split()
     if not words or before[-1].isspace() or not text[offset : offset + 1].strip():
@@ -158,5 +158,5 @@ def _slot(text: str, offset: int) -> tuple[int, int]:
 
 
 def separate(segmenter: Segmenter, line: str) -> tuple[str, list[Token]]:
-    """Remove the protected tokens from a line (:meth:`ProtectedTokens.separate`), if there are any."""
+    """Remove the protected tokens from a line (:meth:`ProtectedTokens.separate`), if any."""
     return segmenter.separate(line) if isinstance(segmenter, ProtectedTokens) else (line, [])

@@ -1,4 +1,4 @@
-"""What cuts text into subwords."""
+"""The interface of segmenters, which split text into subwords."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Protocol
 
 
 class Segmenter(Protocol):
-    """Cuts words, and lines, into subwords."""
+    """Segments words and lines into subwords."""
 
     def word_pieces(self, word: str) -> tuple[str, ...]:
-        """Cut one word, with ``▁`` in front if white space precedes it in its line."""
+        """Segment one word, with ``▁`` in front if white space precedes it in its line."""
         ...
 
     def line_pieces(self, line: str) -> list[str]:
-        """Cut a line."""
+        """Segment a line."""
         ...
 
     def join(self, pieces: str) -> str:

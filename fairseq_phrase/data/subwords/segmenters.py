@@ -1,4 +1,4 @@
-"""Words and lines to subwords."""
+"""Segmenters: words and lines to subwords."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from fairseq_phrase.data.subwords.segmenter import Segmenter
 from fairseq_phrase.errors import UserError, load_entry, needs
 from fairseq_phrase.text import is_invisible, plain_spaces, require_file
 
-# Protocol buffers merge what is appended, so these bytes set two fields of a model's
-# normalizer_spec (field 3): add_dummy_prefix (3) and remove_extra_whitespaces (4), both to false. A
-# word then keeps its own ▁ and gets no other.
+# Protocol buffers merge appended content, so these bytes set two fields of a model's normalizer_spec
+# (field 3) to false: add_dummy_prefix (3) and remove_extra_whitespaces (4). A word then keeps its ▁ and
+# does not get another.
 _KEEP_WHITE_SPACE = b"\x1a\x04\x18\x00\x20\x00"
 
-# How the parts of a tokenizer add a space before a text, and how they add none.
+# Options of a tokenizer's parts that add a space before a text, with values that add none.
 _NO_SPACE = {
     "prepend_scheme": '"prepend_scheme": "never"',
     "add_prefix_space": '"add_prefix_space": false',
@@ -33,7 +33,7 @@ _NO_SPACE = {
 }
 _ADDED_SPACE = re.compile(rf'"({"|".join(_NO_SPACE)})": ("[^"]*"|true)')
 
-# A byte of a character that has no piece of its own, as SentencePiece writes it (byte_fallback).
+# A byte of a character that lacks a subword, as written by SentencePiece (byte_fallback).
 _BYTE = "<0x[0-9A-F]{2}>"
 _BYTE_PIECES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 _BYTES = re.compile(rf"(?<!\S){_BYTE}(?: {_BYTE})*(?!\S)")
@@ -43,13 +43,13 @@ JOIN = "@@"
 
 
 class SentencePieceSegmenter:
-    """A SentencePiece model that cuts words one at a time, or whole lines.
+    """A SentencePiece model that segments single words or whole lines.
 
     Attributes:
-        vocabulary: the subwords for bytes, if it has them: entries of a dictionary that a text may lack.
+        vocabulary: the subwords for bytes, if any: dictionary entries that a text may lack.
 
     Raises:
-        UserError: the file is missing or is no SentencePiece model.
+        UserError: the file is missing or is not a SentencePiece model.
     """
 
     def __init__(self, model: Path):
@@ -64,7 +64,7 @@ class SentencePieceSegmenter:
         except RuntimeError as error:
             raise UserError(f"{model} is no SentencePiece model: {error}") from None
         self.vocabulary = _BYTE_PIECES if self._has_bytes else ()
-        # Words repeat, so each is cut once. The cache is made here so that it is freed with its object.
+        # Words repeat, so each is segmented once. A cache made here is freed with its object.
         self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
 
     def _word_pieces(self, word: str) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class SentencePieceSegmenter:
         return tuple(_unmistakable(pieces))
 
     def line_pieces(self, line: str) -> list[str]:
-        """Cut a line of raw text, as SentencePiece does; white space of any kind is a space."""
+        """Segment a line of raw text as SentencePiece does. White space of any kind is a space."""
         return _unmistakable(_pieces(self._lines, plain_spaces(line)))
 
     def join(self, pieces: str) -> str:
@@ -88,10 +88,10 @@ class SubwordNmtSegmenter:
     """subword-nmt's codes. The text or the parser defines the words; ``@@`` joins subwords.
 
     Args:
-        vocabulary: the allowed subwords; other ones are cut again. All are allowed by default.
+        vocabulary: the allowed subwords; other subwords are split again. All are allowed by default.
 
     Raises:
-        UserError: subword-nmt is not installed, or the file is missing or holds no codes.
+        UserError: subword-nmt is not installed, or the file is missing or lacks codes.
     """
 
     def __init__(self, model: Path, vocabulary: Collection[str] | None = None):
@@ -104,14 +104,14 @@ class SubwordNmtSegmenter:
                 self._bpe: Any = BPE(codes, vocab=vocabulary)
         except (ValueError, IndexError, SystemExit, UnicodeDecodeError) as error:
             raise UserError(f"{model} holds no BPE codes of subword-nmt: {error}") from None
-        self._bpe.cache = _NoCache()  # its own grows with the text
+        self._bpe.cache = _NoCache()  # its original cache grows with the text
         self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
 
     def _word_pieces(self, word: str) -> tuple[str, ...]:
         return tuple(self._cut(word.removeprefix("▁") or word))
 
     def line_pieces(self, line: str) -> list[str]:
-        """Cut a line whose words are separated by white space."""
+        """Segment a line whose words are separated by white space."""
         return [piece for word in line.split() for piece in self.word_pieces("▁" + word)]
 
     def join(self, pieces: str) -> str:
@@ -119,16 +119,16 @@ class SubwordNmtSegmenter:
         return f"{pieces} ".replace(f"{JOIN} ", "").rstrip()
 
     def pieces_with_dropout(self, word: str, dropout: float, rng: random.Random) -> list[str]:
-        """Cut one word and skip merges at random.
+        """Segment one word and skip merges at random.
 
         Args:
             word: the word, without ``▁``.
             dropout: the probability of skipping a merge.
 
         Returns:
-            Its pieces, as BPE makes them: some may look like fairseq's special tokens.
+            The subwords from BPE. Some may look like fairseq's special tokens.
         """
-        # subword-nmt draws from Python's global generator, which other code uses, too.
+        # subword-nmt draws from Python's global generator, which other code also uses.
         state = random.getstate()
         random.seed(rng.getrandbits(64))
         try:
@@ -141,18 +141,18 @@ class SubwordNmtSegmenter:
         pieces: list[str] = self._bpe.segment_tokens([word])
         if not any(map(is_mistakable, pieces)):
             return pieces
-        # A piece that is one of fairseq's special tokens, or contains what Python regards as white space,
-        # is cut into characters.
+        # A subword that is one of fairseq's special tokens, or contains white space as Python defines it,
+        # is split into characters.
         text = without_white_space(word)
         return [character + JOIN for character in text[:-1]] + text[-1:]
 
 
 class TokenizerSegmenter:
-    """A tokenizer of Hugging Face, in a ``tokenizer.json``, that cuts words one at a time, or lines.
+    """A Hugging Face tokenizer, from a ``tokenizer.json``, that segments single words or lines.
 
     Attributes:
         vocabulary: its subwords, in the order of their numbers.
-        adds_space: whether it cuts the first word of a line as a word after white space.
+        adds_space: whether it segments the first word of a line like a word after white space.
 
     Raises:
         UserError: tokenizers is not installed, or the file is missing or damaged.
@@ -173,9 +173,9 @@ class TokenizerSegmenter:
         self.vocabulary: list[str] = sorted(numbers, key=numbers.__getitem__)
         whole = json.loads(self._tokenizer.to_str())
         before = json.dumps([whole["normalizer"], whole["pre_tokenizer"]], ensure_ascii=False)
-        # A subword of GPT-2, XLM-R or T5 holds the space before its word.
+        # A subword of GPT-2, XLM-R or T5 contains the space before its word.
         self._space = " " if '"ByteLevel"' in before else "▁" if "▁" in before else ""
-        # They may add one before a text, which words without white space before them do not get.
+        # They may add a space before a text. Words without white space before them do not get it.
         without = _ADDED_SPACE.sub(lambda found: _NO_SPACE[found[1]], before)
         self.adds_space = without != before
         self._words = self._tokenizer
@@ -187,11 +187,11 @@ class TokenizerSegmenter:
     def _word_pieces(self, word: str) -> tuple[str, ...]:
         bare = word.removeprefix("▁") or word
         pieces = self._cut(self._words, bare if bare == word else self._space + bare)
-        return () if pieces == [self._space] else tuple(pieces)  # nothing is left of it
+        return () if pieces == [self._space] else tuple(pieces)  # no subword is left
 
     def line_pieces(self, line: str) -> list[str]:
-        """Cut a line, without the tokens that a model expects at its start and end."""
-        is_bytes = self._space == " "  # which encode white space of any kind
+        """Segment a line, without the tokens that a model expects at its start and end."""
+        is_bytes = self._space == " "  # bytes encode white space of any kind
         return self._cut(self._tokenizer, line if is_bytes else plain_spaces(line))
 
     def _cut(self, tokenizer: Any, text: str) -> list[str]:
@@ -204,10 +204,10 @@ class TokenizerSegmenter:
 
 
 class Gpt2Segmenter(TokenizerSegmenter):
-    """GPT-2's byte-level BPE as fairseq's BART and RoBERTa have it: the subwords are numbers.
+    """GPT-2's byte-level BPE as in fairseq's BART and RoBERTa: the subwords are numbers.
 
     Raises:
-        UserError: as for :class:`TokenizerSegmenter`.
+        UserError: as in :class:`TokenizerSegmenter`.
     """
 
     def __init__(self, model: Path):
@@ -237,13 +237,13 @@ class Gpt2Segmenter(TokenizerSegmenter):
         """Check that a dictionary has these subwords.
 
         Args:
-            of_text: it may be that of a text, which has only the subwords of the text.
+            of_text: whether it may be a text's dictionary, which has only the subwords of the text.
 
         Raises:
-            UserError: it has others.
+            UserError: the dictionary has other subwords.
         """
         there, here = {entry for entry in entries if entry.isdigit()}, {*self._numbers.values()}
-        here -= {self._numbers.get("<|endoftext|>", "")} - there  # no part of a line
+        here -= {self._numbers.get("<|endoftext|>", "")} - there  # not part of a line
         if other := there - here if of_text else there ^ here:
             raise UserError(
                 f"{dictionary} does not fit encoder.json and vocab.bpe, which have "
@@ -253,7 +253,7 @@ class Gpt2Segmenter(TokenizerSegmenter):
 
 
 def innermost(segmenter: Any) -> Any:
-    """Return the segmenter that others wrap."""
+    """Return the segmenter inside all wrappers."""
     while hasattr(segmenter, "segmenter"):
         segmenter = segmenter.segmenter
     return segmenter
@@ -265,22 +265,22 @@ class WholeWords:
     def word_pieces(self, word: str) -> tuple[str, ...]:
         """Return one word without the ``▁`` of white space before it.
 
-        ``▁`` stays before a word that fairseq would take for one of its special symbols.
+        ``▁`` stays before a word that fairseq would confuse with one of its special symbols.
         """
         bare = word.removeprefix("▁") or "▁"
         return (f"▁{bare}" if is_mistakable(bare) else bare,)
 
     def line_pieces(self, line: str) -> list[str]:
-        """Cut a line into its words at white space."""
+        """Split a line into words at white space."""
         return [piece for word in line.split() for piece in self.word_pieces(word)]
 
     def join(self, pieces: str) -> str:
-        """Return the words; they stay apart."""
+        """Return the words; words stay separate."""
         return pieces
 
 
 class EveryWord:
-    """Subwords of words that have labels: every word has a subword.
+    """A segmenter for labelled words: every word has at least one subword.
 
     A subword model may leave nothing of a word, for example of a zero-width space.
     """
@@ -290,11 +290,11 @@ class EveryWord:
         self.vocabulary: Sequence[str] = getattr(segmenter, "vocabulary", ())
 
     def word_pieces(self, word: str) -> tuple[str, ...]:
-        """Cut one word; ``▁`` if the subword model leaves nothing of it."""
+        """Segment one word; ``▁`` if the subword model leaves nothing of it."""
         return self.segmenter.word_pieces(word) or ("▁",)
 
     def line_pieces(self, line: str) -> list[str]:
-        """Cut a line, word by word."""
+        """Segment a line, word by word."""
         words = [f"▁{word}" for word in line.split()]
         return [piece for pieces in cut_words(words, self) for piece in pieces]
 
@@ -304,13 +304,13 @@ class EveryWord:
 
 
 def find_segmenter(bpe: str) -> Callable[[Path], Segmenter]:
-    """Return what makes a segmenter of its file, from this package or from an installed one.
+    """Return the class or function that loads a segmenter, from this or an installed package.
 
     Args:
-        bpe: one of :data:`SEGMENTERS`, or the name of an entry point of the group :data:`GROUP`.
+        bpe: one of :data:`SEGMENTERS`, or the name of an entry point in the group :data:`GROUP`.
 
     Raises:
-        UserError: no segmenter has this name, or it cannot be imported.
+        UserError: the name is unknown, or the segmenter cannot be imported.
     """
     installed = entry_points(group=GROUP)
     if bpe in SEGMENTERS:
@@ -336,10 +336,10 @@ def load_segmenter(
     """Load a subword model.
 
     Args:
-        bpe: as for :func:`find_segmenter`, or ``none``.
+        bpe: as in :func:`find_segmenter`, or ``none``.
         model: its file; not used for ``none``.
-        protected, whole_lines: tokens that are not cut, as for :class:`ProtectedTokens`.
-        every_word: as :class:`EveryWord`.
+        protected, whole_lines: tokens that are not segmented, as in :class:`ProtectedTokens`.
+        every_word: give every word a subword, as in :class:`EveryWord`.
     """
     segmenter: Segmenter = WholeWords()
     if bpe != WHOLE_WORDS:
@@ -351,7 +351,7 @@ def load_segmenter(
 
 
 class SharedSegmenter:
-    """A segmenter that other processes load again, as it cannot be pickled.
+    """A segmenter that each process loads, because it cannot be pickled.
 
     Args:
         loading: the arguments of :func:`load_segmenter`.
@@ -370,7 +370,7 @@ class SharedSegmenter:
 
 
 def cut_words(words: Sequence[str], segmenter: Segmenter) -> list[tuple[str, ...]]:
-    """Cut the words of a line, with ``▁`` in front of those that white space precedes."""
+    """Segment the words of a line, with ``▁`` in front of words after white space."""
     first, tokenizer = words[:1], innermost(segmenter)
     if first and isinstance(tokenizer, TokenizerSegmenter):
         bare = first[0].removeprefix("▁") or first[0]
@@ -405,7 +405,7 @@ def _decoded(found: re.Match[str]) -> str:
 
 
 def is_mistakable(piece: str) -> bool:
-    """Return whether fairseq would read a piece as a special token, or cut it at white space."""
+    """Return whether fairseq would read a subword as a special token or split it at white space."""
     return piece in SPECIAL or piece.split() != [piece]
 
 
@@ -415,7 +415,7 @@ def without_white_space(text: str) -> list[str]:
 
 
 def _unmistakable(pieces: list[str]) -> list[str]:
-    """Cut pieces that look like fairseq's special tokens, or hold white space, into characters."""
+    """Split subwords that look like fairseq's special tokens or contain white space into characters."""
     if not any(map(is_mistakable, pieces)):
         return pieces
     cut = []
@@ -431,7 +431,7 @@ class _NoCache(dict[str, Any]):
         pass
 
 
-#: What cuts words into subwords, by ``--bpe``.
+#: Segmenters by ``--bpe``.
 SEGMENTERS: dict[str, Callable[[Path], Segmenter]] = {
     "sentencepiece": SentencePieceSegmenter,
     "subword_nmt": SubwordNmtSegmenter,
@@ -443,7 +443,7 @@ GROUP = "fairseq_phrase.segmenters"
 
 
 def model_name(bpe: str) -> str:
-    """Return what a data directory calls the subword model of ``--bpe``."""
+    """Return the name of ``--bpe``'s subword model in a data directory."""
     names = {"sentencepiece": "spm.model", "subword_nmt": "bpe.codes"}
     names |= dict.fromkeys(("huggingface", "gpt2"), "tokenizer.json")
     return names.get(bpe, "bpe.model")
@@ -453,7 +453,7 @@ def gpt2_file(folder: Path, made: Path) -> Path:
     """Write the tokenizer of GPT-2's ``encoder.json`` and ``vocab.bpe``.
 
     Raises:
-        UserError: one is missing or damaged.
+        UserError: a file is missing or damaged.
     """
     files = [folder / "encoder.json", folder / "vocab.bpe"]
     for file in files:
@@ -477,7 +477,7 @@ def tokenizer_file(folder: str) -> Path:
         folder: the folder of a model of transformers, or its name in transformers' cache.
 
     Raises:
-        UserError: there is none.
+        UserError: the tokenizer has no such file.
     """
     path = Path(folder) / "tokenizer.json"
     if not Path(folder).exists():

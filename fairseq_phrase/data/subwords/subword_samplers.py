@@ -1,7 +1,7 @@
-"""Words that are cut into subwords at random, for subword regularization.
+"""Random segmentation of words, for subword regularization.
 
-A data directory has the subwords of its words. Words were cut one at a time, so a word's subwords spell
-it exactly. Imports no fairseq and no torch.
+A data directory has the subwords of its words. Words were segmented one at a time, so a word's subwords
+spell it exactly. Imports neither fairseq nor torch.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from fairseq_phrase.errors import UserError
 
 
 class SubwordSampler(Protocol):
-    """Cuts words at random."""
+    """Segments words at random."""
 
     def recut(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
-        """Cut a word in another way.
+        """Segment a word again.
 
         Returns:
             Its new subwords. A word keeps its subwords if they do not determine its text.
@@ -33,19 +33,19 @@ class SubwordSampler(Protocol):
         ...
 
     def word_sizes(self, pieces: Sequence[str]) -> list[int]:
-        """Count the subwords of each word of a line that was cut as a whole."""
+        """Count the subwords of each word of a line that was segmented as a whole."""
         ...
 
 
 class SentencePieceSampler:
-    """Draws from all cuts of a word by a unigram model (Kudo, *Subword Regularization*, ACL 2018).
+    """Draws from a word's segmentations by a unigram model (Kudo, *Subword Regularization*, ACL 2018).
 
-    A cut's probability is proportional to exp(α · the sum of its subwords' scores). SentencePiece draws
-    from this distribution with an unlimited n-best list, but takes a seed only once per thread. This
-    class draws from it by forward filtering and backward sampling.
+    A segmentation's probability is proportional to exp(α · the sum of its subwords' scores).
+    SentencePiece draws from this distribution with an unlimited n-best list, but takes a seed only once
+    per thread. This class uses forward filtering and backward sampling.
 
     Args:
-        alpha: α. The smaller, the more the cuts vary.
+        alpha: α. The smaller α, the more the segmentations vary.
         symbols: the subwords that may be drawn.
 
     Raises:
@@ -57,7 +57,7 @@ class SentencePieceSampler:
         processor = sentencepiece.SentencePieceProcessor()
         try:
             processor.load_from_serialized_proto(model.read_bytes())
-            # Models of other types have no list of best cuts.
+            # Models of other types do not support n-best segmentation.
             processor.nbest_encode_as_pieces("a b", 2)
         except (OSError, RuntimeError) as error:
             raise UserError(
@@ -78,7 +78,7 @@ class SentencePieceSampler:
             if not any(special) and piece in known:
                 self._scores[piece] = alpha * processor.get_score(number)
         self._longest = max(map(len, self._scores), default=0)
-        # Words repeat. The cache is made here so that it is freed with its object.
+        # Words repeat. A cache made here is freed with its object.
         self._last_pieces = lru_cache(maxsize=1 << 15)(self._uncached_last_pieces)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -86,7 +86,7 @@ class SentencePieceSampler:
         return type(self), self._made_from
 
     def recut(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
-        """Cut a word in another way. Unknown subwords and bytes do not determine its text."""
+        """Segment a word again. Unknown subwords and bytes do not determine its text."""
         if not all(piece in self._scores for piece in pieces):
             return pieces
         word = "".join(pieces)
@@ -100,11 +100,11 @@ class SentencePieceSampler:
         return cut[::-1]
 
     def _uncached_last_pieces(self, word: str) -> list[tuple[list[int], list[float]]]:
-        """Find where the last subword of each prefix of the word may start.
+        """Find the possible starts of the last subword of each prefix of the word.
 
         Returns:
             For each prefix length, from 1: the starts and their cumulative weights. A start's weight is
-            the probability of all cuts of the prefix with this last subword.
+            the probability of all segmentations of the prefix with this last subword.
         """
         totals = [0.0]
         found: list[tuple[list[int], list[float]]] = []
@@ -123,7 +123,7 @@ class SentencePieceSampler:
         return found
 
     def word_sizes(self, pieces: Sequence[str]) -> list[int]:
-        """Count the subwords between spaces, which ``▁`` begins."""
+        """Count the subwords between spaces, where ``▁`` begins a word."""
         starts = [n for n, piece in enumerate(pieces) if n == 0 or piece.startswith("▁")]
         return [end - start for start, end in pairwise([*starts, len(pieces)])]
 
@@ -133,10 +133,10 @@ class SubwordNmtSampler:
 
     Args:
         alpha: the probability of skipping a merge.
-        symbols: the subwords that may be drawn. Other ones are cut again.
+        symbols: the subwords that may be drawn. Other subwords are split again.
 
     Raises:
-        UserError: the file holds no codes.
+        UserError: the file lacks codes.
     """
 
     def __init__(self, model: Path, alpha: float, symbols: Collection[str]):
@@ -149,7 +149,7 @@ class SubwordNmtSampler:
         return type(self), self._made_from
 
     def recut(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
-        """Cut a word in another way. Unknown subwords do not determine its text."""
+        """Segment a word again. Unknown subwords do not determine its text."""
         *inner, last = pieces
         whole = all(piece.endswith(JOIN) for piece in inner) and not last.endswith(JOIN)
         if not whole or not self._symbols.issuperset(pieces):
@@ -159,11 +159,11 @@ class SubwordNmtSampler:
         return cut if self._symbols.issuperset(cut) else pieces
 
     def word_sizes(self, pieces: Sequence[str]) -> list[int]:
-        """Count the subwords up to each one that is joined to no other."""
+        """Count the subwords up to each subword that is not joined to the next."""
         return list(map(len, joined_subwords(pieces)))
 
 
-#: What cuts words at random, by ``--bpe``.
+#: Subword samplers by ``--bpe``.
 SAMPLERS: dict[str, Callable[[Path, float, Collection[str]], SubwordSampler]] = {
     "sentencepiece": SentencePieceSampler,
     "subword_nmt": SubwordNmtSampler,

@@ -1,8 +1,8 @@
 """Raw source lines to encoded sentences, in the same way for a corpus and for new text.
 
-Either the parser's words are cut into subwords one by one, so that the word of every subword is known, or
-a line was cut before it is parsed: then the words are found in its subwords by characters. Imports no
-fairseq and no torch, so that worker processes start quickly.
+Either the parser's words are segmented one by one, and the word of every subword is known; or a line was
+segmented before it is parsed, and the words are found in its subwords by characters. Imports neither
+fairseq nor torch: worker processes start quickly.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 
 @dataclass(frozen=True)
 class CutLine:
-    """A line's subwords.
+    """A line of subwords.
 
     Attributes:
-        text: the text that they spell, for a parser. It has a word if the line has a subword.
+        text: the text that they spell, for a parser. It has at least one word if the line has a subword.
         starts: the offset in the text of each subword's first character that is not a space, in
             ascending order.
         tokens: protected tokens, with the index of the subword before which each stands.
@@ -84,7 +84,7 @@ class CutLine:
 
     @classmethod
     def from_bytes(cls, pieces: list[str], contents: Sequence[bytes]) -> CutLine:
-        """Spell a line whose subwords may begin within a character, as those of byte-level BPE.
+        """Spell a line of byte-level BPE, whose subwords may begin within a character.
 
         Args:
             contents: the bytes of each subword.
@@ -93,7 +93,7 @@ class CutLine:
         text = spelled.decode(errors="replace")
         if text.strip() and len(text.encode()) == len(spelled):
             first = len(text) - len(text.lstrip())
-            # The character of each byte: those that continue one begin with the bits 10.
+            # The character of each byte: bytes that continue a character begin with the bits 10.
             characters = list(accumulate((byte & 0xC0) != 0x80 for byte in spelled))
             starts = []
             for start, content in zip(_starts(contents), contents, strict=True):
@@ -153,8 +153,8 @@ def spell(
     """Spell a line of subwords.
 
     Args:
-        bpe: what cut the line.
-        segmenter: its subword model, which only GPT-2's BPE needs.
+        bpe: the segmentation of the line.
+        segmenter: its subword model, needed only for GPT-2's BPE.
         protected: tokens that are not part of the text.
         unescape: as in :meth:`CutLine.from_subword_nmt`.
     """
@@ -175,7 +175,7 @@ def spell(
 
 
 def _starts(parts: Sequence[str] | Sequence[bytes]) -> list[int]:
-    """Return where each part starts in their concatenation."""
+    """Return the start of each part in the concatenation."""
     return list(accumulate(map(len, parts), initial=0))[:-1]
 
 
@@ -195,16 +195,16 @@ def joined_subwords(pieces: Sequence[str]) -> list[list[str]]:
 def encode_sentence(
     sentence: ParsedSentence, segmenter: Segmenter, tokens: Sequence[Token] = ()
 ) -> EncodedSentence:
-    """Cut a sentence's words into subwords (:func:`encode_words`).
+    """Segment a sentence's words (:func:`encode_words`).
 
     Args:
-        tokens: what :meth:`ProtectedTokens.separate` removed from the line.
+        tokens: the protected tokens that :meth:`ProtectedTokens.separate` removed from the line.
     """
     if not tokens:
         return encode_words(sentence, cut_words(marked_words(sentence), segmenter))
     words, space_before = sentence.words, sentence.space_before
     slots = [_slot_of(sentence, token) for token in tokens]
-    # Words, and the parts of words that have a token within them.
+    # Words, or parts of words with a token inside.
     bounds = sorted({(number, 0) for number in range(len(words) + 1)}.union(slots))
     parts = [
         "▁" * (space_before[word] and not start)
@@ -221,7 +221,7 @@ def encode_sentence(
 
 
 def _slot_of(sentence: ParsedSentence, token: Token) -> tuple[int, int]:
-    """Find the word in or before which a protected token stands, and the characters before it there."""
+    """Find the word that contains or follows a protected token, and its characters before the token."""
     starts = [n for n, space in enumerate(sentence.space_before) if space or not n]
     starts += [len(sentence.words)] * (token.words + 2 - len(starts))
     word, last = starts[token.words : token.words + 2]
@@ -235,7 +235,7 @@ def _slot_of(sentence: ParsedSentence, token: Token) -> tuple[int, int]:
 
 
 def marked_words(sentence: ParsedSentence) -> list[str]:
-    """Return the words with ``▁`` in front of those that white space precedes."""
+    """Return the words, with ``▁`` in front of words after white space."""
     return [
         "▁" + word if space else word
         for word, space in zip(sentence.words, sentence.space_before, strict=True)
@@ -243,12 +243,12 @@ def marked_words(sentence: ParsedSentence) -> list[str]:
 
 
 def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> EncodedSentence:
-    """Encode a sentence whose words are cut into subwords.
+    """Encode a sentence with segmented words.
 
     Unary chains of constituents are collapsed. A word of several subwords becomes a constituent with its
     part of speech as the label; it is below other constituents over the same word
     (``docs/models/tree_attention.md``, "Trees"). A word without subwords (for example, a zero-width
-    space) is removed from the trees, with its edges in graphs, so that every word has a subword.
+    space) is removed from the trees, with its edges in graphs; every word then has a subword.
     """
     if not all(cut):
         sentence = sentence.restricted_to(np.array([bool(pieces) for pieces in cut], dtype=bool))
@@ -273,7 +273,7 @@ def words_of_subwords(subwords_per_word: Sequence[int] | np.ndarray) -> np.ndarr
     """Number each subword with its word, from 0. Shape: ``(subwords,)``, int64.
 
     Args:
-        subwords_per_word: how many subwords each word has. Shape: ``(words,)``, all at least 1.
+        subwords_per_word: number of subwords of each word. Shape: ``(words,)``, all at least 1.
     """
     counts = np.asarray(subwords_per_word, dtype=np.int64)
     return np.repeat(np.arange(len(counts)), counts)
@@ -282,13 +282,13 @@ def words_of_subwords(subwords_per_word: Sequence[int] | np.ndarray) -> np.ndarr
 def encode_line(
     parse: Parse, line: CutLine, fields: Collection[str]
 ) -> tuple[EncodedSentence, str | None]:
-    """Encode a line that was cut into subwords before it was parsed.
+    """Encode a line that was segmented before it was parsed.
 
     Args:
         fields: the fields that flat trees must have.
 
     Returns:
-        The sentence, and what is wrong with its parse or None. If the parse does not spell the line, the
+        The sentence, and the error of its parse or None. If the parse does not spell the line, the
         sentence has flat trees over the words between white space.
     """
     if isinstance(parse, Unparsed):
@@ -312,10 +312,10 @@ def segmenter_of(directory: str | Path, manifest: Manifest, *, target: bool = Fa
     """Load the subword model of a data directory.
 
     Args:
-        target: whether it is to cut and join the target's text.
+        target: load the target's model.
 
     Raises:
-        UserError: the directory has no subword model.
+        UserError: the directory lacks a subword model.
     """
     if manifest.bpe != WHOLE_WORDS and not manifest.bpe_model:
         raise UserError(
@@ -325,7 +325,7 @@ def segmenter_of(directory: str | Path, manifest: Manifest, *, target: bool = Fa
     bpe, model = manifest.bpe, manifest.bpe_model
     if target and manifest.target_bpe not in ("", bpe):
         bpe = manifest.target_bpe
-        model = manifest.target_model or model_name(bpe)  # older data do not name it
+        model = manifest.target_model or model_name(bpe)  # older data lack its name
     return load_segmenter(
         bpe, Path(directory) / model, manifest.protected,
         every_word=manifest.labelling == "word", whole_lines=manifest.whole_lines,
@@ -333,7 +333,7 @@ def segmenter_of(directory: str | Path, manifest: Manifest, *, target: bool = Fa
 
 
 def texts_of(directory: str | Path, manifest: Manifest, lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines as the parses of a file spell them: without protected tokens and Moses' escapes."""
+    """Yield lines as a file of parses spells them, without protected tokens and Moses escapes."""
     segmenter = segmenter_of(directory, manifest)
     for line in lines:
         text, _ = separate(segmenter, line)
@@ -344,8 +344,8 @@ class TextEncoder:
     """A parser and a subword model.
 
     Args:
-        whole_lines: cut whole lines with SentencePiece and find the words in them, as
-            :class:`~fairseq_phrase.data.store.reader.Manifest` says.
+        whole_lines: segment whole lines with SentencePiece and find the words in them, as in
+            :class:`~fairseq_phrase.data.store.reader.Manifest`.
     """
 
     def __init__(
@@ -366,15 +366,15 @@ class TextEncoder:
         """Build the encoder that made a data directory.
 
         Args:
-            parser: the parser that the user chose, ``spacy:MODEL``. By default it is the manifest's, but
-                only if that is a name and not a path: a data directory may come from a stranger, and
-                loading a pipeline from a path may run code from that path.
-            allow: names of entries that may differ, commas between them.
-            strict: refuse another parser than that of the data, which is otherwise a warning.
+            parser: the user's parser, ``spacy:MODEL``. By default it is the manifest's parser, but only
+                if its name is not a path: a data directory may be untrusted, and loading a pipeline from
+                a path may run code from that path.
+            allow: names of entries that may differ, separated by commas.
+            strict: refuse a parser that differs from the data's parser; otherwise this is a warning.
 
         Raises:
-            UserError: the manifest is missing, or its parser is not installed or is a path; or with
-                ``strict``, the parser is another.
+            UserError: the manifest is missing; its parser is not installed or is a path; or with
+                ``strict``, the parser differs.
         """
         manifest = Manifest.load(directory, language)
         if parser is None and names_path(manifest.parser):
@@ -387,7 +387,7 @@ class TextEncoder:
         try:
             if parser and (constituents == "none" or "heads" not in load_parser(parser).fields):
                 constituents = (
-                    "parser"  # all that this parser makes; the model checks whether it is enough
+                    "parser"  # all fields of this parser; the model checks whether they are enough
                 )
             pipeline = ParsingPipeline(
                 ParsingOptions(parser or manifest.parser, constituents, manifest.tokenized)
@@ -398,11 +398,11 @@ class TextEncoder:
             raise UserError(
                 f"{error} ({directory} names this parser; {as_given('source-parser')} names another)"
             ) from None
-        # Without trees, and with words that do not depend on the parser, nothing can differ.
+        # Without trees, and with words that do not depend on the parser, parses cannot differ.
         without_parser = manifest.tokenized or manifest.whole_lines
         if pipeline.fields != ("words",) or not without_parser:
             stamp = pipeline.parser.stamp
-            same = stamp and stamp == manifest.parser_stamp  # so its weights are not read
+            same = stamp and stamp == manifest.parser_stamp  # then its weights are not read
             here = pipeline_entries(pipeline, manifest.parser_digest if same else None)
             compare(
                 manifest.identity().only("parser"), Identity(here), "reuse",
@@ -412,17 +412,17 @@ class TextEncoder:
         return cls(pipeline, segmenter, whole_lines=manifest.whole_lines)
 
     def parse(self, lines: Sequence[str], *, constituents: bool = True) -> list[EncodedSentence]:
-        """Cut lines into subwords and parse them; a line that cannot be parsed gets flat trees.
+        """Segment lines and parse them; a line that cannot be parsed gets flat trees.
 
         Args:
-            constituents: False leaves out those that are made from dependency trees.
+            constituents: False leaves out constituents made from dependency trees.
         """
         self._require_parser()
         parse = partial(self.pipeline.parse, constituents=constituents)
         return self._encoded(lines, parse)
 
     def encode_lines(self, lines: Sequence[str], parses: Sequence[Parse]) -> list[EncodedSentence]:
-        """Cut lines whose parses are given, such as those of files; their trees are kept."""
+        """Segment lines with given parses, for example from files; the trees are kept."""
 
         def given(texts: Sequence[str]) -> Iterable[Parse]:
             return map(self.pipeline.finished, parses, texts)
@@ -430,12 +430,12 @@ class TextEncoder:
         return self._encoded(lines, given)
 
     def cut(self, lines: Sequence[str]) -> list[EncodedSentence]:
-        """Cut lines into the same words and subwords as :meth:`parse`, without trees."""
+        """Split lines into the same words and subwords as :meth:`parse`, without trees."""
         self._require_parser()
         return self._encoded(lines, lambda texts: map(self.pipeline.tokenize, texts))
 
     def cut_terms(self, terms: Sequence[str]) -> list[EncodedSentence]:
-        """Cut terms as :meth:`cut` does; those of data with files of trees at white space."""
+        """Split terms like :meth:`cut`, or at white space for data with files of trees."""
         if isinstance(self.pipeline.parser, LineParser):
             return self.cut(terms)
         return self._encoded(terms, lambda texts: map(cut_at_white_space, texts))
@@ -473,7 +473,7 @@ class TextEncoder:
         return made
 
     def encode(self, sentence: ParsedSentence) -> EncodedSentence:
-        """Cut the words of a parsed sentence into subwords; its trees are kept."""
+        """Segment the words of a parsed sentence; its trees are kept."""
         if not self.whole_lines:
             return encode_sentence(sentence, self.segmenter)
         text = "".join(marked_words(sentence)).replace("▁", " ").strip()
