@@ -357,7 +357,7 @@ def _constituents(root: Any, num_words: int) -> ConstituencyTree:
     spans: list[tuple[int, int]] = []
     labels: list[str] = []
     words = 0
-    # Nodes still to visit, and the (first word, label) of those whose children all come before.
+    # Nodes to visit, and the (first word, label) of those whose children all come before.
     agenda: list[Any] = [root]
     while agenda:
         node = agenda.pop()

@@ -43,7 +43,7 @@ def joined_parses(
 
     Examples:
         >>> parse = {"words": np.array([0, 1]), "heads": np.array([1, 1])}
-        >>> joined([parse, parse])["heads"].tolist()
+        >>> joined_parses([parse, parse])["heads"].tolist()
         [1, 1, 1, 4, 1]
     """
     if len(parses) == 1:

@@ -131,7 +131,7 @@ def attach(options: Options) -> Attached:
 
 
 def _find_splits(options: Options, language: str) -> list[str]:
-    """Return the splits of the data directory that are not options of this run."""
+    """Return the splits of the data directory that this run does not process."""
     found = splits_of_data(options.directory, options.pair, language)
     missing = [name for name in options.splits if name not in found]
     if missing:

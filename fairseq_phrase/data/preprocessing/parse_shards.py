@@ -102,7 +102,7 @@ class ShardFolder:
     def holds(self, number: int, lines: Sequence[str]) -> bool:
         """Return whether a shard is finished, undamaged, and belongs to these lines.
 
-        Otherwise the shard is deleted, with a warning.
+        A damaged shard, or a shard of other lines, is deleted, with a warning.
         """
         file = self._file(number)
         if not file.is_file():
