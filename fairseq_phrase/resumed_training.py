@@ -21,7 +21,7 @@ from fairseq_phrase.errors import UserError
 
 logger = logging.getLogger(__name__)
 _NAME = "continued"
-#: Attributes of torch's scheduler, (fairseq saves only the best value).
+#: Attributes of torch's scheduler. fairseq saves only the best value.
 _OF_PLATEAU = ("num_bad_epochs", "cooldown_counter")
 
 
