@@ -1,8 +1,8 @@
 """fairseq's architectures, made from the registered encoders and models: presets, flags and YAML options.
 
-Importing this module registers all encoders, those of installed packages too, and builds the
-architectures once. fairseq imports it with ``--user-dir``. What a user's own ``--user-dir`` registers
-afterwards is added.
+Importing this module registers all encoders, including encoders of installed packages, and builds the
+architectures once. fairseq imports it with ``--user-dir``. Encoders that a user's own ``--user-dir``
+registers later are added.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _built: set[str] = set()
 
 
 def build() -> None:
-    """Build the architectures of encoders that have none yet, and the models that take any encoder.
+    """Build the architectures of encoders that lack them, and the models that take any encoder.
 
     Raises:
-        UserError: an option has no default; or fairseq, another encoder, or a model that takes any
+        UserError: an option lacks a default; or fairseq, another encoder, or a model that takes any
             encoder has an option of the same name with another type or default. The encoder is then not
             registered.
     """
@@ -79,7 +79,7 @@ def build() -> None:
 
 
 def _build_translation(method: EncoderMethod) -> None:
-    """Register the translation architecture of an encoder's name, and its presets."""
+    """Register an encoder's translation architecture and its presets."""
     model = type(
         method.encoder.__name__.removesuffix("Encoder") + "TransformerModel",
         (SyntaxTransformerModel,),
@@ -125,7 +125,7 @@ def _register(
 
 
 class _StoredOptions(ConfigNode):
-    """The options of an architecture in hydra's store. hydra's form of them is made when it is used."""
+    """The options of an architecture in hydra's store, converted to hydra's form at their first use."""
 
     def __init__(self, arch: str, config: type) -> None:
         self.name, self.config = f"{arch}.yaml", config
@@ -141,10 +141,10 @@ class _StoredOptions(ConfigNode):
 
 
 def _register_with_fairseq(arch: str, model: type, config: type) -> None:
-    """Do what ``register_model(arch, dataclass=config)`` does, but for :class:`_StoredOptions`.
+    """Register as ``register_model(arch, dataclass=config)``, but store :class:`_StoredOptions`.
 
-    fairseq makes hydra's form of the options of each architecture at once: half of the time that it takes
-    to import this package.
+    fairseq converts the options of each architecture to hydra's form at once, which is half of this
+    package's import time.
     """
     register_model(arch)(model)
     setattr(model, "__dataclass", config)  # fairseq reads it under this name
@@ -157,7 +157,7 @@ def _check_encoder(method: EncoderMethod) -> None:
     """Check that the options of a new encoder do not contradict those that exist; see :func:`build`."""
     mine = f"the encoder '{method.name}'"
     for option in method.options:
-        # dataclasses would name an option that has a default: that of fairseq before it.
+        # The error of dataclasses would name the wrong option: fairseq's before it, which has a default.
         if option.default is MISSING:
             raise UserError(
                 f"{mine} has an option {option.name} without a default value: give one as "
@@ -185,7 +185,7 @@ def _refuse_clashes(
 
 
 def _meaning(option: Field[Any]) -> tuple[Any, Any]:
-    """Return type and default; enumerations with the same values are one type."""
+    """Return type and default; enumerations with the same values count as one type."""
     kind: Any = option.type
     if isinstance(kind, type) and issubclass(kind, Enum):
         kind = tuple(str(choice.value) for choice in kind)
@@ -201,7 +201,7 @@ def _described(option: Field[Any]) -> str:
 def load_installed_encoders() -> None:
     """Register the encoders that other packages offer as entry points of :data:`GROUP`.
 
-    One that cannot be imported or registered is left out, with a warning; using it is an error.
+    An encoder that cannot be imported or registered is omitted, with a warning; using it is an error.
     """
     for entry in entry_points(group=GROUP):
         try:

@@ -45,7 +45,7 @@ def _flat_fields() -> list[tuple[str, Any, Field[Any]]]:
 
 
 def copied(original: Field[Any], default: Any) -> Any:
-    """Copy an option and its help, with another default."""
+    """Copy an option and its help, with a different default."""
     return field(default=default, metadata=dict(original.metadata))
 
 
@@ -75,7 +75,7 @@ def nested_config(cfg: Any) -> TransformerConfig:
             if not isinstance(options[name], int):
                 options[name] = options["decoder_embed_dim"]
     if "encoder" in options:
-        # fairseq's nested options have the encoder's sizes under this name.
+        # fairseq's nested options store the encoder's sizes under this name.
         options["encoder_name"] = options.pop("encoder")
     return TransformerConfig.from_namespace(Namespace(**options))
 

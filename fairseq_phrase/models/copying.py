@@ -2,7 +2,7 @@
 
 A copying decoder returns the scores of words joined with the scores of source positions
 (:mod:`fairseq_phrase.modules.copying`). Criteria, beam search, ensembles and the scorer of references
-take a softmax of these scores, as of any other decoder's.
+take a softmax of these scores, as for any other decoder.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def copies(cfg: Any) -> bool:
     """Return whether a model copies.
 
     Raises:
-        UserError: other options do not go with copying.
+        UserError: an option is incompatible with copying.
     """
     if cfg.copy == "none":
         return False
@@ -77,7 +77,7 @@ def source_words(source: Dictionary, target: Dictionary) -> Tensor:
 
 
 class CopyingDecoder(FairseqIncrementalDecoder):
-    """What makes a decoder copy; :func:`copying_class` joins it with a decoder."""
+    """A mixin that makes a decoder copy; :func:`copying_class` combines it with a decoder."""
 
     copy_scores: CopyScores
     source_words: Tensor
@@ -90,7 +90,7 @@ class CopyingDecoder(FairseqIncrementalDecoder):
         """
         source, target = task.source_dictionary, task.target_dictionary
         if isinstance(task, TranslationTask) and not hasattr(target, "slots"):
-            # Read from here only for fairseq's own task: this project's check their data themselves.
+            # Needed only for fairseq's own task: this project's tasks check their data themselves.
             from fairseq_phrase.data.batches.data_directory import check_copying
 
             check_copying(task)
@@ -108,7 +108,7 @@ class CopyingDecoder(FairseqIncrementalDecoder):
         features_only: bool = False,
         **kwargs: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Decode; for arguments and results see the decoder's own function."""
+        """Decode; arguments and results are as in the decoder's base class."""
         features, extra = super().forward(
             prev_output_tokens,
             encoder_out=encoder_out,
@@ -131,10 +131,10 @@ class CopyingDecoder(FairseqIncrementalDecoder):
     ) -> Tensor:
         """Join the scores of words and positions. Shape: (rows, target tokens, words)."""
         (tokens,) = encoder_out["src_tokens"]
-        # The first nodes are the tokens. (nodes, sentences, width) -> (sentences, tokens, width)
+        # Tokens are the first nodes. (nodes, sentences, width) -> (sentences, tokens, width)
         states = encoder_out["encoder_out"][0].transpose(0, 1)[:, : tokens.size(1)]
         shape = words.shape
-        # Some encoders keep a sentence once for its beam; its rows are adjacent.
+        # Some encoders keep a sentence once for all rows of its beam; these rows are adjacent.
         words, features = (
             each.reshape(len(tokens), -1, each.size(-1)) for each in (words, features)
         )
@@ -149,10 +149,10 @@ class CopyingDecoder(FairseqIncrementalDecoder):
 
 @cache
 def copying_class(decoder: type) -> Any:
-    """Make a decoder's class copy.
+    """Make a subclass of a decoder that copies.
 
     Returns:
-        Its subclass. :meth:`CopyingDecoder.start_copying` must be called on each object.
+        The subclass. Call :meth:`CopyingDecoder.start_copying` on each object.
     """
     return type(
         f"Copying{decoder.__name__}", (CopyingDecoder, decoder), {"__doc__": decoder.__doc__}

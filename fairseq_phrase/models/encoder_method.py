@@ -1,4 +1,4 @@
-"""Registration of encoders: descriptions, without imports of anything that is made from them.
+"""Registration of encoders: descriptions, without imports of code that uses them.
 
     @register_encoder("my_encoder", options=MyOptions, parse_fields=["words", "heads"])
     class MyEncoder(SyntaxEncoder): ...
@@ -26,9 +26,9 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
     """Define an option, in a dataclass of options.
 
     Args:
-        help: what it does, for ``--help``.
-        **metadata: further properties, such as ``identity="free"`` for one that a trained model does not
-            depend on (:func:`fairseq_phrase.checkpoints.identity.option_entries`).
+        help: its description, for ``--help``.
+        **metadata: other properties, such as ``identity="free"`` for an option that does not affect a
+            trained model (:func:`fairseq_phrase.checkpoints.identity.option_entries`).
     """
     return field(default=default, metadata={"help": help, **metadata})
 
@@ -51,7 +51,7 @@ def declare(**metadata: Any) -> Callable[[Options], Options]:
 
 
 def options_of(options: type | None) -> list[Field[Any]]:
-    """List the options of a dataclass; None has none.
+    """List the options of a dataclass; for None, the list is empty.
 
     fairseq reads their types. With postponed annotations these are strings, so they are resolved here.
     """
@@ -65,7 +65,7 @@ def options_of(options: type | None) -> list[Field[Any]]:
 
 @dataclass
 class NeutralOptions:
-    """The option of encoders that compute fairseq's Transformer at the start only if asked for."""
+    """The option of encoders that can start as fairseq's Transformer."""
 
     neutral_start: bool = option(
         False,
@@ -103,16 +103,16 @@ class EncoderMethod:
 
 
 class SyntaxTask(Protocol):
-    """What a model asks of a task whose batches carry parses, while it is built."""
+    """The functions of a task with parses that a model calls while it is built."""
 
     source_dictionary: Any
     target_dictionary: Any
 
     def require_parses(self, fields: Sequence[str], for_model: bool = True) -> None:
-        """Add parse fields to every batch from now on."""
+        """Add parse fields to every later batch."""
 
     def require_structure(self, key: str, make: MakeStructure) -> None:
-        """Let the collater make tensors of every batch's parses from now on."""
+        """Let the collater compute tensors from the parses of every later batch."""
 
     def label_dictionary(self, field: str) -> Any:
         """Return the numbered labels of a parse field."""
@@ -120,10 +120,10 @@ class SyntaxTask(Protocol):
 
 #: All registered encoders, by name.
 ENCODERS: dict[str, EncoderMethod] = {}
-#: What is wrong with encoders of installed packages that are not registered, by their names.
+#: By name, the errors of encoders of installed packages that could not be registered.
 BROKEN: dict[str, str] = {}
 
-#: Called after each registration, once the architectures are built.
+#: Functions called after each registration, once the architectures are built.
 LATE: list[Callable[[], None]] = []
 
 
@@ -139,28 +139,28 @@ def register_encoder(
 ) -> Callable[[Encoder], Encoder]:
     """Return a class decorator that registers an encoder.
 
-    An encoder is a :class:`~fairseq_phrase.models.syntax_encoder.SyntaxEncoder`, or any module that is
-    made and called as such, see :func:`~fairseq_phrase.models.named_encoder.build_named_encoder`.
+    An encoder is a :class:`~fairseq_phrase.models.syntax_encoder.SyntaxEncoder`, or any module with the
+    same constructor and call, see :func:`~fairseq_phrase.models.named_encoder.build_named_encoder`.
 
     Args:
         name: ``--encoder NAME``, and ``--arch NAME`` of translation.
         options: a dataclass of the method's own options, each with a default and a ``help`` in its
-            metadata; None if it has none. Encoders that share an option give it one type and default.
+            metadata; None without options. Encoders that share an option give it one type and default.
         parse_fields: the parse fields that the encoder needs (names in
             :data:`fairseq_phrase.syntax.fields.FIELDS`), or a function of fairseq's nested options that
             returns them and raises :class:`~fairseq_phrase.errors.UserError` if the options contradict
             each other.
         decoder: the translation model's decoder; fairseq's by default.
-        presets: additional architectures ``NAME_PRESET``: by preset, the defaults that differ. They are
-            added to :data:`fairseq_phrase.models.config.PRESETS`, which every encoder has.
+        presets: additional architectures ``NAME_PRESET``: by preset, the defaults that differ. They
+            extend :data:`fairseq_phrase.models.config.PRESETS`, which every encoder has.
         rows: settings to compare, by title: the options that differ from the defaults. The first is the
-            method as in its paper. The benchmarks and the tests of all encoders run them. By default one
-            row with the defaults.
+            method as in its paper. Benchmarks and the tests of all encoders run them. By default, one row
+            with the defaults.
         translation: whether the encoder has translation architectures. False for an encoder that is only
             chosen by ``--encoder``.
 
     Raises:
-        ValueError: the name is taken.
+        ValueError: an encoder of this name is registered already.
 
     Example:
         ``examples/encoder_plugin`` in this project's repository contains a complete encoder.
@@ -191,12 +191,12 @@ def require_parses(method: EncoderMethod, cfg: Any, task: SyntaxTask) -> None:
     """Ask the task for the parses that an encoder needs, and for their labels.
 
     Args:
-        cfg: fairseq's nested options; ``count_labels`` is set to a function that returns the number of
-            labels of a parse field, special ones included, and ``label_number`` to one that returns the
-            number of one label of a field.
+        cfg: fairseq's nested options. This function sets ``count_labels``, a function that returns the
+            number of labels of a parse field, special labels included, and ``label_number``, a function
+            that returns the number of one label of a field.
 
     Raises:
-        UserError: the task or its data lack the parses, or the options contradict one another.
+        UserError: the task or its data lack the parses, or the options contradict each other.
     """
     needed = list(method.parse_fields(cfg))
     if getattr(cfg, "neutral_start", False) and (obstacle := neutral_obstacle(method.encoder, cfg)):
@@ -217,7 +217,7 @@ def require_parses(method: EncoderMethod, cfg: Any, task: SyntaxTask) -> None:
 
 
 def neutral_obstacle(encoder: Any, cfg: Any) -> str | None:
-    """Return what :meth:`SyntaxEncoder.neutral_obstacle` does, for any encoder or its class."""
+    """Call :meth:`SyntaxEncoder.neutral_obstacle` of any encoder or its class."""
     if isinstance(encoder, TransformerEncoderBase) and not hasattr(encoder, "neutral_obstacle"):
         return None  # fairseq's own
     return getattr(encoder, "neutral_obstacle", lambda cfg: "it has no neutral start")(cfg)

@@ -33,9 +33,9 @@ class HuggingFaceOptions(RelationOptions):
 
 
 def take_configuration(cfg: Any) -> None:
-    """Write the configuration in ``--huggingface-model`` into the options, which checkpoints hold.
+    """Copy the configuration in ``--huggingface-model`` into the options, which checkpoints store.
 
-    A checkpoint can then be loaded where the folder is not.
+    A checkpoint can then be loaded without the folder.
     """
     if folder := getattr(cfg, "huggingface_model", None):
         cfg.huggingface_config = _configuration(folder).to_json_string()
@@ -49,7 +49,7 @@ def _configuration(folder: str) -> Any:
     """Read a model's configuration.
 
     Raises:
-        UserError: transformers is missing, the folder has no configuration, or the model has no encoder.
+        UserError: transformers, the folder's configuration or the model's encoder is missing.
     """
     try:
         config = _transformers().AutoConfig.from_pretrained(folder, local_files_only=True)
@@ -69,10 +69,10 @@ def _trained(folder: str) -> Any:
     """Load a model with its weights.
 
     Raises:
-        UserError: the weights are missing, damaged or incomplete, or more than weights.
+        UserError: the weights are missing, damaged or incomplete, or the file contains other objects.
     """
     try:
-        # transformers reads a pickled file (.bin) by torch's weights_only alone.
+        # transformers reads a pickled file (.bin) only with torch's weights_only.
         model, found = _transformers().AutoModel.from_pretrained(
             folder, local_files_only=True, output_loading_info=True
         )
@@ -106,16 +106,16 @@ def _fields(cfg: Any) -> Sequence[str]:
 class HuggingFaceEncoder(TimeFirstEncoder):
     """The encoder of a model of transformers, with learned biases for the relations of words.
 
-    All biases start at 0. The states are those of the dictionary's tokens; a first token such as
-    ``[CLS]`` is added where the model expects one, and its state is left out.
+    All biases start at 0. The encoder returns the states of the dictionary's tokens. Where the model
+    expects a first token such as ``[CLS]``, it is added, and its state is omitted.
 
     Args:
         cfg: fairseq's options with :class:`HuggingFaceOptions`.
         dictionary: the source dictionary: the tokenizer's vocabulary.
-        embed_tokens: not used: the model has its own.
+        embed_tokens: not used: the model has its own embeddings.
 
     Attributes:
-        pretrained_names: the names of the parameters that came from the folder.
+        pretrained_names: the names of the parameters loaded from the folder.
     """
 
     root_nodes = SyntaxEncoder.root_nodes
@@ -134,7 +134,7 @@ class HuggingFaceEncoder(TimeFirstEncoder):
             model = _transformers().AutoModel.from_config(config)
             numbers = torch.arange(len(dictionary))
         if getattr(model, "pooler", None) is not None:
-            model.pooler = None  # its parameters would get no gradient
+            model.pooler = None  # its parameters would not get a gradient
         self._num_labels = cfg.count_labels("deprels") if cfg.relation_labels else 0
         self._relations: Any = None
         trained = dict(model.named_parameters())
@@ -148,16 +148,16 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         self.pretrained_names = {
             name for name, parameter in self.named_parameters() if id(parameter) in came
         }
-        # The dictionary's numbers to the model's; -1 at the start if the model has no such token.
+        # The model's number of each entry of the dictionary; -1 for a first token that the model lacks.
         self.register_buffer("numbers", numbers)
         self._has_start = bool(numbers[dictionary.bos()] >= 0)
         limit = getattr(config, "max_position_embeddings", cfg.max_source_positions)
-        # Beside the tokens there is a first one; RoBERTa's positions begin after that of padding.
+        # One position is for the added first token; RoBERTa's positions begin after the padding's.
         offset = 1 + (config.model_type in ("roberta", "xlm-roberta")) * (config.pad_token_id + 1)
         self._max_positions = min(cfg.max_source_positions, limit - offset)
 
     def _new_configuration(self) -> Any:
-        """Return that of the checkpoint, or of a BERT of the options' sizes."""
+        """Return the checkpoint's configuration, or a BERT configuration with the options' sizes."""
         make, cfg = _transformers().AutoConfig.for_model, self.cfg
         if cfg.huggingface_config:
             values = json.loads(cfg.huggingface_config)
@@ -172,10 +172,10 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         )  # fmt: skip
 
     def _check_sizes(self, config: Any, folder: str | None) -> None:
-        """Check that width and layers are those of the options.
+        """Check that width and number of layers agree with the options.
 
         Raises:
-            UserError: they are not.
+            UserError: the width or the number of layers differs.
         """
         layers = getattr(config, "encoder_layers", config.num_hidden_layers)
         for flag, here, there in (
@@ -199,17 +199,19 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         token_embeddings: Tensor | None = None,
         **parse: Tensor,
     ) -> dict[str, list[Any]]:
-        """Encode a batch; arguments and output are those of :meth:`SyntaxEncoder.forward`."""
+        """Encode a batch; arguments and output as in :meth:`SyntaxEncoder.forward`."""
         padding = padding_of(src_tokens, self.padding_idx)
-        # The model's positions count from the left, so that padding is moved to the right.
+        # The model counts positions from the left, so padding is moved to the right.
+        # argmax finds the first True: the column of the first token.
         first = (~padding).int().argmax(1, keepdim=True)
         lengths = (~padding).sum(1, keepdim=True)
         columns = torch.arange(src_tokens.size(1), device=src_tokens.device)
         added = int(self._has_start)
         if added:
-            # A sentence's own start is left out in favour of the added one, and padding at its end.
+            # The added start replaces the sentence's own start. Padding at its end is omitted.
             is_start = src_tokens.gather(1, first).eq(self.dictionary.bos())
             first, lengths = first + is_start, lengths - is_start.long()
+        # Rotate each row; its first token comes first.
         order = (columns + first) % len(columns)
         mask = columns < lengths
         inputs = self.numbers[src_tokens.gather(1, order).masked_fill(~mask, self.padding_idx)]
@@ -222,6 +224,7 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         found = self.model(
             input_ids=inputs, attention_mask=mask.long(), output_hidden_states=return_all_hiddens
         )
+        # The inverse rotation, which skips the added first token.
         back = (columns - first + added) % inputs.size(1)
 
         def placed(states: Tensor) -> Tensor:
@@ -237,10 +240,11 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         )
 
     def _read(self, parse: ParseBatch, order: Tensor, added: int) -> None:
-        """Give the biases the relations of a batch, whose tokens are in another order."""
+        """Pass the relations of a batch to the biases, in the model's order of tokens."""
         if self.cfg.relation_bias == "sequence":
             return
         words = parse["words"].gather(1, order)
+        # The added first token does not belong to a word.
         words = torch.cat([words.new_full((len(words), added), -1), words], 1)
         labels = parse["deprels"] if self._num_labels else None
         self._relations.read(self._num_labels, [words, parse["heads"], labels])
@@ -254,11 +258,11 @@ def _numbers(folder: str, dictionary: Any) -> Tensor:
     """Return the model's number of each entry of the dictionary. Shape: (entries,), int64.
 
     Raises:
-        UserError: the tokenizer has no ``word_ids``, or lacks entries.
+        UserError: the tokenizer has no ``word_ids``, or lacks entries of the dictionary.
     """
     try:
         tokenizer = _transformers().AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # whatever a broken file makes of it
+    except Exception as error:  # a broken file may raise any exception
         reason = str(error).strip().splitlines()[0][:200]
         raise UserError(f"--huggingface-model {folder}: no tokenizer is there ({reason})") from None
     if not tokenizer.is_fast:

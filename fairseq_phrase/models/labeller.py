@@ -29,7 +29,7 @@ from fairseq_phrase.modules.labelling import (
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.recurrent.hierarchical_attention import AttentionSum
 
-#: The values of ``--pooling``, by what is labelled. The first is the default.
+#: The values of ``--pooling``, by labelled unit. The first is the default.
 POOLINGS = {"word": ("first", "mean"), "sentence": ("mean", "cls", "attention", "root")}
 
 
@@ -71,7 +71,7 @@ class LabelHead(nn.Sequential):
 
 @register_named_model("labeller", options=LabellerOptions)
 class LabellerModel(NamedEncoderModel):
-    """Any encoder with a head that predicts labels of words or of sentences; it has no decoder.
+    """Any encoder with a head that predicts labels of words or of sentences; without a decoder.
 
     It returns logits, and stock criteria train it.
 
@@ -125,7 +125,7 @@ class LabellerModel(NamedEncoderModel):
         if not cfg.word_dropout >= 0:
             raise UserError(f"--word-dropout {cfg.word_dropout}: expected 0 or a positive number")
         if pooling == "cls":
-            # The token is one more than the text has.
+            # The added token needs one more position than the text.
             cfg.max_source_positions += 1
         encoder = build_named_encoder(cfg, task, task.source_dictionary)
         if labelled == "word" and not task.whole_words:
@@ -139,6 +139,7 @@ class LabellerModel(NamedEncoderModel):
 
     def max_positions(self) -> tuple[int, int]:
         """Return the largest numbers of tokens and of labels."""
+        # The added first token takes one position.
         tokens = self.encoder.max_positions() - (self.pooling == "cls")
         return tokens, tokens
 
@@ -172,7 +173,7 @@ class LabellerModel(NamedEncoderModel):
     def _word_states(self, states: Tensor, src_tokens: Tensor, words: Tensor | None) -> Tensor:
         """Shape: (batch, words, width)."""
         if self.whole_words:
-            # All tokens, without the end of sentence of the longest sentence.
+            # All tokens except the end of sentence of the longest sentence.
             return states[:, : src_tokens.size(1) - 1]
         assert words is not None
         pool = {"first": first_of_words, "mean": mean_of_words}[self.pooling]
@@ -187,6 +188,7 @@ class LabellerModel(NamedEncoderModel):
         if self.pooling == "root":
             rows = torch.arange(len(states), device=states.device)
             return states[rows, self._roots(encoded, parse)]
+        # Tokens are the first nodes.
         states = states[:, : src_tokens.size(1)]
         is_unit = src_tokens.ne(self.dictionary.pad()) & src_tokens.ne(self.dictionary.eos())
         if self.attention is not None:
@@ -204,8 +206,8 @@ class LabellerModel(NamedEncoderModel):
         return cast(Tensor, roots)
 
     def get_targets(self, sample: dict[str, Any], net_output: Tensor) -> Tensor:
-        """Return the labels, as wide as the logits. Shape: (batch, words) or (batch, 1)."""
+        """Return the labels, padded to the width of the logits. Shape: (batch, words) or (batch, 1)."""
         target = sample["target"]
-        # Source and labels may be padded to multiples of another number.
+        # Source and labels may be padded to different lengths.
         width = net_output.size(1) - target.size(1)
         return pad(target, (0, width), value=self.dictionary.pad()) if width else target

@@ -1,11 +1,11 @@
-"""An encoder by its name: what models for other jobs than translation share.
+"""Models with an encoder chosen by name: the shared part of all models except translation.
 
     --arch labeller --encoder tree_transformer --no-subtree-masking --encoder-layers 2
 
 Such a model has fairseq's flat options (:data:`~fairseq_phrase.models.config.FlatTransformerConfig`),
 ``--encoder NAME``, the options of all registered encoders, and its own options. So two encoders may share
-an option only if it has the same type and default in both, as those of positions do (they inherit one
-dataclass). An encoder's name is a good prefix for its own options.
+an option only if it has the same type and default in both, as the options of positions (from one
+base dataclass). An encoder's name is a good prefix for its own options.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def register_named_model(
     Args:
         name: ``--arch NAME``.
         options: a dataclass of the model's own options, each with a default and a ``help`` in its
-            metadata; None if it has none.
+            metadata; None without options.
         presets: additional architectures ``NAME_PRESET``: by preset, the defaults that differ.
     """
 
@@ -92,7 +92,7 @@ def named_method(name: str) -> EncoderMethod:
     """Return the registered encoder of a name.
 
     Raises:
-        UserError: no encoder has this name, or it is broken.
+        UserError: an encoder of this name does not exist, or its registration failed.
     """
     if name in BROKEN:
         raise UserError(f"--encoder {name}: {BROKEN[name]}")

@@ -120,11 +120,11 @@ class ParentEncoder(SyntaxEncoder):
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
-        """Return whether no head is scaled."""
+        """Return whether all heads are unscaled."""
         return not any(scaled_heads(cfg))
 
     def build_layer(self, cfg: TransformerConfig, index: int) -> nn.Module:
-        """Build a layer with the heads that are scaled in it, or one with fairseq's attention."""
+        """Build a layer with its number of scaled heads, or a layer with fairseq's attention."""
         count = scaled_heads(cfg)[index]
         if not count:
             return SyntaxEncoderLayer(cfg, return_fc=self.return_fc)

@@ -192,10 +192,10 @@ class NodeEncoderLayer(SyntaxEncoderLayer):
 
 
 class PhraseEncoderLayer(NodeEncoderLayer):
-    """fairseq's encoder layer with attention within phrases between its two blocks. Batch-first.
+    """fairseq's encoder layer with attention within phrases before the feed-forward block. Batch-first.
 
-    *Decision*: residual connections and layer norms are around all three blocks. Algorithm 1 shows none,
-    but six layers do not train without them. *Decision*: the two attentions have separate output
+    *Decision*: all three blocks have residual connections and layer norms. Algorithm 1 does not show
+    them, but six layers do not train without them. *Decision*: the two attentions have separate output
     projections, although eq. 3 and eq. 7 both write W^O.
     """
 
@@ -213,7 +213,7 @@ class PhraseEncoderLayer(NodeEncoderLayer):
         )
         self.phrase_attn_layer_norm: nn.Module = LayerNorm(self.embed_dim, export=cfg.export)
         if cfg.neutral_start and not self.normalize_before:
-            # A layer norm of the sum would change the states that phase 1 leaves.
+            # A layer norm of the sum would change the states of phase 1.
             self.phrase_attn_layer_norm = nn.Identity()
 
     def attention_blocks(self) -> Sequence[tuple[str, nn.Module, nn.Module]]:
@@ -224,12 +224,12 @@ class PhraseEncoderLayer(NodeEncoderLayer):
         ]
 
 
-#: Options that train better than the paper's form, in which every phrase starts as a constant.
+#: Options that train better than the paper's form, in which all phrases start as one constant.
 TUNED = {"phrase_init": "mean", "phrase_gate": "zero"}
 
 
 # The paper gives d=512, 8 heads of 64 and 6 layers for Multi30k (section 4.1). It does not give its
-# optimizer, dropout and feed-forward size, so those of the base Transformer are used.
+# optimizer, dropout and feed-forward size, so the base Transformer's values are used.
 @register_encoder(
     "phrase_transformer",
     options=PhraseOptions,
@@ -285,11 +285,11 @@ class PhraseEncoder(PositionedEncoder):
 
     Source: *Attention over Phrases*, section 2; ``--arch phrase_transformer`` and its presets.
 
-    It can be combined with structural and relative positions, which no paper does. *Decisions*: a phrase
-    has the position of its highest word (see
+    It can be combined with structural and relative positions, which is not in any paper. *Decisions*: a
+    phrase has the position of its highest word (see
     :mod:`fairseq_phrase.modules.phrases.positioned_phrases`). The encoding of its depth is added to its
-    first state. It has no absolute position in the sentence. Relative positions are used in the attention
-    over all nodes (phase 1) and not in the attention within phrases.
+    first state. It lacks an absolute position in the sentence. Relative positions are used only in the
+    attention over all nodes (phase 1).
     """
 
     layer_class = PhraseEncoderLayer
@@ -312,7 +312,7 @@ class PhraseEncoder(PositionedEncoder):
 
     @classmethod
     def neutral_obstacle(cls, cfg: TransformerConfig) -> str | None:
-        """Return what prevents a neutral start beside positions."""
+        """Return the obstacle to a neutral start, from phrases or from positions."""
         if relative_clips(cfg):
             return "leave out relative positions, which have no neutral start with phrases"
         if cfg.phrase_to_decoder:
@@ -320,7 +320,7 @@ class PhraseEncoder(PositionedEncoder):
         return super().neutral_obstacle(cfg)
 
     def build_layer(self, cfg: TransformerConfig, index: int) -> nn.Module:
-        """Build a layer with phrases, or one over tokens alone."""
+        """Build a layer with phrases, or a layer over tokens only."""
         kind = PhraseEncoderLayer if index in phrase_layers(cfg) else NodeEncoderLayer
         return kind(cfg, return_fc=self.return_fc)
 
@@ -343,7 +343,7 @@ class PhraseEncoder(PositionedEncoder):
     def batch_structure(
         cls, cfg: TransformerConfig, dictionary: Any
     ) -> tuple[str, MakeStructure] | None:
-        """Return what finds phrases that are listed: all but n-grams of tokens."""
+        """Return the function that lists the phrases; None for n-grams of tokens, which need no list."""
         if cfg.phrase_source == "ngram" and cfg.phrase_unit == "token":
             return None
         chosen = Namespace(
@@ -353,7 +353,7 @@ class PhraseEncoder(PositionedEncoder):
 
     @classmethod
     def causal_obstacle(cls, cfg: TransformerConfig, window: CausalWindow) -> str | None:
-        """Return why phrases cannot be masked: only n-grams of tokens do not depend on the future.
+        """Return why phrases cannot be masked; only n-grams of tokens do not depend on the future.
 
         The end of a word, for example, is known only from the subword after it.
         """
@@ -371,7 +371,7 @@ class PhraseEncoder(PositionedEncoder):
         return None
 
     def causal_structure(self, structure: PhraseBatch, window: CausalWindow) -> CausalPhrases:
-        """Hide the phrases that end later."""
+        """Hide phrases that end in the future."""
         return CausalPhrases(structure, window)
 
     def first_states(
@@ -399,16 +399,18 @@ class PhraseEncoder(PositionedEncoder):
         ):
             is_padding = structure.padding_mask[:, num_tokens:, None]
             encoded = self.depth_encoding(structure.depths[:, num_tokens:], num_tokens)
+            # 0 at tokens: their states already include the encoding of their depth.
             nodes = nodes + pad(encoded.masked_fill(is_padding, 0.0), (0, 0, num_tokens, 0))
         return nodes
 
     def before_layer(
         self, index: int, states: Tensor, structure: PhraseBatch
     ) -> tuple[Tensor, PhraseBatch]:
-        """Add phrases before the first layer that has them, and remove them after the last one."""
+        """Add phrases before the first layer with phrases; remove them after the last such layer."""
         num_tokens = structure.num_tokens
         if index not in self._layers_with_phrases:
             return states[:, :num_tokens], structure.tokens
+        # The first layer with phrases that --encoder-layerdrop does not omit.
         if states.size(1) < structure.num_nodes:
             states = self._add_phrases(states, structure)
         return states, structure
@@ -416,7 +418,7 @@ class PhraseEncoder(PositionedEncoder):
     def attention_maps(
         self, src_tokens: Tensor, src_lengths: Tensor | None = None, **parse: Tensor
     ) -> tuple[Any, list[dict[str, Tensor]]]:
-        """Compute the attention weights; in layers without phrases a phrase attends to itself only."""
+        """Compute the attention weights; in layers without phrases, a phrase attends only to itself."""
         structure, maps = super().attention_maps(src_tokens, src_lengths, **parse)
         extra = structure.num_nodes - structure.num_tokens
         itself = torch.eye(structure.num_nodes, device=structure.device)
@@ -428,6 +430,7 @@ class PhraseEncoder(PositionedEncoder):
                 if weights is None:
                     layer[name] = itself.expand_as(layer["all nodes"])
                     continue
+                # This layer has tokens only. Each phrase gets the weight 1 to itself and 0 elsewhere.
                 weights = pad(weights, (0, extra, 0, extra))
                 weights.diagonal(dim1=2, dim2=3)[..., structure.num_tokens :] = 1.0
                 layer[name] = weights

@@ -31,8 +31,8 @@ from fairseq_phrase.modules.positions.tree_positions import (
 class PositionOptions(NeutralOptions):
     """Options of structural and relative positions.
 
-    All are off by default. A flag can switch a boolean option on but not off, so no preset may switch
-    one on.
+    All are off by default. A flag can switch a boolean option on but not off, so a preset must not
+    switch one on.
     """
 
     # fmt: off
@@ -94,7 +94,7 @@ def check_positions(cfg: Any) -> None:
 def build_relative_attention(
     kind: type[RelativeAttention], embed_dim: int, cfg: TransformerConfig
 ) -> RelativeAttention:
-    """Build a layer's attention with relative positions, as the options say."""
+    """Build a layer's attention with relative positions, according to the options."""
     return kind(
         embed_dim=embed_dim,
         num_heads=cfg.encoder.attention_heads,
@@ -106,7 +106,7 @@ def build_relative_attention(
 
 
 class PositionedEncoder(SyntaxEncoder):
-    """An encoder that knows its tokens' positions in their dependency trees."""
+    """An encoder that encodes the tokens' positions in their dependency trees."""
 
     neutral_parameters: ClassVar[tuple[str, ...]] = (
         "relative_keys",
@@ -129,7 +129,7 @@ class PositionedEncoder(SyntaxEncoder):
 
     @classmethod
     def neutral_obstacle(cls, cfg: TransformerConfig) -> str | None:
-        """Return what prevents a neutral start: positions without a factor that starts at 0."""
+        """Return the obstacle to a neutral start: positions without a factor that starts at 0."""
         if cfg.no_sequential_absolute:
             return "leave out --no-sequential-absolute, because fairseq's Transformer has them"
         if cfg.structural_absolute and cfg.structural_fusion == "tanh":
@@ -184,6 +184,7 @@ class PositionedEncoder(SyntaxEncoder):
         positions = encodings = None
         if self.embed_positions is not None:
             encodings = self._position_encodings(src_tokens)
+            # Tokens count from 0 on either side of padding, which gets any position.
             positions = (src_tokens.ne(self.padding_idx).cumsum(1) - 1).clamp(min=0)
         states = embedded + self.depth_encoding(depths, depths.size(1), positions, encodings)
         if self.layernorm_embedding is not None:

@@ -1,4 +1,4 @@
-"""``--arch pretrainer --encoder NAME --objective …``: any encoder learns from text of one language."""
+"""``--arch pretrainer --encoder NAME --objective …``: pre-training of any encoder on monolingual text."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ DIRECTIONS = ("forward", "backward")
 
 @dataclass(frozen=True)
 class Objective:
-    """What a model predicts.
+    """The prediction task of a model.
 
     Attributes:
         backward: with ``causal``, predict the previous token.
         next_sentence: predict whether a second segment follows the first.
         predict_fraction: with ``permutation``, the last part of the order that is predicted, K of 1/K.
-        memory: with ``permutation``, the number of tokens before a sample that it also sees.
+        memory: with ``permutation``, the number of visible tokens before a sample.
 
     Raises:
-        UserError: the options do not belong together.
+        UserError: the options contradict each other.
     """
 
     name: str = "masked"
@@ -67,7 +67,7 @@ def fraction(text: str) -> int:
     """Read ``--predict-fraction 1/K`` and return K.
 
     Raises:
-        UserError: it is not of this form.
+        UserError: the option does not have this form.
     """
     one, _, parts = text.partition("/")
     if one.strip() != "1" or not (parts or "1").strip().isdigit() or int(parts or "1") < 1:
@@ -102,7 +102,7 @@ class PretrainerOptions:
 class PretrainerModel(NamedEncoderModel):
     """Any encoder with fairseq's head of masked language models, tied to the embeddings.
 
-    Under the causal objective the output is the tied embeddings alone, as in fairseq's language models.
+    Under the causal objective the output is only the tied embeddings, as in fairseq's language models.
     """
 
     def __init__(self, encoder: Any, embed_tokens: nn.Embedding, cfg: Any) -> None:
@@ -131,11 +131,11 @@ class PretrainerModel(NamedEncoderModel):
 
     @classmethod
     def build_model(cls, cfg: Any, task: Any) -> PretrainerModel:
-        """Build the model, and tell the task what it predicts.
+        """Build the model, and pass its objective to the task.
 
         Raises:
-            UserError: the task has no text of one language, the options do not belong together, or the
-                encoder cannot be masked causally, or cannot be built.
+            UserError: the task has no text of one language, the options contradict each other, or the
+                encoder cannot be masked causally or cannot be built.
         """
         cfg = nested_config(cfg)
         if not hasattr(task, "require_objective"):
@@ -201,7 +201,7 @@ class PretrainerModel(NamedEncoderModel):
             return self._permuted(src_tokens, ranks, segments, memory_tokens, masked_tokens)
         options: dict[str, Any] = {} if self.causal is None else {"causal": self.causal}
         if segments is not None and self.segment_embeddings is not None:
-            # The encoder scales embeddings.
+            # The encoder multiplies embeddings by this scale; segment embeddings must stay unscaled.
             of_segments = self.segment_embeddings(segments) / self.encoder.embed_scale
             options["token_embeddings"] = self.embed_tokens(src_tokens) + of_segments
         encoded = self.encoder(src_tokens, src_lengths=src_lengths, **options, **parse)
@@ -209,6 +209,7 @@ class PretrainerModel(NamedEncoderModel):
         states = encoded["encoder_out"][0].transpose(0, 1)[:, : src_tokens.size(1)]
         extra = {}
         if self.next_sentence_head is not None:
+            # fairseq's head reads the first token's state.
             extra["next_sentence"] = self.next_sentence_head(states)
         if features_only:
             return states, extra
@@ -222,7 +223,7 @@ class PretrainerModel(NamedEncoderModel):
         memory_tokens: Tensor | None,
         masked_tokens: Tensor | None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Predict tokens by the query stream."""
+        """Predict tokens from the query stream."""
         if masked_tokens is None:
             masked_tokens = torch.ones_like(src_tokens, dtype=torch.bool)
         counts = masked_tokens.sum(1)
@@ -234,13 +235,15 @@ class PretrainerModel(NamedEncoderModel):
         )
         extra = {}
         if self.next_sentence_head is not None:
+            # fairseq's head reads the first token's state.
             extra["next_sentence"] = self.next_sentence_head(contents)
+        # Queries beyond a sentence's count are padding.
         position = torch.arange(predicted.size(1), device=predicted.device)
         return self.output_layer(queries, position < counts[:, None]), extra
 
     @property
     def embed_tokens(self) -> nn.Embedding:
-        """The embeddings, which are the encoder's."""
+        """The encoder's embeddings."""
         return self._embedding[0]
 
     def output_layer(self, states: Tensor, masked_tokens: Tensor | None = None) -> Tensor:
@@ -262,10 +265,10 @@ class PretrainerModel(NamedEncoderModel):
 
 
 def causal_window(cfg: Any) -> CausalWindow | None:
-    """Return what a position may see under the causal objective; None under another.
+    """Return the window of visible positions; None if the objective is not causal.
 
     Raises:
-        UserError: an option needs the causal objective.
+        UserError: an option is set that needs the causal objective.
     """
     if cfg.context < 0:
         raise UserError(f"--context {cfg.context}: expected 0 (all tokens) or more")

@@ -36,14 +36,14 @@ from fairseq_phrase.syntax.constituency import ROOT_LABEL
 
 
 class RecurrentEncoder(TimeFirstEncoder):
-    """What recurrent encoders share: embeddings, and the dictionary that fairseq's encoders return.
+    """The base of recurrent encoders: embeddings, and the dictionary that fairseq's encoders return.
 
     All states have the width ``--encoder-embed-dim``. ``--encoder-layers`` is the number of recurrent
     layers. ``--dropout`` is applied to the embeddings and between layers. Embeddings are scaled as in the
-    Transformer (``--no-scale-embedding``), but there are no positions.
+    Transformer (``--no-scale-embedding``), but do not include positions.
     """
 
-    #: There are no attention maps to draw, but those of a decoder.
+    #: Only the decoder has attention maps to draw.
     is_recurrent = True
     layers: nn.ModuleList
 
@@ -67,8 +67,8 @@ class RecurrentEncoder(TimeFirstEncoder):
 
         Returns:
             The nodes' states after each layer, tokens first (shape (batch, nodes, width)), True at
-            padded nodes (shape (batch, nodes)), and what else the output has, by name: batch-first
-            tensors, which are reordered with the beams.
+            padded nodes (shape (batch, nodes)), and additional outputs by name: batch-first tensors,
+            which are reordered with the beams.
 
         Raises:
             ValueError: the batch does not carry the parse that the encoder needs.
@@ -91,7 +91,7 @@ class RecurrentEncoder(TimeFirstEncoder):
         token_embeddings: Tensor | None = None,
         **parse: Tensor,
     ) -> dict[str, list[Any]]:
-        """Encode a batch; arguments and output are those of :meth:`SyntaxEncoder.forward`.
+        """Encode a batch; arguments and output as in :meth:`SyntaxEncoder.forward`.
 
         ``encoder_states`` are the embeddings and each layer's states, 0 at nodes that a layer does not
         compute.
@@ -128,10 +128,10 @@ class RecurrentEncoder(TimeFirstEncoder):
 
 
 def check_width(cfg: Any) -> Sequence[str]:
-    """Check that the width can be shared by two directions; no parse is needed.
+    """Check that the width can be divided between two directions; return that no parse is needed.
 
     Raises:
-        UserError: it is odd.
+        UserError: the width is odd.
     """
     if cfg.encoder.embed_dim % 2:
         raise UserError(
@@ -160,7 +160,7 @@ class LSTMEncoder(RecurrentEncoder):
         return self.run_layers(embedding, padding_mask), padding_mask, {}
 
 
-#: What ``--tree-lstm-kind`` chooses: the parse fields that its trees are made from.
+#: By value of ``--tree-lstm-kind``, the parse fields from which trees are built.
 KINDS = {
     "child_sum": ["words", "heads"],
     "binary": ["words", "spans"],
@@ -193,8 +193,8 @@ class TreeLSTMOptions:
 class TreeLSTMEncoder(RecurrentEncoder):
     """A Tree-LSTM (Tai et al. 2015) over dependencies, or over constituents, which follow the tokens.
 
-    Tokens have their embeddings as inputs. Constituents have no input, as in the paper, so their labels
-    are not used. A further layer has the states of the layer below as its inputs, at all nodes.
+    Tokens have their embeddings as inputs. Constituents lack inputs, as in the paper, so their labels
+    are not used. The inputs of each other layer are the states of the layer below, at all nodes.
     """
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
@@ -220,7 +220,7 @@ class TreeLSTMEncoder(RecurrentEncoder):
         return layers, trees.padding_mask, {"roots": [trees.roots]}
 
 
-#: What ``--han-sentences`` chooses: the parse fields that sentences are found with.
+#: By value of ``--han-sentences``, the parse fields that define sentences.
 SENTENCES = {
     "dependencies": ["words", "heads", "deprels"],
     "constituents": ["words", "spans"],
@@ -297,6 +297,7 @@ class HierarchicalEncoder(RecurrentEncoder):
         sentences = SentenceBatch.from_numbers(numbers)
         of_layers, summaries, documents = self.network(embedding, sentences)
         of_layers[-1] = torch.cat([of_layers[-1], summaries, documents.unsqueeze(1)], 1)
+        # The document is the last node, and its root. It is never padding.
         is_document = padding_mask.new_zeros(len(documents), 1)
         padding = torch.cat([padding_mask, sentences.sentence_padding, is_document], 1)
         roots = torch.full_like(numbers[:, 0], padding.size(1) - 1)

@@ -1,4 +1,4 @@
-"""Relation-biased Transformer: a learned number for each relation of two words, in each head."""
+"""Relation-biased Transformer: a learned bias for each relation of two words, one per head."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def parse_fields(cfg: Any) -> Sequence[str]:
 
 
 def _label_field(cfg: Any) -> str:
-    """Return the field of the labels of relations: a graph's edges have their own."""
+    """Return the field of relation labels, which differs for trees and graphs."""
     return "deprels" if cfg.relation_source == "heads" else str(cfg.relation_source)
 
 
@@ -127,7 +127,7 @@ class RelationEncoder(SyntaxEncoder):
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
-        """Return whether there are no biases."""
+        """Return whether the layers lack biases."""
         return bool(cfg.relation_bias == "none")
 
     @classmethod

@@ -43,7 +43,7 @@ from fairseq_phrase.modules.recurrent_attention.source_attention import (
     SourceAttention,
 )
 
-#: The value of ``--encoder`` for this encoder, the only one that is not registered.
+#: The value of ``--encoder`` for :class:`RecurrentEncoder`, the only unregistered encoder.
 RECURRENT = "recurrent"
 _SELF_ATTENTION = {"plain": PlainSelfAttention, "bilinear": BilinearSelfAttention}
 
@@ -95,7 +95,7 @@ def encoder_width(cfg: Any) -> int:
 class Seq2SeqEncoder(TimeFirstEncoder):
     """Recurrent layers, and self-attention over their states if the options ask for it."""
 
-    #: There are no attention maps to draw, but those of the decoder.
+    #: Only the decoder has attention maps to draw.
     is_recurrent = True
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
@@ -128,10 +128,10 @@ class Seq2SeqEncoder(TimeFirstEncoder):
         return_all_hiddens: bool = False,
         **parse: Tensor,
     ) -> dict[str, list[Any]]:
-        """Encode a batch, see :meth:`SyntaxEncoder.forward`. There are only the last layer's states.
+        """Encode a batch, see :meth:`SyntaxEncoder.forward`. Its states are only the last layer's.
 
         Returns:
-            What fairseq's Transformer encoder returns, and ``last_hidden`` and ``last_cell``, the last
+            The output of fairseq's Transformer encoder, and ``last_hidden`` and ``last_cell``, the last
             state of each layer, of shape (batch, layers, width).
         """
         padding = src_tokens.eq(self.padding_idx)
@@ -248,15 +248,15 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         rows, length = prev_output_tokens.shape
         # The encoder's states, once for each row of a beam.
         source = _source_of(encoder_out, rows)
-        # A search goes on from the state that its last step kept, and has only its new tokens to read.
+        # A search continues from the state kept by its last step, and reads only the new tokens.
         state = self._state(encoder_out, rows, incremental_state, length)
         if incremental_state is not None:
             prev_output_tokens = prev_output_tokens[:, state.step :]
-        # The recurrent layers attend at each token, before or after their step.
+        # The recurrent layers attend at each token, before or after the recurrent step.
         inputs = self.dropout_module(self.embed_tokens(prev_output_tokens))
         features, weights, state = self.layers(inputs, source, state)
         self._keep(incremental_state, state)
-        # fairseq's scorer of references adds up what an ensemble's lists hold, and leaves None out.
+        # fairseq's scorer of references sums the items of an ensemble's lists, and skips None.
         attention = None if weights is None else [over_tokens(weights, encoder_out)]
         return features, {"attn": attention, "inner_states": []}
 
@@ -282,12 +282,14 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         cells = CellState(
             hidden.transpose(0, 1), None if memory is None else memory.transpose(0, 1)
         )
+        # Each step of a search reads one token: length - 1 are read already.
         return DecoderState(cells, kept.get("fed"), length - 1, kept.get("keys"))
 
     def _keep(self, incremental_state: IncrementalState | None, state: DecoderState) -> None:
-        """Keep what the next step needs; all tensors have one entry for each row."""
+        """Store the state for the next step; all tensors have one entry for each row."""
         if incremental_state is None:
             return
+        # Rows become the first dimension, along which beam search reorders.
         memory = state.cells.cell
         kept = {
             "hidden": state.cells.hidden.transpose(0, 1),
@@ -319,7 +321,7 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
 
 
 def _rows(values: Tensor, rows: int) -> Tensor:
-    """Repeat sentences for their rows: some encoders keep a sentence once for its beam."""
+    """Repeat sentences for the rows of their beams: some encoders keep each sentence only once."""
     return values if len(values) == rows else values.repeat_interleave(rows // len(values), 0)
 
 
@@ -327,12 +329,13 @@ def _source_of(encoder_out: dict[str, list[Any]], rows: int) -> Source:
     (states,), masks = encoder_out["encoder_out"], encoder_out["encoder_padding_mask"]
     # Time-first to batch-first: (nodes, batch, width) -> (batch, nodes, width)
     states = states.transpose(0, 1)
+    # fairseq's encoders return an empty list if nothing is padded.
     padding = masks[0] if masks else states.new_zeros(states.shape[:2]).bool()
     return Source(_rows(states, rows), _rows(padding, rows))
 
 
 def _last_state(encoder_out: dict[str, list[Any]], rows: int) -> CellState:
-    """Return the encoder's last state; of one that is not recurrent, the mean over its nodes."""
+    """Return the last state of a recurrent encoder, or the mean over the nodes of another."""
     if "last_hidden" not in encoder_out:
         source = _source_of(encoder_out, rows)
         return mean_state(source.states, source.padding)
@@ -360,7 +363,7 @@ def _sizes(width: int, **options: Any) -> dict[str, Any]:
     },
 )
 class Seq2SeqModel(NamedEncoderModel, FairseqEncoderDecoderModel):
-    """A recurrent translation model, by options from no attention to local attention.
+    """A recurrent translation model, with options from no attention to local attention.
 
     The mathematics is in ``docs/models/recurrent.md``.
     """
@@ -406,7 +409,7 @@ class Seq2SeqModel(NamedEncoderModel, FairseqEncoderDecoderModel):
 
 
 def _embeddings(cfg: TransformerConfig, task: SyntaxTask) -> tuple[nn.Embedding, nn.Embedding]:
-    """Make the embeddings of both sides; one for both with ``--share-all-embeddings``."""
+    """Make source and target embeddings; with ``--share-all-embeddings`` both are one module."""
     build = TransformerModelBase.build_embedding
     source = build(cfg, task.source_dictionary, cfg.encoder.embed_dim, cfg.encoder.embed_path)
     if not cfg.share_all_embeddings:
@@ -427,10 +430,10 @@ def _embeddings(cfg: TransformerConfig, task: SyntaxTask) -> tuple[nn.Embedding,
 
 
 def check_options(cfg: Any) -> None:
-    """Check that the options do not contradict one another.
+    """Check that the options do not contradict each other.
 
     Raises:
-        UserError: they do; the message names the option to change.
+        UserError: two options contradict each other; the message names the option to change.
     """
     attends = cfg.attention != "none"
     for name, on in {
@@ -459,7 +462,7 @@ def check_options(cfg: Any) -> None:
                 raise UserError(f"{name} goes with --encoder recurrent, not {cfg.encoder_name}")
     elif cfg.encoder.layers < 1 and cfg.self_attention == "none":
         raise UserError("--encoder-layers 0 needs --self-attention plain or bilinear")
-    # Without attention, the decoder starts from the recurrent layers' last state.
+    # Without attention, the decoder reads only the last state of the recurrent layers.
     if cfg.self_attention != "none" and cfg.encoder.layers and not attends and cfg.copy == "none":
         raise UserError(
             f"--self-attention {cfg.self_attention} makes states which nothing reads with --attention "
@@ -480,7 +483,7 @@ def check_options(cfg: Any) -> None:
 
 
 def _origin_of_width(cfg: Any) -> str:
-    """Return the options that make the width of the encoder's states."""
+    """Return the options that determine the width of the encoder's states."""
     if cfg.encoder_name != RECURRENT or not cfg.encoder.layers:
         return f"--encoder-embed-dim {cfg.encoder.embed_dim}"
     times = "2 × " if cfg.encoder_bidirectional else ""

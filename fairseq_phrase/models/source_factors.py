@@ -1,7 +1,7 @@
-"""Source factors: embeddings of words' labels beside those of tokens, for any encoder.
+"""Source factors: embeddings of words' labels in addition to token embeddings, for any encoder.
 
-Source: Sennrich and Haddow (2016). The encoder's embeddings are replaced, after the model is built, so
-that fairseq's own models have factors, too.
+Source: Sennrich and Haddow (2016). The encoder's embeddings are replaced after the model is built, so
+fairseq's own models can have factors.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.syntax_encoder import add_neutral
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 
-#: The factor that says where in its word a subword is.
+#: The factor for a subword's position in its word.
 SUBWORDS = "subwords"
-#: ``<pad>`` in every dictionary of fairseq. As a label it is that of a token of no word.
+#: ``<pad>`` in every dictionary of fairseq. As a label, it marks a token outside words.
 _PAD = 1
 #: The positions of subwords, by number: inside, beginning, end, and the whole word (I, B, E, O).
 _INSIDE, _NUM_POSITIONS = 2, 6
@@ -39,7 +39,7 @@ class SourceFactors:
         widths: the width of each factor's embeddings with ``concat``; one for all, or one for each.
 
     Raises:
-        UserError: they contradict one another.
+        UserError: two settings contradict each other.
     """
 
     names: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class SourceFactors:
         """Read the options.
 
         Raises:
-            UserError: a width is not a number, or the options contradict one another.
+            UserError: a width is not a number, or the options contradict each other.
         """
         try:
             numbers = tuple(map(int, widths.split(","))) if widths else ()
@@ -78,12 +78,12 @@ class SourceFactors:
 
     @classmethod
     def recorded(cls, identity: Identity) -> SourceFactors:
-        """Read what :meth:`entries` wrote."""
+        """Read the result of :meth:`entries`."""
         names, combine, widths = (identity.value(f"source-factors{end}") for end in _ENDS)
         return cls.of(names, combine or "sum", widths)
 
     def entries(self) -> dict[str, Entry]:
-        """Return the entries of an identity record; none without factors."""
+        """Return the entries of an identity record; empty without factors."""
         values = ",".join(self.names), self.combine, ",".join(map(str, self.widths))
         return {
             f"source-factors{end}": Entry(value, value or "none", "encoder", default=default)
@@ -93,7 +93,7 @@ class SourceFactors:
 
     @property
     def fields(self) -> list[str]:
-        """The parse fields that they need."""
+        """The parse fields that the factors need."""
         return ["words", *(name for name in self.names if name != SUBWORDS)] if self.names else []
 
     def add_to(self, model: Any, count_labels: Callable[[str], int]) -> None:
@@ -103,7 +103,7 @@ class SourceFactors:
             count_labels: returns the size of a field's label dictionary.
 
         Raises:
-            UserError: the encoder has no embeddings, or they have other uses and cannot get narrower.
+            UserError: the encoder lacks embeddings, or they are shared and cannot become narrower.
         """
         encoder = getattr(model, "encoder", None)
         table = getattr(encoder, "embed_tokens", None)
@@ -137,10 +137,10 @@ _ENDS = ("", "-combine", "-dim")
 
 
 def begin_with_factors(trained: Identity, here: Identity) -> Identity:
-    """Let a model with factors begin from one without, if they are added and so start at 0.
+    """Let a model with factors start from a model without, if factors are added and so start at 0.
 
     Returns:
-        The record of the checkpoint, with the entries that this adds.
+        The record of the checkpoint, with the entries of factors.
     """
     if "source-factors" in trained.entries or here.value("source-factors-combine") != "sum":
         return trained
@@ -149,7 +149,7 @@ def begin_with_factors(trained: Identity, here: Identity) -> Identity:
 
 
 class FactoredEmbedding(nn.Module):
-    """The embeddings of tokens, with those of their words' labels.
+    """The embeddings of tokens, with embeddings of their words' labels.
 
     Embeddings that are added start at 0, so training starts from the encoder without factors.
 
@@ -182,7 +182,7 @@ class FactoredEmbedding(nn.Module):
         self._labels: dict[str, Tensor] = {}
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Add factors of value 0 to a checkpoint that has none; see fairseq."""
+        """Add factors of value 0 to a checkpoint that lacks them; see fairseq."""
         if self.adds:
             add_neutral(self, ["factors"], state_dict, name)
 
@@ -201,7 +201,7 @@ class FactoredEmbedding(nn.Module):
             self._labels = before
 
     def labels(self, inputs: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Return the label of each token by factor; that of a field which is missing is left out.
+        """Return the label of each token by factor; factors whose field is missing are omitted.
 
         Shape: (batch, tokens), int64.
         """
@@ -211,6 +211,7 @@ class FactoredEmbedding(nn.Module):
             return found
         for name in self.factors:
             if name == SUBWORDS:
+                # A subword is first (last) in its word if the token before (after) it has another word.
                 first = words != pad(words, (1, -1), value=-1)
                 last = words != pad(words, (-1, 1), value=-1)
                 labels = _INSIDE + first.long() + 2 * last
@@ -256,7 +257,7 @@ def _drawn(size: int, width: int, padding: int) -> Tensor:
 
 
 def _make_read(module: nn.Module) -> None:
-    """Let a model or an encoder hand each batch to the embeddings, and only what it accepts to itself.
+    """Let a model or an encoder pass each batch to its embeddings, and to itself only accepted arguments.
 
     fairseq's generators call ``forward`` themselves, so a hook of torch would not run.
     """

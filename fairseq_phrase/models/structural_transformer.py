@@ -109,16 +109,16 @@ class StructuralEncoder(PositionedEncoder):
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
-        """Return whether all options of positions are off, except the one that omits the usual ones."""
+        """Return whether all options of positions are off, except ``--no-sequential-absolute``."""
         return not cfg.structural_absolute and not relative_clips(cfg)
 
     @classmethod
     def causal_obstacle(cls, cfg: TransformerConfig, window: CausalWindow) -> str | None:
-        """Return what trees prevent: they span the future. Positions in the sentence do not."""
+        """Return the obstacle: trees, which span the future. Positions in the sentence do not."""
         return "its trees span the future" if needs_tree(cfg) else None
 
     def causal_structure(self, structure: SentencePositions, window: CausalWindow) -> PerLayer:
-        """Mask what is not in the window."""
+        """Mask positions outside the window."""
         relative = structure.relative
         assert relative is not None
 

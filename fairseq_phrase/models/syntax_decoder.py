@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def over_tokens(weights: Tensor, encoder_out: dict[str, list[Any]]) -> Tensor:
-    """Keep the columns of attention to tokens: an encoder's other nodes follow them.
+    """Keep the columns of attention to tokens; the encoder's other nodes follow the tokens.
 
     Args:
         weights: Shape: (..., nodes).
@@ -17,7 +17,7 @@ def over_tokens(weights: Tensor, encoder_out: dict[str, list[Any]]) -> Tensor:
             the tokens.
 
     Returns:
-        The weights as they are, so they sum to less than 1 where other nodes have the rest.
+        The weights, not renormalized: they sum to less than 1 where other nodes get weight.
         Shape: (..., tokens).
     """
     tokens = encoder_out["src_tokens"]
@@ -40,9 +40,10 @@ class SyntaxDecoder(TransformerDecoderBase):
             prev_output_tokens: target, shifted right. Shape: (rows, target tokens).
 
         Returns:
-            What fairseq returns. ``attn`` has one column for each source token, because its users expect
-            that (alignments, unknown words, copying, coverage, ensembles); ``node_attn`` has one for
-            each node. Shapes: (rows, target tokens, tokens) and (rows, target tokens, nodes).
+            fairseq's output. ``attn`` has one column for each source token, because its users expect
+            it (alignments, unknown words, copying, coverage, ensembles); ``node_attn`` has one for each
+            node.
+            Shapes: (rows, target tokens, tokens) and (rows, target tokens, nodes).
         """
         features, extra = super().extract_features(prev_output_tokens, encoder_out, *args, **kwargs)
         extra["node_attn"] = extra["attn"]

@@ -67,7 +67,7 @@ class TokenAttention(MultiheadAttention):
             key_padding_mask=structure.padding_mask,
             need_weights=need_weights,
             need_head_weights=need_weights,
-            static_kv=need_weights,  # or fairseq calls torch's function, which averages the heads
+            static_kv=need_weights,  # else fairseq calls torch's function, which averages the heads
         )
         # fairseq returns (heads, batch, queries, keys).
         return attended, weights.transpose(0, 1) if need_weights else None
@@ -76,8 +76,8 @@ class TokenAttention(MultiheadAttention):
 class SyntaxEncoderLayer(TransformerEncoderLayerBase):
     """fairseq's encoder layer whose attention takes the batch's structure as an additional argument.
 
-    Residual connections and layer norms are around each block, before or after it as
-    ``--encoder-normalize-before`` says. Parameters have fairseq's names.
+    Residual connections and layer norms are around each block. ``--encoder-normalize-before`` puts the
+    norms before the blocks instead of after them. Parameters have fairseq's names.
 
     A method overrides :meth:`build_self_attention`. If it attends more than once, it also overrides
     :meth:`attention_blocks`. An attention is called as ``attention(states, structure, need_weights)``.
@@ -94,7 +94,7 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
     time_first: ClassVar[bool] = True
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
-        """Build the attention; fairseq's own over tokens unless a method overrides this."""
+        """Build the attention; by default fairseq's attention over tokens."""
         return TokenAttention(
             embed_dim,
             cfg.encoder.attention_heads,
@@ -144,7 +144,7 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
         return states, feed_forward if self.return_fc else None, maps if need_weights else None
 
     def feed_forward_block(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the new states, and what the two layers added. Shape of each: as the states."""
+        """Return the new states, and the output of the two layers. Shape of each: as the states."""
         inputs = self.final_layer_norm(states) if self.normalize_before else states
         hidden = self.activation_dropout_module(self.activation_fn(self.fc1(inputs)))
         feed_forward = self.fc2(hidden)
@@ -167,7 +167,7 @@ def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
 def encoder_output(
     src_tokens: Tensor, padding: Tensor, **outputs: list[Any]
 ) -> dict[str, list[Any]]:
-    """Return the dictionary that fairseq's encoders return, with empty lists for what is not given.
+    """Return the dictionary that fairseq's encoders return, with empty lists for missing entries.
 
     Args:
         padding: True at padding. It is also ``encoder_padding_mask`` by default. Shape: (batch, tokens).
@@ -182,7 +182,7 @@ def encoder_output(
 
 
 class TimeFirstEncoder(FairseqEncoder):
-    """An encoder whose output has time-first states, as fairseq's. All else in it is batch-first."""
+    """An encoder with time-first states, as fairseq's. Its other outputs are batch-first."""
 
     def reorder_encoder_out(
         self, encoder_out: dict[str, list[Any]], new_order: Tensor
@@ -203,12 +203,12 @@ class TimeFirstEncoder(FairseqEncoder):
 def add_neutral(
     module: nn.Module, added: Sequence[str], state: dict[str, Tensor], name: str
 ) -> None:
-    """Add parameters that a checkpoint of fairseq's Transformer lacks, with the values they have.
+    """Add parameters that a checkpoint of fairseq's Transformer lacks, with the values of the module.
 
     Args:
         module: an encoder or a decoder, as it is built.
-        added: names of its modules and parameters that fairseq's does not have.
-        state: the checkpoint's parameters, which get the others.
+        added: names of its modules and parameters that fairseq's Transformer lacks.
+        state: the checkpoint's parameters, to which the others are added.
     """
     prefix = f"{name}." if name else ""
     new = {
@@ -231,21 +231,21 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
     :meth:`node_padding_mask`, :meth:`further_outputs` and :meth:`root_nodes`.
 
     In all methods ``src_tokens``, of shape (batch, tokens), are the source, padded on either side, and
-    ``structure`` is what :meth:`structure` returned.
+    ``structure`` is the result of :meth:`structure`.
 
     Args:
-        cfg: fairseq's options with those of the method.
+        cfg: fairseq's options and the method's options.
         dictionary: the source dictionary.
 
     Attributes:
-        other_maps: the names of attention blocks whose maps are not distributions: any numbers, drawn
+        other_maps: the names of attention blocks whose maps are not distributions, but any numbers, drawn
             around 0.
     """
 
     other_maps: ClassVar[frozenset[str]] = frozenset()
     layer_class: ClassVar[type[SyntaxEncoderLayer]] = SyntaxEncoderLayer
-    #: Names of modules and parameters that fairseq's encoder does not have. With the values that they are
-    #: built with, the encoder computes fairseq's, if :meth:`neutral_obstacle` returns None.
+    #: Names of modules and parameters that fairseq's encoder lacks. With their initial values, the
+    #: encoder computes fairseq's, if :meth:`neutral_obstacle` returns None.
     neutral_parameters: ClassVar[Sequence[str]] = ()
     _num_built: int = 0
 
@@ -258,10 +258,10 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
 
     @classmethod
     def neutral_obstacle(cls, cfg: TransformerConfig) -> str | None:
-        """Return why the encoder, as it is built, does not compute fairseq's; None if it does.
+        """Return why the new encoder does not compute fairseq's Transformer; None if it does.
 
-        An encoder with :attr:`neutral_parameters` starts neutrally with ``--neutral-start``, or, if it
-        does not have this option, always.
+        An encoder with :attr:`neutral_parameters` starts neutrally with ``--neutral-start``; an encoder
+        without this option always does.
         """
         if cls.is_plain(cfg):
             return None
@@ -277,9 +277,10 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
     def batch_structure(
         cls, cfg: TransformerConfig, dictionary: Any
     ) -> tuple[str, MakeStructure] | None:
-        """Return what the collater is to make of a batch's parses, so that no device is waited for.
+        """Return what the collater computes from a batch's parses, to avoid waiting for a device.
 
-        :meth:`structure` takes the tensors from ``parse.made(key)``; without them it makes them itself.
+        :meth:`structure` takes the tensors from ``parse.made(key)``; without them it computes them
+        itself.
 
         Returns:
             A key, the same for the same options, and a function that can be pickled; None for nothing.
@@ -324,7 +325,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         return None if cls.is_plain(cfg) else "its nodes depend on words on both sides"
 
     def causal_structure(self, structure: Any, window: CausalWindow) -> Any:
-        """Return a structure in which no node sees the future: of all layers, or :class:`PerLayer`."""
+        """Return a structure without the future: one for all layers, or :class:`PerLayer`."""
         raise NotImplementedError
 
     def after_layers(self, states: Tensor, structure: Any) -> Tensor:
@@ -344,16 +345,16 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         return self.padding(src_tokens)
 
     def further_outputs(self, structure: Any) -> dict[str, list[Any]]:
-        """Return what else the decoder needs; tensors are batch-first and reordered with the beams."""
+        """Return additional decoder inputs; tensors are batch-first and reordered with the beams."""
         return {}
 
     def root_nodes(self, encoded: dict[str, list[Any]], parse: ParseBatch) -> Tensor | None:
-        """Find the node of each sentence's root, for models that read a sentence from it.
+        """Find the root node of each sentence, for models that pool the sentence from it.
 
         By default it is the first token of the word that is its own head.
 
         Returns:
-            Indices among the nodes of ``encoder_out``; None if the encoder reads no tree.
+            Indices among the nodes of ``encoder_out``; None if the encoder does not read trees.
             Shape: (batch,), int64.
         """
         if "heads" not in parse:
@@ -367,7 +368,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         is_token = (~self.padding(src_tokens)).tolist()
         return [[(i,) if real else () for i, real in enumerate(row)] for row in is_token]
 
-    # The same for all encoders.
+    # Methods that all encoders share.
 
     def padding(self, src_tokens: Tensor) -> Tensor:
         """Return True at padding. Shape: (batch, tokens)."""
@@ -404,14 +405,14 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
 
         Args:
             token_embeddings: embeddings to use instead of the table's.
-            causal: what a position may see; None for everything. Only for an encoder without
+            causal: the window of visible positions; None for all. Only for an encoder without
                 :meth:`causal_obstacle`.
             **parse: the batch's parse, ``src_words``, ``src_heads``, …
                 (:class:`~fairseq_phrase.modules.parse_batch.ParseBatch`). It may include fields that only
                 another model of an ensemble needs.
 
         Returns:
-            What fairseq's encoder returns, for the nodes that the decoder attends to: ``encoder_out``
+            The output of fairseq's encoder, for the nodes that the decoder attends to: ``encoder_out``
             (shape (nodes, batch, width), time-first), ``encoder_padding_mask``
             (``(batch, nodes)``), ``encoder_states`` (as ``encoder_out``), ``encoder_embedding``
             (``(batch, tokens, width)``), ``src_tokens`` (which fairseq leaves out) and so on; and
@@ -429,6 +430,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         time_first = self.layer_class.time_first
         states = states.transpose(0, 1) if time_first else states
         hidden, feed_forwards = [states] if return_all_hiddens else [], []
+        # In the last layer, nodes that the decoder does not read skip the feed-forward block.
         last = self.layers[-1] if len(self.layers) else None
         for layer in self.layers:
             keep = kept if layer is last else None
@@ -443,6 +445,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
             layer_states = layer_states if time_first else layer_states.transpose(0, 1)
             return layer_states if kept is None else layer_states[:kept]
 
+        # All nodes are left if there are no layers, or --encoder-layerdrop omits the last one.
         states = self.after_layers(states if kept is None else self._first(states, kept), structure)
         if self.layer_norm is not None:
             states = self.layer_norm(states)
@@ -468,8 +471,9 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         padding_mask = self.padding(src_tokens)
         states = states.masked_fill(padding_mask.unsqueeze(-1), 0.0).transpose(0, 1)
         dtype = states.dtype
+        # Inverted: fairseq's layer masks the pairs with a value other than 0.
         masks = causal.per_layer(len(self.layers), src_tokens, lambda visible: (~visible).to(dtype))
-        # With --encoder-layerdrop, fewer layers than masks.
+        # --encoder-layerdrop omits layers, so masks may outnumber layers.
         for layer, mask in zip(self.layers, masks, strict=False):
             states = layer(states, encoder_padding_mask=padding_mask, attn_mask=mask)
             states = states[0] if isinstance(states, tuple) else states
@@ -502,12 +506,13 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         return structure, maps
 
     def _plain_attention_maps(self, src_tokens: Tensor) -> tuple[Any, list[dict[str, Tensor]]]:
-        """Compute the weights of fairseq's own layers from their input states."""
+        """Compute the weights of fairseq's own layers from the layers' input states."""
         padding_mask = self.padding(src_tokens)
         encoded = super().forward(src_tokens, return_all_hiddens=True)
         maps = []
         for layer, states in zip(self.layers, encoded["encoder_states"], strict=False):
             inputs = layer.self_attn_layer_norm(states) if layer.normalize_before else states
+            # static_kv: else fairseq calls torch's function, which averages the heads.
             _, weights = layer.self_attn(
                 inputs, inputs, inputs, padding_mask, need_head_weights=True, static_kv=True
             )
@@ -516,7 +521,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         return SourceStructure(padding_mask), maps
 
 
-# fairseq has the translation architecture of this name.
+# No translation architecture: fairseq already has one of this name.
 @register_encoder("transformer", translation=False)
 class TransformerEncoder(SyntaxEncoder):
     """fairseq's Transformer encoder: its layers and its ``forward``; parses are ignored."""
@@ -527,5 +532,5 @@ class TransformerEncoder(SyntaxEncoder):
         return True
 
     def root_nodes(self, encoded: dict[str, list[Any]], parse: ParseBatch) -> None:
-        """Return None: it reads no tree."""
+        """Return None: the encoder does not read trees."""
         return

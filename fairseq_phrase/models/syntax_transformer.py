@@ -50,7 +50,7 @@ class SyntaxTransformerModel(TransformerModelBase):
     def build_decoder(
         cls, cfg: TransformerConfig, tgt_dict: Any, embed_tokens: nn.Embedding
     ) -> Any:
-        """Build the method's own decoder, or the one of all others."""
+        """Build the method's own decoder, or the default decoder."""
         decoder = cls.method.decoder or SyntaxDecoder
         if copies(cfg):
             decoder = copying_class(decoder)

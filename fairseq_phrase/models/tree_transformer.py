@@ -55,7 +55,7 @@ class TreeOptions(NeutralOptions):
 
 
 def check_trees(cfg: Any) -> Sequence[str]:
-    """Check the options of trees, and return the parse fields that trees are made from.
+    """Check the options of trees, and return the parse fields from which trees are built.
 
     Raises:
         UserError: the options cannot be used with trees.
@@ -77,7 +77,7 @@ def check_trees(cfg: Any) -> Sequence[str]:
     return ["words", "spans"]
 
 
-#: Names of what encoder and decoder add to fairseq's; see ``SyntaxEncoder.neutral_parameters``.
+#: Names that encoder and decoder add to fairseq's; see ``SyntaxEncoder.neutral_parameters``.
 NEUTRAL = ("embed_labels", "accumulation", "node_gate")
 
 
@@ -87,7 +87,7 @@ def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | Non
     fairseq's search reorders rows, one for each hypothesis. Data of a sentence are the same for all its
     rows. They are kept only once, as long as the rows of the sentence are adjacent.
 
-    The host would wait for an order that is on a GPU, and does not read it: see
+    Reading an order on a GPU would make the host wait, so it is not read: see
     :meth:`TreeEncoder.reorder_encoder_out`.
 
     Args:
@@ -99,8 +99,10 @@ def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | Non
         nothing moves); and how many rows each has. If the rows of a sentence are not adjacent, every
         row becomes a sentence.
     """
+    # Row r belongs to sentence r // beams.
     source = new_order if beams == 1 else new_order // beams
     rows = len(source)
+    # A search starts with one row per sentence, and then adds as many rows to each.
     together = rows // sentences if beams == 1 and rows % sentences == 0 else beams
     if together < 1 or rows % together:
         return source, 1
@@ -123,11 +125,11 @@ IncrementalState = dict[str, dict[str, Tensor | None]]
 def build_accumulation(
     cfg: TransformerConfig, embed_dim: int, num_heads: int
 ) -> HierarchicalAccumulation:
-    """Build a layer's accumulation as the options say."""
+    """Build a layer's accumulation according to the options."""
     return HierarchicalAccumulation(
         embed_dim=embed_dim,
         num_heads=num_heads,
-        # The decoder's leaves are those of the encoder.
+        # Decoder and encoder have the same leaves.
         leaf_dim=cfg.encoder.embed_dim,
         embeddings=not cfg.no_hierarchical_embeddings,
         max_vertical=cfg.tree_max_vertical,
@@ -144,7 +146,7 @@ class TreeCrossAttention(MultiheadAttention):
 
     Args:
         accumulation: accumulates the values; None leaves them as they are.
-        neutral: nonterminals are seen by a learned number for each head that starts at 0
+        neutral: a learned gate for each head, from 0, scales the attention to nonterminals
             (:func:`~fairseq_phrase.modules.positions.biased_attention.node_attention`).
     """
 
@@ -192,11 +194,12 @@ class TreeCrossAttention(MultiheadAttention):
         length, rows, _ = query.shape
         beams = rows // sentences
         if incremental_state is not None:
-            source["beams"] = carrier(beams)  # fairseq's state holds tensors alone
+            source["beams"] = carrier(beams)  # fairseq's state holds only tensors
             self._set_input_buffer(incremental_state, source)
         # The rows of a sentence attend to the same nodes, so they are treated as additional queries.
         # (length, sentences * beams, width) -> (sentences, heads, beams * length, head width)
         query = self.q_proj(query).view(length, sentences, beams, self.num_heads, self.head_dim)
+        # As in FairseqDropout: --retain-dropout also drops at inference.
         drops = self.training or self.dropout_module.apply_during_inference
         query = query.permute(1, 3, 2, 0, 4).flatten(2, 3)
         # One softmax over leaves and nonterminals, the latter behind the gate of a neutral start.
@@ -219,11 +222,12 @@ class TreeCrossAttention(MultiheadAttention):
 
         Returns:
             ``prev_key`` and ``prev_value``, of shape (sentences, heads, nodes, head width),
-            ``prev_mask``, True where there is no padding, of shape (sentences, 1, 1, nodes), and
-            ``leaves``, which has no elements, of shape (sentences, leaves, 0).
+            ``prev_mask``, True where a node is not padding, of shape (sentences, 1, 1, nodes), and
+            ``leaves``, without elements, of shape (sentences, leaves, 0).
         """
         projections = [self.k_proj, self.v_proj]
         if self.accumulation is not None:
+            # The leaves' weights come from the same product; nonterminals' weights are not used.
             projections.append(self.accumulation.leaf_weight)
         # (nodes, sentences, width) -> (sentences, nodes, width)
         keys, values, *weights = (each.transpose(0, 1) for each in project(states, projections))
@@ -301,8 +305,8 @@ class TreeDecoder(SyntaxDecoder):
     ) -> tuple[Tensor, dict[str, list[Any]]]:
         """Decode without the output projection, see :class:`SyntaxDecoder`.
 
-        fairseq's function passes ``encoder_padding_mask`` to the layers' cross-attention and does not use
-        it otherwise. Here it is the :class:`TreeBatch`.
+        fairseq's function only passes ``encoder_padding_mask`` to the layers' cross-attention. Here it is
+        the :class:`TreeBatch`.
         """
         of_trees = {**encoder_out, "encoder_padding_mask": encoder_out["tree"]}
         return super().extract_features(prev_output_tokens, of_trees, *args, **kwargs)
@@ -360,7 +364,7 @@ class TreeEncoder(SyntaxEncoder):
 
     @classmethod
     def batch_structure(cls, cfg: TransformerConfig, dictionary: Any) -> tuple[str, MakeStructure]:
-        """Return what checks the trees and counts their paths."""
+        """Return the function that checks the trees and counts their paths."""
         return "tree", tree_sizes
 
     def first_states(
@@ -390,9 +394,9 @@ class TreeEncoder(SyntaxEncoder):
         return {"tree": [structure], "beams": [1]}
 
     def root_nodes(self, encoded: dict[str, list[Any]], parse: ParseBatch) -> Tensor:
-        """Find each tree's root: the last nonterminal, as parents come after children.
+        """Find each tree's root: the last nonterminal, because parents follow their children.
 
-        A sentence of one subword may have no nonterminal. Its root is its leaf.
+        The root of a sentence of one subword without nonterminals is its leaf.
         """
         (tree,) = encoded["tree"]
         count = tree.is_nonterminal.sum(1)
@@ -413,13 +417,14 @@ class TreeEncoder(SyntaxEncoder):
     ) -> dict[str, list[Any]]:
         """Reorder the output of :meth:`forward` for beam search.
 
-        A sentence is kept once for all its rows, so that the decoder accumulates it once. ``beams`` is
+        A sentence is kept once for all its rows, because the decoder accumulates it once. ``beams`` is
         the number of rows.
 
-        On a GPU the host does not wait to read the order, and relies on what fairseq's searches do: the
-        rows of a sentence are adjacent, as many for each sentence, and sentences keep their order, except
-        that they may change it while each has one row. Any other order, as of a search of another
-        package, ends in CUDA's ``device-side assert triggered``. On a CPU every order is right.
+        On a GPU the host does not wait to read the order, and relies on the behaviour of fairseq's
+        searches: the rows of a sentence are adjacent, all sentences have the same number of rows,
+        and sentences keep their order, except that they may change it while each has one row. Any other
+        order, as in a search of another package, ends in CUDA's ``device-side assert triggered``. On a
+        CPU every order is right.
         """
         (tree,), (beams,) = encoder_out["tree"], encoder_out["beams"]
         chosen, beams = regroup(new_order, tree.batch_size, beams)

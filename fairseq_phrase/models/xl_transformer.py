@@ -21,7 +21,7 @@ from fairseq_phrase.modules.positions.xl_attention import (
 
 
 class XLEncoderLayer(SyntaxEncoderLayer):
-    """fairseq's encoder layer whose attention may read another stream of states. Time-first."""
+    """fairseq's encoder layer whose attention may read a second stream of states. Time-first."""
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
         """Build the attention."""
@@ -30,7 +30,7 @@ class XLEncoderLayer(SyntaxEncoderLayer):
                 embed_dim=embed_dim,
                 num_heads=cfg.encoder.attention_heads,
                 dropout=cfg.attention_dropout,
-                # Set by the pre-trainer: only pairs of segments need their encodings.
+                # The pre-trainer sets this option: only pairs of segments need segment encodings.
                 segments=getattr(cfg, "relative_segments", False),
             )
         )
@@ -52,7 +52,7 @@ class XLEncoderLayer(SyntaxEncoderLayer):
 class XLEncoder(SyntaxEncoder):
     """fairseq's Transformer encoder with relative positions as in Transformer-XL and XLNet.
 
-    It has no absolute positions. :meth:`two_streams` is what ``--objective permutation`` trains; in
+    It does not use absolute positions. ``--objective permutation`` trains :meth:`two_streams`; in
     other work the content stream is the encoder.
     """
 
@@ -74,7 +74,7 @@ class XLEncoder(SyntaxEncoder):
         return None
 
     def causal_structure(self, structure: PairStructure, window: CausalWindow) -> PerLayer:
-        """Hide what is not in the window, for each layer."""
+        """Hide positions outside the window, for each layer."""
 
         def masked(visible: Tensor) -> PairStructure:
             return replace(structure, visible=visible & structure.visible)
@@ -92,18 +92,18 @@ class XLEncoder(SyntaxEncoder):
     ) -> tuple[Tensor, Tensor]:
         """Encode with XLNet's two streams.
 
-        The content stream of a token sees the tokens up to its own rank, and the query stream those
-        below it and its own position. Both share all parameters. Tokens of a memory are seen by all; they
-        see one another, and have no gradient. *Decision*: their states are computed with the batch
-        instead of kept from the batch before, so that they depend on the text alone.
+        The content stream of a token sees the tokens up to its own rank, and the query stream sees the
+        tokens below it and its own position. Both share all parameters. All tokens see the tokens of a
+        memory; these see each other, and get no gradient. *Decision*: their states are computed with the
+        batch instead of kept from the previous batch, so they depend only on the text.
 
         Args:
             src_tokens: source, padded on the right. Shape: (batch, tokens).
             ranks: each token's position in the order. Shape: (batch, tokens), int64.
-            predicted: the positions of the query stream, any position where there are fewer.
+            predicted: the positions of the query stream; padded with any position.
                 Shape: (batch, queries), int64.
             first_query: the first state of all queries. Shape: (width,).
-            memory_tokens: the tokens before, padded on the left. Shape: (batch, memory).
+            memory_tokens: the tokens before the sample, padded on the left. Shape: (batch, memory).
             segments: 0 or 1. Shape: (batch, tokens).
 
         Returns:
@@ -120,7 +120,7 @@ class XLEncoder(SyntaxEncoder):
             remembered = self.structure(memory_tokens, ParseBatch({}))
             with torch.no_grad():
                 memory = self._embedded(memory_tokens)
-        # Memory comes before all ranks.
+        # A rank below all others, so every token sees the memory.
         of_keys = torch.cat([ranks.new_full((len(ranks), length), -1), ranks], 1)
         of_queries = ranks.gather(1, predicted)
         content_pairs = self._pairs(
@@ -161,7 +161,7 @@ class XLEncoder(SyntaxEncoder):
         visible: Tensor,
         same_segment: Tensor | None = None,
     ) -> PairStructure:
-        """Describe all pairs of positions.
+        """Compute the relative positions of all pairs.
 
         Args:
             queries: Shape: (batch or 1, queries), int64.
