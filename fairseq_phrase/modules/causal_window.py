@@ -1,4 +1,4 @@
-"""What a position may see if a model predicts the next token, or the previous one."""
+"""The positions visible to a model that predicts the next token, or the previous one."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from torch import Tensor
 
 
 class PerLayer(tuple[Any, ...]):
-    """A structure for each layer of an encoder, where layers attend within different windows."""
+    """One structure per layer of an encoder whose layers attend within different windows."""
 
 
 @dataclass(frozen=True)
 class CausalWindow:
-    """Positions see themselves and what comes before them; backward, what comes after them.
+    """Positions see themselves and all positions before them (backward: after them).
 
     With a context of k tokens, the state of a position depends on exactly k tokens, itself included:
-    log P(u_i | u_{i-k} … u_{i-1}). *Decision*: attention in every layer reaches back a part of k - 1
-    tokens, and the parts add up to k - 1. A window of k in every layer would reach back further with
-    every layer.
+    log P(u_i | u_{i-k} … u_{i-1}). *Decision*: each layer attends back over a part of k - 1 tokens, and
+    the parts add up to k - 1. With a window of k in every layer, each layer would extend the context.
 
     Attributes:
         backward: whether the past is on the right.
@@ -44,11 +43,11 @@ class CausalWindow:
         return [whole + (layer < rest) for layer in range(layers)]
 
     def per_layer(self, layers: int, tokens: Tensor, make: Callable[[Tensor], Any]) -> PerLayer:
-        """Make the structure of each layer, once for the same :meth:`reaches`.
+        """Make the structure of each layer, once for all layers with the same reach.
 
         Args:
-            tokens: those of the batch. Shape: (batch, tokens)
-            make: called with which tokens see which. Shape: (queries, keys), bool
+            tokens: the batch's tokens. Shape: (batch, tokens)
+            make: called with a mask, True where a query sees a key. Shape: (queries, keys), bool
         """
         reaches = self.reaches(layers)
         order = torch.arange(tokens.size(1), device=tokens.device)
@@ -66,6 +65,7 @@ class CausalWindow:
             last: the last token of each node. Shape: (…, nodes)
             reach: how far back a node sees; None for the whole past.
         """
+        # Negated if backward: the past then has smaller numbers in both directions.
         own = -first if self.backward else last
         distance = own[..., :, None] - own[..., None, :]
         seen = distance >= 0
@@ -74,7 +74,7 @@ class CausalWindow:
     def masked_pairs(self, visible: Tensor, padding_mask: Tensor) -> Tensor:
         """Return the pairs that get no weight: unseen or padding. Shape: (batch or 1, queries, keys).
 
-        A padded query attends to itself, so that no softmax is empty.
+        A padded query attends to itself, because an empty softmax would give NaN.
 
         Args:
             visible: True where a query sees a key. Shape: (queries, keys), or with the batch

@@ -5,9 +5,9 @@ word x_j the score s_j. The joined score of w is
 
     o_w = log(exp(l_w) + Σ_{j: x_j = w} exp(s_j))
 
-so softmax(o) is the softmax over all words *and* all positions, summed for each word. Whoever takes a
-softmax of a decoder's scores (a criterion, beam search, an ensemble, the scorer of references) thus
-copies without knowing it. The forms of copying differ in s and l only:
+so softmax(o) is the softmax over all words *and* all positions, summed for each word. Thus every user
+of a softmax of a decoder's scores (a criterion, beam search, an ensemble, the scorer of references)
+copies without changes. The forms of copying differ only in s and l:
 
 - joint (Jia and Liang, 2016): s_j = h_jᵀ V h̄_i;
 - gate (See et al., 2017): p P_vocabulary(w) + (1 - p) Σ_{j: x_j = w} α_ij, by
@@ -29,7 +29,7 @@ from torch.nn.functional import logsigmoid
 
 from fairseq_phrase.modules.tensors import applied, upcast
 
-#: The log-probability of a word that is not in the source, in a pointer network. A finite number keeps
+#: In a pointer network, the log-probability of a word that is not in the source. A finite number keeps
 #: losses finite: e^-100 is less than the smallest normal number of single precision.
 OUTSIDE = -100.0
 
@@ -41,7 +41,7 @@ def join_scores(words: Tensor, positions: Tensor, source: Tensor, padding: Tenso
         words: l. Shape: (batch, target, vocabulary)
         positions: s. Shape: (batch, target, source)
         source: x, indices of the vocabulary. Shape: (batch, source), int64
-        padding: True at positions that are not there. Shape: (batch, source)
+        padding: True at padding. Shape: (batch, source)
 
     Examples:
         >>> words = torch.zeros(1, 1, 3)
@@ -54,14 +54,14 @@ def join_scores(words: Tensor, positions: Tensor, source: Tensor, padding: Tenso
 
 
 class _JoinScores(torch.autograd.Function):
-    """:func:`join_scores` with a gradient that needs no second tensor of all words' scores.
+    """:func:`join_scores`, whose gradient does not need a second tensor of all words' scores.
 
-    Only the scores of source words change. So everything but one copy has the shape (batch, target,
-    source). Positions with the same word are a group; the group's first position has its sum.
+    Only the scores of source words change. So all tensors but one copy have the shape (batch, target,
+    source). Positions with the same word are a group; the group's first position stores its sum.
 
-    All positions of a group, padding included, write the same value to their word: the joined score, and
-    not a difference that is added, so that only the result is rounded in half precision. The value of a
-    group of padding alone is the word's own score.
+    All positions of a group, padding included, write the same value to their word. This value is the
+    joined score instead of a difference to add, which means that half precision rounds only the result.
+    The value of a group that is all padding is the word's own score.
     """
 
     @staticmethod
@@ -72,11 +72,11 @@ class _JoinScores(torch.autograd.Function):
         # (batch, source) -> (batch, target, source)
         word = source.unsqueeze(1).expand_as(positions)
         own = upcast(words.gather(-1, word))
-        # An excluded word has -inf. With a finite number, differences from it are defined.
+        # An excluded word has -inf. A finite number instead keeps differences from it defined.
         own.clamp_(min=torch.finfo(own.dtype).min)
         scores = upcast(positions).masked_fill(padding.unsqueeze(1), -math.inf)
         group = group.unsqueeze(1).expand_as(scores)
-        # The largest score of each group, so that no exponential overflows or vanishes.
+        # Subtracting each group's largest score keeps exponentials from overflow and underflow.
         largest = scores.new_full(scores.shape, -math.inf)
         largest = largest.scatter_reduce(-1, group, scores, "amax").gather(-1, group)
         largest = largest.maximum(own)
@@ -96,19 +96,20 @@ class _JoinScores(torch.autograd.Function):
 
 
 def _groups(source: Tensor, padding: Tensor, vocabulary: int) -> Tensor:
-    """Return for each position the first one with its word; of padding only if there is no other.
+    """Return for each position the first position with its word, padding only if all are padding.
 
     Shape: (batch, source), int64
     """
     columns = torch.arange(source.size(1), device=source.device).expand_as(source)
-    # Padding comes last, so that it is first of a group only if the group is all padding.
+    # Padding comes last, and thus is the first of a group only if the group is all padding.
     order = columns + padding * source.size(1)
+    # The remainder undoes the shift of padding.
     first = source.new_full((len(source), vocabulary), 2 * source.size(1))
     return first.scatter_reduce(1, source, order, "amin").gather(1, source) % source.size(1)
 
 
 class CopySource(NamedTuple):
-    """What can be copied.
+    """The source words, which can be copied.
 
     Attributes:
         states: h_j. Shape: (batch, source, source width)
@@ -150,7 +151,7 @@ class JointCopy(CopyScores):
 
     def __init__(self, width: int, source_width: int) -> None:
         super().__init__()
-        # First scores have the size of a vocabulary's first scores, about 1.
+        # Initial scores have the size of a vocabulary's initial scores, about 1.
         deviation = 1 / math.sqrt(width * source_width)
         self.weight = nn.Parameter(torch.empty(source_width, width).normal_(std=deviation))
 
@@ -174,7 +175,7 @@ class PointerCopy(JointCopy):
         """Join; for arguments and shapes see :class:`CopyScores`. Values of ``words`` are not used."""
         scores = upcast(self.scores(states, source))
         scores = scores.masked_fill(source.padding.unsqueeze(1), -math.inf).log_softmax(-1)
-        # A new tensor would leave the output layer without a gradient, which several processes wait for.
+        # With a new tensor, the output layer would lack the gradient that distributed training waits for.
         # The gradient through a mask is zero, also at -∞.
         words = words.masked_fill(words.new_ones((), dtype=torch.bool), OUTSIDE)
         return join_scores(words, scores, source.words, source.padding)
@@ -183,10 +184,10 @@ class PointerCopy(JointCopy):
 class GateCopy(CopyScores):
     """Pointer-generator: p P_vocabulary + (1 - p) α, with p = sigmoid(w · [c_i; h̄_i] + b).
 
-    *Decision*: α is over tokens only, also where the decoder attends to constituents. It is
-    normalized over the tokens before it is mixed. c_i = Σ_j α_ij h_j sums the tokens' states with α as
-    it is given. So c_i is not the decoder's whole context, which has constituents and their accumulated
-    values. The gate reads that context through h̄_i.
+    *Decision*: α is only over tokens, even if the decoder attends to constituents. It is normalized over
+    the tokens before it is mixed. c_i = Σ_j α_ij h_j sums the tokens' states with the given α. So c_i is
+    not the decoder's whole context, which includes constituents and their accumulated values. The gate
+    reads that context through h̄_i.
     """
 
     needs_attention = True
@@ -202,7 +203,7 @@ class GateCopy(CopyScores):
         assert attention is not None
         gate = upcast(self.gate(torch.cat([attention @ source.states, states], -1)))
         weights = upcast(attention)
-        # Weights of a window do not sum to 1, and none may be 0: its logarithm has no gradient.
+        # A window's weights do not sum to 1. A weight of 0 has a logarithm without a gradient.
         least = torch.finfo(weights.dtype).tiny
         weights = weights / weights.sum(-1, keepdim=True).clamp(min=least)
         total = upcast(words).logsumexp(-1, keepdim=True)

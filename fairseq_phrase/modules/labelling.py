@@ -1,4 +1,4 @@
-"""What labellers add to an encoder: states of words and sentences, and words that become unknown."""
+"""Layers of labellers: states of words and of sentences, and word dropout."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fairseq_phrase.modules.tensors import check_tensor
 
 
 def first_tokens(words: Tensor, num_words: int) -> Tensor:
-    """Find the column of each word's first token, 0 without one. Shape: (batch, words), int64.
+    """Find the column of each word's first token, else 0. Shape: (batch, words), int64.
 
     Args:
-        words: 0-based index of the word each token belongs to, -1 at tokens of no word and at padding.
+        words: 0-based index of the word each token belongs to, -1 at tokens outside words and at padding.
             Shape: (batch, tokens), int64
     """
     positions = torch.arange(words.size(1), device=words.device).expand_as(words)
-    # Tokens of no word count as tokens of one word more, which is dropped.
+    # Tokens outside words count as tokens of an additional word, which is dropped.
     owner = words.masked_fill(words < 0, num_words)
     first = positions.new_zeros(len(words), num_words + 1)
     return first.scatter_reduce(1, owner, positions, "amin", include_self=False)[:, :num_words]
@@ -28,10 +28,10 @@ def first_of_words(states: Tensor, words: Tensor, num_words: int) -> Tensor:
     """Take the state of each word's first token. Shape: (batch, num_words, width).
 
     Args:
-        states: of the tokens, and perhaps of further nodes after them. Shape: (batch, nodes, width)
+        states: of the tokens, and optionally of other nodes after them. Shape: (batch, nodes, width)
         words: as for :func:`first_tokens`. Shape: (batch, tokens), int64
-        num_words: number of words to return for each sentence; sentences with fewer words get the state
-            of a padded token, or of any other.
+        num_words: number of words to return for each sentence; sentences with fewer words are padded with
+            the state of any token.
 
     Examples:
         >>> states = torch.arange(3.0).view(1, 3, 1)
@@ -45,7 +45,7 @@ def first_of_words(states: Tensor, words: Tensor, num_words: int) -> Tensor:
 
 
 def mean_of_words(states: Tensor, words: Tensor, num_words: int) -> Tensor:
-    """Take the mean state of each word's tokens, 0 at padding; for the arguments see the first."""
+    """Take the mean state of each word's tokens, 0 at padding; see :func:`first_of_words`."""
     check_tensor("words", words, torch.int64, states.size(0), "tokens")
     numbers = torch.arange(num_words, device=words.device)
     # Shape: (batch, words, tokens)
@@ -54,7 +54,7 @@ def mean_of_words(states: Tensor, words: Tensor, num_words: int) -> Tensor:
 
 
 def mean_of_tokens(states: Tensor, is_unit: Tensor) -> Tensor:
-    """Take the mean of some of each sentence's states, or 0 without any. Shape: (batch, width).
+    """Take the mean of each sentence's states at units, 0 without units. Shape: (batch, width).
 
     Args:
         states: Shape: (batch, tokens, width)
@@ -72,7 +72,7 @@ def _means(states: Tensor, members: Tensor) -> Tensor:
 def with_first_token(
     src_tokens: Tensor, words: Tensor | None, token: int
 ) -> tuple[Tensor, Tensor | None]:
-    """Put a token of no word before each sentence. Shape of both results: (batch, 1 + tokens).
+    """Put a token outside words before each sentence. Shape of both results: (batch, 1 + tokens).
 
     Args:
         src_tokens: source, padded on the right. Shape: (batch, tokens), int64
@@ -89,8 +89,8 @@ class WordDropout(nn.Module):
     """In training, replaces a word that occurs c times by the unknown word with probability α / (α + c).
 
     Kiperwasser and Goldberg, *Simple and Accurate Dependency Parsing Using Bidirectional LSTM Feature
-    Representations* (2016), section 4. A model that never sees unknown words in training cannot tell them
-    by their context. There are no parameters.
+    Representations* (2016), section 4. A model that never sees unknown words in training cannot recognize
+    them by their context. The module lacks parameters.
 
     Args:
         counts: occurrences of each word in the training text. Words with a negative count are never
@@ -117,7 +117,7 @@ class WordDropout(nn.Module):
         self.alpha, self.unknown = alpha, unknown
         occurrences = torch.tensor(counts, dtype=torch.float32)
         probability = alpha / (alpha + occurrences.clamp(min=0) + (alpha == 0))
-        # A checkpoint does not need it: the dictionary has the counts.
+        # Not in checkpoints: the dictionary has the counts.
         self.register_buffer(
             "probability", probability.masked_fill(occurrences < 0, 0.0), persistent=False
         )

@@ -1,16 +1,16 @@
-"""The parses of a padded batch: one validated object that goes from the collater to the encoder.
+"""The parses of a padded batch: one validated object, passed from the collater to the encoder.
 
-What is computed for a batch, and where:
+Values of a batch are computed in three steps:
 
 1. The collater, in a worker process, pads each field of the parses to a tensor. If the encoder declares a
-   ``batch_structure``, the collater also makes the tensors that need the host: lists of phrases, sizes of
-   trees. They travel with the fields (:data:`MADE`), so that no training step waits for a GPU.
-2. ``encoder.structure()``, once per batch, makes what the layers attend with. It takes the made tensors
-   (:meth:`ParseBatch.made`), or makes them itself where they are missing: at inference, after R-Drop has
-   repeated a batch, in an ensemble of models with different trees.
-3. Layers share what follows from the structure. A property of the structure is computed when the first
-   layer asks for it (:class:`~fairseq_phrase.modules.tensors.kept`); what follows from a plain tensor is
-   remembered with it (:func:`~fairseq_phrase.modules.tensors.made_once`).
+   ``batch_structure``, the collater also computes the tensors that need the host: lists of phrases, sizes
+   of trees. They are stored with the fields (:data:`MADE`), and training steps do not wait for a GPU.
+2. ``encoder.structure()``, once per batch, computes the structure that the layers attend with. It takes
+   the collater's tensors (:meth:`ParseBatch.made`), or computes them itself where they are missing: at
+   inference, after R-Drop has repeated a batch, in an ensemble of models with different trees.
+3. Layers share the values computed from the structure. A property of the structure is computed when the
+   first layer reads it (:class:`~fairseq_phrase.modules.tensors.kept`); a value computed from a plain
+   tensor is cached with the tensor (:func:`~fairseq_phrase.modules.tensors.made_once`).
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from torch import Tensor
 from fairseq_phrase.modules.tensors import carried
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 
-#: What the names of tensors begin with that the collater has made of parses.
+#: The prefix of the names of tensors that the collater computed from parses.
 MADE = f"{PREFIX}made."
-#: The size of the batch that they were made of, in a carrier.
+#: The name of the carrier of the size of their batch.
 ROWS = f"{MADE}rows"
-#: Makes tensors of a batch's tokens and parses, on the host.
+#: Computes tensors from a batch's tokens and parses, on the host.
 MakeStructure = Callable[[Tensor, "ParseBatch"], Sequence[Tensor]]
 
 
 class ParseBatch:
-    """The parses of a batch's sentences, a tensor for each field.
+    """The parses of a batch's sentences, one tensor per field.
 
     fairseq's ``net_input`` carries the tensors by name: ``src_words`` for the field ``words``. An
     encoder receives them as this object.
 
-    Further tensors, whose names begin with :data:`MADE`, are what the collater has made of the parses
+    Other tensors, whose names begin with :data:`MADE`, were computed from the parses by the collater
     (``SyntaxEncoder.batch_structure``).
 
     Args:
         tensors: by field (a name in :data:`fairseq_phrase.syntax.fields.FIELDS`), int64, padded with -1.
             Shape: (batch, tokens), (batch, words), (batch, constituents, columns) or (batch, edges, 3),
-            as the field counts.
+            depending on the field.
 
-        made: by name, what the collater has made.
+        made: by name, the tensors that the collater computed.
 
     Raises:
         ValueError: a field is unknown, or a tensor has another type or shape than its field or than the
@@ -74,7 +74,7 @@ class ParseBatch:
                 raise ValueError(
                     f"{PREFIX}{name}: expected shape {shape}, got {tuple(tensor.shape)}"
                 )
-            # All fields have the same batch size. Fields that count the same things have one length;
+            # All fields have the same batch size. Fields over the same units have one length;
             # each graph has its own number of edges.
             counted = axes[:1] if row.per == "edge" else axes[:2]
             for axis, size in zip(counted, tensor.shape, strict=False):
@@ -95,14 +95,14 @@ class ParseBatch:
             if tensor is not None and "/" not in name:  # "/": heads of another model of an ensemble
                 of = made if name.startswith(MADE) else fields
                 of[name.removeprefix(MADE).removeprefix(PREFIX)] = tensor
-        # Whoever repeats or takes rows of a batch, such as R-Drop, knows nothing of what was made of it.
+        # Code that repeats or selects rows, such as R-Drop, does not update the collater's tensors.
         rows = made.pop(ROWS.removeprefix(MADE), None)
         if rows is not None and any(len(tensor) != carried(rows) for tensor in fields.values()):
             made = {}
         return cls(fields, made)
 
     def made(self, key: str) -> list[Tensor]:
-        """Return the tensors that the collater has made under a key, in their order; else none."""
+        """Return the tensors that the collater computed under a key, in order; empty without them."""
         return [tensor for name, tensor in self._made.items() if name.rpartition(".")[0] == key]
 
     def __contains__(self, field: str) -> bool:
@@ -112,7 +112,7 @@ class ParseBatch:
         """Return a field's tensor.
 
         Raises:
-            ValueError: the batch does not carry it.
+            ValueError: the batch does not carry the field.
         """
         if field not in self._tensors:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The projections of multi-head self-attention: applied as one, initialized as fairseq's."""
+"""The projections of multi-head self-attention: applied as one, initialized as in fairseq."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def project(states: Tensor, projections: Sequence[nn.Linear]) -> Sequence[Tensor
     """Apply projections as one product, and return views. Shape of each: (..., output width).
 
     The projections keep their own parameters. One product launches fewer kernels than one product for
-    each, forward and backward, and needs the same arithmetic.
+    each, forward and backward, with the same arithmetic.
 
     Args:
         states: Shape: (..., width)
-        projections: for example, those of queries, keys and values.
+        projections: for example, the projections of queries, keys and values.
     """
     sizes = [projection.out_features for projection in projections]
     return cast(Sequence[Tensor], _joined_product(states, projections).split(sizes, -1))
 
 
 def _joined_product(states: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
-    """Compute the outputs of :func:`project` beside one another. Shape: (..., sum of widths)."""
+    """Compute the concatenated outputs of :func:`project`. Shape: (..., sum of widths)."""
     if any(projection._forward_pre_hooks for projection in projections):
-        # Quantization noise is a hook on each projection, so each must be called.
+        # Quantization noise is a hook of each projection, which runs only if the projection is called.
         return torch.cat([projection(states) for projection in projections], -1)
     # Concatenate whole projections: their gradients are then contiguous and need no copy.
     weight = torch.cat([projection.weight for projection in projections])
@@ -48,9 +48,9 @@ class HeadsAttention(nn.Module):
     """The projections of multi-head self-attention: a base class for attentions.
 
     Projections are named and initialized as in fairseq's ``MultiheadAttention``. A subclass calls
-    :meth:`reset_parameters` when its own parameters are there.
+    :meth:`reset_parameters` after it has added its own parameters.
 
-    ``forward`` of a subclass takes the states, what it needs to know of their nodes, and ``need_weights``
+    ``forward`` of a subclass takes the states, the structure of their nodes, and ``need_weights``
     (which is slower). It returns the attended states, shaped as the states, and the weights before
     dropout, of shape (batch, heads, queries, keys), or None.
 
@@ -87,13 +87,13 @@ class HeadsAttention(nn.Module):
 
     @property
     def dropout_p(self) -> float:
-        """The probability with which a weight is dropped now; 0 outside training."""
+        """The current probability of dropping a weight; 0 outside training."""
         return self.dropout if self.training else 0.0
 
     def split(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Project to queries, keys and values. Shape of each: (batch, heads, tokens, head width).
 
-        One copy makes all of them contiguous, so that products over heads copy nothing.
+        One copy makes all of them contiguous, which avoids copies in products over heads.
 
         Args:
             states: Shape: (tokens, batch, width)

@@ -1,4 +1,4 @@
-"""Checks of tensors, masks in the form that attention adds, precision of sums, and the faster kernel."""
+"""Checks of tensors, additive masks, precision of sums, and choices of the faster kernel."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int | st
     """Check a tensor's type and shape.
 
     Args:
-        shape: its dimensions: a size, or a name where any size will do; ``batch, length`` by default.
+        shape: the expected dimensions: a size, or a name for any size; ``batch, length`` by default.
 
     Raises:
-        ValueError: it has another type, another number of dimensions, or another size.
+        ValueError: its type, number of dimensions or a size differs.
     """
     expected = shape or ("batch", "length")
     fits = tensor.dim() == len(expected) and all(
@@ -40,7 +40,7 @@ def check_mask(name: str, tensor: Tensor, *shape: int | str) -> None:
 
 
 def may_read(tensor: Tensor) -> bool:
-    """Return whether reading values neither waits for a GPU nor parts the graph of torch.compile."""
+    """Return whether reading values avoids waiting for a GPU and graph breaks of torch.compile."""
     return not tensor.is_cuda and not torch.compiler.is_compiling()
 
 
@@ -48,9 +48,9 @@ Value = TypeVar("Value")
 
 
 def carrier(number: int) -> Tensor:
-    """Return a tensor that carries a number to where only tensors go: a batch, a decoder's state.
+    """Return a tensor that carries a number where only tensors are allowed: a batch, a decoder's state.
 
-    It has no elements: the number is its second size, which the host knows without waiting for a GPU.
+    It is empty: the number is its second size, which the host knows without waiting for a GPU.
     Shape: (0, number)
     """
     return torch.empty(0, number)
@@ -64,7 +64,7 @@ def carried(tensor: Tensor) -> int:
 class kept(Generic[Value]):  # noqa: N801 - like property
     """A property that is computed once.
 
-    Before Python 3.12 ``functools.cached_property`` has a lock, which torch.compile cannot trace.
+    Before Python 3.12 ``functools.cached_property`` uses a lock, which torch.compile cannot trace.
     """
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:
@@ -76,20 +76,20 @@ class kept(Generic[Value]):  # noqa: N801 - like property
         return value
 
 
-# Holds what is made of a tensor only as long as the tensor itself.
+# Values computed from a tensor live only as long as the tensor.
 _made = WeakTensorKeyDictionary()
 
 
 def made_once(tensor: Tensor, key: Any, make: Callable[[], Value]) -> Value:
-    """Return what is made of a tensor, which all layers of a batch share.
+    """Compute a value from a tensor once, for all layers of a batch.
 
     Args:
-        key: identifies what is made.
+        key: identifies the value.
     """
-    # Compiled code finds repetitions by itself.
+    # The compiler removes repeated computations itself.
     if torch.compiler.is_compiling():
         return make()
-    # The version counts changes in place. Tensors of inference mode have none.
+    # The version counts changes in place. Tensors of inference mode lack a version.
     key = key, 0 if tensor.is_inference() else tensor._version
     made = _made.setdefault(tensor, {})
     if key not in made:
@@ -98,7 +98,7 @@ def made_once(tensor: Tensor, key: Any, make: Callable[[], Value]) -> Value:
 
 
 def padding_of(tokens: Tensor, padding_index: int) -> Tensor:
-    """Return which tokens are padding; computed once for a tensor. Shape: (batch, tokens), bool.
+    """Return the mask of padding; computed once per tensor. Shape: (batch, tokens), bool.
 
     Args:
         tokens: Shape: (batch, tokens)
@@ -132,9 +132,9 @@ def infinite(masked: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def masked_keys(padding_mask: Tensor) -> Tensor:
-    """Return the keys that get no weight.
+    """Return the mask of keys without weight.
 
-    A sentence that is all padding attends to itself, so that no NaN reaches the gradients.
+    A sentence that is all padding attends to itself, to avoid NaN in the gradients.
 
     Args:
         padding_mask: True at padding. Shape: (batch, tokens)
@@ -151,14 +151,14 @@ def true_at(mask: Tensor, count: int) -> tuple[Tensor, ...]:
     """Return ``mask.nonzero(as_tuple=True)``. Shape of each: (count,), int64.
 
     Args:
-        count: how many are True, so that the host does not wait for a GPU to count them.
+        count: number of True elements; the host thus need not wait for a GPU to count them.
     """
     return counted_true_at(mask, count) if mask.is_cuda else mask.nonzero(as_tuple=True)
 
 
 def counted_true_at(mask: Tensor, count: int) -> tuple[Tensor, ...]:
     """Compute :func:`true_at` in operations whose results have known sizes."""
-    # Element number n that is True is the first one with n of them up to it.
+    # The n-th True element is the first element at which the running count of True is n.
     numbers = torch.arange(1, count + 1, device=mask.device)
     flat = torch.searchsorted(mask.flatten().cumsum(0), numbers)
     indices = []
@@ -180,14 +180,14 @@ def exact_product(left: Tensor, right: Tensor) -> Tensor:
     return (left.float() @ right.float()).long()
 
 
-#: Tokens of sentences whose weights take about as much memory as all else that a layer keeps.
+#: Sentence length at which weights take about as much memory as all other stored values of a layer.
 LONG = 256
 
 
 def is_long(heads: Tensor) -> bool:
-    """Return whether attention keeps no weights for the backward pass, but computes them again.
+    """Return whether attention recomputes its weights in the backward pass instead of storing them.
 
-    It does so for one sentence after the other, on a CPU: a GPU would have too many launches.
+    It does so for one sentence after the other, only on a CPU: on a GPU it would launch too many kernels.
 
     Args:
         heads: Shape: (batch, heads, queries, any size)
@@ -196,12 +196,12 @@ def is_long(heads: Tensor) -> bool:
 
 
 def one_of(batch: Tensor | None, index: int) -> Any:
-    """Take a sentence of a batch, which may be the same for all. Shape: (1, ...)."""
+    """Take a sentence of a batch, which may have one row for all sentences. Shape: (1, ...)."""
     return batch if batch is None or len(batch) == 1 else batch[index : index + 1]
 
 
 def applied(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
-    """Apply a function that defines its gradient; torch's ``apply`` has no types."""
+    """Apply a function that defines its gradient; torch's ``apply`` is not typed."""
     return cast(Tensor, function.apply(*inputs))
 
 
@@ -215,5 +215,5 @@ def crossover(name: str) -> dict[str, float]:
 
 
 def for_device(choices: dict[str, Setting], device: torch.device) -> Setting:
-    """Look up what was chosen for a device; those never measured are taken to be like CUDA."""
+    """Look up the setting for a device; devices without measurements use CUDA's."""
     return choices.get(device.type, choices["cuda"])

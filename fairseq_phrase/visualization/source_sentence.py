@@ -29,7 +29,7 @@ class SourceSentence:
         net_input: the encoder's input, a batch of this sentence without padding.
         tokens: the text of each token, with the marks of subwords. Unknown tokens have their original
             text in raw text and, if they have slots in the dictionary, in data.
-        words: the word of each token, from 0; -1 at tokens of no word. Shape: ``(tokens,)``.
+        words: the word of each token, from 0; -1 at tokens outside words. Shape: ``(tokens,)``.
         constituents: first word, one past the last, and label of each constituent, children first.
         copied: its unknown words that have slots in the dictionary, in the order of the slots.
     """
@@ -139,7 +139,7 @@ class SourceSentence:
 
     @cached_property
     def _tokens_of_words(self) -> list[list[int]]:
-        """The tokens of each word; a token of no word is listed alone."""
+        """The tokens of each word; a token outside words is listed alone."""
         keys = [word if word >= 0 else -1 - token for token, word in enumerate(self.words.tolist())]
         pairs = groupby(range(len(keys)), key=keys.__getitem__)
         return [list(tokens) for _, tokens in pairs]

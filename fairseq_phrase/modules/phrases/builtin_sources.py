@@ -1,12 +1,12 @@
 """The sources of phrases of this package: n-grams, chains of dependencies, constituents, chunks.
 
-Most are chains along a successor. The successor s of a word is the next word (n-grams of whole words) or
-the head (dependency chains, eq. 8). The phrase of size l that begins at w holds
-``w, s(w), ..., s^(l-1)(w)``. The smaller phrases inside it are exactly its shorter parts. So the pairs of
+Most phrases are chains along a successor. The successor s of a word is the next word (n-grams of whole
+words) or the head (dependency chains, eq. 8). The phrase of size l that begins at w holds
+``w, s(w), ..., s^(l-1)(w)``. The smaller phrases inside it are exactly its subchains. So the pairs of
 eq. 4 are listed in O(N k^2), without comparing nodes with each other.
 
-NumPy makes the lists, in the collater. A batch of a GPU is copied to the host. A *word* is below an index
-into the flat grid of sentences and words, ``b * W + w``.
+The collater makes the lists with NumPy. A batch on a GPU is copied to the host. Below, a *word* is an
+index into the flat grid of sentences and words, ``b * W + w``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def ngram(tokens: SourceTokens, parse: ParseBatch, options: SourceOptions) -> Ph
     """Every span of 2..k adjacent tokens, or of whole words with ``--phrase-unit word``."""
     if options.phrase_unit == "word":
         return word_ngrams(parse["words"], tokens.padding_mask, options.phrase_max_length)
-    # Saves a few slots where the question does not wait for the device.
+    # Saves k - 1 slots per sentence; read only where reading does not wait for the device.
     last = tokens.is_unit[:, -1]
     ends_with_eos = may_read(last) and not last.numpy().any()
     return token_ngrams(
@@ -50,7 +50,7 @@ def ngram(tokens: SourceTokens, parse: ParseBatch, options: SourceOptions) -> Ph
 
 @phrase_source("none")
 def no_phrases(tokens: SourceTokens, parse: ParseBatch, options: SourceOptions) -> PhraseBatch:
-    """No phrase at all, as a control."""
+    """No phrases, as a control."""
     return without_phrases(tokens.padding_mask)
 
 
@@ -65,7 +65,7 @@ def token_ngrams(
         padding_mask: True at padding. The end of sentence is a node like any other token.
             Shape: (batch, tokens)
         max_length: most tokens in a phrase, k.
-        ends_with_eos: promise that the last column holds no unit in any sentence. Phrases that reach
+        ends_with_eos: promise that no sentence has a unit in the last column. Phrases that reach
             it then get no slots, which saves k-1 slots per sentence.
 
     Raises:
@@ -76,7 +76,7 @@ def token_ngrams(
     check_mask("padding_mask", padding_mask, *is_unit.shape)
     num_tokens = is_unit.size(1)
     reach = num_tokens - int(ends_with_eos)
-    # Only checked where the check does not wait for the device.
+    # Checked only where the check does not wait for the device.
     if ends_with_eos and may_read(is_unit) and is_unit[:, reach:].numpy().any():
         raise ValueError("ends_with_eos was promised, but the last column holds a unit")
     levels = [NgramLevel(1, 0, num_tokens)]
@@ -100,7 +100,7 @@ def word_ngrams(words: Tensor, padding_mask: Tensor, max_length: int) -> PhraseB
     """Make every span of 2..k whole words, and every word of several subwords, a phrase.
 
     Args:
-        words: 0-based index of the word each token belongs to, -1 at tokens of no word (begin and
+        words: 0-based index of the word each token belongs to, -1 at tokens outside words (begin and
             end of sentence, padding). Each word up to the last must have a token.
             Shape: (batch, tokens)
         padding_mask: True at padding. Shape: (batch, tokens)
@@ -158,7 +158,7 @@ def chain_phrases(
     parent = np.where(is_word, word[:, :1] + parents, word)
     _refuse("a head is a word that is not in the sentence", is_word & ~is_word.take(parent))
     is_root = parent == word
-    # Doubling the step ceil(log2 W) times carries every word of a tree to its root.
+    # Doubling the step ceil(log2 W) times leads from every word of a tree to its root.
     ancestor = parent
     for _ in range(max(num_words - 1, 0).bit_length()):
         ancestor = ancestor.take(ancestor)
@@ -197,8 +197,8 @@ def _chain_phrases(
     Args:
         successor: the word after each in its chain, -1 where the chain ends.
             Shape: (batch, W)
-        count_index: where each token's word is in ``counts``. Shape: (batch, tokens)
-        counts: number of tokens of each word; the last column is for tokens of no word.
+        count_index: flat index of each token's word in ``counts``. Shape: (batch, tokens)
+        counts: number of tokens of each word; the last column is for tokens outside words.
             Shape: (batch, W + 1)
         padding_mask: Shape: (batch, tokens)
         max_length: most words in a chain, k.
@@ -213,11 +213,12 @@ def _chain_phrases(
         chains[0] = chains[0][:, counts[:, :num_words].ravel() > 1]
     else:
         chains[0] = chains[0][:, :0]
-    # Number the phrases of a sentence consecutively over all sizes, so that no slot is wasted.
+    # Number the phrases of a sentence consecutively over all sizes, without unused slots.
     rank, per_sentence = [], np.zeros(batch, dtype=np.int64)
     for chain in chains:
         sentence = chain[0] // max(num_words, 1)
         found = np.bincount(sentence, minlength=batch)
+        # Chains are sorted by sentence: subtract the sentence's first, add its phrases so far.
         before = per_sentence - (found.cumsum() - found)
         rank.append(np.arange(len(sentence)) + before[sentence])
         per_sentence += found
@@ -229,6 +230,7 @@ def _chain_phrases(
     ]
 
     phrase, token = _chain_tokens(chains, nodes, count_index, counts)
+    # From the token index b * tokens + t to the node index b * nodes + t.
     token_node = token // num_tokens * num_phrases + token
     itself = np.arange(batch * num_nodes)
     pairs = [(itself, itself), (phrase, token_node), (token_node, phrase)]
@@ -236,8 +238,10 @@ def _chain_phrases(
     query, key = (np.concatenate(part) for part in zip(*pairs, strict=True))
     # NumPy sorts numbers of 16 bits in linear time.
     order = query.astype(np.uint16 if itself.size <= 1 << 16 else np.int64).argsort(kind="stable")
+    # Pairs (phrase, token) directly follow the pairs of nodes with themselves.
     member = order - itself.size
     member = member[(member >= 0) & (member < len(token))]
+    # From the node index b * nodes + tokens + s to the slot index b * phrases + s.
     slot = phrase - (phrase // num_nodes + 1) * num_tokens
     slot_padding = np.arange(num_phrases) >= per_sentence[:, None]
 
@@ -253,7 +257,7 @@ def _follow(successor: np.ndarray, max_length: int) -> list[np.ndarray]:
         successor: Shape: (words,)
 
     Returns:
-        The words of the chains of each size, up to the largest that there is, and of at least one.
+        The words of the chains of each size, up to the largest existing size, and at least of size 1.
         Shape of each: (size, chains)
     """
     chains = [np.arange(len(successor))[None]]
@@ -276,7 +280,7 @@ def _chain_pieces(
     Returns:
         Pairs of nodes (query, key).
     """
-    # The node of the chain of each size that begins at a word, -1 if there is none.
+    # The node of the chain of each size that begins at a word, -1 without a chain.
     node_at = np.full((len(chains), num_words), -1)
     for at, chain, node in zip(node_at, chains, nodes, strict=True):
         at[chain[0]] = node
@@ -298,8 +302,8 @@ def _chain_tokens(
     Args:
         chains: by size, the words of the chains. Shape of each: (size, chains)
         nodes: by size, the chains' nodes. Shape of each: (chains,)
-        count_index: where each token's word is in ``counts``. Shape: (batch, tokens)
-        counts: number of tokens of each word; the last column is for tokens of no word.
+        count_index: flat index of each token's word in ``counts``. Shape: (batch, tokens)
+        counts: number of tokens of each word; the last column is for tokens outside words.
             Shape: (batch, W + 1)
 
     Returns:
@@ -316,10 +320,10 @@ def _chain_tokens(
 
 
 def _count_tokens(words: np.ndarray, num_words: int) -> tuple[np.ndarray, np.ndarray]:
-    """Count each word's tokens; column ``num_words`` counts the tokens of no word, if any.
+    """Count each word's tokens; column ``num_words`` counts the tokens outside words, if any.
 
     Returns:
-        Where each token's word is in the counts (shape (batch, tokens)), and the counts (shape
+        The flat index of each token's word in the counts (shape (batch, tokens)), and the counts (shape
         (batch, num_words + 1)).
     """
     shape = len(words), num_words + 1
@@ -346,10 +350,10 @@ def constituent_phrases(
     Of several constituents with the same tokens, only one becomes a phrase.
 
     Args:
-        words: 0-based index of the word each token belongs to, -1 at tokens of no word.
+        words: 0-based index of the word each token belongs to, -1 at tokens outside words.
             Shape: (batch, tokens)
         spans: first word and one past the last of each constituent, children before parents, words
-            of several subwords included; -1 at padding. Further columns are ignored.
+            of several subwords included; -1 at padding. Other columns are ignored.
             Shape: (batch, constituents, 2 or more)
         padding_mask: True at padded tokens. Shape: (batch, tokens)
         max_length: most words in a phrase, k.
@@ -389,9 +393,9 @@ def constituent_phrases(
 
 @phrase_source("chunk", fields=["words", "spans"])
 def chunk(tokens: SourceTokens, parse: ParseBatch, options: SourceOptions) -> Tensor:
-    """Every constituent of several words that contains no other one; chunks do not overlap.
+    """Every lowest constituent of several words; chunks do not overlap.
 
-    ``phrase_max_length`` does not apply: the chunker decides how long a phrase is.
+    ``phrase_max_length`` does not apply: the chunker determines the lengths of phrases.
     """
     return chunk_members(parse["words"], parse["spans"])
 
@@ -403,9 +407,9 @@ def chunk_members(words: Tensor, spans: Tensor) -> Tensor:
     root. In a parsed tree, they are the constituents of height one.
 
     Args:
-        words: 0-based index of the word each token belongs to, -1 at tokens of no word.
+        words: 0-based index of the word each token belongs to, -1 at tokens outside words.
             Shape: (batch, tokens)
-        spans: first word and one past the last of each constituent; -1 at padding. Further columns are
+        spans: first word and one past the last of each constituent; -1 at padding. Other columns are
             ignored. Shape: (batch, constituents, 2 or more)
 
     Returns:
@@ -427,15 +431,15 @@ def chunk_members(words: Tensor, spans: Tensor) -> Tensor:
 def phrases_of_members(members: Tensor, padding_mask: Tensor) -> PhraseBatch:
     """Make phrases of arbitrary sets of tokens.
 
-    All pairs of a sentence's nodes are compared. Phrases with the same tokens become one phrase.
+    All pairs of a sentence's nodes are compared. Equal phrases become one phrase.
 
     Args:
-        members: True where a phrase contains a token; a row without any is padding.
+        members: True where a phrase contains a token; an empty row is padding.
             Shape: (batch, phrases, tokens), bool
         padding_mask: True at padded tokens. Shape: (batch, tokens)
 
     Raises:
-        ValueError: if a phrase has one token or contains padding, or a shape does not fit.
+        ValueError: if a phrase has one token or contains padding, or the shapes do not agree.
     """
     check_mask("padding_mask", padding_mask)
     batch, num_tokens = padding_mask.shape
@@ -462,7 +466,7 @@ def phrases_of_members(members: Tensor, padding_mask: Tensor) -> PhraseBatch:
 
 
 def _distinct(members: Tensor) -> Tensor:
-    """Keep each set once, in front of empty rows. Shape: (batch, fewer phrases, tokens)."""
+    """Keep each set once, before the empty rows. Shape: (batch, fewer phrases, tokens)."""
     sizes = members.sum(2)
     shared = exact_product(members, members.mT)
     same = (shared == sizes[:, :, None]) & (shared == sizes[:, None, :])

@@ -20,12 +20,12 @@ def with_phrases(states: Tensor, phrases: PhraseBatch, init: str | nn.Module = "
 
     Args:
         states: token states. Shape: (batch, tokens, width)
-        init: ``"zero"``; ``"mean"`` for the mean of the states of the phrase's tokens; or a module
-            that learns them, :class:`PooledPhrases` or :class:`EndsOfPhrases`. They are 0 at slots
+        init: ``"zero"``; ``"mean"`` for the mean of the states of the phrase's tokens; or a learned
+            module, :class:`PooledPhrases` or :class:`EndsOfPhrases`. First states are 0 at slots
             without a phrase.
 
     Raises:
-        ValueError: if ``init`` is unknown or the shape does not fit.
+        ValueError: if ``init`` is unknown or the shape does not fit the batch.
     """
     batch, num_tokens, width = states.shape
     if (batch, num_tokens) != (phrases.batch_size, phrases.num_tokens):
@@ -59,7 +59,7 @@ def _means(states: Tensor, phrases: PhraseBatch) -> Tensor:
 
 
 class PooledPhrases(nn.Module):
-    """First states that are weighted means of the phrases' tokens, in each head's part of the states.
+    """First states as weighted means of the phrases' tokens, separately for each head's dimensions.
 
     A token's weight is a softmax, over the phrase's tokens, of a linear function of its state. The
     function starts at 0, so the first states start as the mean of the tokens.
@@ -79,6 +79,7 @@ class PooledPhrases(nn.Module):
         scores = upcast(self.score(states)).flatten(0, 1).index_select(0, token)
         tokens = upcast(states.flatten(0, 1)).index_select(0, token)
         tokens = tokens.unflatten(1, (self.num_heads, -1))
+        # The maximum cancels out, so it does not need a gradient.
         maxima = scores.new_full((slots, self.num_heads), -math.inf).scatter_reduce(
             0, phrase[:, None].expand_as(scores), scores.detach(), "amax"
         )
@@ -92,9 +93,9 @@ class PooledPhrases(nn.Module):
 
 
 class EndsOfPhrases(nn.Module):
-    """First states that are a projection of the first and the last token's states together.
+    """First states as a projection of the concatenated states of the first and last token.
 
-    It starts as their mean.
+    The projection starts as their mean.
     """
 
     def __init__(self, width: int) -> None:

@@ -1,8 +1,8 @@
 """Attention within phrases (eq. 4-7) and, with ``mask="all"``, between all nodes (eq. 2-3).
 
 The dense N x N form is the definition, and the fastest for short inputs. For long inputs the ``edges``
-form computes the same along the list of adjacent pairs: its time and memory grow linearly with length.
-:func:`choose_path` decides between the two.
+form computes the same along the list of adjacent pairs, with time and memory linear in the length.
+:func:`choose_path` chooses the form.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": torch.nn.functional.gelu,
 }
 MASKS = ("subset", "hadamard", "all")
-#: How the output starts: unchanged, with an output projection of zeros, or with a factor of 0.
+#: Initial outputs: unchanged, with an output projection of zeros, or with a factor of 0.
 GATES = ("none", "zero", "scalar")
 PATHS = ("dense", "edges")
 
-# Node pairs per adjacent pair from which the dense path is left. Measured forward and backward on
+# Node pairs per adjacent pair from which the edges path is used. Measured forward and backward on
 # a two-core Xeon with 1 and 2 threads (float32, width 512, 8 heads, 1024 tokens, k = 2 and 3): the
 # edges path overtook the dense one at 38 to 42, for token n-grams and dependency chains alike, and
 # at 22 to 43 with hadamard. At 50 (n = 75 to 115) it is 1.0 to 1.4 times as fast, and in a forward
 # pass alone 1.04 to 1.1 times. On an H200 (bfloat16, 16,384 tokens, k = 2) hadamard's edges path overtook
-# at 130 to 148; that of subset was still the slower one at 682, and twice the size is assumed.
+# at 130 to 148; the edges path of subset was still slower at 682, so twice this number is assumed.
 MIN_SPARSITY = {mask: crossover(f"{mask}_min_sparsity") for mask in ("subset", "hadamard")}
 
 
 def outside_phrases(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what a hadamard row needs to know about the nodes outside its phrases.
+    """Compute the terms of a hadamard row for the nodes outside its phrases.
 
     Returns:
         The number of unpadded nodes that are not adjacent, of shape (batch, nodes); whether
@@ -61,7 +61,7 @@ def outside_phrases(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor
         sum of all unpadded values, of shape (batch, heads, 1, head width).
     """
     is_node = ~phrases.padding_mask
-    # The only neighbour of a padded node is itself, which is not an unpadded node.
+    # The only neighbour of a padded node is itself, which is padded.
     inside = phrases.degrees * is_node
     outside = is_node.sum(1, keepdim=True) - inside
     total = upcast(value).masked_fill(phrases.padding_mask[:, None, :, None], 0).sum(2, True)
@@ -71,7 +71,7 @@ def outside_phrases(value: Tensor, phrases: PhraseBatch) -> tuple[Tensor, Tensor
 def shift_scores(maximum: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
     """Include the zero scores of the pairs outside in the rows' largest score.
 
-    A row without pairs outside has no zero score. If one were included, all exponentials of a row of
+    A row without pairs outside lacks a zero score. If one were included, all exponentials of a row of
     very negative scores would vanish.
 
     Returns:
@@ -84,8 +84,8 @@ def shift_scores(maximum: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(has_zero, at_least_zero, maximum), unit
 
 
-# Pairs whose rows are gathered at a time. On the CPU 512 to 2048 were equally fast and a single
-# gather of all 2 times slower; on other devices the number bounds memory (128 MiB at width 512).
+# Pairs whose rows are gathered at once. On the CPU, 512 to 2048 were equally fast, and a single
+# gather was 2 times slower; on other devices the number bounds memory (128 MiB at width 512).
 EDGES_AT_ONCE = {"cpu": 1024, "cuda": 65536}
 
 
@@ -104,7 +104,7 @@ def edge_attention(
     Args:
         query, key, value: Shape of each: (batch, heads, nodes, head width)
         dropout_p: probability with which the weight of an adjacent pair is dropped.
-        leak: whether pairs that are not adjacent keep the score 0, as in eq. 5 to the letter.
+        leak: whether pairs that are not adjacent keep the score 0, as in eq. 5 literally.
         bias: added to the scores of the pairs. Shape: (edges, heads)
     """
     batch, heads, num_nodes, width = query.shape
@@ -119,6 +119,7 @@ def edge_attention(
     if bias is not None:
         scores = scores + bias
     per_node = (batch * num_nodes, heads)
+    # The maximum cancels out, so it does not need a gradient.
     maximum = scores.new_full(per_node, -math.inf).scatter_reduce(
         0, queries[:, None].expand_as(scores), scores.detach(), "amax"
     )
@@ -132,6 +133,7 @@ def edge_attention(
         normalizer = normalizer + unit * outside
     inner = dropout(inner, dropout_p)
     if leak:
+        # The sum over all nodes, below, includes the adjacent nodes: subtract their share of it.
         inner = inner - (unit * is_node)[queries]
     weights = inner / normalizer.index_select(0, queries)
     output = applied(_EdgeSum, weights, value_rows, queries, keys)
@@ -145,7 +147,7 @@ def edge_attention(
 class _EdgeDot(torch.autograd.Function):
     """Dot products of pairs of rows, (edges, heads), without holding the pairs' rows at once.
 
-    Its gradient is :class:`_EdgeSum`, and the gradient of that is this.
+    Its gradient is :class:`_EdgeSum`, whose gradient is this function.
     """
 
     @staticmethod
@@ -194,7 +196,7 @@ def _accumulator(states: Tensor) -> torch.dtype:
 
 
 def _parts(index: Tensor, states: Tensor) -> list[slice]:
-    """Cut a list of pairs into runs; on a CPU the rows of a run fit its cache, else memory is bounded."""
+    """Split a list of pairs into runs: on a CPU their rows fit its cache; on others memory is bounded."""
     size = for_device(EDGES_AT_ONCE, states.device)
     return [slice(start, start + size) for start in range(0, len(index), size)]
 
@@ -215,12 +217,12 @@ def subset_attention(
     path: str | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Attend from each node to the nodes adjacent to it (eq. 5 as the paper's text says, without σ).
+    """Attend from each node to the nodes adjacent to it (eq. 5 as the paper's text states it, without σ).
 
     Args:
         query, key, value: Shape of each: (batch, heads, nodes, head width)
         path: ``"dense"`` or ``"edges"``; chosen by size unless given.
-        bias: a number for each head and relative position of a part in its phrase
+        bias: a bias for each head and relative position of a part in its phrase
             (:func:`~fairseq_phrase.modules.phrases.phrase_batch.part_positions`), added to scores.
             Shape: (heads, positions)
 
@@ -255,7 +257,7 @@ def hadamard_attention(
     unpadded node leaks into every other. A padded node sees itself and all unpadded nodes.
 
     *Decision*: dropout applies to the weights of adjacent pairs only. All other pairs share one
-    weight, which is never dropped, so both paths give the same.
+    weight, which is never dropped, so both paths compute the same.
 
     For the arguments and the result see :func:`subset_attention`.
     """
@@ -316,14 +318,14 @@ class PhraseAttention(HeadsAttention):
     Args:
         activation: σ of eq. 5, applied to each head's output before the output projection:
             ``sigmoid``, ``identity`` ("Linear PhraseTransformer"), ``tanh``, ``relu`` or ``gelu``.
-        mask: ``subset`` attends to adjacent nodes only; ``hadamard`` is eq. 5 to the letter, where
+        mask: ``subset`` attends to adjacent nodes only; ``hadamard`` is eq. 5 literally, where
             other nodes keep the score 0; ``all`` attends to all nodes.
         gate: ``none``; ``zero`` starts with an output projection of zeros; ``scalar`` multiplies the
             output by a learned number that starts at 0.
         relative_clip: with ``subset``, the largest relative position of a part in its phrase. Each
-            position has a learned number in each head, which starts at 0 and is added to the scores.
-            0 means no relative positions.
-        neutral: with ``all``, tokens see phrases by a learned number for each head that starts at 0
+            relative position has a learned bias of the scores in each head, which starts at 0.
+            0 disables relative positions.
+        neutral: with ``all``, a learned gate for each head, from 0, scales tokens' attention to phrases
             (:func:`~fairseq_phrase.modules.positions.biased_attention.node_attention`).
 
     Raises:
@@ -371,7 +373,7 @@ class PhraseAttention(HeadsAttention):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialize projections; with ``gate="zero"``, that of the output with zeros."""
+        """Initialize projections; with ``gate="zero"``, the output projection with zeros."""
         super().reset_parameters()
         if self.gate == "zero":
             nn.init.zeros_(self.out_proj.weight)

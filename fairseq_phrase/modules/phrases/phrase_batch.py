@@ -1,6 +1,6 @@
-"""A container for the phrases of a padded batch, as nodes beside its tokens; made once per batch.
+"""A container for the phrases of a padded batch, as nodes after its tokens; made once per batch.
 
-Which nodes are adjacent (eq. 4) is a list, or follows from the layout of token n-grams.
+The adjacent nodes (eq. 4) are a list, or follow from the layout of token n-grams.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ListedPairs:
         adjacency = torch.zeros(
             batch * num_nodes, num_nodes, dtype=torch.bool, device=padding_mask.device
         )
-        # Assigning True would copy it to a GPU, and wait.
+        # Assigning True would copy it to the GPU and wait.
         adjacency.view(-1).index_fill_(0, query * num_nodes + key % num_nodes, True)
         # (batch * nodes, nodes) -> (batch, nodes, nodes)
         return adjacency.view(batch, num_nodes, num_nodes)
@@ -111,7 +111,7 @@ class NgramPairs:
                 for shift in range(larger.size - smaller.size + 1):
                     first = smaller.offset + shift
                     part = slice(first, first + larger.length)
-                    # A phrase's parts exist if it does.
+                    # A phrase's parts exist if the phrase exists.
                     exists = is_node[:, whole]
                     pairs.append((index[:, whole], index[:, part], exists))
                     pairs.append((index[:, part], index[:, whole], exists))
@@ -120,7 +120,7 @@ class NgramPairs:
     def adjacency(self, padding_mask: Tensor) -> Tensor:
         """Compare all pairs of spans once, for all sentences."""
         is_node = ~padding_mask
-        device = padding_mask.device  # a copy from the host would wait for it
+        device = padding_mask.device  # a copy from the host would wait for the GPU
         sizes = torch.cat(
             [torch.full((level.length,), level.size, device=device) for level in self.levels]
         )
@@ -131,7 +131,7 @@ class NgramPairs:
         return (pattern & is_node[:, :, None] & is_node[:, None, :]) | itself
 
     def memberships(self, padding_mask: Tensor, num_tokens: int) -> tuple[Tensor, Tensor]:
-        """List the tokens of all slots, as if nothing were padding: their number is known then."""
+        """List the tokens of all slots, as if without padding; thus the host knows their number."""
         batch, device = padding_mask.size(0), padding_mask.device
         slots, tokens = [], []
         for size, offset, length in self.levels[1:]:
@@ -146,7 +146,7 @@ class NgramPairs:
         return (sentence * num_slots + slot).flatten(), (sentence * num_tokens + token).flatten()
 
     def max_edges(self, padding_mask: Tensor) -> int:
-        """Count the pairs as if nothing were padding."""
+        """Count the pairs, as if without padding."""
         pairs = padding_mask.size(1)
         for size, _, length in self.levels:
             # An n-gram has size - p + 1 parts of size p. Count both directions.
@@ -155,7 +155,7 @@ class NgramPairs:
 
 
 def select_edges(pairs: Sequence[tuple[Tensor, Tensor, Tensor]]) -> PhraseEdges:
-    """Keep those candidate pairs (query, key, exists) that exist, sorted by query."""
+    """Keep the candidate pairs (query, key, exists) that exist, sorted by query."""
     query, key, exists = (
         torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*pairs, strict=True)
     )
@@ -179,21 +179,21 @@ def _within_span(starts: Tensor, sizes: Tensor) -> Tensor:
 
 
 def num_part_positions(clip: int) -> int:
-    """Return how many different numbers :func:`number_parts` can return."""
+    """Return the number of values that :func:`number_parts` can return."""
     return 1 + 2 * (clip + 1)
 
 
 def number_parts(query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor], clip: int) -> Tensor:
     """Number the relative positions of adjacent nodes.
 
-    A node has the number 0 to itself. A part that begins o tokens after the query has 1 + o. A whole
-    that begins o tokens before the query has 2 + clip + o.
+    A node has the number 0 to itself. A part that begins o tokens after the query has 1 + o. A containing
+    node that begins o tokens before the query has 2 + clip + o.
 
     Args:
-        query: the first token of each attending node, and how many it has.
+        query: the first token of each attending node, and its number of tokens.
             Shape of each: any, int64
         key: the same for the nodes attended to. The shapes broadcast.
-        clip: largest o; larger ones count as this one.
+        clip: largest o; larger values are clipped.
 
     Returns:
         The numbers; undefined where nodes are not adjacent. Shape: the broadcast shape, int64
@@ -209,15 +209,16 @@ def number_parts(query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor], clip:
 class PhraseBatch:
     """The N nodes of a padded batch: its n token positions, then slots for phrases.
 
-    A source (:mod:`fairseq_phrase.modules.phrases.phrase_sources`) makes it, and all layers share it.
-    Two nodes are adjacent iff the tokens of one are a subset of the other's (eq. 4). Every node is
-    adjacent to itself, so that no softmax is empty. Padded nodes are adjacent to themselves only.
+    A source (:mod:`fairseq_phrase.modules.phrases.phrase_sources`) makes this container, and all layers
+    share it. Two nodes are adjacent iff the tokens of one are a subset of the other's (eq. 4). Every node
+    is adjacent to itself, because an empty softmax would give NaN. Padded nodes are adjacent to
+    themselves only.
 
     Args:
         padding_mask: True at padded nodes: padded tokens and slots without a phrase.
             Shape: (batch, nodes)
         num_tokens: number of token positions n; nodes 0..n-1 are the tokens.
-        pairs: which nodes are adjacent.
+        pairs: the adjacent nodes.
 
     Raises:
         ValueError: if the padding mask is not boolean and two-dimensional, or has fewer nodes than
@@ -257,7 +258,7 @@ class PhraseBatch:
 
     @property
     def max_edges(self) -> int:
-        """Number of adjacent pairs; for token n-grams as if there were no padding."""
+        """Number of adjacent pairs; for token n-grams, as if without padding."""
         return self.pairs.max_edges(self.padding_mask)
 
     # The following are computed from the pairs when a layer first needs them.
@@ -285,17 +286,17 @@ class PhraseBatch:
     def key_mask(self) -> Tensor | None:
         """The keys that phase 1 attends to; None for all. Shape: (batch, 1, 1, nodes).
 
-        A sentence that is all padding attends to its padding. Its states are never read, but a NaN
+        A sentence that is all padding attends to its padding. Its states are not read, but a NaN
         in them would reach the gradients.
         """
-        # Asked only where the question does not wait for the device.
+        # Checked only where the check does not wait for the device.
         if may_read(self.padding_mask) and not self.padding_mask.numpy().any():
             return None
         return (~self.padding_mask | self.padding_mask.all(1, keepdim=True))[:, None, None]
 
     @kept
     def tokens(self) -> PhraseBatch:
-        """The tokens alone."""
+        """The tokens without phrases."""
         return without_phrases(self.padding_mask[:, : self.num_tokens])
 
     @kept
@@ -309,7 +310,7 @@ class PhraseBatch:
 
     @kept
     def extents(self) -> tuple[Tensor, Tensor]:
-        """The first token of each node, and how many it has; undefined at slots without a phrase.
+        """The first token of each node, and its number of tokens; undefined at slots without a phrase.
 
         Shape of each: (batch, nodes), int64
         """
@@ -344,7 +345,7 @@ class PhraseBatch:
         return made_once(starts, ("parts", clip), make)
 
     def edge_positions(self, clip: int) -> Tensor:
-        """Number the same for the listed pairs. Shape: (edges,), int64."""
+        """Number the relative positions of the listed pairs. Shape: (edges,), int64."""
         starts, sizes = (values.view(-1) for values in self.extents)
         query, key = self.edges
 
@@ -374,7 +375,7 @@ class PhraseBatch:
 
 
 def without_phrases(padding_mask: Tensor) -> PhraseBatch:
-    """Make a batch of tokens alone.
+    """Make a batch of tokens without phrases.
 
     Args:
         padding_mask: True at padding. Shape: (batch, tokens)

@@ -1,7 +1,7 @@
 """Sources of phrases by name: functions from a batch's tokens and parse to phrases or sets of tokens.
 
-``--phrase-source NAME`` chooses one, of :mod:`~fairseq_phrase.modules.phrases.builtin_sources` or of an
-installed package. The package has an entry point of the group :data:`GROUP` that names a module, which
+``--phrase-source NAME`` chooses a source of :mod:`~fairseq_phrase.modules.phrases.builtin_sources` or of
+an installed package. The package's entry point, in the group :data:`GROUP`, names a module, which
 registers the source when it is imported (:func:`phrase_source`).
 """
 
@@ -24,12 +24,12 @@ from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch
 
 
 def listed_phrases(padding_mask: Tensor, *lists: Tensor | np.ndarray) -> PhraseBatch:
-    """Make phrases of lists on any device.
+    """Make phrases from lists, on any device.
 
     Args:
         padding_mask: True at padded tokens. Shape: (batch, tokens)
-        lists: which slots have no phrase (shape (batch, slots)), the queries and keys of adjacent pairs
-            (:class:`PhraseEdges`), and the phrases' tokens (:attr:`PhraseBatch.memberships`).
+        lists: True at slots without a phrase (shape (batch, slots)), the queries and keys of adjacent
+            pairs (:class:`PhraseEdges`), and the phrases' tokens (:attr:`PhraseBatch.memberships`).
     """
     slots, query, key, phrase, token = (
         torch.as_tensor(each, device=padding_mask.device) for each in lists
@@ -43,7 +43,7 @@ def listed_phrases(padding_mask: Tensor, *lists: Tensor | np.ndarray) -> PhraseB
 
 #: The group of entry points in which installed packages offer sources of phrases.
 GROUP = "fairseq_phrase.phrase_sources"
-#: The module that registers this package's, which is loaded by its name as those of other packages are.
+#: The module that registers this package's sources. It is loaded by name, as modules of other packages.
 BUILT_IN = "fairseq_phrase.modules.phrases.builtin_sources"
 
 
@@ -66,7 +66,7 @@ class SourceTokens:
 
     @classmethod
     def of(cls, src_tokens: Tensor, padding_mask: Tensor, dictionary: Any) -> SourceTokens:
-        """Take a batch's tokens. Shape of both: (batch, tokens)."""
+        """Make the tokens of a batch. Shape of both: (batch, tokens)."""
         is_unit = ~padding_mask
         for special in (dictionary.eos(), dictionary.bos()):
             is_unit &= src_tokens.ne(special)
@@ -88,7 +88,7 @@ class PhraseSource:
         name: its name for ``--phrase-source``.
         find: ``find(tokens, parse, options)`` returns a :class:`PhraseBatch`, or a boolean tensor of
             members, of shape (batch, phrases, tokens). With ``--phrase-source NAME:ARGUMENT`` it gets
-            ``argument="ARGUMENT"``, too.
+            ``argument="ARGUMENT"`` in addition.
         fields: a function that returns the parse fields that it needs, given the options.
     """
 
@@ -97,7 +97,7 @@ class PhraseSource:
     fields: Callable[[Any], Sequence[str]]
 
 
-#: What finds the phrases of a batch.
+#: A function that finds the phrases of a batch.
 Find = TypeVar("Find", bound=Callable[..., PhraseBatch | Tensor])
 
 registered_sources: dict[str, PhraseSource] = {}
@@ -144,7 +144,7 @@ def load_source(spec: str) -> PhraseSource:
         spec: ``NAME``, or ``NAME:ARGUMENT`` for a source that takes an argument.
 
     Raises:
-        ValueError: no source has this name, or it takes no argument.
+        ValueError: a source of this name does not exist, or does not take an argument.
     """
     import_module(BUILT_IN)
     name, colon, argument = spec.partition(":")
@@ -183,7 +183,7 @@ def list_phrases(
         src_tokens: Shape: (batch, tokens)
 
     Returns:
-        What :func:`listed_phrases` takes; nothing if the phrases are not a list, but follow from tokens.
+        The lists for :func:`listed_phrases`; empty if the phrases follow from the tokens without a list.
     """
     tokens = SourceTokens.of(src_tokens, src_tokens.eq(dictionary.pad()), dictionary)
     phrases = find_phrases(load_source(spec), tokens, parse, options)

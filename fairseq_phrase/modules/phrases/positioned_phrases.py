@@ -1,13 +1,13 @@
 """Phrases with positions in the sentence and its dependency tree, and phrases that do not see the future.
 
-*Decision* (no paper has it): a phrase has the position of its highest word, the leftmost if several
-words are equally high. Its depth is the smallest depth of its words. Its relative positions are those
-of the first subword of its highest word. So a phrase has the relative position 0 to its highest word,
-and two phrases have the relative position of their highest words.
+*Decision* (not from a paper): a phrase has the position of its highest word, the leftmost if several
+words are equally high. Its depth is the smallest depth of its words. Its relative positions are the
+relative positions of the first subword of its highest word. So a phrase has the relative position 0
+to its highest word, and two phrases have the relative position of their highest words.
 
-In a causal model a phrase of the tokens i..j belongs to the position j (backward, to i). It is seen only
-by nodes that belong to this position or to a later one. A token therefore does not attend to phrases that
-end after it.
+In a causal model a phrase of the tokens i..j belongs to the position j (backward: i). Only nodes that
+belong to this position or to a later one see it. A token therefore does not attend to phrases that end
+after it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class PositionedPhrases(PhraseBatch):
     """The nodes of a batch with their depths and relative positions.
 
     Args:
-        depths: depth of each token in its tree; 0 for all tokens without a tree, and then a phrase
+        depths: depth of each token in its tree; 0 for all tokens without a tree; then a phrase
             has the position of its first token. Shape: (batch, tokens), int64
         relative: by kind, the tokens' relative positions.
             Shape of each: (batch or 1, tokens, tokens), int64
 
     Attributes:
         depths: depth of each node; 0 at padding. Shape: (batch, nodes), int64
-        relative: the nodes' relative positions; None if no kind of them is given.
+        relative: the nodes' relative positions; None without any kind.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class PositionedPhrases(PhraseBatch):
 
     @kept
     def tokens(self) -> PositionedPhrases:
-        """The tokens alone, with their positions."""
+        """The tokens without phrases, with their positions."""
         return PositionedPhrases(super().tokens, *self._of_tokens)
 
     def _representatives(self, depths: Tensor) -> Tensor:
@@ -70,22 +70,23 @@ class PositionedPhrases(PhraseBatch):
         order = (depths * num_tokens + own).view(-1)[token]
         smallest = order.new_zeros(batch * (self.num_nodes - num_tokens))
         smallest.scatter_reduce_(0, phrase, order, "amin", include_self=False)
+        # The remainder is the token's index in its sentence.
         return torch.cat([own, smallest.view(batch, -1) % max(num_tokens, 1)], dim=1)
 
 
 def _between(tokens: Tensor, relative: Tensor) -> Tensor:
-    """Look up the relative positions of nodes in those of tokens. Shape: (batch, nodes, nodes)."""
+    """Look up nodes' relative positions in the tokens' positions. Shape: (batch, nodes, nodes)."""
     relative = relative.expand(len(tokens), -1, -1)
     queries = relative.gather(1, tokens[:, :, None].expand(-1, -1, relative.size(2)))
     return queries.gather(2, tokens[:, None, :].expand(-1, queries.size(1), -1))
 
 
 class CausalPhrases(PhraseBatch):
-    """The nodes of a batch, of which each sees those that belong to its position or to an earlier one.
+    """The nodes of a batch; each sees the nodes that belong to its position or to an earlier one.
 
     Args:
         phrases: the nodes; the tokens of each phrase are adjacent.
-        window: which direction is the past; without a context.
+        window: defines the direction of the past; without a context.
 
     Attributes:
         visible: True where a query sees a key; padding included. Shape: (batch, nodes, nodes)
@@ -95,7 +96,7 @@ class CausalPhrases(PhraseBatch):
     def __init__(self, phrases: PhraseBatch, window: CausalWindow) -> None:
         starts, sizes = phrases.extents
         visible = window.visible(starts, starts + sizes - 1)
-        # Padded nodes are adjacent to themselves, and see themselves.
+        # Padded nodes are adjacent to themselves and see themselves.
         self.visible = ~window.masked_pairs(visible, phrases.padding_mask)
         super().__init__(
             padding_mask=phrases.padding_mask,
@@ -116,7 +117,7 @@ class CausalPhrases(PhraseBatch):
 
     @kept
     def adjacency(self) -> Tensor:
-        """A of eq. 6 without the future. Shape: (batch, nodes, nodes)."""
+        """A of eq. 6, without later nodes. Shape: (batch, nodes, nodes)."""
         return self._all.adjacency & self.visible
 
     @kept
@@ -126,5 +127,5 @@ class CausalPhrases(PhraseBatch):
 
     @kept
     def tokens(self) -> CausalPhrases:
-        """The tokens alone."""
+        """The tokens without phrases."""
         return CausalPhrases(self._all.tokens, self._window)

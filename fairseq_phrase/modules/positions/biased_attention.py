@@ -14,7 +14,7 @@ from fairseq_phrase.modules.tensors import additive, applied, infinite, made_onc
 
 
 class _PairBias(torch.autograd.Function):
-    """Look up numbers for every pair; the gradients are summed without a vector for each pair."""
+    """Look up a number for every pair; gradients are summed without one vector per pair."""
 
     @staticmethod
     def forward(ctx: Any, table: Tensor, index: Tensor, masked: Tensor | None) -> Tensor:
@@ -31,7 +31,7 @@ class _PairBias(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        # The gradient at masked pairs is 0, because the softmax gave them no weight.
+        # The gradient at masked pairs is 0, because their softmax weight is 0.
         exact = upcast(gradient).flatten(2)
         batch, heads, _ = exact.shape
         (index,) = ctx.saved_tensors
@@ -41,7 +41,7 @@ class _PairBias(torch.autograd.Function):
 
 
 def _for_heads(index: Tensor, batch: int, heads: int) -> Tensor:
-    """View indices of pairs as those of all sentences and heads. Shape: (batch, heads, pairs)."""
+    """Expand indices of pairs to all sentences and heads. Shape: (batch, heads, pairs)."""
     return index.flatten(1)[:, None].expand(batch, heads, -1)
 
 
@@ -51,7 +51,7 @@ def pair_bias(table: Tensor, index: Tensor, masked: Tensor | None = None) -> Ten
     Args:
         table: a number for each head and kind of pair. Shape: (heads, kinds)
         index: the kind of each pair. Shape: (batch or 1, queries, keys), int64
-        masked: True at pairs that get -inf. The bias is then for a softmax, which gives them no
+        masked: True at pairs that get -inf. The bias is then for a softmax, and masked pairs get no
             gradient. Shape: (batch, 1 or queries, keys)
     """
     return applied(_PairBias, table, index, masked)
@@ -82,7 +82,7 @@ def biased_attention(
         The attended values, of shape (batch, heads, tokens, head width), and the weights before
         dropout, in single precision or better, of shape (batch, heads, tokens, tokens), or None.
     """
-    # The CPU has no fused attention with a gradient for the bias. torch's replacement is slower.
+    # The CPU lacks fused attention with a gradient for the bias. torch's alternative is slower.
     if not need_weights and (bias is None or bias.is_cuda or not bias.requires_grad):
         return scaled_dot_product_attention(query, key, value, bias, dropout_p), None
     scores = scaled_scores(query, key)
@@ -98,15 +98,15 @@ def biased_attention(
 def _node_masks(
     mask: Tensor, queries: int, twice: int, tokens: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Make the masks of queries of which the first ones see tokens and further nodes separately.
+    """Make the masks for attention in which the first queries see tokens and other nodes separately.
 
     Args:
-        queries, twice, tokens: numbers of queries, of those that are asked twice, and of tokens.
+        queries, twice, tokens: numbers of all queries, of repeated queries, and of tokens.
 
     Returns:
-        0 where a query may attend, else -inf: all queries, then once more those that are asked twice,
-        about further nodes (shape (batch or 1, 1, queries + twice, nodes)); and 0 for a query that may
-        attend to no further node, else 1 (shape (batch or 1, 1, twice or 1, 1)).
+        0 where a query may attend, else -inf: all queries, then the repeated queries with other nodes
+        only (shape (batch or 1, 1, queries + twice, nodes)); and 0 for a query that may not attend to
+        any other node, else 1 (shape (batch or 1, 1, twice or 1, 1)).
     """
 
     def make() -> tuple[Tensor, Tensor]:
@@ -115,6 +115,7 @@ def _node_masks(
         further = rows[:, :, :twice] & ~of_token
         seen = further.any(-1, keepdim=True)
         first = rows[:, :, :twice] & of_token
+        # Without other nodes a softmax would be empty: it gets all nodes, and the factor 0.
         allowed = torch.cat([first, rows[:, :, twice:], further | ~seen], 2)
         return additive(allowed, dtype), seen.to(dtype)
 
@@ -124,7 +125,7 @@ def _node_masks(
 def _add_again(rows: Tensor, twice: int, factor: Tensor | None = None) -> Tensor:
     """Add the last rows, times a factor, to the first. Shape: (batch, heads, rows - twice, width)."""
     rest, again = rows.tensor_split([rows.size(2) - twice], 2)
-    # In the rows' order of memory, in which the projections read them.
+    # empty_like keeps the memory layout of the rows, in which the projections read them.
     found = torch.empty_like(rest)
     if factor is None:
         torch.add(rest[:, :, :twice], again, out=found[:, :, :twice])
@@ -135,7 +136,7 @@ def _add_again(rows: Tensor, twice: int, factor: Tensor | None = None) -> Tensor
 
 
 class _AskTwice(torch.autograd.Function):
-    """Repeat the first queries after all of them."""
+    """Append a copy of the first queries to the queries."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, twice: int) -> Tensor:
@@ -149,7 +150,7 @@ class _AskTwice(torch.autograd.Function):
 
 
 class _AddAnswers(torch.autograd.Function):
-    """Add the second answers to the first ones, times a factor: [a, b, c] becomes [a + factor c, b]."""
+    """Add the repeated queries' results, times a factor: [a, b, c] becomes [a + factor c, b]."""
 
     @staticmethod
     def forward(ctx: Any, answers: Tensor, factor: Tensor, twice: int) -> Tensor:
@@ -178,24 +179,24 @@ def node_attention(
     *,
     twice: int | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend to nodes; with a gate, to tokens, and to further nodes, times tanh(g) of each head.
+    """Attend to nodes; with a gate, to tokens, plus tanh(g) per head times attention to other nodes.
 
-    *Decision*: each has a softmax of its own, as in Flamingo (Alayrac et al. 2022). With g = 0 this is
-    attention to the tokens, whatever the scores of the other nodes, and g has a gradient there.
-    One fused kernel computes both: a query is asked about the tokens, and again about the rest.
+    *Decision*: tokens and other nodes have separate softmaxes, as in Flamingo (Alayrac et al. 2022). With
+    g = 0 this is attention to the tokens, independently of the other nodes' scores, and g has a gradient.
+    One fused kernel computes both: each gated query occurs twice, for the tokens and for the other nodes.
 
     Args:
         query: Shape: (batch, heads, queries, head width)
         key, value: tokens first. Shape of each: (batch, heads, nodes, head width)
         mask: True where a query may attend. Shape: (batch, 1, 1 or queries, nodes)
         gate: g; None for one softmax over all nodes. Shape: (heads,)
-        tokens: their number.
-        twice: how many queries, the first ones, see further nodes by the gate; as many as there are
-            tokens by default.
+        tokens: number of tokens.
+        twice: number of first queries that see other nodes through the gate; by default the number of
+            tokens.
 
     Returns:
-        As :func:`biased_attention`. With a gate, the weights of tokens sum to 1, those of further nodes
-        to tanh(g).
+        As :func:`biased_attention`. With a gate, the weights of tokens sum to 1, and the weights of other
+        nodes to tanh(g).
     """
     if gate is None:
         bias = additive(mask, query.dtype)

@@ -19,7 +19,7 @@ from fairseq_phrase.modules.tensors import upcast
 
 
 class Pointed(NamedTuple):
-    """How well a batch's words pointed at their parents.
+    """The loss and accuracy of a batch's words at pointing at their parents.
 
     Attributes:
         loss: -log p of the parents, added up over words.
@@ -42,11 +42,11 @@ class ParentPointer(nn.Module):
         self.weight = nn.Parameter(torch.eye(width) / math.sqrt(width))
 
     def forward(self, query: Tensor, key: Tensor, words: Tensor, heads: Tensor) -> Pointed:
-        """Point, and compare with the parse.
+        """Score the parents, and compare with the parse.
 
         Args:
             query, key: of every token. Shape of each: (batch, tokens, width)
-            words: 0-based index of the word each token belongs to, -1 at tokens of no word and at
+            words: 0-based index of the word each token belongs to, -1 at tokens outside words and at
                 padding. A word may point at any token of a word. Shape: (batch, tokens)
             heads: 0-based index of each word's head; a root is its own head; -1 is padding.
                 Shape: (batch, words)

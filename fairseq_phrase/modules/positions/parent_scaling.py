@@ -1,12 +1,12 @@
 """Parent-scaled attention: scores are weighted by the distance of the key from the query's parent.
 
 Source: Bugliarello and Okazaki, *Enhancing Machine Translation with Dependency-Aware Self-Attention*
-(ACL 2020); ``docs/models/tree_relations.md``. With ``p_t`` the middle of the subwords of t's parent,
+(ACL 2020); ``docs/models/tree_relations.md``. ``p_t`` is the middle of the subwords of t's parent:
 
     A = softmax(S ⊙ D),   D_tj = exp(-(j - p_t)² / 2σ²) / (σ √2π)
 
-*Addition*: a number g for each head leads from attention as it is (g = 0) to this (g = 1): softmax(S ⊙
-(1 + g (D - 1))), or softmax(S + g log D).
+*Addition*: a learned g for each head interpolates between ordinary attention (g = 0) and this attention
+(g = 1): softmax(S ⊙ (1 + g (D - 1))), or softmax(S + g log D).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SCALINGS = ("multiply", "prior")
 def parent_middles(tree: TreePositions) -> Tensor:
     """Find p_t, the mean of the parent's first and last column. Shape: (batch, tokens), float32.
 
-    The root is its own parent, and so is a token of no word (the end of sentence, padding).
+    The root and tokens outside words (the end of sentence, padding) are their own parents.
     """
     batch, num_tokens = tree.words.shape
     own = torch.arange(num_tokens, device=tree.words.device).expand(batch, -1)
-    # Tokens of no word get an extra column after all words.
+    # Tokens outside words get an additional column after all words.
     column = tree.words.where(tree.is_word, tree.heads.size(1))
     empty = own.new_zeros(batch, tree.heads.size(1) + 1)
     first = empty.scatter_reduce(1, column, own, "amin", include_self=False)
@@ -86,7 +86,7 @@ def parent_scaled_attention(
         masked: True at keys that get no weight. Shape: (batch, tokens)
         scaling: ``"multiply"`` or ``"prior"``, as for :func:`parent_scales`.
         scaled_heads: how many heads are scaled, all by default.
-        ignored: True at queries whose scores stay as they are. Shape: (batch, scaled heads, tokens)
+        ignored: True at queries whose scores stay unscaled. Shape: (batch, scaled heads, tokens)
         gate: g; None for 1. Shape: (scaled heads,)
 
     Returns:
@@ -98,7 +98,8 @@ def parent_scaled_attention(
     neutral = 1.0 if scaling == "multiply" else 0.0
     scales = scales[:, None]
     if scaling == "prior" and query.dtype != torch.float64:
-        # Half precision would overflow far from the parent, where all weights are 0 anyway.
+        # Half precision would overflow far from the parent, where all weights are 0 in any case.
+        # A quarter of the lowest number leaves room to add scores.
         scales = scales.clamp(min=torch.finfo(query.dtype).min / 4)
     # Shape: (batch, 1 or heads, tokens, tokens)
     scales = scales.to(query.dtype)
@@ -123,7 +124,7 @@ def parent_scaled_attention(
 
 
 class ParentDistances(NamedTuple):
-    """How the distances to the tokens' parents change the scores of a batch.
+    """The changes of a batch's scores by the distances to the tokens' parents.
 
     Attributes:
         padding_mask: True at padding, for layers without scaled heads. Shape: (batch, tokens)
@@ -139,13 +140,13 @@ class ParentDistances(NamedTuple):
 class ParentScaledAttention(HeadsAttention):
     """Multi-head self-attention in which some heads are parent-scaled. Time-first.
 
-    Its only parameters are the four projections of fairseq's attention, and the gate if there is one.
+    Its only parameters are the four projections of fairseq's attention, and the optional gate.
 
     Args:
-        scaled_heads: how many heads are scaled: the first ones.
+        scaled_heads: number of scaled heads, which come first.
         scaling: ``"multiply"`` for softmax(S ⊙ D), or ``"prior"`` for softmax(S + log D).
-        ignoring: probability with which, in training, the scores of a query in a scaled head stay as
-            they are.
+        ignoring: probability with which, in training, the scores of a query in a scaled head stay
+            unscaled.
         neutral: learn g for each scaled head, from 0.
     """
 
@@ -168,7 +169,7 @@ class ParentScaledAttention(HeadsAttention):
         self.reset_parameters()
 
     def scale_heads(self, count: int) -> None:
-        """Scale this number of heads, the first ones."""
+        """Scale this number of first heads."""
         self.scaled_heads = count
         self.gate = nn.Parameter(torch.zeros(count)) if self.neutral else None
 

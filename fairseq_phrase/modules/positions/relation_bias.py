@@ -1,4 +1,4 @@
-"""Self-attention with a learned number for each relation of two tokens, in each head.
+"""Self-attention with a learned bias for each relation of two tokens, in each head.
 
 Source: ``docs/models/tree_relations.md``: ``S_ij += b[l, h, r(i, j)]``; after the masks of McDonald and
 Chiang (2021) and the relative biases of T5 (Raffel et al. 2020). The relations are small integers.
@@ -21,7 +21,7 @@ from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.projections import HeadsAttention
 from fairseq_phrase.modules.tensors import is_long, one_of, upcast
 
-#: The relation of a key's word to the query's word. Two words at distance 2 are siblings if neither is
+#: The relation of a key's word to the query's word. Two words at distance 2 are siblings unless one is
 #: above the other, so distances begin with 3.
 TREE_RELATIONS = (
     "same word",
@@ -34,15 +34,15 @@ TREE_RELATIONS = (
     "no word",
 )
 _PARENT, _CHILD = TREE_RELATIONS.index("parent"), TREE_RELATIONS.index("child")
-assert _PARENT + 1 == _CHILD  # as the labels' biases are
-# For two words one of which is above the other: by the query's depth minus the key's, -4 to 4.
+assert _PARENT + 1 == _CHILD  # the order of the labels' biases
+# For a word above another: indexed by the query's depth minus the key's depth, -4 to 4.
 _IN_LINE = (9, 8, 7, _CHILD, 0, _PARENT, 4, 5, 6)
-# For two other words: by their distance, up to 9. It is at least 2, and at 2 they are siblings.
+# For two other words: indexed by their distance, 2 to 9. At distance 2 they are siblings.
 _SIBLING = TREE_RELATIONS.index("sibling")
 _APART = (0, 0, _SIBLING, *range(10, 17))
 _MOST = len(_APART) - 1
 _NO_WORD = TREE_RELATIONS.index("no word")
-#: The relations in a graph, where a word may have several heads: co-heads have a dependent in common.
+#: The relations in a graph, where a word may have several heads: co-heads share a dependent.
 GRAPH_RELATIONS = (*TREE_RELATIONS, "co-head")
 _CO_HEAD = GRAPH_RELATIONS.index("co-head")
 
@@ -54,7 +54,7 @@ def tree_relations(
 ) -> Tensor:
     """Number the relation of every two tokens' words.
 
-    Subwords have the relations of their word. *Decision*: a token of no word (the end of sentence) has
+    Subwords have the relations of their word. *Decision*: a token outside words (the end of sentence) has
     the relation "same word" to itself, and all its pairs with other tokens have the relation "no word".
 
     Args:
@@ -90,14 +90,14 @@ def tree_relations(
 
 
 class EdgePairs(NamedTuple):
-    """The labels of the edges of a batch's graphs, as biases use them.
+    """The labels of the edges of a batch's graphs, prepared for biases.
 
     Attributes:
         slots: for each edge the pair of its dependent as query and its head as key, then for each edge
             the opposite pair; the last slot for padding and roots. Shape: (batch, 2 edges), int64
-        labels: labels for these: L numbers for heads as keys, then L for dependents; 2 L for the last
-            slot. Shape: (batch, 2 edges), int64
-        of_tokens: the slot of each pair of tokens; the last slot at tokens of no word.
+        labels: labels of these slots: L numbers for heads as keys, then L for dependents; 2 L for the
+            last slot. Shape: (batch, 2 edges), int64
+        of_tokens: the slot of each pair of tokens; the last slot at tokens outside words.
             Shape: (batch, tokens, tokens), int64
     """
 
@@ -110,7 +110,7 @@ def edge_pairs(words: Tensor, edges: Tensor, num_labels: int) -> EdgePairs:
     """Prepare the labels of edges for :meth:`RelationBias.bias`; see :func:`graph_relations`."""
     count = words.size(1)
     head, dependent, label = edges.unbind(2)
-    nothing = (head == dependent)[:, None]  # padding is -1 everywhere
+    nothing = (head == dependent)[:, None]  # padding has -1 as head and dependent
     slots = torch.stack([dependent * count + head, head * count + dependent], 1)
     labels = torch.stack([label, num_labels + label], 1)
     return EdgePairs(
@@ -121,7 +121,7 @@ def edge_pairs(words: Tensor, edges: Tensor, num_labels: int) -> EdgePairs:
 
 
 def _token_pairs(words: Tensor) -> Tensor:
-    """Number the pairs of tokens' words; n² at tokens of no word. Shape: (batch, tokens, tokens)."""
+    """Number the pairs of tokens' words; n² at tokens outside words. Shape: (batch, tokens, tokens)."""
     count = words.size(1)
     query, key = words[:, :, None], words[:, None]
     return (query * count + key).masked_fill((query < 0) | (key < 0), count * count)
@@ -132,17 +132,17 @@ def graph_relations(words: Tensor, edges: Tensor) -> Tensor:
 
     The numbers are of :data:`GRAPH_RELATIONS`. A distance is the length of the shortest path along edges
     in any direction. A word is above another if a path of this length leads down to it, from heads to
-    dependents. Two other words at distance 2 are siblings if they have a head in common, else co-heads.
+    dependents. Two other words at distance 2 are siblings if they share a head, else co-heads.
     In a tree these are the relations of :func:`tree_relations`. *Decisions*: words without a path between
     them have the relation "distance 9+". Of two words that are each other's head, the key is the parent.
     Edges of roots are ignored.
 
     Args:
-        words: 0-based index of the word of each token, -1 at tokens of no word. Shape: (batch, tokens)
+        words: 0-based index of the word of each token, -1 at tokens outside words. Shape: (batch, tokens)
         edges: head, dependent and label of each edge, -1 at padding. Shape: (batch, edges, 3)
     """
     batch, count = words.shape
-    # No path is as long, in no batch, and no distance below 9 is.
+    # Larger than all path lengths of the batch, and at least 9.
     far = 2 * count + _MOST
     # Steps up from query to key. No sentence has more words than tokens. Edges of roots and padding are
     # on the diagonal, which is overwritten.
@@ -156,6 +156,7 @@ def graph_relations(words: Tensor, edges: Tensor) -> Tensor:
         through = lengths[..., middle, None] + lengths[..., None, middle, :]
         lengths = torch.minimum(lengths, through)
     up, apart = lengths
+    # Steps down, from a query that is above the key, are negative.
     down = -up.mT
     in_line = ((up == apart) | (-down == apart)) & (apart < far)
     signed = torch.where(up == apart, up, down).clamp(-4, 4)
@@ -174,11 +175,11 @@ def graph_relations(words: Tensor, edges: Tensor) -> Tensor:
 
 
 def with_co_heads(parameters: dict[str, Tensor], prefix: str) -> None:
-    """Add the biases of co-heads to parameters that lack them: they were siblings, and keep that bias.
+    """Add the biases of co-heads to parameters that lack them: copies of the biases of siblings.
 
     Args:
         parameters: of a checkpoint, by name.
-        prefix: what the names of an encoder's parameters begin with.
+        prefix: the prefix of the names of an encoder's parameters.
     """
     for name in [name for name in parameters if name.endswith(".tree_bias")]:
         if name.startswith(prefix):
@@ -188,7 +189,7 @@ def with_co_heads(parameters: dict[str, Tensor], prefix: str) -> None:
 
 @functools.cache
 def _constant(numbers: tuple[int, ...], device: torch.device) -> Tensor:
-    """Make numbers on a device, once; a copy would wait for the device."""
+    """Make a constant on a device, once; a copy from the host would wait for the device."""
     return torch.cat([torch.arange(n, n + 1, device=device) for n in numbers])
 
 
@@ -199,7 +200,7 @@ def sentence_buckets(num_tokens: int, device: torch.device | None = None) -> Ten
     distances; the others grow logarithmically up to 128.
 
     Args:
-        num_tokens: length of the padded batch. Padding on the left moves all tokens alike.
+        num_tokens: length of the padded batch. Padding on the left shifts all tokens equally.
     """
     order = torch.arange(num_tokens, device=device)
     offsets = order[None, :] - order[:, None]
@@ -280,7 +281,7 @@ class RelationBias(nn.Module):
 
         Args:
             pairs: from :func:`kinds_of_pairs`. Shape: (batch or 1, tokens, tokens), int64
-            masked: True at pairs that get no weight, and -inf as their bias.
+            masked: True at pairs without weight, whose bias is -inf.
                 Shape: (batch, 1 or tokens, tokens)
             edges: the labels of a graph's edges; the biases of parallel edges are added.
         """
@@ -288,7 +289,7 @@ class RelationBias(nn.Module):
         tree: Tensor | None = self.tree_bias
         if tree is not None:
             if self.label_bias is not None and edges is None:
-                # A labelled parent has two biases: that of parents and that of its label; children too.
+                # A labelled parent or child has two biases: of its relation and of its label.
                 of_labels = self.label_bias.unflatten(1, (2, -1))
                 labelled = tree[:, _PARENT : _CHILD + 1, None] + of_labels
                 tree = torch.cat([tree, labelled.flatten(1)], dim=1)
@@ -302,7 +303,7 @@ class RelationBias(nn.Module):
     def _of_edges(self, edges: EdgePairs) -> Tensor:
         """Add up the labels' biases of each pair. Shape: (batch, heads, tokens, tokens)."""
         assert self.label_bias is not None
-        # Few edges have a label, so its gradient is summed over edges, and not over pairs of tokens.
+        # Few edges have a label, so its gradient is summed over edges instead of pairs of tokens.
         numbers = pad(upcast(self.label_bias), (0, 1)).T[edges.labels]
         tokens = edges.of_tokens.size(1)
         slots = numbers.new_zeros(len(numbers), tokens * tokens + 1, self.num_heads)
@@ -327,13 +328,13 @@ class PairRelations:
     edges: EdgePairs | None = None
 
     def sentence(self, index: int) -> PairRelations:
-        """Take those of one sentence of the batch."""
+        """Take the relations of one sentence of the batch."""
         edges = self.edges and EdgePairs(*(one_of(each, index) for each in self.edges))
         return PairRelations(one_of(self.pairs, index), one_of(self.masked, index), edges)
 
 
 class RelationAttention(RelationBias, HeadsAttention):
-    """Multi-head self-attention with :class:`RelationBias`, which has the arguments. Time-first.
+    """Multi-head self-attention with :class:`RelationBias`, see its arguments. Time-first.
 
     All biases start at 0, so training starts from attention without biases.
     """

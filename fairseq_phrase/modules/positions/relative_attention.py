@@ -5,12 +5,12 @@ Source: Shaw et al. 2018, *Self-Attention with Relative Position Representations
 
     e_ij = q_i · (k_j + a^K_ij) / √d_head,    z_i = Σ_j α_ij (v_j + a^V_ij)
 
-where a_ij is a row of a small table (2·clip + 1 rows, shared by the heads): the row of the relative
-position of j as seen from i. Each kind of position (sequential, structural) has a table, R rows in all,
+where a_ij is a row of a small table (2·clip + 1 rows, shared by the heads): the row for the relative
+position of j relative to i. Each kind of position (sequential, structural) has a table, R rows in all,
 and the terms of the kinds are added. ``q (a^K)^T`` has the shape (n, R). Each pair looks up its number in
 it (:func:`spread`), which is an additive bias. For the value side, a query's weights are summed over the
-keys of each table row (:func:`collect`), which gives (n, R) again; the result is multiplied with a^V.
-Both maps are transposes of one another, so each is the other's gradient.
+keys of each table row (:func:`collect`), which again gives (n, R); the result is multiplied by a^V. Both
+maps are transposes of each other, so each is the gradient of the other.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from fairseq_phrase.modules.tensors import (
 def sequential_positions(num_tokens: int, device: torch.device | None = None) -> Tensor:
     """Compute the positions i - j in the sentence (eq. 4). Shape: (1, tokens, tokens), int64.
 
-    The sign is that of eq. 6. Shaw et al. count j - i, which reverses the order of a table's rows.
+    The sign is as in eq. 6. Shaw et al. count j - i, which reverses the order of a table's rows.
 
     Args:
-        num_tokens: length n of the padded batch. Padding on the left moves all tokens alike.
+        num_tokens: length n of the padded batch. Padding on the left shifts all tokens equally.
     """
     order = torch.arange(num_tokens, device=device)
     return (order[:, None] - order)[None]
@@ -58,7 +58,7 @@ class RelativePositions:
     Attributes:
         rows: for each kind of relative position, the row of each pair in the concatenated tables.
             Shape of each: (batch or 1, queries, keys), int64
-        masked: True at pairs that get no weight; None if every pair gets some.
+        masked: True at pairs that get no weight; None if all pairs get weight.
             Shape: (batch or 1, 1 or queries, keys)
         clips: the largest position of each kind, in the order of ``rows``.
     """
@@ -81,12 +81,12 @@ class RelativePositions:
             relative: by kind, relative positions rel(i, j), clipped or not.
                 Shape of each: (batch or 1, tokens, tokens), int64
             clips: by kind, the largest size c of a relative position: the table has 2c + 1 rows, the
-                first for -c. Its order is that of the tables.
+                first for -c. Its order is the order of the tables.
             padding_mask: True at padded tokens; None without padding. A sentence that is all padding
-                attends to itself, so that no NaN reaches the gradients. Shape: (batch, tokens)
+                attends to itself, to avoid NaN in the gradients. Shape: (batch, tokens)
 
         Raises:
-            ValueError: if there is no kind, if ``relative`` and ``clips`` have different kinds, or if a
+            ValueError: if ``clips`` is empty, if ``relative`` and ``clips`` have different kinds, or if a
                 tensor has a wrong type or shape.
         """
         if not clips or set(relative) != set(clips):
@@ -104,7 +104,7 @@ class RelativePositions:
         return cls(tuple(rows), first, masked, dict(clips))
 
     def by_kind(self) -> dict[str, Tensor]:
-        """Give back the clipped positions by kind. Shape of each: (batch or 1, queries, keys), int64."""
+        """Recover the clipped positions by kind. Shape of each: (batch or 1, queries, keys), int64."""
         positions, first = {}, 0
         for (kind, clip), rows in zip(self.clips.items(), self.rows, strict=True):
             positions[kind] = rows - (first + clip)
@@ -112,13 +112,13 @@ class RelativePositions:
         return positions
 
     def sentence(self, index: int) -> RelativePositions:
-        """Take those of one sentence of the batch."""
+        """Take the positions of one sentence of the batch."""
         rows = tuple(one_of(each, index) for each in self.rows)
         return replace(self, rows=rows, masked=one_of(self.masked, index))
 
 
 def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = False) -> Tensor:
-    """Sum the values of the table rows of every pair. Shape: (batch, heads, queries, keys).
+    """Sum, for every pair, the values of its table rows. Shape: (batch, heads, queries, keys).
 
     No gradient is recorded.
 
@@ -136,7 +136,7 @@ def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = Fals
 
 
 def collect(pairs: Tensor, positions: RelativePositions) -> Tensor:
-    """Sum the pairs' values over the keys of each row. Shape: (batch, heads, queries, R).
+    """Sum the values of all pairs with the same query and table row. Shape: (batch, heads, queries, R).
 
     No gradient is recorded.
 
@@ -147,7 +147,8 @@ def collect(pairs: Tensor, positions: RelativePositions) -> Tensor:
     exact = upcast(pairs)
     rows, copies = positions.rows, 1
     if is_long(pairs):
-        # Neighbours often have one row. A processor adds faster to two sums in turns than to one.
+        # Adjacent keys often have the same row. Alternating between two sums is faster than adding to
+        # one.
         copies = 2
         odd = torch.arange(pairs.size(-1), device=pairs.device) % 2
         rows = tuple(each + odd * positions.num_rows for each in rows)
@@ -160,7 +161,7 @@ def collect(pairs: Tensor, positions: RelativePositions) -> Tensor:
 
 
 class _Bias(torch.autograd.Function):
-    """Spread the numbers of table rows, as a bias before a softmax; its gradient collects them."""
+    """:func:`spread` as a bias before a softmax; its gradient is :func:`collect`."""
 
     @staticmethod
     def forward(ctx: Any, per_row: Tensor, positions: RelativePositions) -> Tensor:
@@ -170,7 +171,7 @@ class _Bias(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        # The gradient at masked keys is 0, because the softmax gave them no weight.
+        # The gradient at masked keys is 0, because their softmax weight is 0.
         return collect(gradients[0], ctx.positions), None
 
 
@@ -191,9 +192,9 @@ def _weights(
 
 
 class _Attention(torch.autograd.Function):
-    """The gradients are written out: they then need fewer kernels than autograd launches.
+    """The gradients are written out, which launches fewer kernels than autograd.
 
-    With several parts, the backward pass computes their weights again, so that none are kept.
+    With several parts, the backward pass recomputes their weights instead of storing them.
     """
 
     @staticmethod
@@ -225,7 +226,7 @@ class _Attention(torch.autograd.Function):
         ctx.dtype = weights.dtype
         whole = [weights] if parts[0][0] == slice(None) else []
         ctx.save_for_backward(query, key, value, keys, values, *sums, *masks, *whole)
-        if not whole:  # those of one part
+        if not whole:  # only the last part's weights
             ctx.mark_non_differentiable(weights)
         ctx.set_materialize_grads(False)
         return _concatenated(outputs), weights
@@ -263,12 +264,13 @@ class _Attention(torch.autograd.Function):
             if of_weights is not None:
                 pairs += of_weights
             pairs = torch._softmax_backward_data(pairs, weights, -1, weights.dtype).to(query.dtype)
-            # The gradient at masked keys is 0, because the softmax gave them no weight.
+            # The gradient at masked keys is 0, because their softmax weight is 0.
             per_row = collect(pairs, own).flatten(0, 2)
             of_keys.append(_scaled_product(per_row.t(), flat_query.flatten(0, 1), scale))
             own_query = _scaled_product(per_row, keys, scale).view_as(flat_query)
             pairs = pairs.flatten(0, 1)
             of_query.append(own_query.baddbmm_(pairs, flat_key, alpha=scale))
+            # With beta=0 the first argument is not read.
             of_key.append(
                 torch.baddbmm(pairs.new_empty(1), pairs.mT, flat_query, beta=0, alpha=scale)
             )
@@ -282,7 +284,7 @@ def _concatenated(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _scaled_product(left: Tensor, right: Tensor, scale: float) -> Tensor:
-    """Multiply two matrices and a number. The number is applied before rounding to half precision."""
+    """Multiply two matrices and a scale, before rounding to half precision."""
     # With beta=0 the first argument is not read.
     return torch.addmm(left.new_empty(1), left, right, beta=0, alpha=scale)
 
@@ -299,14 +301,14 @@ def relative_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """Attend with relative positions (Shaw et al., eq. 3-4).
 
-    Its largest tensors have the shape (batch, heads, n, n). It needs as many of them as attention
-    without positions, and one more for a short time; or those of one sentence, for a short time
+    Its largest tensors have the shape (batch, heads, n, n). It needs as many of them as attention without
+    positions, plus a temporary one; or only temporary ones for one sentence
     (:func:`~fairseq_phrase.modules.tensors.is_long`). Inputs that are not contiguous are copied.
 
     Args:
         query, key, value: Shape of each: (batch, heads, tokens, head width)
         positions: the pairs' table rows, and which keys are padding.
-        keys: the tables a^K, below one another. Shape: (R, head width)
+        keys: the tables a^K, concatenated. Shape: (R, head width)
         values: the tables a^V; without them the positions are only an additive bias, and
             ``scaled_dot_product_attention`` computes the rest. Shape: (R, head width)
         dropout_p: probability with which a weight is dropped, for values and tables alike.
@@ -315,7 +317,7 @@ def relative_attention(
         The attended values, of shape (batch, heads, tokens, head width), finite at padding; and the
         weights before dropout, of shape (batch, heads, tokens, tokens), or None.
     """
-    # No copies if they are already contiguous, as RelativeAttention makes them.
+    # Does not copy contiguous tensors, such as RelativeAttention's.
     query, key, value = (states.contiguous() for states in (query, key, value))
     scale, keys = 1 / math.sqrt(query.size(-1)), keys.to(query.dtype)
     if values is None:
@@ -339,7 +341,7 @@ class RelativeAttention(HeadsAttention):
     Args:
         clips: for each kind of relative position its clip c; its table has 2c + 1 rows.
         use_values: whether the positions have a value side (a^V), or only keys (a^K).
-        neutral: start with tables of zeros, as attention without positions.
+        neutral: start with tables of zeros, and thus as attention without positions.
 
     Raises:
         ValueError: if d is not a multiple of h, ``clips`` is empty, or a clip is less than 1.
@@ -406,5 +408,5 @@ class RelativeAttention(HeadsAttention):
 
 
 def _joined(tables: nn.ParameterDict) -> Tensor:
-    """Put the tables of all kinds below one another. Shape: (R, head width)."""
+    """Concatenate the tables of all kinds. Shape: (R, head width)."""
     return next(iter(tables.values())) if len(tables) == 1 else torch.cat([*tables.values()])

@@ -15,18 +15,18 @@ from torch.nn.functional import embedding, pad
 
 from fairseq_phrase.modules.tensors import check_mask, check_tensor, exact_product, may_read
 
-#: How the relative position of two words is computed from the tree.
+#: Definitions of the relative position of two words in the tree.
 RELATIONS = ("edge", "path", "distance")
 
 
 class TreePositions:
     """The structural positions of a batch's tokens: absolute (eq. 5), and relative computed from them.
 
-    A token has the position of its word. Tokens of no word (the end of sentence) are one level below
+    A token has the position of its word. Tokens outside words (the end of sentence) are one level below
     the deepest word. Rule 2 of eq. 6 gives their positions relative to all other tokens.
 
     Args:
-        words: 0-based index of the word each token belongs to, -1 at tokens of no word and at
+        words: 0-based index of the word each token belongs to, -1 at tokens outside words and at
             padding; words come in order. Shape: (batch, tokens)
         heads: 0-based index of each word's head; a root is its own head; -1 is padding. Of several
             roots, the later ones become dependents of the first. Shape: (batch, words)
@@ -36,7 +36,7 @@ class TreePositions:
         depths: number of edges from each token's word up to the root; 0 at padding.
             Shape: (batch, tokens), int64
         heads: as given, but with one root; padding is its own head. Shape: (batch, words), int64
-        word: the word of each token, 0 at tokens of no word. Shape: (batch, tokens), int64
+        word: the word of each token, 0 at tokens outside words. Shape: (batch, tokens), int64
         is_word: whether each token belongs to a word. Shape: (batch, tokens)
         word_depths: number of edges from each word up to the root. Shape: (batch, words), int64
 
@@ -58,13 +58,13 @@ class TreePositions:
         own_index = torch.arange(heads.size(1), device=heads.device)
         is_root = heads == own_index
         first_root = is_root.view(torch.uint8).argmax(1, keepdim=True)
-        # Padding is its own head, so that it does not affect any word.
+        # Padding is its own head, and thus does not affect words.
         self.heads = torch.where(is_root, first_root, heads.where(heads >= 0, own_index))
         if may_read(heads):
             self._check_trees(heads)
-        # Depth so far and ancestor of each word. Shape: (2, batch, words)
+        # Current depth and ancestor of each word. Shape: (2, batch, words)
         climbed = torch.stack([(self.heads != own_index).long(), self.heads])
-        # Doubling the step ceil(log2 W) times carries every word to its root.
+        # Doubling the step ceil(log2 W) times leads from every word to its root.
         for _ in range((heads.size(1) - 1).bit_length()):
             depths_so_far = climbed[0]
             climbed = climbed.gather(2, climbed[1].expand_as(climbed))
@@ -80,7 +80,7 @@ class TreePositions:
         self.depths = torch.where(self.is_word, of_word, below_all).masked_fill(padding_mask, 0)
 
     def _check_trees(self, heads: Tensor) -> None:
-        # NumPy launches no kernels. This check never runs on a GPU.
+        # NumPy does not launch kernels. This check never runs on a GPU.
         own = heads.numpy()
         count = (own >= 0).sum(1, keepdims=True)
         faults = {
@@ -94,15 +94,15 @@ class TreePositions:
     def relative(self, relation: str = "edge") -> Tensor:
         """Compute the relative positions of all pairs of tokens (eq. 6), in O(n²).
 
-        With ``f`` the sign of ``i - j``, two words have as their relative position:
+        With ``f`` the sign of ``i - j``, the relative position of two words is:
 
         - ``edge``: the difference of depths if they have an edge, else ``f`` times the sum of depths,
           which is the length of the path through the root (eq. 6 literally);
-        - ``path``: the same, with the difference of depths for all words one of which is above the other;
+        - ``path``: the same, with the difference of depths for every word and its ancestors;
         - ``distance``: ``f`` times the number of edges between them.
 
-        Subwords of one word have the relative position 0. Tokens of no word follow rule 2, that of words
-        without an edge, for every ``relation``.
+        Subwords of one word have the relative position 0. Tokens outside words follow rule 2, the rule of
+        words without an edge, for every ``relation``.
 
         Args:
             relation: one of :data:`RELATIONS`.
@@ -124,7 +124,7 @@ class TreePositions:
         difference = query_depths - key_depths
         size = query_depths + key_depths  # the path through the root
         if relation == "edge":
-            # For a token of no word, the head is -2 and the word is -1.
+            # For a token outside words, the head is -2 and the word is -1.
             heads = self.heads.gather(1, self.word).masked_fill(~self.is_word, -2)
             is_head = heads[:, :, None] == self.words[:, None, :]
             in_line = is_head | is_head.transpose(1, 2)
@@ -151,11 +151,11 @@ class TreePositions:
     def word_distances(self) -> Tensor:
         """Count the edges between words, undefined at padding. Shape: (batch, words, words), int64.
 
-        Two words have as many ancestors in common, with themselves, as their lowest common ancestor has.
-        So matrix products count the edges from any two words up to it, without a loop over levels.
+        The number of common ancestors of two words, themselves included, is the depth of their lowest
+        common ancestor plus 1. So matrix products count the edges up to it without a loop over levels.
         """
         batch, num_words = self.heads.shape
-        # Whether word j is word i or above it, by doubling.
+        # True where word j is word i or above it, by doubling.
         above = torch.eye(num_words, dtype=torch.bool, device=self.heads.device)
         above, ancestor = above.expand(batch, -1, -1), self.heads
         for doubling in range((num_words - 1).bit_length()):
@@ -184,7 +184,7 @@ def sinusoids(count: int, width: int) -> Tensor:
 
 
 class DepthEncoding(nn.Module):
-    """The encoding of tree depths, fused with that of positions in the sentence if there are any.
+    """The encoding of tree depths, fused with the encoding of positions in the sentence if given.
 
     Args:
         max_depth: largest depth to prepare for; larger depths still work.

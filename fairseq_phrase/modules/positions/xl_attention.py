@@ -5,7 +5,7 @@ Source: Dai et al. 2019, *Transformer-XL*, section 3.3; Yang et al. 2019, *XLNet
     e_ij = ((q_i + u) · k_j + (q_i + v) · r_{i-j} + (q_i + b) · s_ij) / √d_head
 
 r_{i-j} is a projection of the sinusoids of the distance i - j. s_ij is s₊ if i and j are in one segment,
-else s₋. Both are keys; values have no positions.
+else s₋. Both are keys; values lack positions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def distance_encodings(
 
 @dataclass(frozen=True)
 class PairStructure:
-    """What queries know of keys. Made once per batch, shared by all layers.
+    """The relations of queries and keys. Made once per batch, shared by all layers.
 
     Attributes:
         encodings: the sinusoids of all distances. Shape: (distances, width)
@@ -97,9 +97,9 @@ class XLAttention(HeadsAttention):
             keys: Shape: (keys, batch, width)
 
         Returns:
-            The attended states, of shape (queries, batch, width), of which those that see no key are
-            the output projection's bias; and the weights before dropout, of shape (batch, heads,
-            queries, keys), or None.
+            The attended states, of shape (queries, batch, width), which are the output projection's
+            bias for queries that do not see any key; and the weights before dropout, of shape (batch,
+            heads, queries, keys), or None.
         """
         query = self._heads(self.q_proj(queries))
         key, value = self._heads(self.k_proj(keys)), self._heads(self.v_proj(keys))
@@ -130,7 +130,7 @@ class XLAttention(HeadsAttention):
 
 
 def _softmax(scores: Tensor, visible: Tensor) -> Tensor:
-    """Normalize over visible keys; a query that sees no key has weights of 0."""
+    """Normalize over visible keys; a query that does not see any key has weights of 0."""
     seen = visible[:, None]
     some = seen.any(3, keepdim=True)
     # A row of -inf would be NaN, also in the gradients.

@@ -1,1 +1,1 @@
-"""Recurrent networks over sequences, trees and documents: what came before attention."""
+"""Recurrent networks over sequences, trees and documents."""

@@ -12,7 +12,7 @@ from fairseq_phrase.modules.tensors import check_mask
 
 
 def run_packed(recurrence: nn.RNNBase, states: Tensor, padding_mask: Tensor) -> tuple[Tensor, Any]:
-    """Run a batch-first LSTM or GRU over sequences, of which padding, on either side, is no step.
+    """Run a batch-first LSTM or GRU over sequences without their padding, which is on either side.
 
     Args:
         states: the input. Shape: (batch, length, input width)
@@ -21,8 +21,9 @@ def run_packed(recurrence: nn.RNNBase, states: Tensor, padding_mask: Tensor) -> 
     Returns:
         The states, 0 at padding, of shape (batch, length, output width); and PyTorch's last states.
     """
-    # Padding goes behind the real steps, as packing expects it; the sort keeps their order.
+    # Packing expects padding after the other steps; the stable sort keeps their order.
     order = padding_mask.to(torch.uint8).argsort(dim=1, stable=True).unsqueeze(2)
+    # Packing needs at least one step; the output at padding is set to 0 below.
     lengths = (~padding_mask).sum(1).clamp(min=1).cpu()
     packed = pack_padded_sequence(
         states.gather(1, order.expand_as(states)), lengths, batch_first=True, enforce_sorted=False
@@ -36,13 +37,13 @@ def run_packed(recurrence: nn.RNNBase, states: Tensor, padding_mask: Tensor) -> 
 class BidirectionalLayer(nn.Module):
     """One layer of PyTorch's LSTM or GRU, forward and backward. Batch-first.
 
-    Each direction has half of the output's width.
+    Each direction has half of the output width.
 
     Args:
         output_dim: width of the output, of both directions together; an even number.
 
     Raises:
-        ValueError: the output's width is odd.
+        ValueError: the output width is odd.
 
     Examples:
         >>> layer = BidirectionalLayer("gru", input_dim=3, output_dim=4)

@@ -24,7 +24,7 @@ from fairseq_phrase.syntax.sentence_boundaries import (
 def by_dependencies(
     words: Tensor, heads: Tensor, relations: Tensor, padding_mask: Tensor
 ) -> Tensor:
-    """Number the sentences by dependency trees (:mod:`fairseq_phrase.syntax.sentence_boundaries`).
+    """Number the sentences from dependency trees (:mod:`fairseq_phrase.syntax.sentence_boundaries`).
 
     Args:
         words, heads, padding_mask: as for
@@ -33,8 +33,8 @@ def by_dependencies(
         relations: the number of each word's relation. Shape: (batch, words), int64
 
     Returns:
-        The sentence of each token in its line, from 0; a token of no word belongs to the sentence of the
-        word before it (the end of sentence to the last one); -1 at padding.
+        The sentence of each token in its line, from 0; a token outside words belongs to the sentence of
+        the word before it (the end of sentence to the last sentence); -1 at padding.
         Shape: (batch, tokens), int64
     """
     check_tensor("words", words, torch.int64, *padding_mask.shape)
@@ -49,7 +49,7 @@ def by_dependencies(
 def by_constituents(
     words: Tensor, spans: Tensor, root: int, padding_mask: Tensor, separates: Tensor | None = None
 ) -> Tensor:
-    """Number the sentences by constituents, as :func:`by_dependencies` does by dependencies.
+    """Number the sentences from constituents; the result is as in :func:`by_dependencies`.
 
     Args:
         words: as for :func:`by_dependencies`.
@@ -57,8 +57,8 @@ def by_constituents(
             Shape: (batch, constituents, 3), int64
         root: the number of the label of joined trees.
         padding_mask: as for :func:`by_dependencies`.
-        separates: True at ends of sentences, which are words between two sentences; None if there are
-            none there. Shape: (batch, tokens), bool
+        separates: True at ends of sentences, which are words between two sentences; None without
+            them. Shape: (batch, tokens), bool
     """
     check_tensor("words", words, torch.int64, *padding_mask.shape)
     check_tensor("spans", spans, torch.int64, words.size(0), "constituents", 3)
@@ -76,19 +76,19 @@ def by_constituents(
 
 
 def _for_tokens(numbers: list[np.ndarray], words: Tensor, padding_mask: Tensor) -> Tensor:
-    """Give tokens the sentences of their words; one of no word has that of the word before it, or 0."""
+    """Assign words' sentences to tokens; a token outside words gets the previous word's, or 0."""
     of_token = words.cpu().numpy()
     found = np.full(of_token.shape, 0)
     for row, (own, of_word) in enumerate(zip(of_token, numbers, strict=True)):
         if len(of_word):
             found[row] = np.where(own >= 0, of_word[own.clip(0)], 0)
-    # Sentences are in order, so the largest number so far is that of the last word so far.
+    # Sentences are in order, so the running maximum is the previous word's sentence.
     found = np.maximum.accumulate(found, 1)
     return torch.from_numpy(found).to(words.device).masked_fill(padding_mask, -1)
 
 
 def by_final_tokens(src_tokens: Tensor, is_final: Tensor, eos: int, padding_mask: Tensor) -> Tensor:
-    """Number the sentences by their last tokens, as :func:`by_dependencies` does by a parse.
+    """Number the sentences from their last tokens; the result is as in :func:`by_dependencies`.
 
     A sentence ends after a run of final tokens, such as full stops and separators. An abbreviation's full
     stop also ends it.
@@ -100,7 +100,7 @@ def by_final_tokens(src_tokens: Tensor, is_final: Tensor, eos: int, padding_mask
         padding_mask: True at padding. Shape: (batch, tokens), bool
     """
     final = (is_final[src_tokens] | src_tokens.eq(eos)) & ~padding_mask
-    # A sentence begins at a token that is not final and whose predecessor is.
+    # A sentence begins at a token that is not final and follows a final token.
     begins = torch.zeros_like(final)
     begins[:, 1:] = final[:, :-1] & ~final[:, 1:]
     return (begins & ~padding_mask).cumsum(1).masked_fill(padding_mask, -1)
@@ -108,11 +108,11 @@ def by_final_tokens(src_tokens: Tensor, is_final: Tensor, eos: int, padding_mask
 
 @dataclass(frozen=True)
 class SentenceBatch:
-    """The sentences of a batch of documents, one in each row.
+    """The sentences of a batch of documents, one document per row.
 
     Attributes:
         is_token: False at padding of documents. Shape: (batch, tokens), bool
-        sentence_padding: True where a document has no further sentence.
+        sentence_padding: True after the last sentence of a document.
             Shape: (batch, largest number of sentences), bool
         padding: True at padding of sentences. Shape: (sentences of all documents, longest), bool
 
@@ -139,7 +139,7 @@ class SentenceBatch:
         counts = sentences.amax(1) + 1
         most = max(int(counts.max()), 1)
         sentence_padding = torch.arange(most, device=device) >= counts[:, None]
-        # Sentences are counted over all documents.
+        # Number sentences over all documents.
         numbers = (sentences + (counts.cumsum(0) - counts)[:, None])[is_token]
         lengths = torch.bincount(numbers, minlength=int(counts.sum()))
         longest = int(lengths.max()) if len(lengths) else 0
@@ -147,7 +147,7 @@ class SentenceBatch:
         return cls(is_token, sentence_padding, padding)
 
     def split(self, states: Tensor) -> Tensor:
-        """Arrange the tokens with one sentence in each row, 0 at padding.
+        """Arrange the tokens with one sentence per row, 0 at padding.
 
         Args:
             states: of the documents' tokens. Shape: (batch, tokens, width)
@@ -198,7 +198,7 @@ class AttentionSum(nn.Module):
                 Shape: (batch, length), bool
         """
         scores = torch.tanh(self.projection(states)) @ self.query
-        # The lowest finite number and not -inf: a sequence that is all padding has no NaN.
+        # The lowest finite number instead of -inf: a sequence that is all padding must not give NaN.
         scores = upcast(scores)
         scores = scores.masked_fill(padding_mask, torch.finfo(scores.dtype).min)
         weights = scores.softmax(1).masked_fill(padding_mask, 0.0).to(states)
@@ -240,9 +240,9 @@ class HierarchicalAttention(nn.Module):
             inputs: the words' inputs. Shape: (batch, tokens, input width)
 
         Returns:
-            The words' states after each layer (shape (batch, tokens, hidden width) each), the sentences'
-            (shape (batch, largest number of sentences, hidden width)), and the documents' (shape
-            (batch, hidden width)); 0 at padding.
+            The words' states after each layer (shape (batch, tokens, hidden width) each), the
+            sentences' states (shape (batch, largest number of sentences, hidden width)), and the
+            documents' states (shape (batch, hidden width)); 0 at padding.
         """
         states, padding = sentences.split(inputs), sentences.padding
         of_layers = []

@@ -3,9 +3,8 @@
 Source: Tai, Socher and Manning, *Improved Semantic Representations From Tree-Structured Long Short-Term
 Memory Networks* (ACL 2015): eqs. 2-8 (child-sum) and 9-14 (N-ary, here with N = 2).
 
-All nodes of one height are computed in one step, for all sentences together. The schedule is made once a
-batch on the host with NumPy. It has one index tensor for all steps, so that it needs one transfer to the
-device.
+All nodes of one height are computed in one step, for all sentences together. The host makes the schedule
+with NumPy, once per batch. It has one index tensor for all steps, for one transfer to the device.
 """
 
 from __future__ import annotations
@@ -34,17 +33,16 @@ from fairseq_phrase.syntax.tree_arrays import (
 class Step:
     """The nodes of one height.
 
-    The nodes below that wait for their parents are a pool. A step takes the children of its nodes from
-    the pool, and leaves there what waits for a higher parent. Then its own nodes enter the pool, at the
-    end.
+    The lower nodes that wait for their parents are a pool. A step takes the children of its nodes from
+    the pool, and leaves there the nodes with higher parents. Then it appends its own nodes to the pool.
 
     Attributes:
         size: number of nodes of this height.
-        chosen: indices in the pool: first the children of these nodes, then what stays in it. Roots
+        chosen: indices in the pool: first the children of these nodes, then the nodes that stay. Roots
             do not stay. Shape: (children + staying,), int64
-        parents: for each child the position of its parent among the nodes of this height.
+        parents: for each child, the position of its parent among the nodes of this height.
             Shape: (children,), int64
-        sides: for each child its number among its siblings from left to right, from 0.
+        sides: for each child, its number among its siblings from left to right, from 0.
             Shape: (children,), int64
     """
 
@@ -59,8 +57,8 @@ class TreeLevels:
     """The schedule of a batch of trees.
 
     Attributes:
-        nodes: all nodes, by height. Nodes behind those of the batch were added by binarization and have
-            neither an input nor an output. Shape: (scheduled nodes,), int64
+        nodes: all nodes, by height. Nodes after the batch's nodes were added by binarization and have
+            neither inputs nor outputs. Shape: (scheduled nodes,), int64
         steps: the steps, from the leaves (height 0) to the highest root.
 
     Examples:
@@ -92,7 +90,7 @@ class TreeLevels:
                 Shape: (nodes,)
 
         Raises:
-            ValueError: the parents run in a circle.
+            ValueError: the parents form a cycle.
         """
         if scheduled is None:
             scheduled = np.ones(len(parents), dtype=bool)
@@ -125,9 +123,10 @@ def _steps(
         level = nodes[start:end]
         positions[level] = np.arange(len(level))
         above = parents[pool]
-        has_parent = above >= 0  # roots leave the pool here
+        has_parent = above >= 0  # roots leave the pool
         is_child = has_parent & (heights[above] == height)
         children = np.flatnonzero(is_child)
+        # By parent, then from left to right.
         children = children[np.lexsort((sides[pool[children]], positions[above[children]]))]
         stays = np.flatnonzero(has_parent & ~is_child)
         chosen = np.concatenate([children, stays])
@@ -136,7 +135,7 @@ def _steps(
 
 
 class TreeLSTM(nn.Module):
-    """What both kinds share: gates of the inputs, and the steps over heights."""
+    """The base of both kinds: gates of the inputs, and the steps over heights."""
 
     def __init__(self, *, input_dim: int, hidden_dim: int) -> None:
         super().__init__()
@@ -152,11 +151,11 @@ class TreeLSTM(nn.Module):
                 Shape: (batch, nodes, input width)
         """
         flat = inputs.flatten(0, 1)
-        # Nodes that binarization added read the row of zeros at the end.
+        # Nodes added by binarization read the row of zeros at the end.
         rows = levels.nodes.clamp(max=len(flat))
         gates = self.input_gates(pad(flat, (0, 0, 0, 1)).index_select(0, rows))
         computed: list[Tensor] = []
-        pool = gates.new_zeros(0, 2 * self.hidden_dim)  # (nodes that wait, h and c)
+        pool = gates.new_zeros(0, 2 * self.hidden_dim)  # (waiting nodes, h and c)
         for step, own in zip(
             levels.steps, gates.split([step.size for step in levels.steps]), strict=True
         ):
@@ -167,28 +166,28 @@ class TreeLSTM(nn.Module):
             pool = torch.cat([waiting, states])
         hidden = torch.cat([pool[:0], *computed])[:, : self.hidden_dim]
         output = hidden.new_zeros(len(flat) + 1, self.hidden_dim)
-        # The added nodes all write to the last row, which is dropped.
+        # All added nodes write to the last row, which is dropped.
         return cast(Tensor, output.index_copy(0, rows, hidden)[:-1].unflatten(0, inputs.shape[:2]))
 
     def step(self, gates: Tensor, children: Tensor, step: Step) -> Tensor:
         """Compute h and c of the nodes of one height. Shape: (nodes, 2 * hidden width).
 
         Args:
-            gates: their inputs' part of the gates. Shape: (nodes, 4 * hidden width)
-            children: their children's h and c. Shape: (children, 2 * hidden width)
+            gates: the inputs' part of the gates. Shape: (nodes, 4 * hidden width)
+            children: the children's h and c. Shape: (children, 2 * hidden width)
         """
         raise NotImplementedError
 
 
 def _states(gates: Tensor, kept: Tensor) -> Tensor:
-    """Compute h and c from the gates i, o, u and what the forget gates kept of the children's c."""
+    """Compute h and c from the gates i, o, u and the children's c after the forget gates."""
     enter, leave, candidate = gates.chunk(3, 1)
     memory = torch.sigmoid(enter) * torch.tanh(candidate) + kept
     return torch.cat([torch.sigmoid(leave) * torch.tanh(memory), memory], 1)
 
 
 class ChildSumTreeLSTM(TreeLSTM):
-    """The child-sum Tree-LSTM (eqs. 2-8): any number of children, whose order does not matter.
+    """The child-sum Tree-LSTM (eqs. 2-8): any number of unordered children.
 
     Examples:
         >>> levels = TreeLevels.from_parents(np.array([1, -1, 1]))
@@ -215,7 +214,7 @@ class ChildSumTreeLSTM(TreeLSTM):
 class BinaryTreeLSTM(TreeLSTM):
     """The N-ary Tree-LSTM with N = 2 (eqs. 9-14): each side has its own weights.
 
-    A node with one child has it on the left; a missing child's h and c are zero.
+    An only child is on the left; a missing child's h and c are zero.
 
     Examples:
         >>> levels = TreeLevels.from_parents(np.array([2, 2, -1]))
@@ -244,11 +243,11 @@ class BinaryTreeLSTM(TreeLSTM):
 
 @dataclass(frozen=True)
 class BatchTrees:
-    """The trees of a padded batch: who is computed from whom.
+    """The trees of a padded batch: their order of computation.
 
     Attributes:
         levels: the schedule of all nodes; a node's index is ``sentence * nodes + node``.
-        padding_mask: True at padded nodes: tokens, then constituents if the trees have any.
+        padding_mask: True at padded nodes: tokens, then constituents of constituency trees.
             Shape: (batch, nodes), bool
         roots: the node at the top of each sentence, from 0; 0 in a sentence that is all padding.
             Shape: (batch,), int64
@@ -263,7 +262,7 @@ def dependency_trees(words: Tensor, heads: Tensor, padding_mask: Tensor) -> Batc
     """Make the dependency trees of a batch's tokens.
 
     The first token of a word is the word's node. The word's other tokens are its children, like the words
-    that depend on it. A token of no word (the end of sentence) is a tree.
+    that depend on it. A token outside words (the end of sentence) is a separate tree.
 
     Args:
         words, heads, padding_mask: as for
@@ -291,12 +290,13 @@ def dependency_trees(words: Tensor, heads: Tensor, padding_mask: Tensor) -> Batc
     is_root = head == np.arange(head.shape[1])
     root = is_root.argmax(1) if head.shape[1] else np.zeros(batch, dtype=np.int64)
     above = np.where(is_root, root[:, None], head)
-    # The parent of a word's first token is its head's first token; that of the others is the first.
+    # A word's first token has its head's first token as parent; the word's others have the first.
     parents = np.full(of_token.shape, -1)
     sentence, token = np.nonzero(of_token >= 0)
     word = of_token[sentence, token]
     is_first = first[sentence, word] == token
     parents[sentence, token] = first[sentence, np.where(is_first, above[sentence, word], word)]
+    # The root is its own head, and thus its own parent so far.
     parents[parents == np.arange(num_tokens)] = -1
     padding = padding_mask.cpu().numpy()
     tops = (~padding).argmax(1)
@@ -316,7 +316,7 @@ def constituency_trees(
 ) -> BatchTrees:
     """Make the constituency trees of a batch's tokens.
 
-    Tokens are the leaves. A token outside all constituents (the end of sentence) is a tree.
+    Tokens are the leaves. A token outside all constituents (the end of sentence) is a separate tree.
     The top of a sentence is its last constituent in post-order; without constituents, its first token.
 
     Args:
@@ -333,8 +333,8 @@ def constituency_trees(
     all_spans = np.concatenate([leaf_spans, tree.leaf_spans.cpu().numpy()], 1)
     sentence, node = np.nonzero(~padding)
     start, end = all_spans[sentence, node].T
-    # In post-order the parent of a node, token or constituent, is the next one that starts no later, and
-    # children come from left to right.
+    # In post-order the parent of a node, token or constituent, is the next one that does not start later,
+    # and children come from left to right.
     order = np.lexsort((-start, end, sentence))
     above = constituent_parents(start[order], sentence[order])
     above, sides = binarized(above) if binary else (above, sibling_numbers(above))

@@ -1,1 +1,1 @@
-"""What recurrent decoders attend with: scores, windows, coverage, cells. torch only."""
+"""Attention of recurrent decoders: scores, windows, coverage, cells. torch only."""

@@ -1,7 +1,7 @@
 """Recurrent layers that attend to a source: after the cell, before it, or after it with input feeding.
 
-x_i is the embedding of the previous target word, h̄_i the last layer's state, c_i the context, o_i what
-the output layer reads.
+x_i is the embedding of the previous target word, h̄_i the last layer's state, c_i the context, o_i the
+input of the output layer.
 
 - none: h̄_i from x_i; o_i = h̄_i.
 - after (Luong et al., 2015): h̄_i from x_i; c_i from h̄_i. With input feeding, h̄_i from [x_i; o_{i-1}].
@@ -21,7 +21,7 @@ from torch.nn.functional import dropout
 
 from fairseq_phrase.modules.recurrent_attention.source_attention import Source, SourceAttention
 
-#: PyTorch's layers by the name of their cell.
+#: PyTorch's layers by cell name.
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 
 
@@ -58,7 +58,7 @@ class RecurrentLayers(nn.Module):
     ) -> None:
         super().__init__()
         self.has_memory = cell == "lstm"
-        # PyTorch warns of dropout where there is only one layer.
+        # PyTorch warns about dropout with only one layer.
         between = dropout if num_layers > 1 else 0.0
         self.cells = CELLS[cell](input_width, width, num_layers, dropout=between, batch_first=True)
         initialize(self.cells)
@@ -88,7 +88,7 @@ class RecurrentLayers(nn.Module):
 
         Args:
             inputs: Shape: (batch, input width)
-            state: from :meth:`unbind`, or from the step before.
+            state: from :meth:`unbind`, or from the previous step.
 
         Returns:
             The last layer's states, of shape (batch, width), and the state after the step.
@@ -106,21 +106,21 @@ class RecurrentLayers(nn.Module):
         return inputs, after
 
     def unbind(self, state: CellState) -> list[tuple[Tensor, ...]]:
-        """Split a state into those of the layers, (hidden, cell) or (hidden,); (batch, width) each."""
+        """Split a state into the layers' states, (hidden, cell) or (hidden,); (batch, width) each."""
         if state.cell is None:
             return [(hidden,) for hidden in state.hidden]
         return [*zip(state.hidden, state.cell, strict=True)]
 
     def stack(self, state: list[tuple[Tensor, ...]]) -> CellState:
-        """Join the states of the layers, the inverse of :meth:`unbind`."""
+        """Join the layers' states; the inverse of :meth:`unbind`."""
         return CellState(*map(torch.stack, zip(*state, strict=True)))
 
 
 class InitialState(nn.Module):
-    """The decoder's first state, made from the encoder's last.
+    """The decoder's first state, made from the encoder's last state.
 
-    If the encoder has as many layers as the decoder, each layer starts from its own. Otherwise each
-    starts from the encoder's last layer. The states are projected if the widths differ.
+    If the encoder has as many layers as the decoder, each layer starts from the same encoder layer.
+    Otherwise each starts from the encoder's last layer. The states are projected if the widths differ.
     """
 
     def __init__(self, cell: str, source_width: int, width: int, num_layers: int) -> None:
@@ -134,10 +134,10 @@ class InitialState(nn.Module):
         initialize(self)
 
     def forward(self, last: CellState) -> CellState:
-        """Make the first state.
+        """Make the decoder's first state.
 
         Args:
-            last: of the encoder; a state without memory also starts the decoder's memory.
+            last: of the encoder; a state without memory also initializes the decoder's memory.
         """
         memory = last.hidden if last.cell is None else last.cell
         return CellState(
@@ -174,7 +174,7 @@ def both_directions(state: CellState) -> CellState:
 
 @dataclass(frozen=True)
 class DecoderState:
-    """What the next step needs of the steps before.
+    """The values that the next step needs from earlier steps.
 
     Attributes:
         fed: o_{i-1} with input feeding, else None. Shape: (batch, output width)
@@ -208,12 +208,12 @@ class Readout(nn.Module):
 
 
 class AttentiveLayers(nn.Module):
-    """Recurrent layers of a decoder, with attention or without.
+    """Recurrent layers of a decoder, with or without attention.
 
     Args:
         cell: ``lstm`` or ``gru``.
         attention: None for a decoder without attention.
-        readout: makes o_i; None without attention.
+        readout: computes o_i; None without attention.
         before: attend before the cell.
         input_feeding: feed o_{i-1}.
         dropout: between the layers, and on o_i.
@@ -261,7 +261,7 @@ class AttentiveLayers(nn.Module):
         states, cells = self.layers(inputs, state.cells)
         weights = None
         if self.attention is not None and self.readout is not None:
-            # Nothing of the attention enters a cell, so all steps attend at once.
+            # Cells do not depend on the attention, so all steps attend at once.
             context, weights = self.attention(states, source, keys, state.step)
             states = self.readout(context, states)
         after = DecoderState(cells, None, state.step + inputs.size(1), keys)
@@ -270,7 +270,7 @@ class AttentiveLayers(nn.Module):
     def _stepwise(
         self, inputs: Tensor, source: Source, state: DecoderState, keys: Tensor
     ) -> tuple[Tensor, Tensor, DecoderState]:
-        """Run step by step, because a step's attention enters a cell."""
+        """Run step by step, because cells depend on the attention."""
         assert self.attention is not None
         assert self.readout is not None
         cells, fed = self.layers.unbind(state.cells), state.fed
@@ -279,6 +279,7 @@ class AttentiveLayers(nn.Module):
         outputs, weights = [], []
         for step, own in enumerate(inputs.unbind(1), start=state.step):
             if self.before:
+                # h̄_{i-1}: the last layer's hidden state.
                 context, own_weights = self.attention(cells[-1][0][:, None], source, keys, step)
                 hidden, cells = self.layers.step(torch.cat([own, context[:, 0]], -1), cells)
             else:

@@ -1,12 +1,12 @@
-"""Attention of decoder states to source states, with coverage, and of source states to one another.
+"""Attention of decoder states to source states, with coverage, and self-attention of source states.
 
 Sources: Luong et al. (2015), Bahdanau et al. (2015), See et al. (2017). A score is computed in two
-steps. :meth:`Score.keys` does what depends on the source alone, once for a sentence;
+steps. :meth:`Score.keys` computes the source's part, once per sentence;
 :meth:`Score.forward` scores all queries and all source states with batched products.
 
 h̄_i is a decoder state (query), h_j a source state, e_ij the score.
 
-Self-attention, x'_i from x, is as it was introduced beside recurrence: over a whole sentence, without
+Self-attention, x'_i from x, is as introduced with recurrent networks: over a whole sentence, without
 scaling, residual connection or layer norm.
 """
 
@@ -43,7 +43,7 @@ class Score(nn.Module):
         self.query_width, self.source_width = query_width, source_width
 
     def keys(self, source: Tensor) -> Tensor:
-        """Compute what the score needs of the source. Shape: (batch, source, key width).
+        """Compute the source's part of the score. Shape: (batch, source, key width).
 
         Args:
             source: h_j. Shape: (batch, source, source width)
@@ -126,7 +126,7 @@ class ConcatScore(Score):
 
 
 def _parameter(*shape: int) -> nn.Parameter:
-    """Make a parameter. The range keeps first scores small for any width."""
+    """Make a parameter. The range keeps initial scores small for any width."""
     limit = min(_RANGE, 1 / math.sqrt(shape[-1]))
     return nn.Parameter(torch.empty(shape).uniform_(-limit, limit))
 
@@ -170,7 +170,7 @@ class Source:
 
 
 class AllPositions(nn.Module):
-    """Attention to all of the source; the base of windows.
+    """Attention to the whole source; the base of windows.
 
     Args:
         width: of h̄_t.
@@ -191,14 +191,14 @@ class AllPositions(nn.Module):
             first: t of the first query.
 
         Returns:
-            True within the window, and the factors of the weights; each None for everywhere and for 1.
+            True within the window (None: everywhere), and the factors of the weights (None: 1).
             Shape: (batch, queries, source)
         """
         return None, None
 
 
 class MonotonicWindow(AllPositions):
-    """local-m: p_t = t, and the last position of the source where t is beyond it."""
+    """local-m: p_t = t, or the source's last position if t is larger."""
 
     def forward(self, queries: Tensor, source: Source, first: int) -> tuple[Tensor, None]:
         """Return the window; for arguments and shapes see :class:`AllPositions`."""
@@ -214,8 +214,8 @@ class PredictedWindow(AllPositions):
     The weights of the softmax are multiplied by exp(-(s - p_t)² / 2σ²) with σ = D / 2, so they do not sum
     to 1. The gradient reaches p_t through this factor.
 
-    The parameter is v times the square root of the width. Adam moves each of v's numbers by about the
-    learning rate, so that a wide v would soon saturate the sigmoid, with all windows at one end.
+    The parameter is v times the square root of the width. Adam changes each element of v by about the
+    learning rate, and a wide v would soon saturate the sigmoid, with all windows at one end.
 
     p_t, the distances and the factors are computed in single precision: in half precision, positions of
     long sentences are rounded by more than one.
@@ -240,6 +240,7 @@ class PredictedWindow(AllPositions):
         centres = self.centres(queries, source)
         # (batch, queries, source)
         distances = source.positions[:, None] - centres.unsqueeze(-1)
+        # σ = D / 2, so 2σ² = D² / 2.
         factors = (-2 * (distances / self.reach).square()).exp()
         return (_near(centres.detach(), source.positions, self.reach), factors.to(queries.dtype))
 
@@ -261,7 +262,7 @@ class SourceAttention(nn.Module):
     """α_ij = softmax of e_ij over the unpadded j of the window; c_i = Σ_j α_ij h_j.
 
     Args:
-        reach: D, how many positions a window reaches to both sides.
+        reach: D, the number of positions of a window on each side of its centre.
 
     Raises:
         ValueError: the score does not exist for these widths.
@@ -289,7 +290,7 @@ class SourceAttention(nn.Module):
 
         Args:
             queries: h̄_i. Shape: (batch, queries, query width)
-            keys: ``score.keys(source.states)``, computed once for a sentence.
+            keys: ``score.keys(source.states)``, computed once per sentence.
             first: the target position of the first query, from 0.
 
         Returns:
@@ -341,7 +342,7 @@ class PlainSelfAttention(nn.Module):
 
 
 class BilinearSelfAttention(nn.Module):
-    """x'_k,i = Σ_j α_k,ij V_k x_j with α_k,ij = softmax(x_iᵀ W_k x_j), heads k side by side.
+    """x'_k,i = Σ_j α_k,ij V_k x_j with α_k,ij = softmax(x_iᵀ W_k x_j), heads k concatenated.
 
     Args:
         num_heads: a divisor of the width. W_k is (width, width), V_k is (width / heads, width).

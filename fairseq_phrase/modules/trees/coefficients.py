@@ -6,10 +6,10 @@ vertical embedding at (t, j) and of the horizontal embedding at (t, j). Two form
 same numbers:
 
 - :class:`PathCoefficients` lists the triples. A leaf under D nonterminals has D (D + 1) / 2 of them. An
-  ordinary tree has few triples; in a deep tree their number grows with the third power of the depth.
+  ordinary tree has few triples; in a deep tree their number grows cubically with the depth.
 - :class:`DepthCoefficients` does not list triples. The nonterminals above leaf j have the depths 0, 1,
-  2, … from the root down. Along them an index never rises (the authors' vertical index never falls). So
-  the nonterminals of index k have the depths ``low_jk`` to ``high_jk - 1``, and
+  2, … from the root down. Along them an index never increases (the authors' vertical index never
+  decreases). So the nonterminals of index k have the depths ``low_jk`` to ``high_jk - 1``, and
   ``max(0, high_jk - max(low_jk, depth_i))`` of them are on the path from i. This form takes at most as
   much memory as all pairs of nodes.
 
@@ -30,7 +30,7 @@ from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 
 
 class _Rows:
-    """The entries by row: for each row a bag of weighted columns."""
+    """The entries by row: each row is a bag of weighted columns."""
 
     def __init__(self, rows: Tensor, columns: Tensor, values: Tensor, num_rows: int) -> None:
         self.columns, self.values = columns, values
@@ -46,7 +46,7 @@ class _Rows:
 class ConstantSparseMatrix:
     """A sparse matrix S without gradient, for ``S @ dense`` with a gradient for ``dense``.
 
-    It is stored twice, by rows and by columns, so that both the product and its gradient sum rows of
+    It is stored twice, by rows and by columns, because then both the product and its gradient sum rows of
     the dense matrix in a fixed order. Scattering, as ``index_add`` does in either direction, is five
     times slower on a CPU and needs atomic additions on a GPU.
 
@@ -62,7 +62,7 @@ class ConstantSparseMatrix:
         self, rows: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]
     ) -> None:
         self.shape = shape
-        # Use small integers if they suffice: every layer reads these, forward and backward.
+        # Small integers if possible: every layer reads them, forward and backward.
         index_type = torch.int32 if max(*shape, len(rows)) < 2**31 else torch.int64
         order = rows.to(index_type).argsort(stable=True)
         self._by_rows = _Rows(rows, columns.to(index_type)[order], values[order], shape[0])
@@ -81,7 +81,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, dense: Tensor, matrix: ConstantSparseMatrix) -> Tensor:
         context.matrix = matrix
-        # Of what requires a gradient, embedding_bag would make more than the sums.
+        # embedding_bag computes more than the sums for tensors that require a gradient.
         return matrix._by_rows @ dense.detach()
 
     @staticmethod
@@ -93,17 +93,17 @@ class _Product(torch.autograd.Function):
 # while the list is made: 0.3 MiB a token, compared with the 1 MiB that a training step of base size
 # takes. Trees of natural language have far fewer (right-branching trees have 110 at 50 words and 590 at
 # 512 words), and for them the list is up to 20 times as fast. Chains reach this number at a depth of 78.
-# There the list, with the time to make it, takes as long as the other form does in 12 layers.
+# There the list, including the time to make it, takes as long as the other form in 12 layers.
 PATHS_PER_LEAF = crossover("tree_paths_per_leaf")
 
-# How many numbers the largest piece of DepthCoefficients' counts may have: few that stay in a CPU's
-# caches, or more for fewer launches.
+# The largest number of elements of a slice of DepthCoefficients' counts: small on a CPU to stay in its
+# caches, larger on a GPU for fewer launches.
 PIECE = {"cpu": 1 << 19, "cuda": 1 << 22}
 
 
 @dataclass(frozen=True)
 class Indices:
-    """How branches are measured and embeddings are numbered.
+    """The length of branches and the numbering of embeddings.
 
     Attributes:
         from_root: follow the authors' code: vertical indices are counted from the root, and the leaf is
@@ -135,7 +135,7 @@ def branches(tree: TreeBatch, from_root: bool, dtype: torch.dtype) -> Tensor:
 
 def _branches(tree: TreeBatch, from_root: bool, dtype: torch.dtype) -> Tensor:
     path = tree.leaf_depths[:, None] - tree.depths[:, :, None]
-    nodes = path if from_root else path + 1  # the paper counts the leaf, too
+    nodes = path if from_root else path + 1  # the paper also counts the leaf
     divisor = tree.leaf_counts[:, :, None] * nodes
     exact = torch.float64 if dtype == torch.float64 else torch.float32
     return torch.where(tree.membership, 1 / divisor.to(exact), 0.0).to(dtype)
@@ -144,7 +144,7 @@ def _branches(tree: TreeBatch, from_root: bool, dtype: torch.dtype) -> Tensor:
 def coefficients_of(
     tree: TreeBatch, indices: Indices, dtype: torch.dtype
 ) -> PathCoefficients | DepthCoefficients:
-    """Return the map for a batch, in the form that suits its trees; it is made once per batch."""
+    """Return the map for a batch, in the faster form for its trees; made once per batch."""
     return tree.cached(_coefficients, indices, dtype)
 
 
@@ -183,7 +183,7 @@ class PathCoefficients:
         nonterminals = tree.num_nonterminals
         self._shape = (tree.batch_size, nonterminals, sum(self.sizes))
         # Rows are (sentence, nonterminal i, coefficient), columns (sentence, leaf j). Triples are sorted
-        # by column; with their indices side by side, so are the entries.
+        # by column; with their indices in one row, so are the entries.
         first = (sentence * nonterminals + top) * sum(self.sizes)
         values = branches(tree, indices.from_root, dtype)[sentence, top, leaf]
         # Every pair (i, j) has one triple whose path has a single node: the leaf's own entry.
@@ -217,7 +217,7 @@ class PathCoefficients:
 
 
 class DepthCoefficients:
-    """The map computed from the depths of nodes, in dense pieces of bounded size.
+    """The map computed from the depths of nodes, in dense slices of bounded size.
 
     Args:
         indices: how embeddings are numbered.
@@ -252,7 +252,7 @@ class DepthCoefficients:
         return torch.cat([shares, of_nodes, of_indices], -1).transpose(1, 2)
 
     def pieces(self) -> list[slice]:
-        """Cut the nonterminals into runs whose counts are at most :data:`PIECE` numbers."""
+        """Split the nonterminals into slices whose counts have at most :data:`PIECE` elements."""
         batch, _, leaves, indices = self._high.shape
         largest = for_device(PIECE, self._high.device)
         run = max(1, largest // max(1, batch * leaves * indices))
@@ -292,7 +292,7 @@ class _Counted(torch.autograd.Function):
 
 
 def _vertical_ranges(tree: TreeBatch, size: int, from_root: bool) -> tuple[Tensor, Tensor]:
-    """Return the depths of each leaf's nodes by vertical index; the last index includes all larger ones.
+    """Return the depths of each leaf's nodes by vertical index; the last includes all larger ones.
 
     Returns:
         The lowest, and one past the highest. Shapes: (batch, leaves, indices)
@@ -301,8 +301,10 @@ def _vertical_ranges(tree: TreeBatch, size: int, from_root: bool) -> tuple[Tenso
     index = torch.arange(size, device=tree.device)
     if from_root:
         low, high = index.expand(*tree.leaf_depths.shape, size), (index + 1).minimum(leaf_depths)
+        # The last index includes all nodes down to the leaf. The slice is empty without indices.
         return low, torch.cat([high[..., :-1], leaf_depths[..., :size]], -1)
     high = leaf_depths - index
+    # The last index includes all nodes up to the root, at depth 0.
     return (high - 1) * (index < size - 1), high
 
 
@@ -321,4 +323,5 @@ def _horizontal_ranges(tree: TreeBatch, size: int) -> tuple[Tensor, Tensor]:
         )
     # Nodes of this index or a higher one are nearer to the root.
     high = counts.flip(-1).cumsum(-1).flip(-1)
+    # An index begins where the next one ends; the last one begins at the root.
     return pad(high[..., 1:], (0, min(1, size))), high

@@ -40,21 +40,20 @@ class HierarchicalAccumulation(nn.Module):
         num_heads: number of heads h; the head width c = d / h must be even.
         leaf_dim: width of the leaves' states X; by default ``embed_dim``.
         embeddings: whether there are hierarchical embeddings E.
-        max_vertical: largest index of the vertical embeddings; larger ones count as this one.
-        max_horizontal: largest index of the horizontal embeddings, in leaves; larger ones count as this
-            one.
+        max_vertical: largest index of the vertical embeddings; larger indices are clipped.
+        max_horizontal: largest index of the horizontal embeddings, in leaves; larger indices are clipped.
         convention: ``paper``, or ``released`` as in the authors' code: the divisor is
             ``|path(i, j)|``, although the leaf is in the sum; the vertical index is counted from the
             root (1 + depth of t); and w has a bias.
 
     Attributes:
-        leaf_weight: a linear layer from X to w; its row k is u of head k.
-            Shape: (heads, leaf width), and (heads,) for the bias if there is one.
+        leaf_weight: a linear layer from X to w; row k is u of head k.
+            Shape: (heads, leaf width), and (heads,) for the optional bias.
         vertical: row v - 1 is the embedding of v. Shape: (max_vertical, head width / 2).
         horizontal: row h - 1 is the embedding of h. Shape: (max_horizontal, head width / 2).
 
     Raises:
-        ValueError: the head width is odd or no integer, a size is not positive, or the convention is
+        ValueError: the head width is odd or not an integer, a size is not positive, or the convention is
             unknown.
     """
 
@@ -122,7 +121,7 @@ class HierarchicalAccumulation(nn.Module):
                 Shape: (batch, leaves, leaf width)
 
         Returns:
-            The same values at the leaves, accumulated ones at the nonterminals, 0 at padded
+            The same values at the leaves, accumulated values at the nonterminals, 0 at padded
             nonterminals. Shape: (batch, nodes, heads, head width)
 
         Raises:
@@ -136,18 +135,18 @@ class HierarchicalAccumulation(nn.Module):
         return self.accumulate(values, self.leaf_weight(leaf_states), tree)
 
     def accumulate(self, values: Tensor, weights: Tensor, tree: TreeBatch) -> Tensor:
-        """Accumulate with leaf weights that are computed already.
+        """Accumulate with leaf weights that are already computed.
 
         Args:
-            values: as for :meth:`forward`, which has the results, too.
+            values: as for :meth:`forward`, which also describes the result.
             weights: w, the output of ``leaf_weight`` for the leaves' states.
                 Shape: (batch, leaves, heads)
         """
         expected = (tree.batch_size, tree.num_nodes, self.num_heads, self.head_dim)
         if values.shape != expected:
             raise ValueError(f"values must have shape {expected}, got {tuple(values.shape)}")
-        # A, (A·M^T) ∘ Sub, C^v and C^h of the spec, each of shape (batch, heads, nonterminals, k); the
-        # first two belong to the leaves and nonterminals, and come as one tensor.
+        # A, (A·M^T) ∘ Sub, C^v and C^h of the documentation, each of shape (batch, heads, nonterminals,
+        # k); the first two belong to the leaves and nonterminals, and come as one tensor.
         weights = upcast(weights)
         form = coefficients_of(tree, self.indices, weights.dtype)
         nodes, vertical, horizontal = form(weights).to(values.dtype).split(form.sizes, -1)
@@ -171,12 +170,12 @@ class TreeSelfAttention(HeadsAttention):
     ``MultiheadAttention`` for self-attention.
 
     Args:
-        accumulation: accumulates the values; its weights of leaves depend on their states. The width
+        accumulation: accumulates the values; its leaf weights depend on the leaves' states. The width
             and the number of heads are taken from it.
-        subtree_masking: whether attention is restricted to subtrees; otherwise every node attends to
+        subtree_masking: whether attention is restricted to subtrees; else every node attends to
             all nodes.
-        neutral: without subtree masking, leaves see nonterminals by a learned number for each head that
-            starts at 0 (:func:`~fairseq_phrase.modules.positions.biased_attention.node_attention`).
+        neutral: without subtree masking, a learned gate for each head, from 0, scales leaves' attention
+            to nonterminals (:func:`~fairseq_phrase.modules.positions.biased_attention.node_attention`).
     """
 
     order = ("q_proj", "k_proj", "v_proj")
@@ -214,6 +213,7 @@ class TreeSelfAttention(HeadsAttention):
         )
         # (batch, nodes, width) -> (batch, nodes, heads, head width)
         query, key, value = (each.unflatten(-1, (self.num_heads, -1)) for each in projected)
+        # The product also computed weights of nonterminals, which are not used.
         value = self.accumulation.accumulate(value, leaf_weights[:, : tree.num_leaves], tree)
         mask = tree.subtree_mask if self.subtree_masking else tree.key_mask
         query, key, value = (each.transpose(1, 2) for each in (query, key, value))

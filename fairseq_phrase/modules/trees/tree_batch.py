@@ -1,4 +1,4 @@
-"""The constituency trees of a padded batch over its leaves, built on the device without loops."""
+"""The constituency trees of a padded batch over its leaves, built on the device, without loops."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Cached = TypeVar("Cached")
 class Paths(NamedTuple):
     """Every path from a nonterminal down to a leaf, node by node, sorted by sentence and leaf.
 
-    A triple (i, t, j): nonterminal t is on the path from nonterminal i down to leaf j; t may be i. A leaf
-    under D nonterminals has D (D + 1) / 2 triples. Each tensor has the shape (triples,).
+    In a triple (i, t, j), nonterminal t is on the path from nonterminal i down to leaf j; t may be i. A
+    leaf under D nonterminals has D (D + 1) / 2 triples. Each tensor has the shape (triples,).
 
     Attributes:
         sentence: index in the batch.
@@ -45,23 +45,22 @@ class Paths(NamedTuple):
 class TreeBatch:
     """The trees of a padded batch. Its N nodes are n leaves, then m nonterminals.
 
-    Leaves are the source tokens, including the end of sentence, which is under no nonterminal. The object
-    is built once per batch and shared by all layers and heads. What depends only on the trees is computed
-    when it is first needed. Padded nodes have no relation to any node.
+    Leaves are the source tokens, including the end of sentence, which is not under any nonterminal. The
+    object is built once per batch and shared by all layers and heads. Values that depend only on the
+    trees are computed when first needed. Padded nodes do not have relations to other nodes.
 
     Args:
         leaf_spans: the leaves under each nonterminal, half-open ``[start, end)``, leaf indices from 0.
-            Children come before parents: of two spans with the same leaves, the later is the parent. -1
-            in both columns at padding. Shape: (batch, nonterminals, 2), int64
+            Children come before parents: of two spans with the same leaves, the later one is the parent.
+            -1 in both columns at padding. Shape: (batch, nonterminals, 2), int64
         padding_mask: True at padded leaves. Shape: (batch, leaves), bool
         labels: index of each nonterminal's label, any number at padding; None without labels.
             Shape: (batch, nonterminals), int64
-
-        sizes: those of :func:`tree_sizes`, which has checked the trees; by default they are computed,
+        sizes: the result of :func:`tree_sizes`, which has checked the trees; computed by default,
             which waits for the device.
 
     Raises:
-        ValueError: a tensor has another type or shape; or a span is empty, out of range or holds
+        ValueError: a tensor's type or shape is wrong; or a span is empty, out of range or contains
             padding, two spans cross, or a parent comes before its child. Spans are checked only where the
             check does not wait for the device.
     """
@@ -91,11 +90,11 @@ class TreeBatch:
         """Make the trees of constituents over words whose subwords are the leaves.
 
         Args:
-            words: 0-based index of the word each token belongs to, -1 at tokens of no word (end of
+            words: 0-based index of the word each token belongs to, -1 at tokens outside words (end of
                 sentence, padding). A word has one or more tokens, which are adjacent.
                 Shape: (batch, tokens), int64
             spans: first word and one past the last of each constituent, children before parents, and
-                its label in a third column if there is one; -1 at padding.
+                optionally its label in a third column; -1 at padding.
                 Shape: (batch, constituents, 2 or more), int64
             padding_mask: True at padding. Shape: (batch, tokens), bool
             sizes: see the class.
@@ -145,14 +144,14 @@ class TreeBatch:
         return self.padding_mask.device
 
     def index_select(self, order: Tensor) -> TreeBatch:
-        """Choose sentences, as ``Tensor.index_select`` does along the batch.
+        """Select sentences, as ``Tensor.index_select`` along the batch.
 
         Args:
             order: indices of sentences. Shape: (new batch,), int64
         """
         sizes = None
         if self._sizes is not None and order.is_cuda and len(order) == self.batch_size:
-            # Sentences that change their order have the same sizes, which the host need not wait for.
+            # Reordered sentences keep the same sizes, so the host need not wait for them.
             all_of_them = order.sort().values == torch.arange(len(order), device=order.device)
             torch._assert_async(all_of_them.all(), "as many rows, of which two are one sentence")
             sizes = self._sizes
@@ -164,13 +163,13 @@ class TreeBatch:
         )
 
     def cached(self, build: Callable[..., Cached], *choices: Hashable) -> Cached:
-        """Return ``build(self, *choices)``, which is called once for the same choices."""
+        """Return ``build(self, *choices)``, called once per choices."""
         key = (build, *choices)
         if key not in self._cache:
             self._cache[key] = build(self, *choices)
         return cast(Cached, self._cache[key])
 
-    # What the trees are made of
+    # Nodes, spans and paths
 
     @property
     def is_nonterminal(self) -> Tensor:
@@ -184,14 +183,14 @@ class TreeBatch:
 
     @kept
     def membership(self) -> Tensor:
-        """M: whether leaf j is under nonterminal i. Shape: (batch, nonterminals, leaves), bool."""
+        """M: True where leaf j is under nonterminal i. Shape: (batch, nonterminals, leaves), bool."""
         leaves = torch.arange(self.num_leaves, device=self.device)
         starts, ends = self.leaf_spans.unsqueeze(2).unbind(3)
         return (starts <= leaves) & (leaves < ends)
 
     @kept
     def subtrees(self) -> Tensor:
-        """Sub: whether nonterminal t is in the subtree of i, i itself included.
+        """Sub: True where nonterminal t is in the subtree of i, including i.
 
         Spans nest, so t is below i iff the leaves of t are a subset of the leaves of i. If both have the
         same leaves, t comes before its ancestor i.
@@ -214,7 +213,7 @@ class TreeBatch:
         return self._count(self.leaf_spans[..., 0])
 
     def _count(self, leaves: Tensor) -> Tensor:
-        """Count nonterminals by leaf; those that end after the last one are left out."""
+        """Count nonterminals by leaf; nonterminals that end after the last leaf are omitted."""
         counts = leaves.new_zeros(self.batch_size, self.num_leaves + 1)
         counts.scatter_add_(1, leaves.clamp(min=0), self.is_nonterminal.long())
         return counts[:, :-1]
@@ -222,11 +221,12 @@ class TreeBatch:
     @kept
     def leaf_depths(self) -> Tensor:
         """D: nonterminals above each leaf. Shape: (batch, leaves), int64."""
+        # Spans that began minus spans that ended.
         return (self._begin - self._count(self.leaf_spans[..., 1])).cumsum(1)
 
     @kept
     def depths(self) -> Tensor:
-        """Nonterminals above each one, 0 at the top and padding. Shape: (batch, nonterminals), int64."""
+        """Nonterminals above each one, 0 at the root and padding. Shape: (batch, nonterminals), int64."""
         return (self.subtrees.sum(1) - 1).clamp(min=0)
 
     @kept
@@ -253,12 +253,12 @@ class TreeBatch:
     def _numbers(self) -> Sequence[int]:
         """Largest depth and span, and numbers of paths, of members and of pairs in :attr:`subtrees`.
 
-        If they were not given, the host waits once for all of them.
+        If they were not given, the host waits for all of them once.
         """
         if self._sizes is not None:
             return self._sizes
         depths, begin = self.leaf_depths, self._begin
-        # Of those above the leaf at which a nonterminal begins, the ones below it begin there, too.
+        # Of the nonterminals above its first leaf, those below this nonterminal begin there.
         pairs = begin * depths - begin * (begin - 1) // 2
         sums = [(depths * (depths + 1) // 2).sum(), depths.sum(), pairs.sum()]
         largest = [_maximum(depths), _maximum(self.leaf_counts)]
@@ -277,13 +277,13 @@ class TreeBatch:
         offset = torch.arange(len(pair), device=self.device) - (repeats.cumsum(0) - repeats)[pair]
         return Paths(sentence[pair], tops[first[flat[pair]] + offset], node[pair], leaf[pair])
 
-    # Who attends to whom
+    # Attention masks
 
     @kept
     def key_mask(self) -> Tensor:
-        """Which nodes may be attended to: all except padding.
+        """True at nodes that may be attended to: all except padding.
 
-        A sentence that is all padding may be attended to. Its states are never read, but a NaN in them
+        The padding of a sentence that is all padding may be attended to. It is not read, but a NaN in it
         would reach the gradients. Shape: (batch, 1, 1, nodes), bool.
         """
         padding = self.node_padding_mask
@@ -291,10 +291,10 @@ class TreeBatch:
 
     @kept
     def subtree_mask(self) -> Tensor:
-        """Who attends to whom in the encoder ("subtree masking").
+        """True where a node attends to another in the encoder ("subtree masking").
 
         A leaf attends to the leaves, a nonterminal to the leaves and nonterminals of its subtree.
-        Every node attends to itself, padded ones too, so that no softmax is empty.
+        Every node, including padding, attends to itself, because an empty softmax would give NaN.
         Shape: (batch, 1, nodes that attend, nodes attended to), bool.
         """
         leaves, nonterminals = self.num_leaves, self.num_nonterminals
@@ -306,11 +306,12 @@ class TreeBatch:
 
 
 def tree_sizes(src_tokens: Tensor, parse: ParseBatch) -> list[Tensor]:
-    """Check the trees of a batch on the host, and count what it must know of them later.
+    """Check the trees of a batch on the host, and compute the sizes that the host needs later.
 
     Returns:
         For each number a :func:`~fairseq_phrase.modules.tensors.carrier`.
     """
+    # Spans cover only words, so the sizes do not depend on padding.
     padding_mask = torch.zeros(src_tokens.shape, dtype=torch.bool)
     tree = TreeBatch.from_words(parse["words"], parse["spans"], padding_mask)
     return [carrier(number) for number in tree._numbers]
@@ -320,7 +321,7 @@ def _maximum(counts: Tensor) -> Tensor:
     return counts.max() if counts.numel() else counts.sum()
 
 
-# These checks of the collater's output use NumPy, so that they launch no kernels.
+# These checks of the collater's output use NumPy, which does not launch kernels.
 
 
 def _check_words(words: np.ndarray, spans: np.ndarray) -> None:
@@ -338,7 +339,7 @@ def _check_words(words: np.ndarray, spans: np.ndarray) -> None:
 
 
 def _check_spans(leaf_spans: np.ndarray, padding_mask: np.ndarray) -> None:
-    """Raise ``ValueError`` unless spans are those of trees, children before parents."""
+    """Raise ``ValueError`` unless the spans form trees, children before parents."""
     starts, ends = leaf_spans[..., 0], leaf_spans[..., 1]
     num_leaves = padding_mask.shape[1]
     padded, real = (starts == -1) & (ends == -1), starts >= 0
@@ -351,7 +352,7 @@ def _check_spans(leaf_spans: np.ndarray, padding_mask: np.ndarray) -> None:
             np.take_along_axis(before, each.clip(0, num_leaves), 1) for each in (starts, ends)
         ]
         broken |= real & (bounds[0] < bounds[1])
-    # Of two that share leaves, the later one is around the earlier one.
+    # Of two spans that share leaves, the later one contains the earlier one.
     start, end = starts[:, :, None], ends[:, :, None]
     right = (starts[:, None] <= start) & (end <= ends[:, None])
     right |= end <= starts[:, None]
