@@ -1,1 +1,1 @@
-"""Trained models: their identity, loading, averaging, and beginning from them."""
+"""Trained models: identity, loading, averaging, and training that starts from them."""

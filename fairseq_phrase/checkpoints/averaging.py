@@ -29,16 +29,16 @@ def last_checkpoints(directory: Path, count: int) -> list[Path]:
 
 
 def checkpoints_around_best(directory: Path, count: int) -> list[Path]:
-    """Find the epoch checkpoints around that of ``checkpoint_best.pt``, the oldest first.
+    """Find the epoch checkpoints around the epoch of ``checkpoint_best.pt``, the oldest first.
 
-    A training with ``--patience`` ends long after its best epoch, so that its last checkpoints are worse.
+    A training with ``--patience`` ends long after its best epoch; its last checkpoints are worse.
 
     Args:
         directory: fairseq's ``--save-dir``.
-        count: how many. The best is in the middle, unless too few are before or after it.
+        count: number of checkpoints. The best is in the middle, unless too few are before or after it.
 
     Raises:
-        UserError: there are fewer, no such folder, or the best one is older than all of them.
+        UserError: there are fewer, the folder does not exist, or the best one is older than all of them.
     """
     epochs = _epoch_checkpoints(directory, count)
     best = directory / "checkpoint_best.pt"
@@ -56,7 +56,7 @@ def checkpoints_around_best(directory: Path, count: int) -> list[Path]:
 
 
 def _epoch_checkpoints(directory: Path, count: int) -> dict[int, Path]:
-    """Find the checkpoints ``checkpointN.pt`` by epoch, at least so many."""
+    """Find the checkpoints ``checkpointN.pt`` by epoch, at least a given number."""
     if not directory.is_dir():
         raise UserError(f"{directory} is not a folder of checkpoints: name a training's --save-dir")
     epochs = {
@@ -109,7 +109,7 @@ def average_checkpoints(
         )  # fmt: skip
         allowed |= dict.fromkeys(identity.allowed)
         for name, value in state["model"].items():
-            # In double precision, so that the order of the checkpoints does not matter.
+            # In double precision, because then the order of the checkpoints does not matter.
             share = value.double() / len(paths)
             mean[name] = mean[name] + share if name in mean else share
     state["model"] = {name: mean[name].to(value) for name, value in state["model"].items()}

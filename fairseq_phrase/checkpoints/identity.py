@@ -1,7 +1,7 @@
-"""The identity record of a checkpoint: its model's options, and what is read from files of others.
+"""The identity record of a checkpoint: its model's options, and safe reading of untrusted files.
 
-A checkpoint of :mod:`fairseq_phrase.tasks` holds its record in the task's state. For one of stock
-fairseq, what its configuration names is derived.
+A checkpoint of :mod:`fairseq_phrase.tasks` stores its record in the task's state. For a checkpoint of
+stock fairseq, the record is derived from its configuration.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from fairseq_phrase.models.config import FlatTransformerConfig, nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS, neutral_obstacle
 from fairseq_phrase.parsers import names_path
 
-#: Fields of a checkpoint's or a bundle's configuration that would make the program open files, or let
-#: differences pass, which the user did not name, by section. They are removed when the file is read;
-#: a parser is removed if its name is a path. Trees and source factors are those of the record, for each
-#: model of an ensemble its own.
+#: By section, fields of a checkpoint's or a bundle's configuration that would open files, or permit
+#: differences, which the user did not name. They are removed when the file is read; a parser is
+#: removed if its name is a path. Trees and source factors come from the record, separately for each
+#: model of an ensemble.
 UNTRUSTED = {
     "model": ("encoder_embed_path", "decoder_embed_path", "huggingface_model"),
     "task": (
@@ -71,13 +71,13 @@ UNTRUSTED = {
 def option_entries(
     options: Iterable[Field[Any]], given: Mapping[str, Any], part: str
 ) -> dict[str, Entry]:
-    """Make the entries of options: of each that is not free.
+    """Make the entries of options, except free options.
 
     A difference is refused, unless the option's metadata have ``identity: may`` (a warning) or
     ``identity: free``, or :data:`fairseq_phrase.data.store.identity.FREE` has its name.
 
     Args:
-        given: the values of a configuration; an option that it lacks has its default.
+        given: the values of a configuration; a missing option has its default.
         part: one of :data:`fairseq_phrase.data.store.identity.PARTS`. Metadata ``part`` overrule it.
     """
     entries = {}
@@ -95,7 +95,7 @@ def option_entries(
 
 
 def _text(value: Any, option: Field[Any], given: Mapping[str, Any]) -> str:
-    """Write a value: of an interpolation what it names, and a whole number of a float as a float."""
+    """Write a value: interpolations are resolved, and whole numbers of float options are floats."""
     if isinstance(value, str) and (found := _OF_MODEL.fullmatch(value)):
         value = given.get(found[1])
     is_float = option.type is float and isinstance(value, int)
@@ -108,13 +108,13 @@ _OF_MODEL = re.compile(r"\$\{model\.(\w+)\}")
 def model_entries(cfg: Any) -> dict[str, Entry]:
     """Make the entries of a model: its encoder's name and its options.
 
-    Options of encoders that are not the model's are left out.
+    Options of other encoders are omitted.
 
     Args:
-        cfg: a checkpoint's configuration of its model, or that of a training.
+        cfg: a checkpoint's configuration of its model, or a training's configuration of it.
     """
     given = plain_options(cfg)
-    # fairseq shares the output, too, and says so in some architectures only.
+    # fairseq also shares the output, but only some architectures set the option.
     if given.get("share_all_embeddings") or given.get("merge_src_tgt_embed"):
         given["share_decoder_input_output_embed"] = True
     name = given.get("_name") or given.get("arch") or ""
@@ -138,7 +138,7 @@ def model_entries(cfg: Any) -> dict[str, Entry]:
 
 
 def model_options(given: Mapping[str, Any]) -> list[Field[Any]]:
-    """Return the options of a model: of its dataclass, or all that is not another part's.
+    """Return the options of a model: the options of its dataclass, or all that no other part has.
 
     The configuration of an old architecture, without a dataclass, has the options of all parts.
 
@@ -160,15 +160,17 @@ def model_options(given: Mapping[str, Any]) -> list[Field[Any]]:
 
 @lru_cache
 def _architecture_defaults(name: str) -> dict[str, Any]:
-    """Return what fairseq's function of an architecture fills in."""
+    """Return the options that fairseq's function of an architecture fills in."""
     made = Namespace()
-    with suppress(AttributeError, TypeError):  # it may expect flags that are always there
+    with suppress(
+        AttributeError, TypeError
+    ):  # it may expect flags that fairseq's parser always sets
         ARCH_CONFIG_REGISTRY.get(name, lambda _: None)(made)
     return vars(made)
 
 
 def _of_other_parts(given: Mapping[str, Any]) -> set[str]:
-    """Return the options of fairseq's commands, and of the task, the criterion, … that are named."""
+    """Return the options of fairseq's commands, and of the named task, criterion, …."""
     names = {"arch"}
     for part in fields(FairseqConfig):
         names.add(part.name)
@@ -187,7 +189,7 @@ _REGISTRIES = ("registry", "dataclass_registry")
 
 
 def declared_options(kind: Any, dataclass: type | None) -> list[Field[Any]]:
-    """Return the options of a registered class: of its dataclass, else those that it adds to a parser."""
+    """Return the options of a registered class, of its dataclass or of the parser flags that it adds."""
     if dataclass is not None:
         return list(fields(dataclass))
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
@@ -201,10 +203,10 @@ def declared_options(kind: Any, dataclass: type | None) -> list[Field[Any]]:
 
 
 def task_entries(cfg: Any) -> dict[str, Entry]:
-    """Make the entries of a task: of its options.
+    """Make the entries of a task's options.
 
     Args:
-        cfg: a checkpoint's configuration of its task, or that of a training.
+        cfg: a checkpoint's configuration of its task, or a training's configuration of it.
     """
     given = plain_options(cfg)
     name = given.get("_name") or given.get("task")
@@ -214,13 +216,13 @@ def task_entries(cfg: Any) -> dict[str, Entry]:
     options = declared_options(TASK_REGISTRY.get(name), dataclass)
     entries = option_entries(options, given, "task")
     if "denoising" in str(name) and not given.get("langs"):
-        # An mBART may have the tags of all folders of its data.
+        # An mBART model may have tags of all folders of its data.
         entries["langs"] = Entry(UNKNOWN, UNKNOWN, "source", default="None")
     return entries
 
 
 def _is_plain(encoder: Any, options: Mapping[str, Field[Any]], given: Mapping[str, Any]) -> bool:
-    """Return whether no option of an encoder is on, so that it is fairseq's."""
+    """Return whether all options of an encoder are off, which makes it fairseq's."""
     values = {name: each.default for name, each in options.items() if each.default is not MISSING}
     cfg = nested_config(Namespace(**{**values, **given}))
     return hasattr(encoder, "is_plain") and bool(encoder.is_plain(cfg))
@@ -234,9 +236,9 @@ def plain_options(cfg: Any) -> dict[str, Any]:
 
 
 def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
-    """Return the record of a checkpoint; without one, what can be derived.
+    """Return the record of a checkpoint; without one, derive it as far as possible.
 
-    What a record of an earlier version lacks is derived, too.
+    Entries that a record of an earlier version lacks are also derived.
     """
     sections = plain_options(state.get("cfg"))
     model, task = (
@@ -262,7 +264,7 @@ def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
 
 
 def _training_entry(state: dict[str, Any]) -> dict[str, Entry]:
-    """Return what distinguishes trainings without a number: their seeds and folders of checkpoints."""
+    """Return the values that distinguish trainings without a number: seeds and checkpoint folders."""
     given = plain_options(state.get("args"))
     for section in ("common", "checkpoint"):
         given |= plain_options(plain_options(state.get("cfg")).get(section))
@@ -275,18 +277,18 @@ def _training_entry(state: dict[str, Any]) -> dict[str, Entry]:
 def begin_neutrally(
     trained: Identity, here: Identity, encoder: Any, path: str | Path, allow: str | None
 ) -> Identity:
-    """Let an encoder begin from fairseq's, if it computes the same at the start.
+    """Let an encoder start from fairseq's, if it initially computes the same.
 
     Args:
         allow: names of entries that may differ, as in
             :func:`~fairseq_phrase.data.store.identity.compare`.
 
     Returns:
-        The record of the checkpoint; if the encoder differs, with the entries that this adds. What
-        both have stays the checkpoint's.
+        The record of the checkpoint; if the encoder differs, with the entries that the encoder adds.
+        Shared entries keep the checkpoint's values.
 
     Raises:
-        UserError: the encoder does not compute fairseq's at the start.
+        UserError: the encoder does not initially compute fairseq's.
     """
     name = here.value("encoder")
     if trained.value("encoder") != "transformer" or name in (None, "transformer"):
@@ -298,7 +300,7 @@ def begin_neutrally(
             f"{path} has fairseq's Transformer encoder, and {name} does not start as it: {obstacle}; "
             f"or begin from parts of it, with --pretrained {path} --allow-difference encoder"
         )
-    # fairseq's encoder has none of these, even if an encoder whose options are off records them.
+    # fairseq's encoder lacks these entries, even if an encoder with all options off records them.
     own = {"encoder", *(option.name.replace("_", "-") for option in ENCODERS[str(name)].options)}
     added = {
         each: entry
@@ -318,7 +320,7 @@ def check_sizes(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: st
         saved: the checkpoint's parameters, by name.
 
     Raises:
-        UserError: number of layers, dictionary or another size differ.
+        UserError: the number of layers, the dictionary or another size differs.
     """
     for side in ("encoder", "decoder"):
         layer = re.compile(rf"{side}\.layers\.(\d+)\.")
@@ -347,14 +349,14 @@ def check_sizes(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: st
 
 
 def check_ties(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: str | Path) -> None:
-    """Check that parameters of a checkpoint have one value where a model has one parameter.
+    """Check that parameters of a checkpoint are equal where a model shares one parameter.
 
     Args:
         saved: the checkpoint's parameters, by name.
-        own: the model's, where those that are one parameter have one memory.
+        own: the model's parameters; shared parameters have the same memory.
 
     Raises:
-        UserError: they differ, so that the last one loaded would overwrite the others.
+        UserError: they differ; the last one loaded would overwrite the others.
     """
     first: dict[tuple[int, tuple[int, ...]], str] = {}
     for name, value in own.items():
@@ -377,7 +379,7 @@ def check_trusted(state: dict[str, Any], path: str | Path) -> None:
     """Remove the values of a configuration that name files, and refuse interpolations and code.
 
     Args:
-        state: what a checkpoint or a bundle holds.
+        state: the contents of a checkpoint or a bundle.
 
     Raises:
         UserError: a value is an interpolation, which could read the environment, or code that fairseq
@@ -421,7 +423,7 @@ def guard_checkpoints() -> None:
 
 
 def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[str, Any]:
-    """Put the record and the checkpoint's path into the task's state.
+    """Store the record and the checkpoint's path in the task's state.
 
     fairseq gives this state to the task before it builds a trained model.
     """
@@ -430,7 +432,7 @@ def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[
     check_trusted(state, path)
     record = identity_of(state, path)
     for given in filter(None, (state.get("cfg"), state.get("args"))):
-        overwrite_args_by_name(given, overrides or {})  # these the user named
+        overwrite_args_by_name(given, overrides or {})  # set by the user
     task = plain_options(plain_options(state.get("cfg")).get("task") or state.get("args"))
     state["task_state"] = {
         **(state.get("task_state") or {}),
@@ -480,12 +482,13 @@ def _resume(
 def _load_untied(
     load: Any, self: BaseFairseqModel, state_dict: Any, *args: Any, **options: Any
 ) -> Any:
-    """Check what a model shares, before fairseq loads its parameters."""
+    """Check a model's shared parameters before fairseq loads them."""
     check_ties(state_dict, self.state_dict(), "this checkpoint")
     return load(self, state_dict, *args, **options)
 
 
-#: Options of fairseq's commands, which old configurations have among the model's. Models ignore them.
+#: Options of fairseq's commands, which old configurations store with the model's options. Models ignore
+#: them.
 _OF_COMMANDS = {"data"} | {
     option.name
     for section in fields(FairseqConfig)
@@ -494,7 +497,7 @@ _OF_COMMANDS = {"data"} | {
 
 
 def would_run(option: str, value: str) -> bool:
-    """Return whether an option's text calls a function if it is evaluated, as fairseq's models may do.
+    """Return whether the text of an option would call a function when evaluated, as fairseq's models do.
 
     fairseq evaluates ``--adaptive-softmax-cutoff``, ``--decoder-xformers-att-config`` and others.
     """

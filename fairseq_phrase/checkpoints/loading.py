@@ -27,17 +27,17 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import BROKEN
 
 _PACKAGE = Path(fairseq_phrase.__file__).parent
-#: The smallest value of an option of a size, by the last word of its name.
+#: The smallest valid value of a size option, by the last word of its name.
 _SMALLEST = {"layers": 0, "dim": 0, "heads": 0, "positions": 1}
-#: Numbers in a table of sinusoids for all positions, which is not in the file: 1 GiB.
+#: Largest number of values in a table of sinusoids, which is not in the file: 1 GiB.
 _LARGEST_TABLE = 1 << 28
-#: A model may be built with parameters that it does not keep. Its others are in the file.
+#: A model may be built with additional parameters that it drops. All others are in the file.
 _SPARE_FACTOR, _SPARE, _SPARE_LAYERS = 2, 1 << 20, 64
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """What a checkpoint holds.
+    """The contents of a checkpoint.
 
     Attributes:
         state: fairseq's dictionary with the configuration (``cfg``), the parameters (``model``) and the
@@ -70,11 +70,11 @@ class SavedModel:
 
 
 def register() -> None:
-    """Do for fairseq what ``--user-dir fairseq_phrase`` does in its commands, except for messages.
+    """Prepare fairseq as ``--user-dir fairseq_phrase`` does for its commands, except for messages.
 
-    Every task, model and installed encoder is registered, and fairseq is mended
+    Every task, model and installed encoder is registered, and fairseq is patched
     (:func:`fairseq_phrase.compat.mend_fairseq`). A user directory whose tasks or models derive from
-    those of this package calls this first. A second call changes nothing.
+    this package's calls this first. A second call has no effect.
     """
     mend_fairseq()
     register_all()
@@ -94,10 +94,10 @@ def read_checkpoint(path: Path) -> SavedModel:
     """Read a checkpoint file.
 
     Raises:
-        UserError: it is missing, or is not a fairseq checkpoint.
+        UserError: the file is missing, or is not a fairseq checkpoint.
     """
     register_all()
-    load_checkpoint(path)  # names what is wrong with a file that is none
+    load_checkpoint(path)  # its error explains why a file is not a checkpoint
     reason = "it does not name a model and a task"
     try:
         saved = SavedModel(path, checkpoint_utils.load_checkpoint_to_cpu(str(path)))
@@ -105,7 +105,7 @@ def read_checkpoint(path: Path) -> SavedModel:
             return saved
     except UserError:
         raise
-    except Exception as error:  # fairseq expects whatever it needs to be there
+    except Exception as error:  # fairseq does not check for missing entries
         reason = _reason(error)
     raise UserError(f"{path} is not a fairseq checkpoint: {reason}")
 
@@ -115,10 +115,10 @@ def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
 
     Args:
         saved: the model. It may not name them.
-        directory: its data directory, whose file names do.
+        directory: its data directory, whose file names contain the languages.
 
     Raises:
-        UserError: neither names them, or the data have text of one language.
+        UserError: neither names the languages, or the data are monolingual.
     """
     config = saved.task_config
     named: Any = (getattr(config, "source_lang", None), getattr(config, "target_lang", None))
@@ -141,7 +141,7 @@ def build_models(
     """Build the models of an ensemble and their task for inference.
 
     Args:
-        saved: the models; the task is that of the first.
+        saved: the models; the task is the first model's.
         options: options of fairseq that replace those of the checkpoints; None for no change.
 
     Raises:
@@ -162,7 +162,7 @@ def build_models(
                         "it, in a command by --user-dir FOLDER",
                     )
                 )
-        record = identity_of(one.state, one.path).as_dict()  # completed, of a bundle too
+        record = identity_of(one.state, one.path).as_dict()  # completed, also for a bundle
         one.state["task_state"] = {**(one.state.get("task_state") or {}), "identity": record}
         _check_sizes(one)
         with _building(one, data):
@@ -170,7 +170,7 @@ def build_models(
             built, _, task = checkpoint_utils.load_model_ensemble_and_task(
                 [str(one.path)], state=one.state, task=task
             )
-        if not hasattr(task, "meet"):  # a task of stock fairseq, which compares nothing
+        if not hasattr(task, "meet"):  # a task of stock fairseq, which does not compare records
             compare(
                 Identity.from_dict(one.state["task_state"]["identity"], one.path),
                 identity_of({"cfg": one.state["cfg"]}, str(data)), "use",
@@ -182,10 +182,10 @@ def build_models(
 
 
 def _check_sizes(saved: SavedModel) -> None:
-    """Check the sizes that a file's configuration asks for, before anything is built.
+    """Check the sizes in a file's configuration before anything is built.
 
     Raises:
-        UserError: a parameter is not a tensor, or a size is not possible.
+        UserError: a parameter is not a tensor, or a size is impossible.
     """
     parameters, options = saved.state["model"], plain_options(saved.state["cfg"].model)
     if not all(isinstance(value, Tensor) for value in parameters.values()):
@@ -211,10 +211,10 @@ def _check_sizes(saved: SavedModel) -> None:
 
 @contextmanager
 def _building(saved: SavedModel, data: str | Path) -> Iterator[None]:
-    """Build a model from a file that a stranger may have made.
+    """Build a model from an untrusted file.
 
     Raises:
-        UserError: it cannot be built, or its parameters need more memory than those of the file.
+        UserError: the model cannot be built, or its parameters need more memory than the file's.
     """
     held = {value.data_ptr(): value.numel() for value in saved.state["model"].values()}
     largest = _SPARE + _SPARE_FACTOR * sum(held.values())
@@ -252,8 +252,8 @@ def load_model(
     """Load the model of a checkpoint and its task for inference.
 
     Args:
-        data: its data directory; None for the one that it was trained with.
-        source_parser: the parser of raw text; by default the one that made the data.
+        data: its data directory; None for the directory it was trained on.
+        source_parser: the parser of raw text; by default the parser of the data.
         **identity: ``allow_difference`` and ``strict_identity``, as in fairseq's commands.
     """
     saved = read_checkpoint(checkpoint)

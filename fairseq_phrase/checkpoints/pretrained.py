@@ -51,11 +51,11 @@ class PretrainedOptions(FairseqDataclass):
 
 
 def take_options(cfg: Any, path: Path) -> None:
-    """Set options of a model that is built next to those of a checkpoint, and log which changed."""
+    """Set options of the next model to a checkpoint's values, and log the changed options."""
     state = _read(path, "--pretrained-model")
     given = plain_options(plain_options(state.get("cfg")).get("model") or state.get("args"))
     now = plain_options(cfg)
-    # Learned positions have a number of rows. The encoder is this run's, and may start neutrally.
+    # The table of learned positions has a fixed size. The encoder is this run's, which may be neutral.
     positions = {"max_source_positions", "max_target_positions"}
     names = {each.name for each in model_options(given)} & given.keys() & now.keys()
     changed = {
@@ -79,8 +79,8 @@ def begin_from_checkpoint(model: Any, options: Any, task: Any) -> set[str]:
         The names of the parameters that came from the checkpoint.
 
     Raises:
-        UserError: options contradict each other; or the checkpoint is missing, lacks parameters, or has
-            another dictionary, other sizes or another record.
+        UserError: options contradict each other; or the checkpoint is missing, lacks parameters, or
+            differs in its dictionary, sizes or record.
     """
     whole, path = options.pretrained_model, options.pretrained_model or options.pretrained
     if whole and options.pretrained:
@@ -91,7 +91,7 @@ def begin_from_checkpoint(model: Any, options: Any, task: Any) -> set[str]:
         raise UserError("--pretrained-decoder-embeddings: give the checkpoint with --pretrained")
     if options.lr_scale_pretrained < 0:
         raise UserError(f"--lr-scale-pretrained {options.lr_scale_pretrained}: expected 0 or more")
-    # Those of an encoder that --huggingface-model names.
+    # The parameters of an encoder from --huggingface-model.
     came = {f"encoder.{name}" for name in getattr(model.encoder, "pretrained_names", ())}
     if options.lr_scale_pretrained != 1 and not path and not came:
         raise UserError(
@@ -110,7 +110,7 @@ def begin_from_checkpoint(model: Any, options: Any, task: Any) -> set[str]:
         logger.info("--pretrained %s: loaded the decoder's embeddings", path)
     if options.freeze_encoder:
         model.encoder.requires_grad_(False)
-        # Switches dropout off, which model.train() switches on.
+        # Disables dropout, which model.train() enables.
         model.encoder.register_forward_pre_hook(_evaluate)
         if not came:
             logger.warning(
@@ -121,17 +121,17 @@ def begin_from_checkpoint(model: Any, options: Any, task: Any) -> set[str]:
 
 
 def scaled_step(optimizer: Any, came: Sequence[Tensor], scale: float) -> None:
-    """Update parameters: those of a checkpoint with a learning rate of their own.
+    """Update parameters, with a different learning rate for parameters from a checkpoint.
 
-    The optimizer updates what has a gradient, twice. So its state has one group of parameters, and a
-    resumed training may have another factor.
+    The optimizer updates only parameters with a gradient, and runs twice. So its state has one group of
+    parameters, and a resumed training may have another factor.
 
     Args:
         came: the parameters of the checkpoint.
         scale: factor of their learning rate.
 
     Raises:
-        UserError: the optimizer has copies of the parameters, or none of them is trained.
+        UserError: the optimizer has copies of the parameters, or all of them are frozen.
     """
     of_checkpoint, parameters = set(map(id, came)), list(optimizer.params)
     if not of_checkpoint & set(map(id, parameters)) or hasattr(optimizer, "scaler"):
@@ -155,7 +155,7 @@ def _evaluate(module: nn.Module, inputs: Any) -> None:
 
 
 def _load(model: Any, path: Path, task: Any, *, whole: bool) -> set[str]:
-    """Load the parameters of a checkpoint's encoder as far as the model has them, or all of them."""
+    """Load a checkpoint's parameters: of the encoder, as far as the model has them, or all."""
     flag = "--pretrained-model" if whole else "--pretrained"
     where = f"{flag} {path}"
     state = _read(path, flag)
@@ -205,10 +205,11 @@ def _read(path: Path, flag: str) -> dict[str, Any]:
 
 
 def _with_dictionaries(trained: Identity, path: Path, task: Any) -> tuple[Identity, set[str]]:
-    """Let dictionaries differ in entries at their ends.
+    """Allow dictionaries that differ in entries at their ends.
 
     Args:
-        trained: the record of a checkpoint. If it lacks dictionaries, those beside it are taken.
+        trained: the record of a checkpoint. If it lacks dictionaries, the dictionaries next to it are
+            used.
 
     Returns:
         The record; the sides, ``source`` and ``target``, whose dictionaries were compared.
@@ -247,7 +248,7 @@ def _symbols(file: Path) -> list[str]:
 def _fit_dictionaries(
     saved: dict[str, Tensor], own: dict[str, Tensor], checked: set[str], where: str
 ) -> None:
-    """Leave out rows of entries that are not in the dictionary here, and add those that are only here."""
+    """Drop rows of entries missing in this run's dictionary, and add rows of its new entries."""
     for name, side in (
         ("encoder.embed_tokens.weight", "source"),
         ("decoder.embed_tokens.weight", "target"),

@@ -1,16 +1,16 @@
 """Added losses: ``--parse-loss`` and ``--coverage`` to any criterion, and ``--criterion next_sentence``.
 
-The parse loss teaches one head of the encoder to point at parents. The model does not change. Queries and
-keys are those of the first head of a layer's self-attention, computed from the layer's input states. The
+The parse loss trains one head of the encoder to point at parents. The model does not change. Queries and
+keys are computed by the first head of a layer's self-attention from the layer's input states. The
 matrix between them is a parameter of the criterion. So translation needs neither parses nor this module.
 
-By the coverage loss, attending again to the same source words costs something (See et al., 2017), for
-every decoder that returns its attention weights. It has no parameters, so a training can go on with it
-that began without it, as See et al. train.
+The coverage loss penalizes repeated attention to the same source words (See et al., 2017), for every
+decoder that returns its attention weights. It has no parameters, so a training that started without it
+can continue with it, as in See et al.
 
-*Decision*: only attention to tokens is covered, with the weights as they are. Where the decoder attends
-to constituents, too, the weights of tokens sum to less than 1, and attending twice to a constituent costs
-nothing.
+*Decision*: only attention to tokens is covered, without renormalization. If the decoder also attends
+to constituents, the weights of tokens sum to less than 1, and repeated attention to a constituent is
+not penalized.
 """
 
 import math
@@ -30,13 +30,13 @@ from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.modules.positions.parent_pointer import ParentPointer, Pointed
 from fairseq_phrase.modules.recurrent_attention.source_attention import coverage_loss
 
-#: The loss, the number of samples, and what is logged.
+#: The loss, the sample size, and the logging output.
 _Loss = tuple[Any, Any, dict[str, Any]]
 
 
 @contextmanager
 def calls_of(module: nn.Module) -> Iterator[list[tuple[Any, Any]]]:
-    """Collect the arguments and the results of a module's calls, which criteria do not return."""
+    """Collect the arguments and results of a module's calls, which criteria do not return."""
     calls: list[tuple[Any, Any]] = []
     handle = module.register_forward_hook(lambda _, inputs, output: calls.append((inputs, output)))
     try:
@@ -46,7 +46,7 @@ def calls_of(module: nn.Module) -> Iterator[list[tuple[Any, Any]]]:
 
 
 class _AddedLoss(FairseqCriterion):
-    """A criterion with another loss, whose weight is λ, added to its own."""
+    """A criterion to which another loss is added, with the weight λ."""
 
     inner_class: type[FairseqCriterion]
     suffix = ""
@@ -60,11 +60,11 @@ class _AddedLoss(FairseqCriterion):
         """Add the loss to a criterion.
 
         fairseq calls ``reduce_metrics`` on the class, and compares classes by their names when it
-        resumes. With the criterion's own name a training can go on with the loss, or without it.
+        resumes. With the criterion's own name, training can resume with or without the loss.
 
         Args:
             weight: λ, by which the loss is multiplied.
-            *args: the further arguments of the class.
+            *args: the other arguments of the class.
         """
         kind = type(inner)
         made = type(f"{kind.__name__}{cls.suffix}", (cls,), {"inner_class": kind})
@@ -76,7 +76,7 @@ class _AddedLoss(FairseqCriterion):
 
 
 def check_layers(model: Any) -> None:
-    """Check that training does not drop layers of the decoder: the last one's attention is covered.
+    """Check that training does not drop decoder layers: coverage uses the last layer's attention.
 
     Raises:
         UserError: the decoder has layer dropout.
@@ -138,7 +138,7 @@ def pointing_layer(model: Any, number: int) -> Any:
         number: the layer, from 1; 0 for the middle layer.
 
     Raises:
-        UserError: the encoder has no such layer, or it has no attention that can point.
+        UserError: the layer does not exist, or its attention cannot point.
     """
     layers = getattr(getattr(model, "encoder", None), "layers", None)
     if layers is None or not len(layers):
@@ -178,7 +178,7 @@ class ParseLossCriterion(_AddedLoss):
         """Compute the criterion's loss, plus λ times the parse loss averaged over words.
 
         The average is multiplied by the sample size, because fairseq divides losses by it. R-Drop repeats
-        the batch and sums the losses of both copies, but its sample size is that of one.
+        the batch and sums the losses of both copies, but its sample size is the size of one copy.
         """
         trees = sample.get("parse")
         layer = pointing_layer(model, self.layer)
@@ -219,7 +219,7 @@ class ParseLossCriterion(_AddedLoss):
         return pointed
 
     def load_state_dict(self, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        """Load the matrix; a checkpoint that was trained without a parse loss has no matrix."""
+        """Load the matrix; a checkpoint that was trained without a parse loss lacks it."""
         return super().load_state_dict(state_dict or self.state_dict(), *args, **kwargs)
 
     @classmethod
@@ -269,7 +269,7 @@ class NextSentenceLoss(MaskedLmLoss):
 
     @staticmethod
     def reduce_metrics(logging_outputs: Any) -> None:
-        """Aggregate; ``loss`` and ``ppl`` are those of the masked tokens."""
+        """Aggregate; ``loss`` and ``ppl`` are of the masked tokens."""
         MaskedLmLoss.reduce_metrics(logging_outputs)
         pairs = sum(log.get("nsentences", 0) for log in logging_outputs)
         if pairs:

@@ -1,6 +1,6 @@
 """Raw text in fairseq's own commands: adapters of ``fairseq-interactive`` and the hub interface.
 
-They cut a line by a tokenizer and a BPE, and hand on strings and tensors. Behind them is the one way of
+They segment a line by a tokenizer and a BPE, and pass on strings and tensors. Both use
 :class:`~fairseq_phrase.data.batches.source_batches.SourceText`.
 """
 
@@ -37,7 +37,7 @@ from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.syntax.sentence import EncodedSentence
 
 _BOM = "\N{BYTE ORDER MARK}"
-# The marks of text that is already cut into subwords, by SentencePiece and by subword-nmt.
+# The marks of text that is already segmented by SentencePiece or by subword-nmt.
 _MARKS = ("▁", "@@ ")
 
 
@@ -57,7 +57,7 @@ class SyntaxBPEConfig(FairseqDataclass):
 def _source_of(cfg: SyntaxBPEConfig) -> tuple[str, str, str | None]:
     """Return the data directory, the language and the parser of ``--bpe syntax``.
 
-    The hub interface builds a BPE from the configuration alone, whose root has the task's options.
+    The hub interface builds a BPE from the configuration only, whose root has the task's options.
     """
     task = getattr(cfg._get_root(), "task", None) if isinstance(cfg, DictConfig) else None
     data = cfg.syntax_data or getattr(task, "data", None)
@@ -75,7 +75,7 @@ def _source_of(cfg: SyntaxBPEConfig) -> tuple[str, str, str | None]:
 
 @register_tokenizer("syntax", dataclass=SyntaxBPEConfig)
 class SyntaxTokenizer:
-    """Leaves a line as it is: :class:`SyntaxBPE` cuts words and subwords."""
+    """Returns lines unchanged: :class:`SyntaxBPE` segments words and subwords."""
 
     def __init__(self, cfg: SyntaxBPEConfig) -> None:
         pass
@@ -91,7 +91,7 @@ class SyntaxTokenizer:
 
 @register_bpe("syntax", dataclass=SyntaxBPEConfig)
 class SyntaxBPE:
-    """Cuts a raw line into the same words and subwords as preprocessing; joins subwords to text."""
+    """Segments a raw line into words and subwords as in preprocessing; joins subwords to text."""
 
     def __init__(self, cfg: SyntaxBPEConfig) -> None:
         self._source = _source_of(cfg)
@@ -106,7 +106,7 @@ class SyntaxBPE:
         return segmenter_of(directory, Manifest.load(directory, language), target=True)
 
     def encode(self, x: str) -> str:
-        """Cut a line into subwords with spaces between them; the line follows after :data:`LINE`."""
+        """Segment a line into subwords, separated by spaces; the line follows after :data:`LINE`."""
         (sentence,) = self._encoder.cut([x])
         return f"{' '.join(sentence.pieces)}{LINE}{x}"
 
@@ -116,10 +116,10 @@ class SyntaxBPE:
 
 
 class RawTextTask(TranslationTask):
-    """fairseq's translation task, which cuts and parses raw lines as its data were.
+    """fairseq's translation task, which segments and parses raw lines in the same way as its data.
 
     Attributes:
-        source_text: what makes batches of raw text. A subclass sets it.
+        source_text: makes batches of raw text. A subclass sets it.
     """
 
     source_text: SourceText
@@ -134,7 +134,7 @@ class RawTextTask(TranslationTask):
         """Load a dictionary; its token indices of raw lines carry the lines.
 
         Raises:
-            UserError: the data have no dictionary of this language.
+            UserError: the data lack a dictionary of this language.
         """
         path = Path(filename)
         if path.parent.is_dir() and not path.is_file():
@@ -154,7 +154,7 @@ class RawTextTask(TranslationTask):
 
     @property
     def kept_subwords(self) -> int | None:
-        """How many subwords of a source are read, without its end; None for all of them."""
+        """The number of subwords of a source that are read, without its end; None for all."""
         return self.cfg.max_source_positions - 1 if self.cfg.truncate_source else None
 
     def _source_encoder(self) -> TextEncoder:
@@ -170,7 +170,7 @@ class RawTextTask(TranslationTask):
         """Build the subword segmentation of raw lines."""
         bpe = super().build_bpe(args)
         own = self._directory, self.cfg.source_lang, self.cfg.source_parser
-        # A line is then not cut twice.
+        # A line is then not segmented twice.
         self._cuts_as_data = isinstance(bpe, SyntaxBPE) and bpe._source == own
         return bpe
 
@@ -193,7 +193,7 @@ class RawTextTask(TranslationTask):
         return tokens, list(map(len, tokens))
 
     def _truncated(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Cut a source that ``--truncate-source`` cuts. Shape: ``(tokens,)``."""
+        """Truncate a source if ``--truncate-source`` is set. Shape: ``(tokens,)``."""
         if self.kept_subwords is None:
             return tokens
         cut = truncated_tokens(plain_tensor(tokens), self.kept_subwords + 1)
@@ -218,10 +218,10 @@ class RawTextTask(TranslationTask):
         )  # fmt: skip
 
     def _encoded(self, rows: Sequence[torch.Tensor]) -> list[RawTokens]:
-        """Let token indices carry sentences; those that carry lines are encoded together.
+        """Attach sentences to token indices; indices that carry lines are encoded together.
 
         Args:
-            rows: Shape: ``(tokens,)`` each. Those that carry nothing are joined to text.
+            rows: Shape: ``(tokens,)`` each. Rows that carry nothing are joined to text.
         """
         origins = [getattr(row, "origins", None) or [self._spelled(row)] for row in rows]
         lines = [line for (line,) in origins if isinstance(line, str)]
@@ -237,7 +237,7 @@ class RawTextTask(TranslationTask):
     def inference_step(
         self, generator: Any, models: Any, sample: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """Generate, and write copied words into what is generated.
+        """Generate, and insert copied words into the hypotheses.
 
         ``fairseq-interactive`` keeps only the tokens, which carry the sentences and the words.
         """
@@ -258,7 +258,7 @@ class RawTextTask(TranslationTask):
         return generated
 
     def _cleaned(self, lines: Sequence[str]) -> list[str]:
-        """Return lines without the byte order mark that a file may begin with."""
+        """Return lines without the byte order mark at the start of a file."""
         for number, line in enumerate(lines, start=self._lines_read + 1):
             if not line.isascii() and any("\ud800" <= character <= "\udfff" for character in line):
                 raise UserError(f"line {number} of the input is not UTF-8: {line[:60]!a}")
@@ -268,11 +268,11 @@ class RawTextTask(TranslationTask):
     def _check_is_cut(
         self, lines: Sequence[str], tokens: Sequence[torch.Tensor], encode: Callable[[str], str]
     ) -> None:
-        """Check that lines are already cut into subwords if no subword model cuts them.
+        """Check that lines are already segmented if the data have no subword model.
 
         Args:
-            tokens: the indices of each. Shape: ``(tokens,)``.
-            encode: the function with which fairseq cut the lines.
+            tokens: the indices of each line. Shape: ``(tokens,)``.
+            encode: the function with which fairseq segmented the lines.
         """
         dictionary = self.source_dictionary
         unknown = dictionary.unk()
@@ -303,7 +303,7 @@ class RawTextTask(TranslationTask):
         return segmenter_of(self._directory, manifest) if manifest.bpe_model else None
 
     def _spelled(self, tokens: torch.Tensor) -> str:
-        """Join the subwords of a sentence that carries no line."""
+        """Join the subwords of a sentence that does not carry its line."""
         indices, dictionary = tokens.tolist(), self.source_dictionary
         if dictionary.unk() in indices or dictionary.has_place(indices):
             raise UserError(
@@ -315,7 +315,7 @@ class RawTextTask(TranslationTask):
 
 
 def _check_same(line: str, cut: torch.Tensor, own: torch.Tensor) -> None:
-    """Check that a line was cut into the subwords of its parse.
+    """Check that a line was segmented into the subwords of its parse.
 
     Args:
         cut: its token indices. Shape: ``(tokens,)``.

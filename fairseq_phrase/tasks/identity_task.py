@@ -1,4 +1,4 @@
-"""Tasks that record what their models are trained with, and compare it at every door."""
+"""Tasks that record the data and options of their models, and compare records at each use."""
 
 import json
 import logging
@@ -44,7 +44,7 @@ class IdentifiedTask(FairseqTask):
     A subclass sets ``_labels``, the labels of each parse field, before it builds a model.
 
     Attributes:
-        identity: the record of the model that was built last.
+        identity: the record of the last built model.
     """
 
     _labels: Callable[[str], Dictionary]
@@ -68,8 +68,8 @@ class IdentifiedTask(FairseqTask):
     def label_dictionary(self, field: str) -> Dictionary:
         """Return the labels of a parse field, such as those of ``dict.constituent.txt``.
 
-        A model that calls this while it is built depends on the labels' numbers, so that its record has
-        them.
+        A model that calls this while it is built depends on the labels' numbers. So its record includes
+        the labels.
         """
         self._labels_asked_for.add(field)
         return self._labels(field)
@@ -101,19 +101,19 @@ class IdentifiedTask(FairseqTask):
         return model
 
     def extend(self, model: Any, trained: Identity | None) -> None:
-        """Add to a model what the task's options ask for.
+        """Add the parts to a model that the task's options ask for.
 
         Args:
-            trained: the record of the checkpoint that it comes from; None for a new model.
+            trained: the record of its checkpoint; None for a new model.
         """
 
     def meet(self, trained: Identity, path: str | Path, door: str) -> None:
-        """Restore the state that a checkpoint's record has, and compare the record with this run's.
+        """Restore the state from a checkpoint's record, and compare the record with this run's.
 
         Args:
             door: a name in :data:`fairseq_phrase.data.store.identity.DOORS`.
         """
-        if door != "use":  # for use, fairseq has handed the state over before
+        if door != "use":  # for use, fairseq has already passed the state
             self.restore(trained, further=False)
         here = replace(self._here(), allowed=self.identity.allowed)
         if door != "use":
@@ -126,7 +126,7 @@ class IdentifiedTask(FairseqTask):
             self._log()
 
     def continue_training(self, trained: Identity) -> None:
-        """Take over the number of a training, which its checkpoints share, also after a resume."""
+        """Adopt the number of a training, which its checkpoints share, also after a resume."""
         self._training = dict(trained.only("training").entries) or self._training
 
     def _log(self) -> None:
@@ -142,10 +142,10 @@ class IdentifiedTask(FairseqTask):
             scaled_step(optimizer, self._came, scale)
 
     def restore(self, trained: Identity, *, further: bool) -> None:
-        """Take over the state that a record has.
+        """Adopt the state from a record.
 
         Args:
-            further: whether it is of one more model of an ensemble.
+            further: whether the record is of another model of an ensemble.
         """
 
     def own_entries(self) -> dict[str, Entry]:
@@ -157,7 +157,7 @@ class IdentifiedTask(FairseqTask):
         return {**super().state_dict(), "identity": self.identity.as_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the record of a model that is built next."""
+        """Adopt the record of the next model."""
         truncate_as_trained(self, state_dict)
         path = state_dict.get("checkpoint", "the checkpoint")
         trained = Identity.from_dict(state_dict["identity"], path)
@@ -166,7 +166,7 @@ class IdentifiedTask(FairseqTask):
         self.restore(trained, further=True)
 
     def _here(self) -> Identity:
-        """Make the record of the data, the task and the model that is built."""
+        """Make the record of the data, the task and the built model."""
         cfg, read = self.cfg, {f"{name}-labels" for name in self._labels_asked_for}
         found = []
         for directory in utils.split_paths(cfg.data):

@@ -28,7 +28,8 @@ class LanguageTagTask(TranslationTask):
     """A task whose sentences end with ``</s>`` and the tag of their language, with ``--langs``.
 
     Raises:
-        UserError: a language of the data is not among them, or another option needs the end alone.
+        UserError: a language of the data is not in ``--langs``, or another option needs ``</s>`` at the
+            end.
     """
 
     def __init__(self, cfg: Any, src_dict: Any, tgt_dict: Any) -> None:

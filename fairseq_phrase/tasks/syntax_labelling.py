@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class SyntaxLabellingConfig(SyntaxTranslationConfig):
-    """Options of data and parses, as those of translation, and of validation."""
+    """Options of data and parses, as for translation, and of validation."""
 
     eval_spans: bool = option(
         False,
@@ -35,12 +35,12 @@ class SyntaxLabellingConfig(SyntaxTranslationConfig):
 
 @register_task("syntax_labelling", dataclass=SyntaxLabellingConfig)
 class SyntaxLabellingTask(SyntaxTranslationTask):
-    """The source is text with parses, the target is labels; data of ``--labels``.
+    """The source is text with parses; the target is labels, from data with ``--labels``.
 
     Attributes:
-        labelled: what has a label, ``word`` or ``sentence``.
+        labelled: the labelled unit, ``word`` or ``sentence``.
         whole_words: whether every token is a word.
-        tokenized: whether words are what white space separates.
+        tokenized: whether white space separates words.
     """
 
     def __init__(self, cfg: SyntaxLabellingConfig, src_dict: Any, tgt_dict: Any):
@@ -55,7 +55,7 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
                     f"{directory} has a translation and no labels: make data for --task syntax_labelling "
                     "with fairseq-phrase-preprocess --labels word or sentence"
                 )
-        # The records of the others are compared with that of the first.
+        # The other records are compared with the first.
         self._manifest = next(iter(manifests.values()))
         self.labelled = self._manifest.labelling
         self.whole_words = self._manifest.bpe == "none"
@@ -74,7 +74,7 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
     ) -> None:
-        """Load a split, and warn if it has labels that training does not have."""
+        """Load a split, and warn about labels that the training data lack."""
         super().load_dataset(split, epoch, combine, **kwargs)
         record = self._manifest.splits.get(f"{split}.{self.cfg.source_lang}-{self.cfg.target_lang}")
         if record is not None and record.unknown_labels:
@@ -100,7 +100,7 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
         max_positions: Any = None,
         ignore_invalid_inputs: bool = False,
     ) -> Any:
-        """Leave texts out that are too long for the model, in training; elsewhere they are an error.
+        """Skip texts that are too long for the model in training; otherwise they are an error.
 
         Raises:
             UserError: a text is too long.
@@ -122,7 +122,7 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
         if not self.cfg.eval_spans:
             step: tuple[Any, Any, dict[str, Any]] = super().valid_step(sample, model, criterion)
             return step
-        # Scores need no second pass.
+        # Scores do not need a second pass.
         with calls_of(model) as calls:
             loss, sample_size, output = super().valid_step(sample, model, criterion)
         counts = span_counts(calls[0][1], sample["target"], self.target_dictionary)
@@ -134,10 +134,10 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
         log_f1(logging_outputs)
 
     def build_generator(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse to generate text.
+        """Raise an error: the model does not generate text.
 
         Raises:
-            UserError: always.
+            UserError: in every call.
         """
         raise UserError("labels are predicted by fairseq-phrase-label, not by fairseq-generate")
 
@@ -145,7 +145,7 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
 def _too_long(
     indices: Sequence[int], dataset: Any, max_positions: tuple[int, int], labelled: str
 ) -> str:
-    """Say which texts are too long, and which limit is broken: of tokens or, if none is, of labels."""
+    """Describe the texts that are too long, and the exceeded limit: of tokens, or else of labels."""
     long = [index for index in indices if dataset.src_sizes[index] > max_positions[0]]
     if long:
         sizes = dataset.src_sizes
@@ -164,15 +164,15 @@ def _too_long(
     )
 
 
-#: What a batch adds to fairseq's logging output: correct, found and true spans.
+#: The counts that a batch adds to fairseq's logging output: correct, found and true spans.
 COUNTS = ("_spans_correct", "_spans_found", "_spans_true")
 
 
 def check_spans(labelled: str, labels: Dictionary) -> None:
-    """Refuse labels that mark no spans.
+    """Check that labels mark spans.
 
     Raises:
-        UserError: they are labels of sentences, or not in BIO notation; or seqeval is not installed.
+        UserError: the labels are of sentences or not in BIO notation, or seqeval is not installed.
     """
     if labelled != "word" or not mark_spans(labels.symbols[labels.nspecial :]):
         raise UserError(
@@ -203,7 +203,7 @@ def _lines(numbers: Tensor, counts: Sequence[int], labels: Dictionary) -> list[s
 
 
 def log_f1(logging_outputs: Sequence[dict[str, Any]]) -> None:
-    """Log ``f1``, in percent, of all batches of a validation; nothing if they have no counts."""
+    """Log ``f1``, in percent, of all batches of a validation, if they have counts."""
     if not any(COUNTS[0] in output for output in logging_outputs):
         return
     for name in COUNTS:

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 @declare(identity="may")  # other samples, other losses
 @dataclass
 class SyntaxPretrainingConfig(IdentityOptions):
-    """Options of text and masks; several are fairseq's ``masked_lm``'s."""
+    """Options of text and masks; several are from fairseq's ``masked_lm``."""
 
     # fmt: off
     data: str = option(MISSING,
@@ -73,9 +73,9 @@ class SyntaxPretrainingConfig(IdentityOptions):
 
 @register_task("syntax_pretraining", dataclass=SyntaxPretrainingConfig)
 class SyntaxPretrainingTask(IdentifiedTask):
-    """Text of one language; the model says what it predicts and which parses it needs.
+    """Text of one language; the model defines its objective and the parses that it needs.
 
-    The dictionary has ``<mask>`` after its last entry, as that of fairseq's ``masked_lm``.
+    The dictionary has ``<mask>`` after its last entry, as in fairseq's ``masked_lm``.
     """
 
     cfg: SyntaxPretrainingConfig
@@ -101,7 +101,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
         """Load the dictionary.
 
         Raises:
-            UserError: the data are not there, or are not of one language; or factors are asked for.
+            UserError: the data are missing or not monolingual, or factors are requested.
         """
         if cfg.source_factors is not None:
             raise UserError(
@@ -133,7 +133,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
         return None
 
     def require_parses(self, fields: Sequence[str], for_model: bool = True) -> None:
-        """Add parses to every batch from now on; see ``SyntaxTranslationTask.require_parses``."""
+        """Add parses to every later batch; see ``SyntaxTranslationTask.require_parses``."""
         self._check_fields({"words", *fields})
         (self._fields if for_model else self._fields_of_loss).update({"words", *fields})
 
@@ -142,7 +142,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
         self._structures[key] = make
 
     def require_objective(self, objective: Objective) -> None:
-        """Make samples for an objective from now on.
+        """Set the objective of all later samples.
 
         Raises:
             UserError: the data lack the parses that its masks need.
@@ -159,7 +159,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
         """Build the criterion.
 
         Raises:
-            UserError: it does not fit the objective.
+            UserError: the criterion does not fit the objective.
         """
         name = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
         if self._objective is not None:
@@ -222,7 +222,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
         )  # fmt: skip
 
     def _source(self, objective: Objective) -> Source:
-        """Make what gives samples their source and target."""
+        """Make the object that gives samples their source and target."""
         if objective.name == "causal":
             return Causal(self.dictionary, objective.backward)
         if objective.name == "permutation":
@@ -232,7 +232,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Batch a dataset, with new workers in each epoch."""
         iterator = super().get_batch_iterator(dataset, *args, **kwargs)
-        # Workers that fairseq keeps from epoch to epoch would not be told of the epoch.
+        # Workers that fairseq keeps across epochs would not know the epoch.
         iterator.reuse_dataloader = False
         return iterator
 

@@ -126,12 +126,12 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         check_alpha(cfg.subword_sampling)
 
     def require_parses(self, fields: Sequence[str], for_model: bool = True) -> None:
-        """Add parses to every batch from now on.
+        """Add parses to every later batch.
 
         Args:
             fields: names in :data:`fairseq_phrase.syntax.fields.FIELDS`.
-            for_model: whether the model reads them, from ``net_input``. False for a criterion, which any
-                architecture may be trained with: the tensors are in ``sample["parse"]``, by field.
+            for_model: whether the model reads them, from ``net_input``. False for a criterion, which
+                works with any architecture: the tensors are in ``sample["parse"]``, by field.
         """
         needed = self.source_text.fields if for_model else self._fields_of_loss
         if for_model:
@@ -140,7 +140,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         needed.update({"words", *fields})
 
     def require_structure(self, key: str, make: MakeStructure) -> None:
-        """Make tensors of the parses of every batch from now on, in the processes that collate."""
+        """Compute tensors from the parses of every later batch, in the processes that collate."""
         self.source_text.structures[key] = make
 
     def _check_fields(self, fields: Collection[str]) -> None:
@@ -183,7 +183,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         )
 
     def extend(self, model: Any, trained: Identity | None) -> None:
-        """Add source factors: those of the options, else of the checkpoint."""
+        """Add source factors, of the options or else of the checkpoint."""
         self._factors = self._given_factors
         if trained is not None and self.cfg.source_factors is None:
             self._factors = SourceFactors.recorded(trained)
@@ -225,7 +225,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         source, target = self.cfg.source_lang, self.cfg.target_lang
         names = self._pair_names(directory, split, combine)
         if not self.target_dictionary.slots:
-            # There may be words of data that were here before.
+            # Words of older data in this directory may remain.
             if split == self.cfg.train_subset and self._copies:
                 for name in names:
                     refuse_unknown_words(
@@ -288,7 +288,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
             )
 
     def _subword_sampling(self, directory: str, fields: Collection[str]) -> SubwordSampling:
-        """Make what cuts the words of a directory's training sentences."""
+        """Make the sampler of subwords for a directory's training sentences."""
         sampling = SubwordSampling(
             self.cfg.subword_sampling,
             directory,
@@ -313,7 +313,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         )
 
     def _combined(self, parts: list[Any]) -> Any:
-        """Join what belongs to several splits, as fairseq combines them."""
+        """Join data of several splits, as fairseq combines them."""
         if len(parts) == 1:
             return parts[0]
         return ConcatDataset(parts, [self.cfg.upsample_primary] + [1] * (len(parts) - 1))
@@ -326,20 +326,20 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Batch a dataset, with the seed of subword sampling.
 
-        Outside training no sentence is lost (:mod:`fairseq_phrase.compat`).
+        Outside training, sentences are not dropped (:mod:`fairseq_phrase.compat`).
         """
         sampling = getattr(dataset, "sampling", None)
         if sampling is not None:
             sampling.seed = kwargs.get("seed", sampling.seed)
         if "grouped_shuffling" not in kwargs:
-            # fairseq caches batches for ever: those of training are others, and those of raw lines
-            # are not needed again.
+            # fairseq caches batches without limit: training's batches differ in each epoch, and batches
+            # of raw lines are not needed again.
             splits = (name for name, split in self.datasets.items() if split is dataset)
             if next(splits, self.cfg.train_subset) == self.cfg.train_subset:
                 kwargs["disable_iterator_cache"] = True
         iterator = super().get_batch_iterator(dataset, *args, **kwargs)
         if sampling is not None:
-            # Workers that fairseq keeps from epoch to epoch would not be told of the epoch.
+            # Workers that fairseq keeps across epochs would not know the epoch.
             iterator.reuse_dataloader = False
         return iterator
 
@@ -353,10 +353,10 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
     ) -> Any:
         """Build fairseq's generator; each model of an ensemble gets only the inputs that it accepts.
 
-        A target's tag is what a hypothesis begins and ends with.
+        A hypothesis begins and ends with the target language's tag.
 
         Raises:
-            UserError: constraints of a model with tags, which fairseq's search finds after ``</s>`` too.
+            UserError: constraints of a model with tags, which fairseq's search also finds after ``</s>``.
         """
         if self.cfg.langs and getattr(args, "constraints", None):
             raise UserError(

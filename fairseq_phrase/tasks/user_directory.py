@@ -1,7 +1,7 @@
-"""What happens when fairseq loads this package as a user directory.
+"""The file that runs when fairseq loads this package as a user directory.
 
-fairseq imports every file in ``tasks/`` of a ``--user-dir``. Nothing else imports this one. So here, and
-not in an import by a library, fairseq is mended and its commands print what ours print.
+fairseq imports every file in ``tasks/`` of a ``--user-dir``. Nothing else imports this file. So it
+patches fairseq and lets its commands print the same as ours; an import by a library does neither.
 """
 
 from fairseq_phrase.checkpoints.identity import guard_checkpoints

@@ -27,7 +27,7 @@ class ValidationBleuOptions(FairseqDataclass):
 class ValidationBleuTask(TranslationTask):
     """A translation task whose BLEU in training has the tokenizer of the target language.
 
-    fairseq's has 13a for every language, for which a Chinese sentence is one word.
+    fairseq uses 13a for every language, which treats a Chinese sentence as one word.
     """
 
     @cached_property
@@ -58,7 +58,7 @@ class ValidationBleuTask(TranslationTask):
 
 @contextmanager
 def _tokenized_by(tokenizer: str) -> Iterator[None]:
-    """Let ``sacrebleu.corpus_bleu``, which fairseq calls without a tokenizer, have this one."""
+    """Let ``sacrebleu.corpus_bleu``, which fairseq calls without a tokenizer, use this tokenizer."""
     import sacrebleu
 
     original = sacrebleu.corpus_bleu

@@ -1,4 +1,4 @@
-"""What each word of a translation attends to in the source: alignments, of any decoder with attention."""
+"""Alignments of translations: attention to the source, for any decoder with attention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.visualization.constituent_maps import translate
 from fairseq_phrase.visualization.source_sentence import SourceSentence, require_length, written
 
-#: Longer sentences are not drawn, because the labels would be unreadable. Translations end there.
+#: Longer sentences are not drawn: labels would be unreadable. Translations end at this length.
 MAX_TOKENS = 100
 
 
@@ -31,13 +31,13 @@ class AlignmentPicture:
 
 
 def alignment_picture(model: Any, task: Any, sentence: SourceSentence) -> AlignmentPicture:
-    """Translate a sentence, and compute what each token of the translation attends to.
+    """Translate a sentence, and compute the attention of each token of the translation.
 
     Args:
         model: a model whose decoder returns its attention, as fairseq's decoders do.
 
     Raises:
-        UserError: the model does not translate, its decoder does not attend, or the sentence is too long.
+        UserError: the model does not translate, its decoder lacks attention, or the sentence is too long.
     """
     require_length(len(sentence.tokens), MAX_TOKENS, "tokens")
     dictionary = task.target_dictionary

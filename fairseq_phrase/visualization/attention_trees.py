@@ -17,7 +17,7 @@ def layout(parents: Sequence[int], leaves: int) -> np.ndarray:
     """Lay out a tree's nodes: leaves side by side at the bottom, parents above the middle of children.
 
     Args:
-        parents: the parent of each node, -1 at the top; leaves first, children before parents.
+        parents: the parent of each node, -1 at the root; leaves first, children before parents.
 
     Returns:
         The horizontal and vertical coordinates. Shape: ``(nodes, 2)``.
@@ -38,7 +38,7 @@ def plot_tree(picture: TreePicture, path: Path) -> None:
     """
     positions = layout(picture.parents.tolist(), picture.leaves)
     height = positions[:, 1].max()
-    # Inches per leaf and per level; less if there are many.
+    # Inches per leaf and per level; fewer in large trees.
     across = max(0.4, min(0.75, 24 / picture.leaves))
     up = max(0.3, min(0.75, 15 / max(height, 1)))
     width = max(5.0, across * picture.leaves)
@@ -69,7 +69,7 @@ def plot_tree(picture: TreePicture, path: Path) -> None:
 def _annotate(
     axes: Any, picture: TreePicture, node: int, position: np.ndarray, largest: float
 ) -> None:
-    """Write a node's label beside it, and its share of attention into it."""
+    """Write a node's label next to it, and its share of attention into it."""
     is_leaf = node < picture.leaves
     axes.annotate(
         picture.labels[node], position, xytext=(0, -18 if is_leaf else 13),

@@ -37,7 +37,7 @@ class Share:
 def cross_attention(
     model: Any, net_input: dict[str, Tensor], previous: Tensor
 ) -> tuple[TreeBatch, Tensor]:
-    """Compute every decoder layer's attention to the source, mean over the heads.
+    """Compute every decoder layer's attention to the source, averaged over the heads.
 
     Args:
         previous: the target, shifted right. Shape: ``(batch, target tokens)``.
@@ -56,7 +56,7 @@ def cross_attention(
 
 
 def self_attention(model: Any, net_input: dict[str, Tensor]) -> tuple[TreeBatch, Tensor]:
-    """Compute every encoder layer's attention, mean over the heads.
+    """Compute every encoder layer's attention, averaged over the heads.
 
     Returns:
         The trees, and the weights, of shape ``(layers, batch, nodes, nodes)``.
@@ -78,7 +78,7 @@ def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Sh
     count, and with subtree masking the leaves in the encoder do not count.
 
     Raises:
-        UserError: the model is not a tree Transformer, has no decoder, or nothing attends to
+        UserError: the model is not a tree Transformer, lacks a decoder, or no query attends to
             nonterminals.
     """
     require_decoder(model)
@@ -90,7 +90,7 @@ def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Sh
             tree, own = self_attention(model, net_input)
             _, cross = cross_attention(model, net_input, previous)
         keys = tree.key_mask[:, 0]
-        # The target begins with the end of sentence, which is a query like any other.
+        # The target begins with the end of sentence, which also is a query.
         attends = previous.ne(model.decoder.padding_idx)
         totals["cross"] += _sums(cross, keys, attends, tree)
         masked = not model.cfg.no_subtree_masking
@@ -140,10 +140,10 @@ def shares_table(shares: Sequence[Share]) -> str:
 
 
 def require_decoder(model: Any) -> None:
-    """Check that a model translates: those that label or are pre-trained have an encoder alone.
+    """Check that a model translates: labellers and pre-trainers only have an encoder.
 
     Raises:
-        UserError: the model has no decoder.
+        UserError: the model lacks a decoder.
     """
     if not hasattr(model, "decoder"):
         raise UserError(
@@ -158,7 +158,7 @@ def translate(
     """Translate one sentence, its end included. Shape: ``(target tokens,)``.
 
     Args:
-        longest: number of the translation's tokens at most, with the end of sentence.
+        longest: the largest number of the translation's tokens, with the end of sentence.
     """
     require_decoder(model)
     generator = SequenceGenerator([model], dictionary, beam_size=beam, max_len_b=longest - 1)

@@ -33,7 +33,7 @@ _EMPTY: np.ndarray = np.zeros(0, dtype=np.int64)
 
 @dataclass
 class Spread:
-    """The count, sum and maximum of some numbers.
+    """The count, sum and maximum of numbers.
 
     Attributes:
         largest: the largest number; -1 without numbers.
@@ -60,7 +60,7 @@ class SplitStatistics:
     """The statistics of one split.
 
     Attributes:
-        skipped: lines left out because they could not be parsed.
+        skipped: lines omitted because they could not be parsed.
         flat: lines that could not be parsed and have flat trees.
         words: words per sentence.
         subwords: subwords per sentence.
@@ -74,8 +74,8 @@ class SplitStatistics:
         constituents: constituents per sentence.
         levels: constituents above each sentence's deepest word, those over one word included.
         children: children of each constituent, words included.
-        heads: heads of each word in a graph, by field; a root's own is one.
-        labels: how often each label of a field is used, by its number in the dictionary.
+        heads: heads of each word in a graph, by field; a root itself counts as one.
+        labels: frequency of each label of a field, by its number in the dictionary.
     """
 
     split: str
@@ -143,7 +143,7 @@ class SplitStatistics:
         line_of = lines[heads.sentences]
         self.depths.add(depths, line_of)
         self.heights.add(*_deepest(depths, heads.offsets, lines))
-        arities = np.bincount(places, minlength=len(places)) - (depths == 0)  # a root's own is none
+        arities = np.bincount(places, minlength=len(places)) - (depths == 0)  # without roots' edges
         self.dependents.add(arities[arities > 0], line_of[arities > 0])
         broken = np.unique(heads.sentences[~projective_words(places, depths)])
         self.projective = (self.projective or 0) + len(lines) - len(broken)
@@ -158,7 +158,7 @@ class SplitStatistics:
 
 
 def _counted(numbers: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Add numbers to a histogram, which becomes as long as they need."""
+    """Add numbers to a histogram, which grows as needed."""
     counts = np.bincount(numbers, minlength=len(before))
     counts[: len(before)] += before
     return counts
@@ -167,7 +167,7 @@ def _counted(numbers: np.ndarray, before: np.ndarray) -> np.ndarray:
 def _deepest(
     depths: np.ndarray, offsets: np.ndarray, lines: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest depth of each sentence that has any, and the sentence's line."""
+    """Return the largest depth of each sentence with depths, and the sentence's line."""
     filled = np.diff(offsets) > 0
     if not filled.any():
         return _EMPTY, _EMPTY
@@ -198,7 +198,7 @@ def split_statistics(
     )
     unknown = dictionaries["text"].unk()
     for block in files.blocks():
-        checker.check(block)  # statistics of broken records are useless
+        checker.check(block)  # statistics of invalid records are useless
         statistics.add(block, unknown)
         advance(len(block))
     return statistics
@@ -207,7 +207,7 @@ def split_statistics(
 _FREQUENT = 10
 _INDENT, _GAP = "  ", "  "
 Cell = Callable[[SplitStatistics], str]
-Row = tuple[str, Cell | None]  # a heading has no cells
+Row = tuple[str, Cell | None]  # a heading lacks cells
 
 
 def manifest_text(directory: Path, manifest: Manifest, dictionaries: Dictionaries) -> str:

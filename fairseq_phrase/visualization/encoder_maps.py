@@ -2,8 +2,7 @@
 
 The encoder must have two methods (:class:`fairseq_phrase.models.syntax_encoder.SyntaxEncoder` has both).
 ``attention_maps`` returns the batch's structure and each layer's weights. ``node_members`` returns the
-tokens of each node. The tokens are the first nodes. If the structure has relative positions, they are
-drawn, too.
+tokens of each node. The tokens are the first nodes. Relative positions in the structure are also drawn.
 """
 
 from __future__ import annotations
@@ -79,10 +78,10 @@ class SentenceAttention(Nodes):
     """An encoder's attention in one sentence.
 
     Attributes:
-        weights: by attention block (``all nodes``…), what each node attends to. Row attends to column.
+        weights: by attention block (``all nodes``…), the weights. Row attends to column.
             Shape: ``(layers, heads, nodes, nodes)``.
         positions: relative positions of nodes by kind (``sequential``, ``structural``), if the encoder
-            has any. Shape: ``(nodes, nodes)``.
+            uses them. Shape: ``(nodes, nodes)``.
     """
 
     weights: dict[str, np.ndarray]
@@ -131,7 +130,7 @@ def sentence_attention(model: Any, sentence: SourceSentence) -> SentenceAttentio
 def attention_picture(
     model: Any, sentence: SourceSentence, layer: Choice = "last", head: Choice = "mean"
 ) -> AttentionPicture:
-    """Compute what a picture of a sentence's attention shows.
+    """Compute the matrices of a picture of a sentence's attention.
 
     Args:
         layer: the layer, from 1, the last, or the mean over all.

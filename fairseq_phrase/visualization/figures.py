@@ -31,7 +31,7 @@ def new_figure(path: Path, size: tuple[float, float]) -> Any:
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a figure to its file; make the folder if necessary, and never leave a partial file."""
+    """Write a figure to its file; make the folder if necessary; never leave a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with naming(path):
         figure.savefig(path, dpi=150, bbox_inches="tight", pad_inches=0.1)

@@ -1,6 +1,6 @@
 """Verify every record of the parses in a data directory against the text they belong to.
 
-Opening a data directory compares fingerprints, which sample large files. This module checks every
+Opening a data directory compares fingerprints, which use samples of large files. This module checks every
 number, a block of sentences at a time.
 """
 
@@ -55,7 +55,7 @@ def verify_split(
         advance: called with the number of sentences that have been checked since the last call.
 
     Raises:
-        UserError: something is broken; the message says what was expected and what was found.
+        UserError: a record or file is invalid; the message names the expected and the found value.
     """
     files = SplitFiles(directory, manifest, split)
     checker = RecordChecker(files, dictionaries)

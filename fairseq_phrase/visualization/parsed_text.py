@@ -19,7 +19,7 @@ from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import Edge
 from fairseq_phrase.visualization.sentence_blocks import Dictionaries
 
-# These characters join emoji and spell flags. They do not affect the text around them.
+# These characters join emoji and compose flags. They do not affect the text around them.
 _HARMLESS_FORMATS = frozenset("\u200c\u200d") | frozenset(map(chr, range(0xE0020, 0xE0080)))
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
@@ -75,7 +75,7 @@ def _count(number: int, noun: str) -> str:
 def printable(text: str) -> str:
     r"""Escape characters that control a terminal or a page.
 
-    A data directory may come from a stranger, and ``\x1b`` starts commands of a terminal.
+    A data directory may be untrusted, and ``\x1b`` starts commands of a terminal.
 
     Returns:
         The text, with control characters, bidirectional marks, line separators and the like as
@@ -113,7 +113,7 @@ class ParsedTextReader:
         """Return the index of the sentence of a line of the text, from 1.
 
         Raises:
-            UserError: the line does not exist, or was left out.
+            UserError: the line does not exist, or was omitted.
         """
         index = self._record.index_of(line)
         if index is None:
@@ -127,7 +127,7 @@ class ParsedTextReader:
         """Read one sentence, by its index from 0.
 
         Raises:
-            UserError: its record is broken.
+            UserError: its record is invalid.
         """
         location = f"{self._name}, line {self._record.line_of(index)}"
         parse = self._store[index]
@@ -183,7 +183,7 @@ class ParsedTextReader:
         """Remove the marks from a word's subwords; return whether white space precedes the word."""
         if self._bpe == "none":
             return symbols, True
-        if self._bpe == "subword_nmt":  # which does not keep white space
+        if self._bpe == "subword_nmt":  # does not keep white space
             return [*(symbol.removesuffix("@@") for symbol in symbols[:-1]), symbols[-1]], True
         space = symbols[0].startswith("▁")
         return [symbols[0].removeprefix("▁") or symbols[0], *symbols[1:]], space

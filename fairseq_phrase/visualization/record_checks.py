@@ -1,6 +1,6 @@
 """Check the records of a block of sentences: text, words, heads, labels and constituents.
 
-All sentences are checked at once. A broken record never makes the check itself fail.
+All sentences are checked at once. An invalid record never makes the check itself fail.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fairseq_phrase.visualization.sentence_blocks import (
 
 
 class _Fault(NamedTuple):
-    """A problem of one sentence of a block, by its index from 0."""
+    """A problem of one sentence of a block, with the sentence's index from 0."""
 
     sentence: int
     problem: str
@@ -43,8 +43,8 @@ class RecordChecker:
         """Check every record of a block.
 
         Raises:
-            UserError: a record is broken. The message names the first broken record with its line, what
-                was expected and what was found.
+            UserError: a record is invalid. The message names the first invalid record with its line, the
+                expected and the found value.
         """
         # If a line has several faults, the first in this order causes the others.
         faults = [(name, fault) for name, check in self._checks(block) for fault in check]
@@ -110,7 +110,7 @@ class RecordChecker:
 
 
 def in_words(words: Ragged) -> Ragged:
-    """Leave out protected tokens, which belong to no word (-1)."""
+    """Drop protected tokens, which do not belong to words (-1)."""
     real = words.values != -1
     return Ragged(words.values[real], np.concatenate([[0], np.cumsum(real)])[words.offsets])
 
@@ -134,11 +134,11 @@ def _whole_items(values: Ragged, columns: int) -> Ragged:
 
 
 def _sizes(row: ParseField, found: Ragged, items: np.ndarray | None, what: str) -> Iterator[_Fault]:
-    """Check how many numbers each sentence has.
+    """Check the number of values of each sentence.
 
     Args:
-        items: how many items each sentence must have; None if any number is valid.
-        what: what the items are and which file determines their number, for the message.
+        items: required number of items of each sentence; None if any number is valid.
+        what: description of the items and of the file that determines their number, for the message.
     """
     columns = row.columns
     if columns > 1:
@@ -246,11 +246,11 @@ def _edges(edges: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
         )
 
 
-#: Checks of a field's numbers, in addition to those of their count and their labels.
+#: Checks of a field's numbers, in addition to the checks of their count and their labels.
 _STRUCTURES = {"words": _words, "heads": _heads, "spans": _spans}
 
 
 def _first(wrong: np.ndarray) -> Iterator[int]:
-    """Yield the index of the first that is wrong, if any is."""
+    """Yield the index of the first wrong item, if any."""
     if wrong.any():
         yield int(wrong.argmax())

@@ -30,7 +30,7 @@ class Ragged:
 
     Attributes:
         values: all values. Shape: ``(values,)``, int64.
-        offsets: where each sentence starts, and the end of the last. Shape: ``(sentences + 1,)``
+        offsets: the start of each sentence, and the end of the last. Shape: ``(sentences + 1,)``
     """
 
     values: np.ndarray
@@ -78,10 +78,10 @@ class SplitFiles:
 
     Attributes:
         readers: the files by ``text`` and field.
-        sentences: the number of sentences that all of them have.
+        sentences: the number of sentences, the same in all files.
 
     Raises:
-        UserError: a file is missing, cut short, or not in fairseq's format.
+        UserError: a file is missing, truncated, or not in fairseq's format.
     """
 
     def __init__(self, directory: Path, manifest: Manifest, split: str):
@@ -97,7 +97,7 @@ class SplitFiles:
         self.sentences = min(map(len, self.readers.values()))
 
     def bytes_of(self, name: str) -> int:
-        """Return the size of a field's files on disk, including its own index if it has one."""
+        """Return the size of a field's files on disk, including its separate index, if any."""
         prefix = self.path_of(name)
         paths = (Path(f"{prefix}.bin"), Path(f"{prefix}.idx"))
         return sum(path.stat().st_size for path in paths if path.is_file())

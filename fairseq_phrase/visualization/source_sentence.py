@@ -103,7 +103,7 @@ class SourceSentence:
 
     @cached_property
     def text(self) -> str:
-        """The sentence, without marks of subwords and without the end of sentence."""
+        """The sentence, without subword marks and end of sentence."""
         return self.label(np.flatnonzero(self.words >= 0))
 
     def label(self, members: Iterable[int]) -> str:
@@ -139,7 +139,7 @@ class SourceSentence:
 
     @cached_property
     def _tokens_of_words(self) -> list[list[int]]:
-        """The tokens of each word; a token outside words is listed alone."""
+        """The tokens of each word; a token outside words is listed separately."""
         keys = [word if word >= 0 else -1 - token for token, word in enumerate(self.words.tolist())]
         pairs = groupby(range(len(keys)), key=keys.__getitem__)
         return [list(tokens) for _, tokens in pairs]
@@ -161,7 +161,7 @@ class SourceSentence:
 
 
 def raw_sentence(task: Any, line: str) -> SourceSentence:
-    """Parse a raw line and cut it into subwords, in the same way as the data.
+    """Parse and segment a raw line, in the same way as the data.
 
     Raises:
         UserError: the task or the data's parser cannot parse raw text.
@@ -239,7 +239,7 @@ def _is_filled(values: torch.Tensor) -> torch.Tensor:
 
 
 def require_length(count: int, limit: int, what: str) -> None:
-    """Check that a picture is not too large to read, and does not take gigabytes.
+    """Check that a picture is not too large to read, and does not need gigabytes.
 
     Raises:
         UserError: the number is larger than the limit.

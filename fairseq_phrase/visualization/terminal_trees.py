@@ -1,7 +1,7 @@
 """Trees drawn with characters, for a terminal.
 
-Each word has one row, and comes last in it. So wide characters, emoji and right-to-left text, whose
-width no program knows exactly, do not move the rest of the row.
+Each word has one row, and is last in it. So wide characters, emoji and right-to-left text, whose
+width is unknown to programs, do not shift the rest of the row.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _aligned(cells: Sequence[str], right: bool = False) -> list[str]:
 
 
 def _cut_words(sentence: ParsedText) -> list[str]:
-    """Return each word, with its subwords if it is cut."""
+    """Return each word, with its subwords if it has several."""
     cuts = map(sentence.cut, range(len(sentence.words)))
     return [
         printable(word) + (f"  ({printable(cut)})" if cut else "")
@@ -82,10 +82,10 @@ def _cut_words(sentence: ParsedText) -> list[str]:
 
 
 def arc_rows(heads: np.ndarray) -> list[str]:
-    """Draw the arcs of a dependency tree, a row for each word, all of one length.
+    """Draw the arcs of a dependency tree, one row per word, all of the same length.
 
     Every head has a vertical bar that spans its dependents. A line goes from the bar to each dependent
-    and ends in an arrow. The line to the head itself comes from farther left and crosses the bar
+    and ends in an arrow. The line to the head itself starts farther left and crosses the bar
     (``┬ ┼ ┴``). If a tree is not projective, a line may pass behind another head's bar (``─│─``).
 
     Args:
@@ -120,7 +120,7 @@ def arc_rows(heads: np.ndarray) -> list[str]:
 
 
 def _bar_columns(heads: list[int], lowest: list[int], highest: list[int]) -> dict[int, int]:
-    """Find a column for the bar of each head: right of its own head's, clear of other bars."""
+    """Find a column for the bar of each head: right of its own head's bar, without overlap."""
     dependents: list[list[int]] = [[] for _ in heads]
     order = []
     for word, head in enumerate(heads):
@@ -130,7 +130,7 @@ def _bar_columns(heads: list[int], lowest: list[int], highest: list[int]) -> dic
             dependents[head].append(word)
     bars: dict[int, int] = {}
     taken: list[list[int]] = []  # by column, the heads whose bars are in it
-    for word in order:  # grows: heads before their dependents
+    for word in order:  # grows during iteration: heads before their dependents
         order += dependents[word]
         if not dependents[word]:
             continue
@@ -147,7 +147,7 @@ def _bar_columns(heads: list[int], lowest: list[int], highest: list[int]) -> dic
 
 
 def _constituent_rows(sentence: ParsedText, tree: ConstituencyTree) -> list[str]:
-    """Draw the constituents as an indented tree; a word is beside its tag."""
+    """Draw the constituents as an indented tree; a word is next to its tag."""
     *children, tops = tree.children
     words = _cut_words(sentence)
     rows = []

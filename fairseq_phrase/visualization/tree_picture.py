@@ -46,7 +46,7 @@ def tree_picture(
     word: str | None = None,
     encoder: bool = False,
 ) -> TreePicture:
-    """Compute how much attention each node of a sentence gets.
+    """Compute each node's share of attention in a sentence.
 
     Args:
         layer: the layer, from 1, the last, or the mean over all.
@@ -85,7 +85,7 @@ def _parents(sentence: SourceSentence) -> np.ndarray:
     spans += [(start, end) for start, end, _ in sentence.constituents]
     starts, ends = np.array(spans).T
     parents = np.full(len(spans), -1)
-    # From the top down, so that the lowest constituent is the last to be written.
+    # From the root down: the lowest constituent is written last, and stays.
     for node in reversed(range(len(sentence.words), len(spans))):
         inside = (starts[:node] >= starts[node]) & (ends[:node] <= ends[node])
         parents[:node][inside] = node

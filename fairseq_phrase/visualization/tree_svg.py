@@ -132,7 +132,7 @@ def picture_of(sentence: ParsedText) -> Picture:
     top += 15
     for centre, tag in zip(centres, sentence.tags, strict=False):
         elements.append(_text(centre, top, tag, "tag"))
-    # The tag of a word that is cut is a constituent over its subwords, so it is drawn above them.
+    # The tag of a word of several subwords is a constituent over them, and is drawn above them.
     cuts = list(map(sentence.cut, range(len(centres))))
     if sentence.tags and any(cuts):
         top += 13
@@ -177,7 +177,7 @@ def _word_centres(sentence: ParsedText) -> tuple[list[int], int]:
 
 
 def _width(text: str, size: int) -> int:
-    """Estimate a text's width; rather overestimate it."""
+    """Estimate a text's width, with a tendency to overestimate."""
     ems = 0.0
     for character in printable(text):
         if unicodedata.east_asian_width(character) in "WF":
@@ -207,7 +207,7 @@ def _constituents(tree: ConstituencyTree, centres: list[int], top: int) -> tuple
 
     elements = []
     for node, below in enumerate(children):
-        # At right angles: slanted branches of long constituents would cut through short ones.
+        # At right angles: slanted branches of long constituents would cross short ones.
         bar = baseline(heights[node]) + 6
         xs, levels = zip(*map(centre, below), strict=True)
         drops = "".join(
@@ -221,10 +221,10 @@ def _constituents(tree: ConstituencyTree, centres: list[int], top: int) -> tuple
 
 
 def arc_levels(edges: Sequence[Edge]) -> list[int]:
-    """Compute how far from the words each arc is drawn, so that arcs do not overlap.
+    """Compute the distance of each arc from the words, without overlaps of arcs.
 
     Returns:
-        For each edge a level from 1; that of a root's is below all others.
+        For each edge a level from 1; a root's level is below all others.
     """
     ends = [sorted(edge[:2]) for edge in edges]
     used = [0] * (
@@ -233,7 +233,7 @@ def arc_levels(edges: Sequence[Edge]) -> list[int]:
     levels = [0] * len(edges)
     for index in sorted(range(len(edges)), key=lambda index: ends[index][1] - ends[index][0]):
         low, high = ends[index]
-        if low < high:  # the short ones are inside
+        if low < high:  # shorter arcs are inside
             levels[index] = 1 + max(used[low:high])
             used[low:high] = [levels[index]] * (high - low)
     deepest = max(levels, default=0) + 1
