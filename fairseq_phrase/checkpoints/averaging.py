@@ -38,7 +38,8 @@ def checkpoints_around_best(directory: Path, count: int) -> list[Path]:
         count: number of checkpoints. The best is in the middle, unless too few are before or after it.
 
     Raises:
-        UserError: there are fewer, the folder does not exist, or the best one is older than all of them.
+        UserError: there are fewer checkpoints, the folder does not exist, or the best one is older than
+            all of them.
     """
     epochs = _epoch_checkpoints(directory, count)
     best = directory / "checkpoint_best.pt"

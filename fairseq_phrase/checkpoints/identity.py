@@ -162,9 +162,7 @@ def model_options(given: Mapping[str, Any]) -> list[Field[Any]]:
 def _architecture_defaults(name: str) -> dict[str, Any]:
     """Return the options that fairseq's function of an architecture fills in."""
     made = Namespace()
-    with suppress(
-        AttributeError, TypeError
-    ):  # it may expect flags that fairseq's parser always sets
+    with suppress(AttributeError, TypeError):  # it may expect flags that a parser sets
         ARCH_CONFIG_REGISTRY.get(name, lambda _: None)(made)
     return vars(made)
 
@@ -356,7 +354,7 @@ def check_ties(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: str
         own: the model's parameters; shared parameters have the same memory.
 
     Raises:
-        UserError: they differ; the last one loaded would overwrite the others.
+        UserError: the values differ; the last one loaded would overwrite the others.
     """
     first: dict[tuple[int, tuple[int, ...]], str] = {}
     for name, value in own.items():

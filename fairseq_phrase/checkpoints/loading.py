@@ -73,8 +73,8 @@ def register() -> None:
     """Prepare fairseq as ``--user-dir fairseq_phrase`` does for its commands, except for messages.
 
     Every task, model and installed encoder is registered, and fairseq is patched
-    (:func:`fairseq_phrase.compat.mend_fairseq`). A user directory whose tasks or models derive from
-    this package's calls this first. A second call has no effect.
+    (:func:`fairseq_phrase.compat.mend_fairseq`). A user directory with tasks or models derived
+    from this package's classes calls this function first. A second call changes nothing.
     """
     mend_fairseq()
     register_all()

@@ -1,4 +1,4 @@
-"""Models that start from a trained one: ``--pretrained`` (its encoder) and ``--pretrained-model``."""
+"""Models that start from a trained model: ``--pretrained`` (its encoder) and ``--pretrained-model``."""
 
 import logging
 from collections.abc import Iterable, Sequence

@@ -56,7 +56,7 @@ FlatTransformerConfig = make_dataclass(
 
 
 def nested_config(cfg: Any) -> TransformerConfig:
-    """Turn flat options into fairseq's nested ones.
+    """Turn flat options into fairseq's nested options.
 
     Args:
         cfg: an instance of a subclass of :data:`FlatTransformerConfig`, as hydra passes it.

@@ -208,7 +208,7 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         columns = torch.arange(src_tokens.size(1), device=src_tokens.device)
         added = int(self._has_start)
         if added:
-            # The added start replaces the sentence's own start. Padding at its end is omitted.
+            # The added start replaces the sentence's own start, which the rotation moves to the padding.
             is_start = src_tokens.gather(1, first).eq(self.dictionary.bos())
             first, lengths = first + is_start, lengths - is_start.long()
         # Rotate each row; its first token comes first.

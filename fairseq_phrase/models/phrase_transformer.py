@@ -94,7 +94,7 @@ def phrase_layers(cfg: Any) -> range:
     """Read ``--phrase-layers``: the layers with phrases, from 0.
 
     Raises:
-        UserError: it is not a range of the encoder's layers.
+        UserError: the option is not a range of the encoder's layers.
     """
     layers = cfg.encoder.layers
     text = str(cfg.phrase_layers).strip()

@@ -128,7 +128,7 @@ class RecurrentEncoder(TimeFirstEncoder):
 
 
 def check_width(cfg: Any) -> Sequence[str]:
-    """Check that the width can be divided between two directions; return that no parse is needed.
+    """Check that the width can be divided between two directions; return no parse fields.
 
     Raises:
         UserError: the width is odd.

@@ -188,7 +188,7 @@ class FactoredEmbedding(nn.Module):
 
     @contextmanager
     def reading(self, inputs: Mapping[str, Any]) -> Iterator[None]:
-        """Use the parse of a batch; one without a parse leaves the one that is used.
+        """Use the parse of a batch. A batch without a parse keeps the current parse.
 
         Args:
             inputs: a batch's ``net_input``, with ``src_words`` and the factors' fields.

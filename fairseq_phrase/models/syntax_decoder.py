@@ -42,8 +42,7 @@ class SyntaxDecoder(TransformerDecoderBase):
         Returns:
             fairseq's output. ``attn`` has one column for each source token, because its users expect
             it (alignments, unknown words, copying, coverage, ensembles); ``node_attn`` has one for each
-            node.
-            Shapes: (rows, target tokens, tokens) and (rows, target tokens, nodes).
+            node. Shapes: (rows, target tokens, tokens) and (rows, target tokens, nodes).
         """
         features, extra = super().extract_features(prev_output_tokens, encoder_out, *args, **kwargs)
         extra["node_attn"] = extra["attn"]

@@ -100,7 +100,7 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
         max_positions: Any = None,
         ignore_invalid_inputs: bool = False,
     ) -> Any:
-        """Skip texts that are too long for the model in training; otherwise they are an error.
+        """In training, skip texts that are too long for the model; elsewhere they are an error.
 
         Raises:
             UserError: a text is too long.

@@ -129,7 +129,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
         return self.dictionary
 
     def max_positions(self) -> None:
-        """Return no limit; the model has one."""
+        """Return None: the model limits the length."""
         return None
 
     def require_parses(self, fields: Sequence[str], for_model: bool = True) -> None:

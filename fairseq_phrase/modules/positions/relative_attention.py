@@ -147,8 +147,7 @@ def collect(pairs: Tensor, positions: RelativePositions) -> Tensor:
     exact = upcast(pairs)
     rows, copies = positions.rows, 1
     if is_long(pairs):
-        # Adjacent keys often have the same row. Alternating between two sums is faster than adding to
-        # one.
+        # Adjacent keys often have the same row. Alternating between two sums is faster than one sum.
         copies = 2
         odd = torch.arange(pairs.size(-1), device=pairs.device) % 2
         rows = tuple(each + odd * positions.num_rows for each in rows)
