@@ -184,7 +184,7 @@ class PositionedEncoder(SyntaxEncoder):
         positions = encodings = None
         if self.embed_positions is not None:
             encodings = self._position_encodings(src_tokens)
-            # Tokens count from 0 on either side of padding, which gets any position.
+            # Tokens count from 0, whether padding is left or right; padding gets any position.
             positions = (src_tokens.ne(self.padding_idx).cumsum(1) - 1).clamp(min=0)
         states = embedded + self.depth_encoding(depths, depths.size(1), positions, encodings)
         if self.layernorm_embedding is not None:

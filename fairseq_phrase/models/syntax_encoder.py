@@ -311,7 +311,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         """Return the states that enter a layer, and its structure, if layers have different ones.
 
         Args:
-            index: the layer's number, from 0. ``--encoder-layerdrop`` may leave some out.
+            index: the layer's number, from 0. ``--encoder-layerdrop`` may omit some.
             states: the nodes' states, shaped as the layers take them.
         """
         return states, structure[index] if isinstance(structure, PerLayer) else structure
