@@ -329,7 +329,7 @@ def _source_of(encoder_out: dict[str, list[Any]], rows: int) -> Source:
     (states,), masks = encoder_out["encoder_out"], encoder_out["encoder_padding_mask"]
     # Time-first to batch-first: (nodes, batch, width) -> (batch, nodes, width)
     states = states.transpose(0, 1)
-    # fairseq's encoders return an empty list if nothing is padded.
+    # As in fairseq, an encoder may return an empty list of masks if nothing is padded.
     padding = masks[0] if masks else states.new_zeros(states.shape[:2]).bool()
     return Source(_rows(states, rows), _rows(padding, rows))
 
