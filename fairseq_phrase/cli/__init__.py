@@ -46,7 +46,7 @@ def standard_stream(name: str) -> BinaryIO:
     """Return the bytes of ``stdin`` or ``stdout``.
 
     Raises:
-        UserError: the process was started without it.
+        UserError: the process was started without the stream.
     """
     stream: TextIO | None = getattr(sys, name)
     if stream is None:
@@ -58,17 +58,17 @@ def standard_stream(name: str) -> BinaryIO:
 def command(
     make_parser: Callable[[], argparse.ArgumentParser], *, kept: str = ""
 ) -> Callable[[Callable[[argparse.Namespace], None]], Callable[..., None]]:
-    """Make a command of what works on parsed arguments.
+    """Make a command from a function of parsed arguments.
 
     It exits with one message and status 2 for bad input, and with status 130 for Ctrl-C. If the reader of
     its output stops reading, it exits without a message and with status 141, like the shell's commands.
 
     Args:
         make_parser: makes the parser, whose ``prog`` is the command's name.
-        kept: what a stopped run keeps for the next run, for the message after Ctrl-C.
+        kept: the results that a stopped run keeps for the next run, for the message after Ctrl-C.
 
     Returns:
-        A decorator. The command takes the arguments, by default those of the process.
+        A decorator. The command takes the arguments, by default the process's.
     """
 
     def decorate(body: Callable[[argparse.Namespace], None]) -> Callable[..., None]:
@@ -86,7 +86,8 @@ def command(
                 sys.exit(141)
             except OSError as error:
                 _drop_unwritten_output()
-                # Files are named where they are written, and so is all else that may be full.
+                # An error of writing a file has its name. Without a name, a full device is standard
+                # output's.
                 file = file_of(error) or (_OUTPUT if is_full(error) else None)
                 place = f"{file}: " if file else ""
                 sys.exit(_fail(parser.prog, f"{place}{error.strerror or error}", 2))
@@ -108,7 +109,7 @@ def _prepare(command: str) -> None:
     if sys.stderr is None:  # closed by whoever started the command
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
     if not sys.stderr.isatty():
-        # In a log, tqdm writes a line a minute. It reads these when it is imported.
+        # In a log, tqdm writes one line per minute. It reads these variables when it is imported.
         os.environ.setdefault("TQDM_MININTERVAL", "60")
         os.environ.setdefault("TQDM_MAXINTERVAL", "60")
     if (other := other_copy()) is not None:
@@ -124,9 +125,9 @@ def _prepare(command: str) -> None:
 
 
 def other_copy() -> Path | None:
-    """Find another copy of this package with other code, which fairseq would import here.
+    """Find another copy of this package with different code, which fairseq would import here.
 
-    fairseq looks for ``--user-dir fairseq_phrase`` in the working folder, then beside its package.
+    fairseq looks for ``--user-dir fairseq_phrase`` in the working folder, then next to its own package.
     """
     fairseq = importlib.util.find_spec("fairseq")
     beside = [Path(fairseq.origin).parent.parent] if fairseq and fairseq.origin else []
@@ -142,7 +143,7 @@ def _code(package: Path) -> dict[Path, bytes]:
 
 
 def _drop_unwritten_output() -> None:
-    """Leave out what standard output lacks if it cannot be written, or Python would try at its end."""
+    """Discard output that cannot be written, because Python would try to write it at its end."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

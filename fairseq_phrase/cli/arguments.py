@@ -27,7 +27,7 @@ def positive(text: str) -> int:
 
 
 def number_or(*words: str, least: int) -> Callable[[str], Any]:
-    """Make a reader of one of two words, or of a number from ``least``."""
+    """Make a function that reads one of two words, or a number of at least ``least``."""
 
     def read(text: str) -> str | int:
         if text in words:
@@ -41,7 +41,7 @@ def number_or(*words: str, least: int) -> Callable[[str], Any]:
 
 
 def protected(text: str) -> tuple[str, ...]:
-    """Read protected tokens: a file of them, or their names with commas between them."""
+    """Read protected tokens: a file of them, or their names separated by commas."""
     from fairseq_phrase.data.store.dictionaries import SPECIAL
 
     path = Path(text)
@@ -137,7 +137,7 @@ def add(group: Any, *names: str, **changes: Any) -> None:
     """Add options that several commands share to an argument parser or group.
 
     Args:
-        changes: what argparse gets beside, or instead of, what the commands share.
+        changes: arguments for argparse in addition to the shared ones, or instead of them.
     """
     for name in names:
         group.add_argument(name, **(_OPTIONS[name] | changes))
@@ -147,7 +147,7 @@ def engine_of(args: dict[str, Any]) -> EngineOptions:
     """Get the engine from the arguments, and remove it from them.
 
     Raises:
-        UserError: the options contradict one another.
+        UserError: the options contradict each other.
     """
     from fairseq_phrase.data.preprocessing.engines import EngineOptions
 
@@ -161,7 +161,7 @@ def model_of(args: dict[str, Any]) -> Path | None:
     """Get the subword model from the arguments, and remove it from them; ``bpe`` stays.
 
     Raises:
-        UserError: the model's kind is not that of ``--bpe``.
+        UserError: the model's kind differs from ``--bpe``.
     """
     model: Path | None = args.pop("sentencepiece_model")
     codes: Path | None = args.pop("bpe_codes")
@@ -169,7 +169,7 @@ def model_of(args: dict[str, Any]) -> Path | None:
     if kind == "huggingface":
         from fairseq_phrase.data.subwords.segmenters import tokenizer_file
 
-        # SentencePiece cuts the target.
+        # SentencePiece segments the target.
         args["bpe"], args["target_model"] = kind, model
         return tokenizer_file(folder)
     if kind == "gpt2":
@@ -186,7 +186,7 @@ def model_of(args: dict[str, Any]) -> Path | None:
 
 
 def loading(args: argparse.Namespace) -> dict[str, Any]:
-    """Import the tasks and models of ``--user-dir``; return the options that models are loaded with.
+    """Import the tasks and models of ``--user-dir``; return the options for loading models.
 
     Raises:
         UserError: the folder is missing.

@@ -1,4 +1,4 @@
-"""``fairseq-phrase-demo``: a web page that shows what trained models see."""
+"""``fairseq-phrase-demo``: a web page that shows trained models' translations, trees and attention."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def named_paths(arguments: Sequence[str]) -> dict[str, str]:
     """Read ``[NAME=]PATH`` arguments.
 
     Returns:
-        The paths by name. Without a name, a model has that of its folder, or of the row above a folder
-        ``seedN``.
+        The paths by name. The default name of a model is its folder's name, or the name of the row above
+        a folder ``seedN``.
 
     Raises:
         UserError: two models have one name.

@@ -46,7 +46,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _exported(args: argparse.Namespace) -> str:
-    """Export the checkpoint; returns what reads the folder."""
+    """Export the checkpoint; returns the name of the class or function that loads the folder."""
     options = loading(args)
     parser = options.pop("source_parser")
     if args.to == "ctranslate2":

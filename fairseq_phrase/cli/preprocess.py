@@ -128,7 +128,7 @@ def main(namespace: argparse.Namespace) -> None:
         raise UserError("--protected-tokens is for translation, and for labels of sentences")
     if args["labels"] is not None:
         _refuse(args, _OF_TARGET_TEXT, "the target side has labels (--labels), not text")
-        # Words with labels are those between white space.
+        # Words with labels are separated by white space.
         args["source_tokenized"] |= args["labels"] == "word"
     parsing = _parsing(args)
     form, coverage, fallback = (
@@ -184,7 +184,7 @@ def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
                 f"name the parser of the {args['target_lang']} side with --target-parser"
             )
     for side, parser in parsers.items():
-        # Its words are between white space in any case, and have their labels behind them.
+        # Its words are separated by white space in any case, and followed by their labels.
         tokenized[side] &= parser.partition(":")[0] != "factored"
     return {
         args[f"{side}_lang"]: ParsingOptions(parsers[side], constituents, tokenized[side])

@@ -1,4 +1,4 @@
-"""``fairseq-phrase-probe``: what an encoder's states encode about sentences."""
+"""``fairseq-phrase-probe``: probe an encoder's states for properties of sentences."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _probe(args: argparse.Namespace) -> None:
         tasks = [task.sliced(args.max_sentences, args.seed) for task in tasks]
     if args.detokenize:
         tasks = [task.detokenized(args.detokenize) for task in tasks]
-    # A folder that cannot be written is found before the classifiers are trained, not after.
+    # Check before the training of classifiers that the folder can be written.
     if args.out is not None:
         args.out.mkdir(parents=True, exist_ok=True)
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.

@@ -27,7 +27,7 @@ class _Parser(CommandParser):
     """Accepts files after options: ``DATA --path CHECKPOINT FILE``."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse arguments whose positions are mixed with options."""
+        """Parse positional arguments that are mixed with options."""
         return self.parse_intermixed_args(args, namespace)
 
 
@@ -136,7 +136,7 @@ def main(args: argparse.Namespace) -> None:
         raise UserError("--shard needs the number of lines: name text files, not a pipe")
     live = live and args.out is None and engine.is_this_process
     given = Given(args.constraints, args.prefix, args.score)
-    if shard:  # smaller chunks in parts of few lines, so that no part is empty
+    if shard:  # smaller chunks in parts of few lines: no part is empty
         args.buffer_size = min(args.buffer_size, max(1, total // shard.parts))
     parses = read_parses(files, args.path, args.data, args.source_parser)
     chunks: Chunks = numbered(given.lines(lines, parses), args.buffer_size, live=live)
@@ -167,7 +167,7 @@ def _write_file(
     translate: Callable[[Chunks], Translated],
     skipped: Callable[[int], object],
 ) -> None:
-    """Write the file of ``--out``, or that of a part."""
+    """Write the file of ``--out``, or the file of a part."""
     from fairseq_phrase.inference.output_files import translation_key, write_translations
 
     loading(args)  # a task of --user-dir
@@ -190,7 +190,7 @@ def _shard(text: str) -> Shard:
 
 
 def _is_file(stream: BinaryIO) -> bool:
-    """Return whether all lines of a stream are there already."""
+    """Return whether all lines of a stream are already available."""
     try:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
     except OSError:  # not a stream of the operating system
@@ -198,7 +198,7 @@ def _is_file(stream: BinaryIO) -> bool:
 
 
 def _sorted(inputs: list[str], path: str | None) -> tuple[str, str | None, list[Path]]:
-    """Find out which of the inputs is the data directory or the bundle.
+    """Find the data directory or the bundle among the inputs.
 
     Returns:
         The models, the data directory or None, and the text files.

@@ -1,1 +1,1 @@
-"""A web page that shows what trained models see: translations, trees that can be edited, attention."""
+"""A web page for trained models: translations, trees that can be edited, and attention."""

@@ -1,4 +1,4 @@
-"""What the page shows for a sentence: one model's translation, the trees, and the attention."""
+"""The page's answer for a sentence: one model's translation, the trees, and the attention."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ MAX_NODES = 150
 def answer(
     translator: Translator, text: str, heads: Sequence[int] | None, max_words: int
 ) -> dict[str, Any]:
-    """Translate a sentence and describe its trees and its attention, in types that JSON has.
+    """Translate a sentence and describe its trees and its attention, in JSON's types.
 
     Args:
-        heads: the head of each word, from 0, if they were edited; the root is its own head. The words
-            are those of the earlier answer. None for the parser's own tree.
+        heads: the edited head of each word, from 0; the root is its own head. The words are the earlier
+            answer's. None for the parser's own tree.
 
     Returns:
         ``translation``; ``words``, ``tags``, ``heads``, ``deprels`` and ``constituents`` (first word, one
@@ -69,7 +69,7 @@ def answer(
 
 
 def example_of(translator: Translator) -> str:
-    """Return a short sentence of the model's own data; an empty text if they are not here (a bundle)."""
+    """Return a short sentence of the model's own data; an empty text without data (a bundle)."""
     config = translator.task.cfg
     directory = Path(config.data)
     try:

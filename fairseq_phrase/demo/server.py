@@ -42,10 +42,10 @@ class Question(BaseModel):
 
 
 async def _question(request: Request) -> Question:
-    """Read a request; one that is too large is refused before all of it has come.
+    """Read a request; a request that is too large is refused before all of it has arrived.
 
     Raises:
-        HTTPException: it is too large, or is not a question (a lone surrogate is not JSON).
+        HTTPException: the request is too large, or is not a question (a lone surrogate is not JSON).
     """
     body = b""
     async for part in request.stream():
@@ -73,8 +73,8 @@ def make_app(
     Args:
         models: loaded models by the name that the page shows.
         seconds: how long a request waits, for its turn and its answer.
-        hosts: the names by which the server may be addressed. A page of another site cannot reach it by a
-            name of its own.
+        hosts: the names by which the server may be addressed. A page of another site cannot reach it by
+            another name.
     """
     app = FastAPI(title="fairseq_phrase", openapi_url=None)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))

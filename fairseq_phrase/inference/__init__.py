@@ -1,1 +1,1 @@
-"""Trained models for people: raw text in, text out; bundles and other libraries' formats."""
+"""Inference from raw text with trained models, bundles, and exports to other libraries' formats."""

@@ -1,4 +1,4 @@
-"""Bundles: one folder with what translation needs. No file in it is a pickle or runs code.
+"""Bundles: one folder with all files that translation needs. None of them is a pickle or runs code.
 
 ``bundle.json`` holds the model's and the task's configuration and the checksums of the other files:
 the weights (``model.safetensors``), fairseq's dictionaries, the label dictionaries, the subword model,
@@ -60,7 +60,7 @@ from fairseq_phrase.text import digest_of
 logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 CONTENTS, WEIGHTS = "bundle.json", "model.safetensors"
-#: What reading another content than that of a bundle raises.
+#: The errors of reading a file that is not part of a bundle.
 _DAMAGES = (
     *(ValueError, KeyError, TypeError, AttributeError, RecursionError),
     *(SafetensorError, OmegaConfBaseException),
@@ -74,13 +74,13 @@ def is_bundle(path: Path) -> bool:
 
 @contextmanager
 def new_folder(out: Path) -> Iterator[Path]:
-    """Make a folder that has its name only once it is complete.
+    """Make a folder that gets its name only when it is complete.
 
     Yields:
         The folder to fill, which is removed after an error.
 
     Raises:
-        UserError: it exists already, or another process makes it.
+        UserError: the folder exists already, or another process makes it.
     """
     if out.exists():
         raise UserError(f"{out} exists already: name a folder that does not, or remove it")
@@ -131,7 +131,7 @@ def write_bundle(
             "an installed package", source_parser or manifest.parser,
         )  # fmt: skip
     manifest = replace(manifest, splits={}, parser=parser)
-    # They fit, or the difference is allowed and recorded.
+    # The checkpoint and the data fit, or the difference is allowed and recorded.
     _, task = build_models([saved], directory, source_parser=source_parser, **identity)
     record = getattr(task, "identity", None) or identity_of(saved.state, checkpoint)
     saved.state["task_state"] |= {"identity": record.as_dict(), "checkpoint": ""}
@@ -158,7 +158,7 @@ def write_bundle(
 
 
 def _packages(record: Identity, manifest: Manifest) -> dict[str, list[str]]:
-    """Name the installed packages that define what a bundle is made of: its model, and its parser."""
+    """Name the installed packages that define a bundle's model and its parser."""
     used: dict[str, list[tuple[str, ...]]] = {
         "model": [
             *((ENCODER_GROUP, record.value("encoder") or ""), (FIELD_GROUP, *manifest.fields)),
@@ -184,7 +184,7 @@ def _check_packages(described: Mapping[str, Any], path: Path) -> None:
     """Name the packages that a bundle needs and that are not installed.
 
     Raises:
-        UserError: its model needs one.
+        UserError: the bundle's model needs a package that is not installed.
     """
     for part, names in described.get("packages", {}).items():
         for name in names:
@@ -241,7 +241,7 @@ def _use(parser: str, packages: Sequence[str]) -> list[str]:
 
 
 def translates(saved: SavedModel) -> bool:
-    """Return whether a model's task translates, or is unknown, which building the model reports."""
+    """Return whether a model's task translates, or is unknown; building the model reports the latter."""
     name = saved.name("task")
     return (
         name == "translation"
@@ -272,7 +272,7 @@ def read_bundle(folder: Path) -> SavedModel:
     """Read a bundle.
 
     Returns:
-        What a checkpoint would hold, with the bundle as its data directory.
+        The content of a checkpoint, with the bundle as its data directory.
 
     Raises:
         UserError: a file is missing, damaged or changed, or is of another version.
@@ -322,7 +322,7 @@ def _check_files(folder: Path, files: dict[str, str]) -> None:
 
 
 def _described(saved: SavedModel, languages: tuple[str, str]) -> dict[str, Any]:
-    """Describe a checkpoint in types that JSON has."""
+    """Describe a checkpoint in JSON's types."""
     config = saved.state["cfg"]
     return {
         "format": FORMAT_VERSION,
@@ -340,7 +340,7 @@ def _described(saved: SavedModel, languages: tuple[str, str]) -> dict[str, Any]:
 
 
 def plain_options(config: Any) -> dict[str, Any]:
-    """Return a configuration in types that JSON has, without the paths of its training."""
+    """Return a configuration in JSON's types, without the paths of its training."""
     options: Any
     if OmegaConf.is_config(config):
         options = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
@@ -357,7 +357,7 @@ def _write_weights(parameters: dict[str, torch.Tensor], path: Path) -> dict[str,
     """Write the parameters; one that is shared is written once.
 
     Returns:
-        By the name of each that was left out, the name that it shares its values with.
+        By the name of each parameter that was left out, the name of the one that shares its values.
     """
     kept: dict[str, torch.Tensor] = {}
     names: dict[tuple[Any, ...], str] = {}

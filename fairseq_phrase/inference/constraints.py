@@ -1,4 +1,4 @@
-"""What translations are forced to have: constraints and a prefix for each line, and a glossary."""
+"""Requirements of translations: constraints and a prefix for each line, and a glossary."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.text import read_lines
 
-#: Texts beside the lines, one for each: a file, or the texts.
+#: Texts for the lines, one for each: a file, or the texts.
 Beside = str | Path | Iterable[str]
-#: Returns the target's indices of a text. It gets the source's words that have slots, and where the text
-#: stands, and raises an error if the dictionary lacks words of it. Shape: ``(tokens,)``.
+#: Returns the target's indices of a text. Its arguments are the text, the source's words that have slots,
+#: and the text's location; it raises an error if the dictionary lacks words of the text. Shape:
+#: ``(tokens,)``.
 TokensOf = Callable[[str, Sequence[str], str], Tensor]
 
 
 class Line(NamedTuple):
-    """A raw line, and what its translation must have.
+    """A raw line, and the requirements of its translation.
 
     Attributes:
-        constraints: texts in it, in any order, with tabs between them.
-        prefix: the text that it begins with.
+        constraints: texts in the translation, in any order, separated by tabs.
+        prefix: the beginning of the translation.
         target: the translation, if it is given.
         parse: the line's parse, if it is given.
     """
@@ -44,13 +45,13 @@ class Line(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of a line that is translated at once, and the indices that its translation must have.
+    """A segment of a line, translated as one sentence, and the indices that its translation must have.
 
     Attributes:
         constraints: Shape: ``(tokens,)`` each.
         prefix: Shape: ``(tokens,)``; no tokens without a prefix.
         target: the translation with its end, if it is given. Shape: ``(tokens,)``
-        seed: of what is drawn, with sampling.
+        seed: the seed of sampling.
     """
 
     sentence: EncodedSentence
@@ -61,7 +62,7 @@ class Piece(NamedTuple):
 
 
 class Given:
-    """What is beside source lines, a text for each (:class:`Line`), or None."""
+    """The texts for source lines, one for each (see :class:`Line`), or None."""
 
     def __init__(
         self,
@@ -73,13 +74,13 @@ class Given:
         self.has_constraints, self.has_target = constraints is not None, target is not None
 
     def lines(self, texts: Iterable[str], parses: Iterable[Parse] | None = None) -> Iterator[Line]:
-        """Join raw lines and what is beside them.
+        """Join raw lines and their texts.
 
         Args:
             parses: the parse of each line, if they are given.
 
         Raises:
-            UserError: there is more or less beside them.
+            UserError: there are more or fewer texts than lines.
         """
         beside = {
             name: read_lines(Path(given)) if isinstance(given, str | Path) else iter(given)
@@ -110,13 +111,13 @@ class Given:
                 )
 
     def at(self, name: str, number: int | None) -> str:
-        """Return where the text beside a line is; None for all of them."""
+        """Return the location of a line's text; None for all texts."""
         given = self._beside[name]
         return at(given if isinstance(given, str | Path) else name, number)
 
 
 class Demands:
-    """What translations of some lines must have.
+    """The requirements of the translations of some lines.
 
     Args:
         tokens_of: returns the target's indices of a text.
@@ -141,16 +142,16 @@ class Demands:
         slots_of: Callable[[EncodedSentence], Sequence[str]],
         longest: Callable[[EncodedSentence], int],
     ) -> list[Piece]:
-        """Return the pieces of a line with the indices that they must have.
+        """Return the segments of a line with the indices that their translations must have.
 
         Args:
             number: its number, from 1.
-            slots_of: returns the words of a piece that have slots.
-            longest: returns the largest number of subwords of a piece's translation.
+            slots_of: returns the words of a segment that have slots.
+            longest: returns the largest number of subwords of a segment's translation.
 
         Raises:
-            UserError: something is longer than a translation, has words that the target's dictionary
-                lacks, or is for a line of several pieces.
+            UserError: a text is longer than a translation, has words that the target's dictionary lacks,
+                or belongs to a line of several segments.
         """
         constraints = [part for part in line.constraints.split("\t") if part.strip()]
         name = "target" if self._given.has_target else "constraints"
@@ -195,14 +196,14 @@ class Demands:
 
 
 class Glossary:
-    """Terms, and the translations that they must have.
+    """Terms, and their required translations.
 
     A term is found where a sentence has its words. Of terms that begin with the same word, the longest is
     found.
 
     Args:
         terms: a file of lines ``source<tab>target``, or the targets by their sources.
-        cut: cuts texts into words and subwords.
+        cut: segments texts into words and subwords.
         tokens_of: see :class:`Demands`.
     """
 
@@ -228,7 +229,7 @@ class Glossary:
             found.sort(key=lambda term: -len(term[0]))
 
     def of(self, sentence: EncodedSentence) -> list[tuple[str, str]]:
-        """Return the translation of each term in a sentence, and where the glossary has it."""
+        """Return the translation of each term in a sentence, and the term's location in the glossary."""
         words, found, start = self._words(sentence), [], 0
         while start < len(words):
             for term, target, where in self._terms.get(words[start], ()):
@@ -260,10 +261,10 @@ def _read(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def word_translations(given: str | Path | Mapping[str, str]) -> Mapping[str, str]:
-    """Return translations of words, of a file with a word and its translation in each line.
+    """Read translations of words from a file with a word and its translation in each line.
 
     Raises:
-        UserError: a line has other than two words.
+        UserError: a line does not have exactly two words.
     """
     if isinstance(given, Mapping):
         return given

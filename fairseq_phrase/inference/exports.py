@@ -1,7 +1,7 @@
 """Exports for other libraries.
 
-CTranslate2 runs fairseq's own Transformer. transformers gets its own FSMT class where that computes the
-same, else this package's classes.
+CTranslate2 runs fairseq's own Transformer. For transformers, a model becomes its FSMT class if that
+computes the same, and otherwise a class of this package.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from fairseq_phrase.late_imports import import_transformers
 #: Every value of an option.
 ANY = None
 
-#: Options that change nothing in what a trained model computes, while those they depend on are refused.
+#: Options that do not change a trained model's outputs, provided that the options they depend on are
+#: refused.
 _WITHOUT_EFFECT = (
     "dropout", "attention_dropout", "activation_dropout", "relu_dropout", "encoder_layerdrop",
     "decoder_layerdrop", "encoder_embed_path", "decoder_embed_path", "max_source_positions",
@@ -35,7 +36,7 @@ _WITHOUT_EFFECT = (
     "tie_adaptive_weights", "tie_adaptive_proj", "quant_noise_pq_block_size", "checkpoint_activations",
     "offload_activations", "min_params_to_wrap", "base_sublayers", "base_shuffle", "export",
 )  # fmt: skip
-#: Options that every other library has.
+#: Options that every other library supports.
 _COMMON = (
     *(f"{side}_{name}" for side in ("encoder", "decoder")
       for name in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")),
@@ -62,12 +63,12 @@ def stock_options(cfg: Any = TransformerConfig) -> dict[str, Any]:
 
 
 def obstacle(model: Any, supported: Mapping[str, Collection[Any] | None]) -> str | None:
-    """Return what keeps a model from another library's form; None if nothing does.
+    """Return the reason why another library cannot run a model; None if it can.
 
     Args:
         supported: by option, the values that the library computes, or :data:`ANY`. Every option that is
-            neither here nor common to all libraries must have fairseq's default, so that one that fairseq
-            adds is refused.
+            neither here nor common to all libraries must have fairseq's default. Therefore options that
+            fairseq adds are refused.
     """
     kinds = (TransformerModel, TransformerModelBase, TransformerAlignModel)
     if type(model) not in kinds:
@@ -112,11 +113,12 @@ def export_ctranslate2(
 ) -> str:
     """Write a folder that ``ctranslate2.Translator`` loads; return the name of this class.
 
-    CTranslate2 has no phrases, trees, or relative positions of this package's kinds. So only fairseq's
-    own Transformer is exported.
+    CTranslate2 lacks phrases, trees, and this package's kinds of relative positions. Therefore only
+    fairseq's own Transformer is exported.
 
     Args:
-        quantization: the type of the weights, such as ``int8`` or ``float16``; by default as they are.
+        quantization: the type of the weights, such as ``int8`` or ``float16``; by default the
+            checkpoint's.
         **identity: see :func:`fairseq_phrase.inference.translator.load`.
 
     Raises:
@@ -154,7 +156,7 @@ def _refuse_tags(task: Any, checkpoint: Path) -> None:
 
 
 def _obstacle(model: Any) -> str | None:
-    """Return what CTranslate2 cannot compute in a model; None if there is nothing."""
+    """Return the part of a model that CTranslate2 cannot compute; None if there is none."""
     found = obstacle(model, _SUPPORTED)
     if found is not None:
         return found
@@ -163,7 +165,7 @@ def _obstacle(model: Any) -> str | None:
         if getattr(cfg.encoder, name) != getattr(cfg.decoder, name):
             flag = name.replace("_", "-")
             return f"--encoder-{flag} that differs from --decoder-{flag}"
-    # Those of transformer_align.
+    # The options of transformer_align.
     layer = getattr(model, "alignment_layer", 0)
     if layer >= cfg.decoder.layers:
         return f"--alignment-layer {layer}, but --decoder-layers {cfg.decoder.layers}"
@@ -171,7 +173,7 @@ def _obstacle(model: Any) -> str | None:
 
 
 def _try(folder: Path, words: list[str]) -> None:
-    """Load a model and run it once, in a process that it may end."""
+    """Load a model and run it once, in a separate process, because a crash would end this one."""
     ran = subprocess.run(
         [sys.executable, "-c", _TRIAL, str(folder), *words], capture_output=True, text=True
     )
@@ -196,7 +198,7 @@ _MODULE = "modeling_fairseq_phrase"
 _ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
-    "gelu_fast": "gelu_accurate",  # fairseq's older name for it
+    "gelu_fast": "gelu_accurate",  # an older name in fairseq
     "gelu_accurate": "gelu_accurate",
     "tanh": "tanh",
     "linear": "linear",
@@ -259,7 +261,7 @@ def export_transformers(
 
 
 def _describe(folder: Path, dictionary: Any) -> None:
-    """Write what transformers needs beside a bundle."""
+    """Write the files that transformers needs in addition to a bundle."""
     special = special_tokens(dictionary)
     config = {
         "model_type": "fairseq_phrase",
@@ -288,7 +290,7 @@ def _is_fsmt(model: Any) -> bool:
 
 
 def _fsmt(transformers: Any, model: Any, task: Any) -> Any:
-    """Make transformers' model of a fairseq model's parameters."""
+    """Make transformers' model from a fairseq model's parameters."""
     cfg = model.cfg
     config = transformers.FSMTConfig(
         langs=[task.cfg.source_lang, task.cfg.target_lang],
@@ -307,7 +309,7 @@ def _fsmt(transformers: Any, model: Any, task: Any) -> Any:
         attention_dropout=cfg.attention_dropout,
         activation_dropout=cfg.activation_dropout,
         scale_embedding=not cfg.no_scale_embedding,
-        # It ties all three embeddings. Two that fairseq shares are written twice.
+        # It ties all three embeddings. Two embeddings that fairseq shares are written twice.
         tie_word_embeddings=cfg.share_all_embeddings,
         decoder_start_token_id=task.target_dictionary.eos(),
     )

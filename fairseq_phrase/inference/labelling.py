@@ -1,4 +1,4 @@
-"""Labels of raw text or of a data directory's splits: what ``fairseq-phrase-label`` does, with scores."""
+"""Labels of raw text or of a data directory's splits, and their scores (``fairseq-phrase-label``)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def load_labeller(
     """Load models that label.
 
     Args:
-        paths: a checkpoint; several with ``:`` between them are an ensemble.
+        paths: a checkpoint; several, separated by ``:``, are an ensemble.
         max_tokens: tokens in a batch, with padding; by default 1,000 on a CPU and 12,000 on a GPU.
         **identity: ``allow_difference`` and ``strict_identity``, as in fairseq's commands.
 
@@ -103,13 +103,14 @@ class Labeller:
         if not self._names:
             raise UserError(f"{task.cfg.data} has no labels")
         if task.tokenized and not task.source_text.needs_trees and task.cfg.source_parser is None:
-            # No parser is needed to find the words, and none for trees.
+            # Neither the words nor the trees need a parser.
             task.cfg.source_parser = "none"
         limits = utils.resolve_max_positions(
             task.max_positions(), *[model.max_positions() for model in self.models]
         )
         self._limit: int = limits[0] if isinstance(limits, tuple) else limits
-        # Raw texts are cut where load_dataset cuts those of a split. Only labels of sentences allow it.
+        # Raw texts are truncated where load_dataset truncates a split's texts. Only labels of sentences
+        # allow it.
         self._kept: int | None = task.kept_subwords
 
     def label(self, lines: Iterable[str], *, buffer_size: int = 4096) -> Iterator[str]:
@@ -125,7 +126,7 @@ class Labeller:
             Each line's labels, separated by spaces, or its label; the empty text for an empty line.
 
         Raises:
-            UserError: a line is too long for the models, or cannot be cut or parsed.
+            UserError: a line is too long for the models, or cannot be segmented or parsed.
         """
         iterator, number, cut = iter(lines), 0, 0
         while chunk := list(islice(iterator, buffer_size)):
@@ -149,7 +150,7 @@ class Labeller:
         """Label a split of the data directory.
 
         Raises:
-            UserError: the split is not there, or one of its texts is too long for the models.
+            UserError: the split is missing, or one of its texts is too long for the models.
         """
         try:
             self.task.load_dataset(subset)
@@ -177,12 +178,12 @@ class Labeller:
         return LabelledSplit(predicted, references, words if self.task.labelled == "word" else None)
 
     def known_words(self) -> set[str] | None:
-        """Return the words of training, as :class:`LabelledSplit` writes words.
+        """Return the words of the training split, written as in :class:`LabelledSplit`.
 
         Words with ``<unk>`` are left out: with ``--min-count``, training has them, but not often enough.
 
         Returns:
-            None if the data directory has no training split, as that of a new test set.
+            None if the data directory lacks a training split, like the data directory of a new test set.
         """
         split = self.task.cfg.train_subset
         try:
@@ -266,11 +267,11 @@ def scores_of_split(split: LabelledSplit, known: Collection[str] | None) -> dict
     """Score a split's labels.
 
     Args:
-        known: the words of training that are in the dictionary; None if they are not known, or without
-            labels of words.
+        known: the words of training that are in the dictionary; None if they are not known, or if labels
+            are not of words.
 
     Returns:
-        By metric, in percent: accuracy, that of unknown words, and F1 of spans for BIO labels.
+        By metric, in percent: accuracy, accuracy of unknown words, and F1 of spans for BIO labels.
 
     Raises:
         UserError: seqeval is not installed and the labels mark spans.
@@ -297,7 +298,7 @@ def scores_of_labels(split: LabelledSplit) -> list[tuple[str, int, float, float,
 
 
 def describe_scores(split: LabelledSplit, known: Collection[str] | None) -> str:
-    """Write a split's scores, and those of each label, as text."""
+    """Write the scores of a split and of each label as text."""
     scores = scores_of_split(split, known)
     lines = [f"{name}: {score:.2f}%" for name, score in scores.items()]
     rows = scores_of_labels(split)

@@ -1,4 +1,4 @@
-"""Which models and which data a path names, and which device a name."""
+"""The models and the data of a path, and the device of a name."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def load_ensemble(
     """Load the models that a path names, for inference, and their task.
 
     Args:
-        paths: a checkpoint or a bundle; several with ``:`` between them are an ensemble.
-        data: the data directory. By default a bundle's own, or the one that a checkpoint remembers.
+        paths: a checkpoint or a bundle; several, separated by ``:``, are an ensemble.
+        data: the data directory; by default the bundle itself, or the directory recorded in the
+            checkpoint.
         **identity: see :func:`fairseq_phrase.inference.translator.load`.
 
     Raises:
@@ -67,7 +68,7 @@ def read_identity(path: Path) -> Identity:
     """Return the identity record of a checkpoint or a bundle, without its model.
 
     Raises:
-        UserError: it is missing or damaged.
+        UserError: the checkpoint or the bundle is missing or damaged.
     """
     saved = read_bundle(path) if is_bundle(path) else read_checkpoint(path)
     return identity_of(saved.state, path)
@@ -112,7 +113,7 @@ def device_named(name: str | None) -> torch.device:
     """Return the device of a name, ``cpu`` or ``cuda:1``; for None the GPU if there is one, else the CPU.
 
     Raises:
-        UserError: there is no such device.
+        UserError: the device does not exist.
     """
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,4 +1,4 @@
-"""Files of translations of a large text: its parts, and what an interrupted run goes on with."""
+"""Files of translations of a large text: its parts, and the state from which a run resumes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fairseq_phrase.text import digest_of, require_file
 
 Chunks = Iterator[tuple[int, list[Line]]]
 Translate = Callable[[Chunks], Generator[tuple[int, bytes], None, None]]
-#: Options of the command that are not in the key, and why. Of files the content is in it, not the name.
+#: Options of the command that are not in the key, and why. The key has the content of files, not names.
 FREE = {
     **dict.fromkeys(("inputs", "constraints", "prefix", "score"), "a text"),
     **dict.fromkeys(("glossary", "unk_dictionary", "path", "data", "source_parser"), "content"),
@@ -53,11 +53,11 @@ class Shard(NamedTuple):
     parts: int
 
     def holds(self, first: int, total: int) -> bool:
-        """Return whether it has the chunk that begins with a line, counted from 1."""
+        """Return whether this part has the chunk that begins with a line, counted from 1."""
         return (first - 1) * self.parts // total == self.number - 1
 
     def path(self, whole: Path) -> Path:
-        """Return the file of this part's translations, which is next to that of the whole text."""
+        """Return the file of this part's translations, which is next to the whole text's file."""
         return whole.with_name(f"{whole.name}.{self.number}-of-{self.parts}")
 
     def others(self) -> list[Shard]:
@@ -67,15 +67,16 @@ class Shard(NamedTuple):
 
 
 def translation_key(options: Mapping[str, Any]) -> Key:
-    """Make the key of what ``fairseq-phrase-translate`` writes.
+    """Make the key of the output of ``fairseq-phrase-translate``.
 
-    Text is compared by its content. That of a pipe is compared chunk by chunk (:class:`OutputFile`).
+    Text is compared by its content. Text from a pipe is compared chunk by chunk (:class:`OutputFile`).
 
     Args:
-        options: those of the command, by name.
+        options: the command's options, by name.
 
     Raises:
-        UserError: the model, its data or a file is missing, or what is read several times is a pipe.
+        UserError: the model, its data or a file is missing, or a file that is read several times is a
+            pipe.
     """
     key = {name: str(value) for name, value in options.items() if name not in FREE}
     for number, path in enumerate(map(Path, split_paths(options["path"])), start=1):
@@ -102,10 +103,10 @@ def translation_key(options: Mapping[str, Any]) -> Key:
 
 
 def _parser(named: str | None, of_data: str) -> str:
-    """Return what parses the text.
+    """Return the parser of the text.
 
     Args:
-        named: the parser that the user names, or None for that of the data.
+        named: the parser that the user names, or None for the data's parser.
     """
     if named is None and names_path(
         of_data
@@ -125,11 +126,11 @@ def _short(content: bytes) -> str:
 
 
 class OutputFile:
-    """A file of translations, which has its name once it is whole.
+    """A file of translations, which gets its name when it is complete.
 
     ``FILE.partial`` has the translations so far. ``FILE.key`` has the key in its first line, then a line
     for each chunk: the digest of its lines, the size of ``FILE.partial`` after it, and the digest of its
-    translations. That of a part stays, to be compared with the other parts.
+    translations. A part's key stays, to be compared with the other parts.
     """
 
     def __init__(self, path: Path, key: Key):
@@ -139,15 +140,15 @@ class OutputFile:
         self._remedy = (
             f"give the same options and files, or remove {self._partial} and {self._note}"
         )
-        #: Of the chunks that are translated now, the digests of their lines.
+        #: The digests of the lines of the chunks that are translated now.
         self._begun: deque[str] = deque()
         self._done: list[list[Any]] = []
 
     def require_key(self) -> bool:
-        """Check that what is there has this run's key; return whether the file is whole.
+        """Check that existing files have this run's key; return whether the file is complete.
 
         Raises:
-            UserError: it was made with something else, or does not record what made it.
+            UserError: the file was made with other options or inputs, or its key is missing.
         """
         there = self.path if self.path.is_file() else self._partial
         if not there.is_file():
@@ -177,11 +178,11 @@ class OutputFile:
         translate: Translate,
         skipped: Callable[[int], object],
     ) -> int:
-        """Translate what an earlier run did not, and give the file its name.
+        """Translate the chunks that an earlier run did not, and give the file its name.
 
         Args:
             translate: yields the number of lines of each chunk, and their translations.
-            skipped: is called with the number of lines of each chunk that is there.
+            skipped: is called with the number of lines of each chunk that is already translated.
 
         Returns:
             The number of lines that were translated.
@@ -214,7 +215,7 @@ class OutputFile:
                     count += lines
         except BaseException:
             if not self._partial.is_file() or not self._partial.stat().st_size:
-                self._partial.unlink(missing_ok=True)  # nothing to go on from
+                self._partial.unlink(missing_ok=True)  # nothing to resume from
                 self._note.unlink()
             raise
         with naming(self.path):
@@ -222,11 +223,11 @@ class OutputFile:
         return count
 
     def forget_key(self) -> None:
-        """Remove the key of a file that is whole."""
+        """Remove the key of a complete file."""
         self._note.unlink(missing_ok=True)
 
     def _kept(self) -> list[list[Any]]:
-        """Return the records of the chunks whose translations are whole."""
+        """Return the records of the chunks whose translations are complete."""
         if not self._partial.is_file():
             return []
         kept, before = [], 0
@@ -245,7 +246,7 @@ class OutputFile:
         """Yield the chunks without a translation.
 
         Raises:
-            UserError: other lines were translated before.
+            UserError: an earlier run translated different lines.
         """
         number, end = 0, 0
         for number, (first, lines) in enumerate(chunks, start=1):
@@ -286,8 +287,8 @@ def write_translations(
         The number of lines that were translated, and the parts that are missing.
 
     Raises:
-        UserError: the file is there, a part or what an interrupted run left was made with something else,
-            or another process writes the same.
+        UserError: the file exists, a part or an interrupted run's output was made with other options or
+            inputs, or another process writes the same file.
         OSError: a file cannot be written.
     """
     path = shard.path(whole) if shard else whole

@@ -1,4 +1,4 @@
-"""Raw lines as a model reads them: in the form of the data, encoded ahead, in pieces if too long."""
+"""Raw lines as a model reads them: in the data's form, encoded in advance, segmented if too long."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _SPACE = re.compile(r"\s+")
 def source_form(
     manifest: Manifest, dictionary: Any, *, tokenized: bool = False
 ) -> Callable[[str], str]:
-    """Return what makes a raw line a line like those of the data.
+    """Return a function that gives a raw line the form of the data's lines.
 
     Data of tokenized text (``--source-tokenized``) need tokenized lines. The dictionary shows which of
-    Moses' options made them.
+    Moses' options were used.
 
     Args:
-        tokenized: whether the lines that come in are tokenized in the same way as the data.
+        tokenized: whether the input lines are tokenized in the same way as the data.
     """
     if tokenized or not manifest.tokenized:
         return str
@@ -58,22 +58,23 @@ def source_form(
 
 
 def _around(manifest: Manifest) -> Callable[..., str]:
-    """Return what brings a line into another form around its protected tokens."""
+    """Return a function that transforms a line except its protected tokens."""
     return ProtectedTokens(WholeWords(), manifest.protected).around
 
 
 class TargetForm:
-    """Subwords of the target to text, and text to subwords.
+    """Conversion of the target's subwords to text, and of text to subwords.
 
     Args:
-        manifest: of the source language; the target is cut by the same subword model.
-        tokenized: leave the text tokenized if that of the data is.
+        manifest: of the source language; the target has the same subword model.
+        tokenized: leave the text tokenized if the data's text is tokenized.
     """
 
     def __init__(self, directory: str, manifest: Manifest, target: str, *, tokenized: bool = False):
         self._segmenter: Segmenter = segmenter_of(directory, manifest, target=True)
         self._moses: tuple[Any, Any] | None = None
-        # subword-nmt cuts tokenized text; SentencePiece cuts raw text unless the data say otherwise.
+        # subword-nmt segments tokenized text; SentencePiece segments raw text unless the manifest states
+        # otherwise.
         if not tokenized and (manifest.tokenized or manifest.bpe == "subword_nmt"):
             moses = _sacremoses(f"{target} text of the data is tokenized")
             self._moses = moses.MosesTokenizer(target), moses.MosesDetokenizer(target)
@@ -81,12 +82,12 @@ class TargetForm:
         self.join = self._segmenter.join
 
     def text(self, subwords: str) -> str:
-        """Join subwords with spaces between them to text."""
+        """Join subwords, separated by spaces, to text."""
         joined = self.join(subwords)
         return joined if self._moses is None else self._moses[1].detokenize(joined.split())
 
     def subwords(self, text: str) -> str:
-        """Cut text into subwords with spaces between them."""
+        """Segment text into subwords, separated by spaces."""
         if self._moses is not None:
             tokenize = partial(self._moses[0].tokenize, return_str=True)
             text = self._around(text, tokenize) if self._around else tokenize(text)
@@ -110,7 +111,7 @@ class Chunk:
 
     Attributes:
         first: the number of the first line, from 1.
-        pieces: the pieces of each line; none for an empty line.
+        pieces: the segments of each line; none for an empty line.
     """
 
     first: int
@@ -122,14 +123,14 @@ class RawLines:
     """Encodes raw lines.
 
     Args:
-        limit: the largest number of tokens that the models take.
+        limit: the largest number of tokens that the models accept.
     """
 
     def __init__(self, form: Callable[[str], str], source: SourceText, limit: int) -> None:
         self._form, self._source, self._limit = form, source, limit
 
     def encode(self, lines: Sequence[str]) -> list[EncodedSentence]:
-        """Cut lines into subwords, and parse them if the models read trees.
+        """Segment lines into subwords, and parse them if the models read trees.
 
         Raises:
             UserError: the parser is not installed, or cannot parse a line.
@@ -150,7 +151,7 @@ class RawLines:
         return Chunk(first, lines, pieces)
 
     def _encoded(self, lines: Sequence[Line]) -> list[EncodedSentence]:
-        """Encode lines, all of which have their parses, or none."""
+        """Encode lines; either all of them have parses, or none has."""
         texts = [self._form(line.text) for line in lines]
         parses = [line.parse for line in lines if line.parse is not None]
         if parses:
@@ -158,7 +159,7 @@ class RawLines:
         return self._source.encode(texts) if texts else []
 
     def _pieces(self, line: Line, sentence: EncodedSentence, number: int) -> list[EncodedSentence]:
-        """Cut a line that is too long. A line without subwords has no pieces."""
+        """Split a line that is too long. A line without subwords has no segments."""
         if line.parse is not None and len(sentence.pieces) >= self._limit:
             raise UserError(
                 f"line {number} has {len(sentence.pieces) + 1} subwords, and the model takes "
@@ -173,7 +174,7 @@ class RawLines:
         return [piece for piece in cut if piece.pieces]
 
     def _cut(self, line: str, sentence: EncodedSentence) -> list[EncodedSentence]:
-        """Cut a line into pieces that fit, in two (:func:`halves`) until they do."""
+        """Split a line in two (:func:`halves`) repeatedly, until its segments fit."""
         if len(sentence.pieces) < self._limit or len(line) < 2:
             return [sentence]
         parts = halves(line)
@@ -182,10 +183,10 @@ class RawLines:
 
 
 def halves(text: str) -> list[str]:
-    """Cut a text of two or more characters in two, where a reader would cut it.
+    """Split a text of two or more characters in two, where a reader would split it.
 
-    That is at the end of a sentence, at the one that is nearest to the middle; without one at a space,
-    and without a space between two characters.
+    This is the end of a sentence that is nearest to the middle; if there is none, a space; and without a
+    space, between two characters.
 
     Examples:
         >>> halves("It rains. We stay at home.")
@@ -212,7 +213,8 @@ def numbered(
 
     Args:
         size: the largest number of lines of a chunk.
-        live: the next line may come only after a line is answered: a chunk has the lines that are there.
+        live: the next line may come only after a line is answered: a chunk has the lines that are
+            available.
     """
     number = 1
     for chunk in ready(lines, lambda line: line, size) if live else _growing(lines, size):
@@ -228,7 +230,7 @@ def _growing(lines: Iterable[Raw], size: int) -> Iterator[list[Raw]]:
 
 
 def ahead(source: Iterable[Raw], work: Callable[[Raw], Item]) -> Iterator[Item]:
-    """Yield one by one what :func:`ready` makes of items."""
+    """Yield the results of :func:`ready` one by one."""
     with closing(ready(source, work, 1)) as found:
         for (item,) in found:
             yield item
@@ -237,18 +239,18 @@ def ahead(source: Iterable[Raw], work: Callable[[Raw], Item]) -> Iterator[Item]:
 def ready(
     source: Iterable[Raw], work: Callable[[Raw], Item], depth: int
 ) -> Generator[list[Item], None, None]:
-    """Yield what a background thread has made of items while the caller worked on earlier ones.
+    """Yield the results of a background thread, which processes items while the caller uses earlier ones.
 
     An error in the thread is raised here. When the iterator is closed, it waits for the work on one item:
     a process that ends while a thread is in a library's C++ code is aborted. It does not wait for the
     next item of the source, which may be input that never comes.
 
     Args:
-        work: what takes time, such as parsing.
+        work: a function that takes time, such as parsing.
         depth: the number of results that may wait.
 
     Yields:
-        The results that are there, at least one and at most ``depth``.
+        The results that are ready, at least one and at most ``depth``.
     """
     waiting: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(depth)
     stopped, working = threading.Event(), threading.Lock()

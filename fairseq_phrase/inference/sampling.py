@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def seed_of(seed: int, line: int, piece: int) -> int:
-    """Return the seed of a piece of a line, by the numbers of the line and of the piece in it."""
+    """Return the seed of a line's segment, by the numbers of the line and of the segment in it."""
     digest = hashlib.blake2b(f"{seed} {line} {piece}".encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big")
 
@@ -20,7 +20,7 @@ def seed_of(seed: int, line: int, piece: int) -> int:
 class SamplingBySentence(Sampling):
     """fairseq's sampling, in which each sentence of a batch has a random state.
 
-    fairseq draws for a whole batch from one state, so that a translation depends on the other sentences.
+    fairseq draws for a whole batch from one state: a translation depends on the other sentences.
     """
 
     def begin(self, seeds: Sequence[int], device: torch.device) -> None:
@@ -40,7 +40,7 @@ class SamplingBySentence(Sampling):
         prev_output_tokens: Tensor | None = None,
         original_batch_idxs: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw the next subwords; the arguments and what is returned are fairseq's.
+        """Draw the next subwords; the arguments and the results are fairseq's.
 
         Args:
             lprobs: Shape: ``(sentences, beams, vocabulary)``.

@@ -27,15 +27,15 @@ def read_parses(
     """Read the parses of text files, ``FILE.conllu`` for ``FILE``.
 
     Args:
-        path: checkpoints or bundles, with ``:`` between them.
+        path: checkpoints or bundles, separated by ``:``.
         data: the data directory, if it is given.
-        source_parser: the parser that the user chose; by default that of the data.
+        source_parser: the parser that the user chose; by default the data's parser.
 
     Returns:
         The parse of each line; None if a parser of raw lines is to parse them.
 
     Raises:
-        UserError: parses are missing, or are not those of the text.
+        UserError: parses are missing, or do not fit the text.
     """
     if not texts or (source_parser and _reads_lines(source_parser)):
         return None
@@ -61,7 +61,7 @@ def read_parses(
 
 
 def _reads_lines(parser: str) -> bool:
-    """Return whether it is one of this project's parsers of raw lines, which take time to load."""
+    """Return whether a parser is one of this project's parsers of raw lines, which take time to load."""
     return parser.partition(":")[0] in ("spacy", "stanza", "factored", "none")
 
 

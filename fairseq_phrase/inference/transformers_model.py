@@ -39,8 +39,8 @@ class FairseqPhraseConfig(PretrainedConfig):
 class EncoderStates(ModelOutput):
     """The encoder's states. The attribute ``encoded`` is the dictionary that fairseq's decoder reads.
 
-    transformers repeats the fields for each beam, and nothing else. So a field says which sentence of the
-    batch each row is.
+    transformers repeats the fields for each beam, and nothing else. Therefore a field gives the sentence
+    of each row.
 
     Attributes:
         last_hidden_state: the states of the nodes. Shape: ``(batch, nodes, channels)``.
@@ -70,7 +70,7 @@ class Encoder(nn.Module):
             input_ids: fairseq's token indices, with the end of sentence, padded on the right.
                 Shape: ``(batch, tokens)``.
             attention_mask: not used. Padding is found by its index.
-            **inputs: those of ``src_words``, ``src_heads``… that the encoder needs, as
+            **inputs: the fields of ``src_words``, ``src_heads``… that the encoder needs, as
                 :func:`fairseq_phrase.data.batches.source_batches.collate_parses` makes them. Others are
                 not used.
         """
@@ -101,7 +101,7 @@ CACHE = "cache" if "cache" in Seq2SeqLMOutput.__dataclass_fields__ else "past_ke
 
 
 class DecoderCache:
-    """What fairseq's decoder keeps between the steps of a search: keys and values.
+    """The state of fairseq's decoder between the steps of a search: keys and values.
 
     Args:
         encoded: the encoder's dictionary, with the beams' rows.
@@ -133,7 +133,7 @@ class DecoderCache:
             beam_idx: for each new row, the index of the old row. Shape: ``(batch,)``.
         """
         for module in self.decoder.modules():
-            # The source's keys are those of the sentence.
+            # The source's keys belong to the sentence, which stays the same.
             if not getattr(module, "encoder_decoder_attention", False) and hasattr(
                 module, "reorder_incremental_state"
             ):
@@ -174,7 +174,7 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
         return (model.to(dtype) if isinstance(dtype, torch.dtype) else model).eval()
 
     def save_pretrained(self, *args: Any, **options: Any) -> None:
-        """Not possible: the folder is written from fairseq's checkpoint.
+        """Raise an error: the folder can only be written from fairseq's checkpoint.
 
         Raises:
             UserError: always.
@@ -207,13 +207,14 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
             input_ids: the source, as for :meth:`Encoder.forward`.
             decoder_input_ids: the target, which begins with the end of sentence. Shape: ``(batch, target
                 tokens)``.
-            encoder_outputs: what the encoder returned, instead of the source.
-            cache: what the last call returned, for the same target without its end.
+            encoder_outputs: the encoder's result, instead of the source.
+            cache: the cache of the last call, which was for the same target without its end.
             use_cache: return keys and values for the next call.
             **inputs: the parse, as for :meth:`Encoder.forward`.
 
         Returns:
-            ``logits`` of shape ``(batch, target tokens, vocabulary)``, without those of earlier calls.
+            ``logits`` of shape ``(batch, target tokens, vocabulary)``, without the tokens of earlier
+            calls.
         """
         assert decoder_input_ids is not None
         if cache is None:

@@ -26,7 +26,7 @@ from fairseq_phrase.inference.translator import Hypothesis, load
 
 #: Chunks of lines, each with the number of its first line, from 1.
 Chunks = Iterator[tuple[int, list[Line]]]
-#: For each chunk the number of its lines, and what is written for them.
+#: For each chunk the number of its lines, and the output for them.
 Translated = Generator[tuple[int, bytes], None, None]
 #: The options of :meth:`fairseq_phrase.inference.translator.Translator.in_chunks`.
 SEARCH = (
@@ -41,8 +41,8 @@ class TranslationWorker:
     Args:
         args: the options of ``fairseq-phrase-translate``.
         options_of_load: a function that returns other options of :func:`fairseq_phrase.load`. It is
-            called in the process that loads, where it may register what the models need.
-        workers: how many there are on this machine; they share its cores.
+            called in the process that loads, where it may register tasks and models.
+        workers: the number of workers on this machine; they share its cores.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class TranslationWorker:
             torch.set_num_threads(max(1, torch.get_num_threads() // workers))
 
     def texts(self, chunks: Chunks) -> Translated:
-        """Yield the number of lines of each chunk, and what is written for them."""
+        """Yield the number of lines of each chunk, and the output for them."""
         args = self._args
         options = {name: getattr(args, name) for name in SEARCH}
         options["replace_unk"] = args.unk_dictionary or args.replace_unk
@@ -81,7 +81,7 @@ class TranslationWorker:
 def translated_chunks(
     make: partial[TranslationWorker], engine: EngineOptions, bar: tqdm[Any], chunks: Chunks
 ) -> Translated:
-    """Translate chunks in this process or in others; yields what :meth:`TranslationWorker.texts` does."""
+    """Translate chunks in this process or in others; yields the same as ``TranslationWorker.texts``."""
     if engine.is_this_process:
         translated = make().texts(chunks)
     else:
@@ -102,7 +102,7 @@ def _elsewhere(
 
 
 def with_gpus(engine: EngineOptions, device: str | None) -> EngineOptions:
-    """Return an engine of which each actor has a GPU if the models are to be on GPUs."""
+    """Return an engine; each of its actors has a GPU if the models use GPUs."""
     if engine.name != "ray":
         return engine
     found = torch.cuda.device_count()

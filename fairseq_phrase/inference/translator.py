@@ -1,4 +1,4 @@
-"""Raw text in, text out: :func:`load` and what it returns."""
+"""Translation of raw text: :func:`load`, and the translator that it returns."""
 
 from __future__ import annotations
 
@@ -58,12 +58,13 @@ def load(
     """Load a trained model for raw text.
 
     Args:
-        path: a checkpoint, or a bundle of ``fairseq-phrase-export``; several with ``:`` between them are
-            an ensemble.
-        data: the data directory; by default the bundle itself, or the one that the checkpoint remembers.
+        path: a checkpoint, or a bundle of ``fairseq-phrase-export``; several, separated by ``:``, are an
+            ensemble.
+        data: the data directory; by default the bundle itself, or the directory recorded in the
+            checkpoint.
         device: ``cpu``, ``cuda``, ``cuda:1``…; by default a GPU if there is one.
-        source_parser: parse with this parser instead of the one that made the data.
-        source_tokenized: for data of tokenized text, lines come in tokenized in the same way.
+        source_parser: parse with this parser instead of the data's parser.
+        source_tokenized: for data of tokenized text, input lines are already tokenized in the same way.
         target_tokenized: for data of tokenized text, leave translations tokenized.
         **identity: ``allow_difference`` and ``strict_identity``, as in fairseq's commands.
 
@@ -93,10 +94,11 @@ class Hypothesis:
 
     Attributes:
         score: the mean log probability (base 2) of its subwords and its end, as ``fairseq-generate``
-            prints it; of pieces of a long line, the mean over their subwords; None for an empty line.
+            prints it; for a long line in segments, the mean over all subwords; None for an empty line.
         tokens: the number of its subwords, with the end of each sentence.
-        alignment: words of the line and of the translation, from 0, that are aligned, in ascending order;
-            empty unless it was asked for. Words are what spaces separate, or in tokenized data tokens.
+        alignment: pairs of aligned words of the line and of the translation, from 0, in ascending order;
+            empty unless it was requested. Words are separated by spaces; in tokenized data they are
+            tokens.
         words: the numbers of words of the line and of the translation, with an alignment.
     """
 
@@ -144,8 +146,8 @@ class Translator:
         """Translate lines.
 
         Args:
-            lines: raw lines, or one.
-            **options: those of :meth:`hypotheses`; constraints and prefix of one line may be a text.
+            lines: raw lines, or one line.
+            **options: options of :meth:`hypotheses`; constraints and prefix of one line may be a text.
 
         Returns:
             The best translation of each line, in order; the empty text for an empty line.
@@ -169,20 +171,20 @@ class Translator:
         parses: Iterable[Parse] | None = None,
         **options: Any,
     ) -> Generator[list[Hypothesis], None, None]:
-        """Translate lines as they come; the next ones are parsed while the model translates.
+        """Translate lines as they arrive; the next lines are parsed while the model translates.
 
         Args:
             buffer_size: the largest number of lines that are sorted by length. The first chunks are
                 smaller, so that the first lines are translated while the next ones are parsed.
-            live: translate the lines that are there, as the next one may come only after an answer.
-                Batches then depend on the time.
-            constraints: a text for each line, or a file: what its translation must have, in any
-                order, with tabs between several.
-            prefix: a text for each line, or a file: how its translation must begin.
+            live: translate the available lines, as the next one may come only after an answer. Batches
+                then depend on the time.
+            constraints: a text for each line, or a file: texts that its translation must have, in any
+                order, separated by tabs.
+            prefix: a text for each line, or a file: the beginning of its translation.
             target: a text for each line, or a file: its translation, which is scored, without a search.
             parses: the parse of each line, instead of the parser's
                 (:func:`fairseq_phrase.inference.source_parses.read_parses`).
-            **options: those of :meth:`in_chunks`.
+            **options: options of :meth:`in_chunks`.
 
         Yields:
             The best translations of each line, the best first.
@@ -212,7 +214,7 @@ class Translator:
         alignments: bool = False,
         replace_unk: bool | str | Path | Mapping[str, str] = False,
     ) -> Generator[list[list[Hypothesis]], None, None]:
-        """Translate chunks of lines, each in batches by itself.
+        """Translate chunks of lines; a batch has lines of one chunk only.
 
         Args:
             chunks: lines with the number of the first, of :func:`numbered`.
@@ -221,22 +223,24 @@ class Translator:
             lenpen: scores are divided by the length to this power.
             batch_size: the largest number of sentences in a batch.
             sampling: draw each subword by its probability, instead of a search for the best.
-            sampling_topk: draw one of so many most probable subwords.
-            seed: of what is drawn for a line, which depends on it, the line and the line's number alone.
+            sampling_topk: draw from this number of most probable subwords.
+            seed: the seed of sampling. The draws for a line depend only on it, the line and the line's
+                number.
             glossary: translations of terms, or a file of lines ``source<tab>target``. The translation of
-                a line that has the term, as words, has the target.
-            alignments: align each translation's words with those of the line to which the decoder
-                attends most.
-            replace_unk: write the word that the decoder attends to most for an unknown word, or its
-                translation: translations of words, or a file of lines of a word and its translation.
+                a line with a term, as whole words, contains the target.
+            alignments: align each translation's words with the line's words to which the decoder attends
+                most.
+            replace_unk: replace an unknown word by the source word that the decoder attends to most, or
+                by its translation in these: translations of words, or a file of lines of a word and its
+                translation.
 
         Yields:
             For each line of a chunk, its translations.
 
         Raises:
-            UserError: there are more translations than beams, or a line cannot be cut or parsed, or
-                what a translation must have is longer than a translation, is unknown to the target
-                dictionary; or the decoder has no attention for alignments.
+            UserError: there are more translations than beams; a line cannot be segmented or parsed; a
+                required text is longer than a translation or unknown to the target dictionary; or the
+                decoder has no attention for alignments.
         """
         beam = beam or (nbest if sampling else 5)
         if not 1 <= nbest <= beam:
@@ -283,7 +287,7 @@ class Translator:
             yield [joined_hypotheses([next(found) for _ in own], nbest, lenpen) for own in pieces]
 
     def translate_parsed(self, sentence: ParsedSentence, *, beam: int = 5) -> str:
-        """Translate a sentence with given trees, such as one of :meth:`parse` with other heads.
+        """Translate a sentence with given trees, such as a sentence of :meth:`parse` with edited heads.
 
         Raises:
             UserError: the trees lack what the model reads, or the sentence is too long.
@@ -295,7 +299,7 @@ class Translator:
         return self._generated(search, [Piece(encoded)], 1)[0][0].text
 
     def parse(self, lines: Iterable[str]) -> list[ParsedSentence]:
-        """Parse lines: words, heads, relations, tags and constituents, as the data's parser makes them.
+        """Parse lines with the data's parser: words, heads, relations, tags and constituents.
 
         Raises:
             UserError: the parser is not installed, or cannot parse raw text.
@@ -303,7 +307,7 @@ class Translator:
         return list(self.task.source_text.encoder.parsed([self._source(line) for line in lines]))
 
     def attention(self, line: str | ParsedSentence) -> SentenceAttention:
-        """Compute the encoder's attention in a raw line or a parsed sentence, of every layer and head.
+        """Compute the encoder's attention, of every layer and head, in a raw line or a parsed sentence.
 
         Raises:
             UserError: the encoder gives no attention maps (fairseq's own), or there are several models.
@@ -319,7 +323,7 @@ class Translator:
         return sentence_attention(self.models[0], sentence.to(self.device))
 
     def inputs(self, lines: Iterable[str]) -> dict[str, torch.Tensor]:
-        """Cut and parse lines, none of them empty, for an exported model of transformers.
+        """Segment and parse lines, none of them empty, for an exported model of transformers.
 
         Returns:
             ``input_ids`` and ``attention_mask`` of shape ``(batch, tokens)``, in the order of the lines,
@@ -330,7 +334,7 @@ class Translator:
         tokens = net_input.pop("src_tokens")
         del net_input["src_lengths"]
         padding = self.task.source_dictionary.pad()
-        # transformers repeats and moves rows, which what the collater has made does not survive.
+        # transformers repeats and moves rows, but does not repeat or move the collater's results.
         parse = {name: value for name, value in net_input.items() if not name.startswith(MADE)}
         found = {"input_ids": tokens, "attention_mask": tokens.ne(padding).long(), **parse}
         return {name: value.to(self.device) for name, value in found.items()}
@@ -342,13 +346,13 @@ class Translator:
 
         Args:
             tokens: indices of the target; special tokens are left out. Shape: ``(tokens,)`` each.
-            lines: the raw lines that were translated, each of which has as many translations, one
-                after the other. A model that copies needs them: their unknown words are written in the
-                slots of the translations.
+            lines: the raw lines that were translated; all have the same number of translations, one after
+                the other. A model that copies needs them: their unknown words fill the slots of the
+                translations.
 
         Raises:
             UserError: a translation has a slot for a word, and no lines were given; or the number of
-                translations is not a multiple of that of the lines.
+                translations is not a multiple of the number of lines.
         """
         dictionary = self.task.target_dictionary
         padding = dictionary.pad()
@@ -377,7 +381,7 @@ class Translator:
             target: its translation, a raw line.
 
         Raises:
-            UserError: the source is empty, or one of the two is too long.
+            UserError: the source is empty, or the source or the target is too long.
         """
         ((best,),) = self.hypotheses([source], target=[target])
         if best.score is None:
@@ -391,10 +395,11 @@ class Translator:
     def _generated(
         self, search: _Search, pieces: Sequence[Piece], size: int
     ) -> list[list[Hypothesis]]:
-        """Translate pieces, or score their targets; returns the hypotheses of each, the best first.
+        """Translate segments, or score their targets; returns the hypotheses of each, the best first.
 
-        In one batch all pieces have constraints or none, and all have a prefix or none: fairseq's search
-        for the others would differ. What is drawn may go on to the largest length, which all have too.
+        In one batch all segments have constraints or none, and all have a prefix or none: otherwise
+        fairseq's search for some of them would differ. In sampling they also share the largest length,
+        which a draw may reach.
         """
         found: dict[int, list[Hypothesis]] = {}
         kinds: dict[tuple[str, int, int], list[int]] = defaultdict(list)
@@ -430,7 +435,7 @@ class Translator:
                 rows = zip(batch, chosen, generated, sample["copied"], is_token, strict=True)
                 for index, piece, hypotheses, words, columns in rows:
                     if kind == "given":
-                        # fairseq's scorer has the mean, whatever the power of the length.
+                        # fairseq's scorer returns the mean, whatever the power of the length.
                         length = len(hypotheses[0]["tokens"])
                         hypotheses[0]["score"] *= length ** (1 - search.lenpen)
                         if hypotheses[0]["attention"] is not None:
@@ -458,7 +463,7 @@ class Translator:
         return tokens
 
     def _demanded(self, text: str, slots: Sequence[str], where: str) -> torch.Tensor:
-        """Return the indices of a text that a translation must have, without an end."""
+        """Return the indices of a required text, without the end of sentence."""
         dictionary = self.task.target_dictionary
         pieces = self._target.subwords(text)
         tokens: torch.Tensor = dictionary.encode_target(pieces, slots)
@@ -478,7 +483,7 @@ class Translator:
         search: _Search,
         is_token: torch.Tensor,
     ) -> Hypothesis:
-        """Make the hypothesis that was generated of a sentence.
+        """Make the hypothesis from fairseq's output for a sentence.
 
         Args:
             words: the sentence's words that have slots.
@@ -495,7 +500,7 @@ class Translator:
                 "alignments and replaced unknown words need a decoder with attention, and "
                 f"{type(self.models[0].decoder).__name__} returns no weights"
             )
-        # Without the ends.
+        # Without the ends of sentence.
         target = self.task.target_dictionary
         count = len(tokens) - 1 - len(target.tags)
         weights = attention[: len(is_token)][is_token][: len(sentence.pieces), :count]
@@ -516,7 +521,7 @@ class Translator:
         return Hypothesis(text, score, len(tokens), sorted(aligned), counts)
 
     def _known(self, sentence: EncodedSentence, piece: int, terms: Mapping[str, str]) -> str:
-        """Return what is written for an unknown word: a piece's word, or its translation."""
+        """Return the replacement of an unknown word: a word of the segment, or its translation."""
         words = sentence.words.tolist()
         own = [
             one for one, word in zip(sentence.pieces, words, strict=True) if word == words[piece]
@@ -576,12 +581,12 @@ def longest_target(source: int) -> int:
 def joined_hypotheses(
     pieces: list[list[Hypothesis]], nbest: int, lenpen: float = 1.0
 ) -> list[Hypothesis]:  # fmt: skip
-    """Join the hypotheses of a line's pieces: the best of each, then the second best, and so on.
+    """Join the hypotheses of a line's segments: the best of each, then the second best, and so on.
 
-    The score is that of the whole translation: the sum of its log probabilities, divided by its length to
-    the power of ``lenpen``.
+    The score is the whole translation's: the sum of its log probabilities, divided by its length to the
+    power of ``lenpen``.
 
-    A search with constraints may find fewer than there are beams; the last one is then repeated.
+    A search with constraints may find fewer hypotheses than beams; the last one is then repeated.
     """
     if not pieces:
         return [Hypothesis("")] * nbest

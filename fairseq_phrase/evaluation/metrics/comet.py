@@ -38,7 +38,7 @@ class Comet:
             .joinpath("comet_worker.py")
             .read_text("utf-8")
         )
-        # The modules of this process, where PYTHONPATH has them, may not fit the other interpreter.
+        # Modules that this process finds by PYTHONPATH may not fit the other interpreter.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         try:
             self._process = subprocess.Popen(
@@ -47,7 +47,7 @@ class Comet:
             )  # fmt: skip
         except OSError as error:
             raise UserError(f"{PYTHON}: {self._python} cannot be run: {error.strerror}") from None
-        # The worker ends when its input does.
+        # The worker ends when its input ends.
         weakref.finalize(self, self._process.communicate)
         self.signature = f"{model}|unbabel-comet:{self._ask(model)['version']}"
 
@@ -63,7 +63,7 @@ class Comet:
             self._process.stdin.write(json.dumps(question) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # it has ended; what it printed last says why
+            pass  # it has ended; its last output explains why
         answer = json.loads(self._process.stdout.readline() or "{}")
         if answer.get("missing"):
             raise UserError(

@@ -1,7 +1,7 @@
-"""What another interpreter runs to score by COMET: a line of JSON in, a line of JSON out.
+"""The program that another interpreter runs to score by COMET: it answers each line of JSON by one.
 
-It imports nothing of this package, which that interpreter may lack. The first line in names the model.
-The first line out has the version, and the others have scores; or a line has an error.
+It imports nothing from this package, which that interpreter may lack. The first input line names the
+model. The first output line has COMET's version, and the others have scores; or a line has an error.
 """
 
 import json
@@ -17,7 +17,7 @@ def _answer(out: Any, **content: Any) -> None:
 
 def main() -> None:
     """Load a model, and score the items of each line."""
-    # What the libraries print goes to stderr.
+    # The libraries' output goes to stderr.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     try:

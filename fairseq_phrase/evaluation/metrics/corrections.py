@@ -15,7 +15,7 @@ from fairseq_phrase.evaluation.metrics.interface import Statistics
 from fairseq_phrase.text import read_lines
 
 _BETA = 0.5
-# What errant_compare does without options: whole edits, without their types.
+# As errant_compare does without options: whole edits, without their types.
 _SETTINGS = Namespace(
     beta=_BETA, verbose=False, dt=False, ds=False, cse=False, single=False, multi=False, filt=[]
 )
@@ -25,7 +25,7 @@ _ORDER = 4  # GLEU's longest n-grams
 class Errant:
     """F0.5 of a text's edits by ERRANT (Bryant et al., 2017), as ``errant_compare`` computes it.
 
-    Of several annotators each sentence has the one with the best F0.5 of all sentences so far.
+    With several annotators, each sentence uses the annotator with the best F0.5 of all sentences so far.
 
     Args:
         argument: ``FILE.m2[,FILE.m2…][@PIPELINE]``: the annotators' edits of the test sets' sentences,
@@ -98,7 +98,7 @@ class Errant:
 
     @staticmethod
     def score(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return F0.5 in percent; precision without wrong edits is 1, as recall without missing ones."""
+        """Return F0.5 in percent; precision is 1 without wrong edits, recall 1 without missing edits."""
         right, wrong, missing = np.moveaxis(sums, -1, 0)
         precision, recall = (
             np.divide(right, right + other, out=np.ones_like(right), where=other > 0)
@@ -113,7 +113,7 @@ class Errant:
 
 
 class Gleu:
-    """GLEU of Napoles et al. (2015, 2016): BLEU that also takes off n-grams of errors that stayed.
+    """GLEU of Napoles et al. (2015, 2016): BLEU with a penalty for n-grams of uncorrected errors.
 
     Their script draws one of several references for each sentence, 500 times, and takes the mean score.
     Here each sentence has the mean of its counts, which needs no draws.
@@ -129,7 +129,7 @@ class Gleu:
 
         Returns:
             For each sentence, words of the output, words of the reference, then for n from 1 to 4 the
-            n-grams that count and those that the output has. Shape: (sentences, 10).
+            n-grams that count and the n-grams of the output. Shape: (sentences, 10).
         """
         means = [
             np.mean([_gleu_counts(source, output, other) for other in others], axis=0)

@@ -1,4 +1,4 @@
-"""Exact match of outputs, and what their formal language adds: well-formed outputs, equal meanings."""
+"""Exact match of outputs, and metrics of their formal language: well-formed outputs, equal meanings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ExactMatch(Metrics):
     """Share of outputs that equal the reference, in percent; white space is not compared.
 
     Args:
-        form: their formal language; None without further metrics.
+        form: their formal language; None for exact match only.
     """
 
     outputs = "outputs"
@@ -45,7 +45,7 @@ class ExactMatch(Metrics):
         return np.array([own.split() == right.split() for own, right in pairs], bool)
 
     def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
-        """Return whether each metric holds of each output, and 1. Shape of each: (sentences, 2)."""
+        """Return whether each output satisfies each metric, and 1. Shape of each: (sentences, 2)."""
         found = {EXACT: _shares(self.correct_items(hypotheses))}
         if self._form is None:
             return found
@@ -68,6 +68,6 @@ class ExactMatch(Metrics):
 
 
 def _shares(hold: Iterable[bool]) -> Statistics:
-    """Write what holds as counts of one; (sentences,) -> (sentences, 2)."""
+    """Write truth values as counts out of one; (sentences,) -> (sentences, 2)."""
     held = np.fromiter(hold, np.float64)
     return np.stack([held, np.ones_like(held)], axis=1)

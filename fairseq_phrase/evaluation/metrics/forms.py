@@ -1,4 +1,4 @@
-"""Formal languages of outputs: what is well-formed, and which different texts mean the same.
+"""Formal languages of outputs: which texts are well-formed, and which different texts mean the same.
 
 A form is chosen by ``--form NAME`` of ``fairseq-phrase-report``. Another one is a subclass of
 :class:`Form` in :data:`fairseq_phrase.evaluation.metrics.measure_registry.FORMS`.
@@ -63,7 +63,7 @@ class Brackets(Form):
             self._known = {name for text in known for name in self._predicates(text.split())}
 
     def _predicates(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the words beside opening brackets. A bracket without a predicate is a group."""
+        """Yield the words next to opening brackets. A bracket without a predicate is a group."""
         for number, word in enumerate(words):
             index = number + 1 if self._inside else number - 1
             if word == "(" and 0 <= index < len(words) and words[index] not in _NO_WORD:
@@ -80,7 +80,7 @@ class Brackets(Form):
 
     @property
     def notes(self) -> list[str]:
-        """What well-formed means."""
+        """The note that defines a well-formed output."""
         known = "" if self._known is None else ", and all predicates are among those of training"
         return [f"Well-formed: brackets match{known}."]
 
@@ -160,7 +160,7 @@ class Queries(Form):
 
     @property
     def notes(self) -> list[str]:
-        """What the metrics mean."""
+        """The notes that explain the metrics."""
         return [
             "Well-formed: sqlglot parses the output as a SELECT statement. Equal queries: equal after "
             "sqlglot has simplified both, which orders their conditions."

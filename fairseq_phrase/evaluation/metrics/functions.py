@@ -1,4 +1,4 @@
-"""Metrics of one's own: functions of sources, hypotheses and references, tested like BLEU.
+"""User-defined metrics: functions of sources, hypotheses and references, tested like BLEU.
 
 ``fairseq-phrase-report --metric NAME[:ARGUMENT]`` takes one of :data:`BUILT_IN`, or an entry point of the
 group :data:`GROUP` in an installed package.
@@ -49,8 +49,8 @@ def load_metrics(specs: Sequence[str]) -> dict[str, MetricFunction]:
     """Load the metrics that ``--metric NAME[:ARGUMENT]`` names; by their titles.
 
     Raises:
-        UserError: a metric is unknown or cannot be imported, its argument is not one that it takes, or
-            two have one title.
+        UserError: a metric is unknown or cannot be imported, does not accept its argument, or two metrics
+            have one title.
     """
     found: dict[str, MetricFunction] = {}
     for spec in specs:
@@ -179,7 +179,7 @@ class FunctionMetrics(Metrics):
         return self._base.correct_items(hypotheses)
 
     def people_agree(self, name: str, difference: float) -> float | None:
-        """Return what is known of the measure's metrics."""
+        """Return how often people agree with the measure's metrics; None if unknown."""
         return self._base.people_agree(name, difference)
 
     @property

@@ -1,4 +1,4 @@
-"""What a report measures: the interface of translation, label and exact-match scores."""
+"""The interface of the scores in a report: translation, labels and exact match."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Metrics(ABC):
     to a score.
 
     Attributes:
-        outputs: what a system's output is called in the report.
-        counted: what fairseq's ``wps`` counts in training.
+        outputs: the report's name for a system's output.
+        counted: the unit that fairseq's ``wps`` counts in training.
         tested: the metrics that are tested over sentences; the first is the table's main metric.
         lower_is_better: the metrics in which a lower score is better.
         sentence_metric: the metric by which examples are chosen, from single sentences; higher is better.
@@ -64,7 +64,7 @@ class Metrics(ABC):
         return float(self.scores(name, sums[None])[0])
 
     def scores_of(self, statistics: dict[str, Statistics]) -> dict[str, float]:
-        """Return the score of each metric from what :meth:`statistics` returned."""
+        """Return the score of each metric from the statistics of :meth:`statistics`."""
         return {name: self.score(name, each.sum(0)) for name, each in statistics.items()}
 
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -92,7 +92,7 @@ class Metrics(ABC):
         """Return how often people prefer the system that a metric prefers by this difference, in percent.
 
         Returns:
-            None where that was not measured.
+            None if that was not measured.
         """
         return None
 

@@ -31,11 +31,11 @@ class LabelMetrics(Metrics):
     Args:
         references: the labels of each sentence, separated by white space.
         sources: the sentences' words, one for each label; None if they are not known.
-        known: the words of the training data. With ``sources`` the accuracy of the other words is a
-            metric of its own.
+        known: the words of the training data. With ``sources`` the accuracy of the other words is another
+            metric.
 
     Raises:
-        UserError: a sentence has another number of words than of labels.
+        UserError: a sentence does not have one label per word.
     """
 
     outputs = "labels"
@@ -59,7 +59,7 @@ class LabelMetrics(Metrics):
 
     @property
     def names(self) -> list[str]:
-        """Accuracy, and that of unknown words if they are known."""
+        """Accuracy, and the accuracy of unknown words if the training words are known."""
         return ["accuracy", *([UNKNOWN_WORDS] if self._unknown is not None else [])]
 
     def split(self, hypotheses: Sequence[str]) -> list[list[str]]:
@@ -101,7 +101,7 @@ class SpanMetrics(LabelMetrics):
     """F1 of labelled spans in BIO or IOB labels, by seqeval, and accuracy.
 
     Sentences are scored as conlleval does: a span is correct if its first word, last word and type are.
-    A span of the reference that touches :data:`UNKNOWN_LABEL` counts, and no output has it correct. The
+    A span of the reference that touches :data:`UNKNOWN_LABEL` counts, and every output gets it wrong. The
     label continues the span before it if there is one.
 
     Raises:
@@ -135,7 +135,8 @@ class SpanMetrics(LabelMetrics):
             elif label[:2] == "I-" and before == UNKNOWN_LABEL:
                 label = f"I-{UNKNOWN_LABEL}"
             elif label[:2] == "I-" and before and labels[index - 1] == UNKNOWN_LABEL:
-                # Of another type than the span before, it may belong to the unknown label.
+                # If its type differs from the type of the span before, it may belong to the unknown
+                # label.
                 label = label if before == label[2:] else f"B-{UNKNOWN_LABEL}"
             filled.append(label)
         return {

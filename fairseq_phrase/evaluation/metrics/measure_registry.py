@@ -1,4 +1,4 @@
-"""What a report can measure, by the name of ``--measure``."""
+"""The measures of a report, by the name of ``--measure``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Measure:
     Attributes:
         name: ``translation``, or one of :data:`MEASURES`.
         lowercase: of ``translation``: add lower-cased BLEU.
-        tokenizer: of ``translation``: sacrebleu's tokenizer for BLEU; None for that of the language.
+        tokenizer: of ``translation``: sacrebleu's tokenizer for BLEU; None for the language's tokenizer.
         repetition: of ``translation``: add the rates of repeated n-grams.
         known: of ``labels`` and ``spans``: the words of the training data; None if they are not known.
         form: of ``exact``: the outputs' formal language; None if it is not known.
-        functions: further metrics by name; the first is then the main one.
+        functions: additional metrics by name; the first is then the main one.
     """
 
     name: str = "translation"
@@ -39,7 +39,7 @@ class Measure:
 
     @property
     def right_or_wrong(self) -> bool:
-        """Whether the main metric counts single right decisions."""
+        """Whether the main metric counts single correct decisions."""
         return self.name in ("labels", "exact") and not self.functions
 
     def metrics(
@@ -57,7 +57,7 @@ class Measure:
 
         Raises:
             UserError: a library is missing, sources and references do not agree, there are several
-                references where one is right, or a function has no sources.
+                references but the measure takes one, or a function has no sources.
         """
         if len(references) > 1 and self.name != "translation":
             raise UserError(f"--measure {self.name} has one --reference for each test set")
@@ -77,7 +77,7 @@ class Measure:
         )
 
 
-#: What makes metrics other than those of ``translation``, from a reference and sources.
+#: Functions from a reference and sources to the metrics of all measures except ``translation``.
 MEASURES: dict[str, Callable[[Measure, Sequence[str], Sequence[str] | None], Metrics]] = {
     "labels": lambda options, lines, sources: LabelMetrics(lines, sources, options.known),
     "spans": lambda options, lines, sources: SpanMetrics(lines, sources, options.known),
@@ -87,7 +87,7 @@ MEASURES: dict[str, Callable[[Measure, Sequence[str], Sequence[str] | None], Met
 #: The measures of systems that label: their output is in ``labels-SUBSET.txt``.
 LABELLING = frozenset({"labels", "spans"})
 
-#: What makes the form of ``--form`` from forms with all known predicates, or None.
+#: Functions that make the form of ``--form`` from forms with all known predicates, or None.
 FORMS: dict[str, Callable[[Iterable[str] | None], Form]] = {
     "calls": lambda known: Brackets(known=known),
     "lambda": lambda known: Brackets(inside=True, known=known),

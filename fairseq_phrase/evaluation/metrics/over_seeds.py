@@ -36,7 +36,7 @@ class ErrorParts:
 
     Attributes:
         seeds: variance of each row's run scores, divided by the number of its seeds.
-        freedom: degrees of freedom of these: seeds minus one.
+        freedom: degrees of freedom of these variances: seeds minus one.
         sentences: variance of the difference over resampled sentences, with the seeds as they are.
         interaction: the part of ``sentences`` that differs from seed to seed.
     """
@@ -67,7 +67,7 @@ class ErrorParts:
         return np.sqrt(squared), freedom
 
     def smallest_difference(self) -> float:
-        """Return the difference that the test finds in 80% of the cases.
+        """Return the difference that the test detects in 80% of the cases.
 
         The test is simulated: it estimates the seeds' variances, and hence its own error and degrees of
         freedom, from as many new seeds.
@@ -88,7 +88,7 @@ class ErrorParts:
 
 @dataclass(frozen=True)
 class SeedComparison:
-    """The comparison of a row's mean over seeds with the baseline's.
+    """The comparison of a row's mean over seeds with the baseline's mean.
 
     Attributes:
         difference: mean of the row minus mean of the baseline.
@@ -98,7 +98,7 @@ class SeedComparison:
         error: standard error of the difference.
         freedom: degrees of freedom of its t distribution.
         seed_error: the part of ``error`` that comes from the seeds.
-        smallest: the difference that this test finds in 80% of the cases; None if it was not computed.
+        smallest: the difference that this test detects in 80% of the cases; None if it was not computed.
     """
 
     difference: float
@@ -165,7 +165,7 @@ def compare_seeds(
 ) -> SeedComparison | None:
     """Test the difference of two means over seeds.
 
-    The standard error is put together from its parts (:class:`ErrorParts`). Interval and p are Student's
+    The standard error is computed from its parts (:class:`ErrorParts`). Interval and p are Student's
     t with Satterthwaite's degrees of freedom. A bootstrap that draws seeds and sentences would count the
     interaction of seed and sentence up to three times (``benchmarks/null_trials.py``).
 
@@ -173,7 +173,8 @@ def compare_seeds(
         system: scores of the row's runs. Shape: (seeds,).
         baseline: scores of the baseline's runs. Shape: (baseline seeds,).
         system_resampled: the row's scores of resampled sentences. Shape: (seeds, resamples).
-        baseline_resampled: the baseline's, of the same sentences. Shape: (baseline seeds, resamples).
+        baseline_resampled: the baseline's scores of the same sentences. Shape: (baseline seeds,
+            resamples).
 
     Returns:
         The comparison, not yet corrected; None if a row has fewer than two seeds, or if nothing varies.
@@ -203,7 +204,7 @@ def mean_over_tables(corpora: Sequence[Sequence[SeedComparison]]) -> SeedCompari
     Args:
         corpora: the differences in the tables of each corpus. Tables of one corpus have the same test
             sentences, such as the two directions of a language pair. Apart from the seeds' part, their
-            errors are taken as fully correlated, which is the worst case.
+            errors are assumed to be fully correlated, which is the worst case.
 
     Returns:
         The comparison of the mean, in which every corpus has the same weight.

@@ -27,7 +27,7 @@ Scores = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 def random_seed() -> int | None:
-    """Return sacrebleu's seed, so that its tests and these draw the same numbers; None for random."""
+    """Return sacrebleu's seed, with which its tests and these draw the same numbers; None for random."""
     seed = os.environ.get("SACREBLEU_SEED", "12345")
     return None if seed.lower() == "none" else int(seed)
 
@@ -44,8 +44,8 @@ def sentence_p_value(
     Approximate randomization exchanges the two translations of each sentence with probability 1/2 and
     counts how often the scores then differ at least as much as the measured ones. It draws the same
     numbers as sacrebleu and gives sacrebleu's p, with one exception: sacrebleu does not count a trial
-    whose difference is equal. So translations that differ in only one sentence are significant there, but
-    not here.
+    whose difference is equal. Therefore translations that differ in only one sentence are significant in
+    sacrebleu, but not here.
 
     The bootstrap draws sentences with replacement. It counts how often the difference is at least as far
     from the measured difference as the measured difference is from zero. sacrebleu's bootstrap (and
@@ -141,7 +141,7 @@ class SentenceComparison:
 def mcnemar_p_value(system: NDArray[np.bool_], baseline: NDArray[np.bool_]) -> float:
     """Compare two labellings of the same items by McNemar's exact test, two-sided.
 
-    Of the items that only one system has correct, each system should have half.
+    Under the null hypothesis each system has half of the items that only one system has correct.
 
     Args:
         system, baseline: whether each item is correct. Shape: (items,).

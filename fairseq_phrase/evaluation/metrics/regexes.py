@@ -1,7 +1,7 @@
 """Regular expressions as outputs: whether two have the same language, within a time limit.
 
-They are those of NL-RX (Locascio et al., 2016), with intersection and complement. The grammar is that of
-dk.brics.automaton, which the corpus was made with::
+The expressions are from NL-RX (Locascio et al., 2016), with intersection and complement. The grammar is
+dk.brics.automaton's, with which the corpus was made::
 
     union = intersection { "|" intersection }     repeat     = complement { "*" | "+" | "?" | "{n,m}" }
     intersection = concat { "&" concat }          complement = "~" complement | atom
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 #: Seconds for a pair. The automaton of an expression can be exponentially large.
 LIMIT = 5.0
-# A process that compares pairs takes as long to start as some tens of comparisons.
+# Starting a process that compares pairs takes as long as some tens of comparisons.
 _PAIRS_OF_A_WORKER = 50
 
 
@@ -66,8 +66,8 @@ class Regexes(Form):
         """Return for each pair whether both have the same language.
 
         Returns:
-            None where the limit ended the comparison, or where it failed, for example because its
-            process had too little memory. A warning says how many failed.
+            None where the limit ended the comparison, or where it failed, for example because its process
+            lacked memory. A warning counts the failures.
         """
         keys = [("".join(one.split()), "".join(other.split())) for one, other in pairs]
         self._compare([key for key in dict.fromkeys(keys) if key not in self._known])
@@ -110,7 +110,7 @@ class Regexes(Form):
 
     @property
     def notes(self) -> list[str]:
-        """What the metrics mean."""
+        """The notes that explain the metrics."""
         failed = f", or whose comparison failed ({self._failed} here)" if self._failed else ""
         return [
             "Equal languages: share of outputs with the reference's language, by greenery's automata. "
@@ -157,7 +157,7 @@ def automaton(tree: Tree) -> Any:
 #: or ("characters", characters); all characters but the boundary if that is None.
 Tree: TypeAlias = tuple[Any, ...]
 
-#: Stands for the boundary of a word. It is a character like others, but "." does not match it.
+#: Represents the boundary of a word. It is a character like others, but "." does not match it.
 BOUNDARY = "\ue000"
 CLASSES = {
     "<VOW>": "AEIOUaeiou",
@@ -166,8 +166,8 @@ CLASSES = {
     "<CAP>": string.ascii_uppercase,
     "<LOW>": string.ascii_lowercase,
 }
-#: The corpus replaces the strings in its sentences by places. An automaton needs words for them. These
-#: occur in some paraphrases, whose strings were not replaced ("lake" does not).
+#: The corpus replaces the strings in its sentences by slots. An automaton needs words for them. These
+#: occur in some paraphrases, whose strings were not replaced ("lake" does not occur).
 STRINGS = {"<M0>": "dog", "<M1>": "truck", "<M2>": "ring", "<M3>": "lake"}
 _TOKEN = re.compile(r"<[A-Z]+\d?>|\\b|\{\d+,?\d*\}|\S")
 _REPEATS = {"*": (0, None), "+": (1, None), "?": (0, 1)}

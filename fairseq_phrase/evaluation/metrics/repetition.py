@@ -1,4 +1,4 @@
-"""How often a text repeats itself: the usual fault of decoders without attention."""
+"""Rates of repetition in a text, the usual fault of decoders without attention."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def repeated_ngrams(words: Sequence[str], size: int) -> tuple[int, int]:
 
 
 def immediate_repetitions(words: Sequence[str]) -> tuple[int, int]:
-    """Count the words that end one to four words which equal the words right before them, and all words.
+    """Count the words that end a directly repeated sequence of one to four words, and all words.
 
     Examples:
         >>> immediate_repetitions("a dog a dog runs runs".split())  # the second dog, and the second runs

@@ -13,8 +13,8 @@ class ScoreFile:
     """The numbers in a file, one for each sentence.
 
     Args:
-        argument: ``NAME=SCORES``: what the table calls them, and the file in each run's folder, or that
-            of a single run. ``SUBSET`` in it becomes the test set's name.
+        argument: ``NAME=SCORES``: the scores' name in the table, and the file in each run's folder, or
+            the file of a single run. ``SUBSET`` in it becomes the test set's name.
 
     Raises:
         UserError: the argument has another form.

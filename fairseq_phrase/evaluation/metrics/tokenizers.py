@@ -1,4 +1,4 @@
-"""The tokenizers of sacrebleu: which one a language has, and which texts need another than 13a."""
+"""sacrebleu's tokenizers: the tokenizer of each language, and the texts that 13a does not fit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OTHER_CODES = {"zho": "zh", "chi": "zh", "cmn": "zh", "yue": "zh", "wuu": "zh",
 _WITHOUT_SPACES = frozenset({"th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "bo", "bod",
                              "tib", "dz", "dzo"})  # fmt: skip
 _EXTRAS = {"ja-mecab": "'sacrebleu[ja]'", "ko-mecab": "'sacrebleu[ko]'"}
-# sacrebleu downloads it. It is used where that has been done.
+# sacrebleu downloads it. It is used only where it was downloaded before.
 _FLORES = "flores200"
 _FLORES_FILE = Path(SACREBLEU_DIR) / "models" / "flores200sacrebleuspm"
 
@@ -39,7 +39,7 @@ def check_tokenizer(name: str, option: str = "--tokenize") -> str:
     """Return the name of a tokenizer that sacrebleu has.
 
     Raises:
-        UserError: sacrebleu does not have it; with the option that named it.
+        UserError: sacrebleu does not have it. The message names the option that named it.
     """
     if name not in BLEU.TOKENIZERS:
         raise UserError(f"{option} {name}: expected one of {', '.join(sorted(BLEU.TOKENIZERS))}")
@@ -50,14 +50,14 @@ def check_tokenizer(name: str, option: str = "--tokenize") -> str:
 def tokenizer_of(language: str | None) -> tuple[str, str]:
     """Choose the tokenizer that sacrebleu's command uses for a target language.
 
-    For languages without spaces that it does not know, and where its own cannot be loaded, this is
-    flores200 if its model is here, and otherwise ``char``.
+    For languages without spaces that sacrebleu does not know, and where its own tokenizer cannot be
+    loaded, this is flores200 if its model is installed, and otherwise ``char``.
 
     Args:
         language: a code such as ``zh``, ``zh_CN`` or ``jpn_Jpan``; None if it is unknown.
 
     Returns:
-        The tokenizer's name, and a note that explains another choice than sacrebleu's; empty without one.
+        The tokenizer's name, and a note if the choice differs from sacrebleu's, else an empty text.
     """
     code = re.split("[-_]", (language or "").lower())[0]
     name = BLEU._TOKENIZER_MAP.get(_OTHER_CODES.get(code, code))

@@ -65,7 +65,7 @@ class TranslationMetrics(Metrics):
     Args:
         lowercase: add ``BLEU lc``, on lower-cased text. Papers call it tokenized lower-cased BLEU, but
             their tokenizer may differ from 13a.
-        tokenizer: BLEU's tokenizer; see :func:`bleu_metric`. None for that of the language.
+        tokenizer: BLEU's tokenizer; see :func:`bleu_metric`. None for the language's tokenizer.
         repetition: add the rates of repeated n-grams
             (:mod:`fairseq_phrase.evaluation.metrics.repetition`) in the same tokens.
         others: more references.
@@ -124,7 +124,7 @@ class TranslationMetrics(Metrics):
 
     @property
     def notes(self) -> list[str]:
-        """What the text's tokens are, where that is not plain, and the rates of repetition."""
+        """Notes on the tokens, if they are not the words, and on the rates of repetition."""
         if not self._repetition:
             return self._notes
         rates = (
@@ -139,7 +139,7 @@ class TranslationMetrics(Metrics):
         return formulas.get(name, bleu_scores)(sums)
 
     def people_agree(self, name: str, difference: float) -> float | None:
-        """Return the estimate of Kocmi et al. (2024) for pairs of systems, at least that of chance."""
+        """Return the estimate of Kocmi et al. (2024) for pairs of systems, at least the chance level."""
         if name not in _AGREEMENT:
             return None
         most, slope = _AGREEMENT[name]
@@ -174,7 +174,7 @@ def bleu_scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
     Args:
         sums: for each test set, words of the translation, words of the reference, then the n-grams that
-            both have and those that the translation has, for n from 1 to 4. Shape: (..., 10).
+            both have and the n-grams of the translation, for n from 1 to 4. Shape: (..., 10).
 
     Returns:
         BLEU, 0 to 100. Shape: (...).

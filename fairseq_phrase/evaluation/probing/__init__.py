@@ -1,1 +1,1 @@
-"""What an encoder's states encode about a sentence: probing tasks, classifiers and their tables."""
+"""Probing of an encoder's states for properties of the sentence: tasks, classifiers and tables."""

@@ -17,7 +17,7 @@ _BATCH = 64  # SentEval's
 
 @dataclass(frozen=True)
 class ProbeOptions:
-    """How classifiers are trained.
+    """The settings of the classifiers' training.
 
     Attributes:
         hidden: sizes of the hidden layer to choose from.
@@ -41,7 +41,7 @@ class Probe:
 
     Attributes:
         hidden, l2: its settings (:class:`ProbeOptions`).
-        epochs: the pass that it is from.
+        epochs: the training pass whose weights it has.
         correct: whether each test sentence is labelled correctly. Shape: ``(sentences,)``, bool.
     """
 
@@ -61,9 +61,9 @@ def probe(
 ) -> Probe:
     """Train classifiers, choose one on the validation split, and measure it on the test split.
 
-    The vectors are standardized by the training split's means and deviations. So layers whose states have
-    other scales are compared fairly. A label that training does not have is never predicted: its
-    sentences count as wrong.
+    The vectors are standardized by the training split's means and deviations, because the scales of
+    layers' states differ. A label that is absent from training is never predicted: its sentences count as
+    wrong.
 
     Args:
         vectors: of the training, validation and test sentences. Shape: ``(sentences, width)`` each.
@@ -105,7 +105,7 @@ def _trained(
         activation="logistic",
         alpha=l2,
         batch_size=min(_BATCH, len(train[0])),
-        # With the seed itself, partial_fit would begin with it each time: all passes would have the same
+        # With an integer seed, partial_fit would start from it each time: all passes would have the same
         # batches.
         random_state=np.random.RandomState(options.seed),
     )

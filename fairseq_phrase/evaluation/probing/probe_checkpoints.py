@@ -40,12 +40,12 @@ def probe_checkpoints(
         load: loads a checkpoint's model and task; with the same parser for all, if one is named.
         layers: a layer's number, ``"last"`` or ``"all"``.
         max_tokens: tokens in a batch with its padding, at most.
-        finished: a folder that keeps what classifiers found. One of the same vectors, labels and options
-            is not trained again by a later call. None: nothing is kept.
+        finished: a folder that keeps the classifiers' results. A later call does not train a classifier
+            of the same vectors, labels and options again. None to keep nothing.
 
     Raises:
         UserError: a checkpoint cannot be loaded or encode raw text, a task cannot be learned, or two
-            checkpoints of one name are the same or have other layers.
+            checkpoints of one name are the same or have different layers.
     """
     lines = EncodedLines()
     found: dict[str, dict[str, dict[int, dict[str, Probe]]]] = {}
@@ -87,13 +87,13 @@ def _probe_task(
     with needs("probing needs scikit-learn", "'fairseq-phrase[probe]'"):
         from joblib import Memory, Parallel, delayed
     splits = (probing.train, probing.valid, probing.test)
-    # joblib keeps the arguments' text beside what it caches, and shortens that of arrays only.
+    # joblib stores the arguments' text next to the cached results, and shortens only the text of arrays.
     labels = [np.array([example.label for example in split]) for split in splits]
     texts = [example.text for split in splits for example in split]
     by_layer = vectors(lines.encode(vectors.task, texts))
     ends = [len(splits[0]), len(splits[0]) + len(splits[1])]
-    # Workers get large arrays as memory-mapped files. joblib distinguishes these from arrays, and would
-    # train again with another number of workers, unless it also maps its own files.
+    # Workers get large arrays as memory-mapped files. joblib distinguishes these from arrays. Unless it
+    # also maps its own files, it would train again with a different number of workers.
     train = delayed(Memory(finished, mmap_mode="r", verbose=0).cache(probe))
     try:
         probes = Parallel(n_jobs=workers)(

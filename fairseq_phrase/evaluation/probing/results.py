@@ -88,7 +88,7 @@ class Results:
         return f"{table}\n\n{SPREAD}" if several else table
 
     def as_json(self) -> str:
-        """Write everything that is known of each checkpoint, with the settings of each classifier."""
+        """Write all results of each checkpoint, with the settings of each classifier."""
         kept = [field.name for field in fields(Probe) if field.compare]
         tasks = {
             task.name: {
@@ -145,7 +145,7 @@ def plot_results(results: Results, path: Path) -> None:
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """Name checkpoints by what their paths do not share; a single one by its folder and file.
+    """Name checkpoints by the parts of their paths that differ; a single one by its folder and file.
 
     >>> short_names([Path("runs/a/seed1/last.pt"), Path("runs/b/seed1/last.pt")])
     ['a', 'b']
@@ -159,7 +159,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
         raise UserError("a checkpoint is named twice")
     same = [len(set(column)) == 1 for column in zip(*parts, strict=False)]
     same_at_end = [len(set(one)) == 1 for one in zip(*map(reversed, parts), strict=False)]
-    # All parts of the shortest path may be shared: it then has no name of its own.
+    # If all parts of the shortest path are shared, no part is left to name it.
     first, last = ([*each, False].index(False) for each in (same, same_at_end))
     names = ["/".join(each[first : len(each) - last]) for each in parts]
     return names if all(names) and len(set(names)) == len(names) else list(map(str, paths))
@@ -172,7 +172,7 @@ Differences = Mapping[tuple[str, str], SeedComparison]
 def differences(results: Results, baseline: str, resamples: int = TRIALS) -> Differences:
     """Compare the averages of groups of tasks over seeds, at each model's last layer.
 
-    Interval and p are those of :func:`~fairseq_phrase.evaluation.metrics.over_seeds.compare_seeds`. p is
+    :func:`~fairseq_phrase.evaluation.metrics.over_seeds.compare_seeds` computes interval and p. p is
     corrected by Holm's method for all comparisons.
 
     Args:

@@ -18,13 +18,13 @@ Layers = int | Literal["last", "all"]
 
 
 class EncodedLines:
-    """Subwords and parses of lines, kept for further models of the same data."""
+    """Subwords and parses of lines, kept for other models of the same data."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], EncodedSentence] = {}
 
     def encode(self, task: Any, lines: Sequence[str]) -> list[EncodedSentence]:
-        """Cut lines into subwords, and parse them if the task's model needs trees.
+        """Segment lines into subwords, and parse them if the task's model needs trees.
 
         Raises:
             UserError: the task or the data's parser cannot encode raw text.
@@ -47,7 +47,7 @@ class SentenceVectors:
 
     Args:
         model: has an encoder; in evaluation mode.
-        layers: a layer from 0 (what enters the first layer) to the last one, ``"last"`` or ``"all"``.
+        layers: a layer from 0 (the input of the first layer) to the last one, ``"last"`` or ``"all"``.
         max_tokens: tokens in a batch with its padding, at most; a longer sentence is alone.
 
     Raises:
@@ -78,14 +78,14 @@ class SentenceVectors:
     def __call__(self, sentences: Sequence[EncodedSentence]) -> dict[int, np.ndarray]:
         """Compute the vectors of sentences of :class:`EncodedLines`, in batches of similar length.
 
-        The mean is over all tokens, the end of sentence too, since a decoder attends to it; phrases and
-        constituents do not count. The last layer's states are the encoder's output. A sentence longer
-        than the model's positions is cut.
+        The mean is over all tokens, including the end of sentence, since a decoder attends to it; phrases
+        and constituents do not count. The last layer's states are the encoder's output. A sentence longer
+        than the model's positions is truncated.
 
         Returns:
             The vectors by layer. Shape: ``(sentences, width)`` each, float32.
         """
-        # The subwords for which the model has positions, beside the end of sentence.
+        # The subwords for which the model has positions, in addition to the end of sentence.
         limit = int(self.encoder.max_positions()) - 1
         if cut := sum(len(sentence.pieces) > limit for sentence in sentences):
             logger.warning("%d sentences are cut to the model's %d subwords", cut, limit)

@@ -20,7 +20,8 @@ from fairseq_phrase.text import read_lines
 
 logger = logging.getLogger(__name__)
 
-#: The ten tasks by what they probe, and their titles in the structural paper's table 3.
+#: The ten tasks by the kind of property that they probe, and their titles in the structural paper's table
+#: 3.
 GROUPS: dict[str, dict[str, str]] = {
     "surface": {"sentence_length": "SeLen", "word_content": "WC"},
     "syntactic": {"tree_depth": "TrDep", "top_constituents": "ToCo", "bigram_shift": "BShif"},
@@ -68,7 +69,8 @@ class ProbingTask:
         """Keep a random part.
 
         Args:
-            sentences: how many of ``train`` to keep, at most; of the others a quarter of this.
+            sentences: how many of ``train`` to keep, at most; of ``valid`` and ``test`` a quarter of
+                this.
         """
         few = max(sentences // 4, 1)
         parts = zip((self.train, self.valid, self.test), (sentences, few, few), strict=True)
@@ -87,7 +89,7 @@ class ProbingTask:
 
 
 def title(task: str) -> str:
-    """Return a task's title in tables: that of table 3, or its name."""
+    """Return a task's title in tables: its title in table 3, or its name."""
     return next((tasks[task] for tasks in GROUPS.values() if task in tasks), task)
 
 
@@ -98,9 +100,9 @@ def find_tasks(
 
     A task without a training file, as in X-Probe, has four fifths of its validation sentences as training
     sentences (8,000 of 10,000), chosen at random; the copies of a sentence are training or validation
-    sentences, not both. Those that are also test sentences are left out. If this leaves less than half
-    of them, a fifth of the sentences is the test, and of the rest four fifths are for training: the two
-    files of X-Probe's tree_depth are the same. This is logged.
+    sentences, not both. Sentences that are also test sentences are left out. If this leaves less than
+    half of them, a fifth of the sentences becomes the test set, and four fifths of the rest the training
+    set: the two files of X-Probe's tree_depth are the same. This is logged.
 
     Args:
         folders: each holds files of tasks; other files than ``.txt`` and ``.txt.gz`` are left out.
@@ -110,7 +112,7 @@ def find_tasks(
         The tasks, in the order of table 3, then others by name.
 
     Raises:
-        UserError: a folder or task is missing, a task is there twice, or a file has another format.
+        UserError: a folder or task is missing, a task occurs twice, or a file has an unknown format.
     """
     files: dict[str, dict[str, Path]] = {}
     for folder in folders:
@@ -158,7 +160,7 @@ def _read_task(name: str, files: dict[str, Path], seed: int) -> ProbingTask:
 def _apart(
     name: str, others: Sequence[Example], test: Sequence[Example], seed: int
 ) -> tuple[list[Example], list[Example]]:
-    """Shuffle the sentences to train with, and leave out the sentences of the test."""
+    """Shuffle the sentences to train with, and leave out the sentences of the test set."""
     shuffled = _part(others, len(others), seed)
     own = _without(shuffled, test)
     if len(own) >= len(others) / 2:
@@ -178,7 +180,7 @@ def _apart(
 
 
 def _four_fifths(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
-    """Cut sentences in two, with all copies of a sentence in one part if there are others.
+    """Split sentences in two, with all copies of a sentence in one part if there are other sentences.
 
     A classifier that knows the validation sentences by heart would seem to be the best.
     """

@@ -20,7 +20,7 @@ from fairseq_phrase.syntax.constituency import ROOT_LABEL, ConstituencyTree
 from fairseq_phrase.text import read_lines
 
 OTHER = "OTHER"
-#: Sequences with a label of their own.
+#: The number of most frequent sequences that are labels.
 FREQUENT = 20
 _WRAPPERS = {ROOT_LABEL, "TOP"}
 _BATCH = 1000
@@ -96,10 +96,10 @@ def _whole_trees(path: Path) -> Iterator[tuple[int, str]]:
 def from_parsed_files(
     paths: Iterable[Path], options: ParsingOptions, sentence_label: str
 ) -> Iterator[Example]:
-    """Parse text, a sentence a line, and yield its sentences with their sequences as labels.
+    """Parse text, one sentence per line, and yield its sentences with their sequences as labels.
 
     Raises:
-        UserError: the parser makes no constituents of raw text.
+        UserError: the parser does not make constituents from raw text.
     """
     pipeline = ParsingPipeline(options)
     if not isinstance(pipeline.parser, LineParser) or "spans" not in pipeline.fields:
@@ -123,7 +123,7 @@ def write_task(examples: Iterable[Example], path: Path, *, seed: int = 1) -> Cou
     """Write the task in SentEval's format: eight tenths training, a tenth validation, a tenth test.
 
     Args:
-        examples: sentences with their sequences as labels. A sentence that is there twice is taken once.
+        examples: sentences with their sequences as labels. A repeated sentence is used once.
 
     Returns:
         How often each label is in the file.

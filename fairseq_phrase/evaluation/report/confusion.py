@@ -1,4 +1,4 @@
-"""Which labels are confused: a picture, and precision, recall and F1 of each label."""
+"""Confusions of labels: a picture, and precision, recall and F1 of each label."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def label_cells(report: Report) -> list[list[str]]:
 
 
 def plot_confusion(report: Report, path: Path) -> None:
-    """Draw which labels are taken for which, for the baseline and the best other row.
+    """Draw which labels are confused, for the baseline and the best other row.
 
     Each line is a true label; its cells sum to 1 over all labels, of which the most frequent are drawn.
     """

@@ -95,8 +95,8 @@ def accuracies(run: Run, pairs: Sequence[MinimalPairs]) -> dict[str, Accuracy]:
     """Compare a run's scores of correct and incorrect translations, by phenomenon.
 
     Args:
-        run: its folder has ``contrastive/PHENOMENON.correct.txt`` and ``….incorrect.txt``, what
-            ``fairseq-generate --score-reference`` printed.
+        run: its folder has ``contrastive/PHENOMENON.correct.txt`` and ``….incorrect.txt``, the output of
+            ``fairseq-generate --score-reference``.
     """
     found = {}
     for one in pairs:
@@ -109,7 +109,7 @@ def accuracies(run: Run, pairs: Sequence[MinimalPairs]) -> dict[str, Accuracy]:
 
 
 def shortened(line: str) -> str | None:
-    """Return what :func:`accuracies` needs of a line of ``fairseq-generate --score-reference``.
+    """Return the numbers for :func:`accuracies` in a line of ``fairseq-generate --score-reference``.
 
     Returns:
         A translation's number, the sum of its subwords' log-probabilities and their number; None for a
@@ -122,7 +122,7 @@ def shortened(line: str) -> str | None:
 
 
 def _total(line: str) -> tuple[int, float, int] | None:
-    """Read a translation's number, the sum of its log-probabilities and how many they are."""
+    """Read a translation's number, and the sum and the number of its log-probabilities."""
     if match := _SCORES.fullmatch(line):
         values = [float(value) for value in match[2].split()]
         return int(match[1]), round(sum(values), _DECIMALS), len(values)

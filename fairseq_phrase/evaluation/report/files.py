@@ -1,4 +1,4 @@
-"""The files of a report, with a self-contained HTML page and examples of what differs."""
+"""The files of a report, with a self-contained HTML page and examples of differences."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class RowDifferences:
 
     Attributes:
         seed: the seed of both runs.
-        equal, better, worse: numbers of sentences whose score is the baseline's, higher and lower.
+        equal, better, worse: numbers of sentences whose score equals the baseline's, is higher, is lower.
         best, worst: the sentences with the largest gains and losses, the largest first.
     """
 
@@ -140,10 +140,10 @@ class RowDifferences:
 
 
 def row_differences(report: Report, count: int) -> list[RowDifferences]:
-    """Find where the rows differ most from the baseline.
+    """Find the sentences in which the rows differ most from the baseline.
 
     Args:
-        count: how many sentences of each direction.
+        count: the number of gains, and of losses.
 
     Returns:
         The differences of each row that shares a seed with the baseline, for the first shared seed. Empty

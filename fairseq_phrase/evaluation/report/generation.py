@@ -1,4 +1,4 @@
-"""The output of ``fairseq-generate`` and ``fairseq-interactive``, and whether two are one test set's."""
+"""Reading of ``fairseq-generate``'s and ``fairseq-interactive``'s output; checks of its test set."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Generation:
 
 
 def _log_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a command's log: its output, and the file beside it that ends in ``.log``."""
+    """Yield the lines of a command's log: its output, and the file next to it that ends in ``.log``."""
     for log in (path, path.with_suffix(".log")):
         if log.is_file():
             yield from read_lines(log)
@@ -55,13 +55,14 @@ def read_generation(path: Path) -> Generation:
     """Read the output of ``fairseq-generate``.
 
     fairseq 0.12.3 prints translations to stdout and its log, including the speed, to stderr. The log is
-    searched in PATH and in the file beside it that ends in ``.log``.
+    searched in PATH and in the file next to it that ends in ``.log``.
 
     Args:
         path: its output, made with ``--bpe`` or ``--remove-bpe``, so that ``D-`` lines are text.
 
     Raises:
-        UserError: the output is missing or incomplete, has two translations, or has subwords.
+        UserError: the output is missing or incomplete, has two translations of a sentence, or has
+            subwords.
     """
     texts: dict[str, dict[int, str]] = {"S": {}, "T": {}, "D": {}}
     ends = []
@@ -122,7 +123,7 @@ def read_interactive_speed(path: Path) -> float | None:
     """Read how fast ``fairseq-interactive`` translated raw sentences, including parsing.
 
     Args:
-        path: its output; the log is there or beside it, as for :func:`read_generation`.
+        path: its output; the log is in it or next to it, as for :func:`read_generation`.
 
     Returns:
         Sentences divided by the total logged time, which includes loading the model and the parser; None
@@ -136,8 +137,9 @@ def read_interactive_speed(path: Path) -> float | None:
     return sentences / seconds if sentences and seconds else None
 
 
-# Lines agree if they share this part of their pairs of letters. Texts agree if this part of their lines
-# agrees. The threshold is below 1 because fairseq may print unknown words or escapes of a tokenizer.
+# Lines agree if they share this fraction of their pairs of letters. Texts agree if this fraction of their
+# lines agrees. The threshold is below 1 because fairseq may print unknown words or escapes of a
+# tokenizer.
 _COMMON_PAIRS = 0.5
 _COMMON_LINES = 0.8
 _MARKS = re.compile(r"▁|@@ |<+unk>+|[\W_]")
@@ -147,7 +149,7 @@ def check_same_test_set(path: Path, generation: Generation, references: Sequence
     """Check that translations belong to the test set of the raw references.
 
     Raises:
-        UserError: the numbers of lines differ, or fairseq's references are another text.
+        UserError: the numbers of lines differ, or fairseq's references are a different text.
     """
     count = len(generation.hypotheses)
     if count != len(references):

@@ -108,15 +108,15 @@ class ReportOptions:
         baseline: the row that the others are compared with; None for no comparison.
         test: ``auto``: over seeds if both rows have at least two seeds, and paired approximate
             randomization over sentences; ``seeds``: the same, but fewer seeds are an error; ``ar`` and
-            ``bs``: over sentences only; ``mcnemar``: over labels or outputs that are right or wrong;
+            ``bs``: over sentences only; ``mcnemar``: over labels or outputs that are correct or wrong;
             ``none``.
-        partial: leave out runs that are not finished, and say so.
+        partial: leave out runs that are not finished, and note it.
         needs_training: whether a run without a finished training log is an error.
         titles: titles and papers' numbers by row, in the table's order.
         pairs: minimal pairs that every run has scored; empty for none.
 
     Raises:
-        UserError: the test does not fit what is measured.
+        UserError: the test does not fit the measure.
     """
 
     baseline: str | None = None
@@ -138,7 +138,7 @@ class ReportOptions:
 
     @property
     def sentence_test(self) -> str | None:
-        """The test over sentences: ``ar``, ``bs``, ``mcnemar`` for right or wrong items; None without."""
+        """The test over sentences: ``ar``, ``bs``, ``mcnemar`` (correct or wrong items); None without."""
         usual = "mcnemar" if self.measure.right_or_wrong else "ar"
         names = {"auto": usual, "seeds": usual, "none": None}
         return names.get(self.test, self.test)
@@ -205,7 +205,7 @@ def make_report(
 def _signatures(
     metrics: Sequence[Metrics], texts: Sequence[ReferenceText], settings: Mapping[str, object]
 ) -> dict[str, str]:
-    """Return how each metric is computed; of another test set than the first, where that differs."""
+    """Return how each metric is computed on the first test set, and on others where it differs."""
     first = metrics[0].signatures(**settings)
     found = dict(first)
     for one, text in zip(metrics[1:], texts[1:], strict=True):
@@ -221,7 +221,7 @@ def _read_runs(
     """Read the finished runs.
 
     Returns:
-        The finished runs, and for each other run a line that says what is wrong.
+        The finished runs, and for each other run a line that states the problem.
     """
     runs, problems = [], []
     for folder in folders:

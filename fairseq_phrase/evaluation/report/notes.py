@@ -11,7 +11,7 @@ from fairseq_phrase.evaluation.report.rows import Row
 from fairseq_phrase.evaluation.report.runs import Run
 from fairseq_phrase.evaluation.report.text_form import form_differences
 
-_ENOUGH_SEEDS = 3  # of a comparison; a claim wants 5
+_ENOUGH_SEEDS = 3  # of a comparison; a claim needs 5
 
 
 def table_notes(
@@ -59,7 +59,7 @@ def table_notes(
 
 
 def _form_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> list[str]:
-    """Name references in another form than the translations."""
+    """Name references whose form differs from the translations' form."""
     notes = []
     for text in texts:
         by_form: dict[str, dict[str, None]] = {}
@@ -80,7 +80,7 @@ def _form_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> list[str
 
 
 def _same_output_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> list[str]:
-    """Name runs of different rows that have the same outputs, unless all of these are right."""
+    """Name runs of different rows that have the same outputs, unless all outputs are correct."""
     right = tuple(line for text in texts for line in text.lines)
     by_output: dict[tuple[str, ...], list[Run]] = {}
     for row in rows:
@@ -97,7 +97,7 @@ def _same_output_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> l
 
 
 def _replicate_notes(rows: Sequence[Row]) -> list[str]:
-    """Name the rows whose runs are not trainings of one kind with different seeds."""
+    """Name the rows whose runs may be one training, or have different numbers of updates."""
     notes = []
     repeated = [row.title for row in rows if row.repeated]
     if repeated:
@@ -116,7 +116,7 @@ def _replicate_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _difference_notes(rows: Sequence[Row]) -> list[str]:
-    """Name what differs between the trainings of one row, and between the data of the rows."""
+    """Name differences between the trainings of one row, and between the data of the rows."""
     notes = []
     for row in rows:
         found = _differing([run.training.options for run in row.runs if run.training.options])
@@ -140,7 +140,7 @@ def _difference_notes(rows: Sequence[Row]) -> list[str]:
 
 
 def _precision(run: Run) -> str:
-    """Return ``bf16``, ``fp16`` or ``fp32``; nothing without a training's configuration."""
+    """Return ``bf16``, ``fp16`` or ``fp32``; an empty text without a training's configuration."""
     options = run.training.options
     if "fp16" not in options:
         return ""
@@ -148,7 +148,7 @@ def _precision(run: Run) -> str:
 
 
 def _differing(facts: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Return the different values of what differs, by name."""
+    """Return the values of each setting that differs, by name."""
     names = dict.fromkeys(name for each in facts for name in each)
     values = {name: list(dict.fromkeys(each.get(name, "-") for each in facts)) for name in names}
     return {name: each for name, each in values.items() if len(each) > 1}
@@ -203,7 +203,7 @@ def _seed_notes(rows: Sequence[Row], baseline: Row, metrics: Metrics, trials: in
 def _sentence_notes(
     rows: Sequence[Row], baseline: Row, metric: str, test: str, trials: int
 ) -> list[str]:  # fmt: skip
-    """Explain p over sentences: how many rows have it, what they are compared with, and its limits."""
+    """Explain p over sentences: the number of rows that have it, their baselines, and its limits."""
     notes = []
     pairs = [row.by_sentences[metric].pairs for row in rows if metric in row.by_sentences]
     tested = len(pairs)
@@ -238,7 +238,7 @@ def _sentence_notes(
 
 
 def _checkpoint_notes(rows: Sequence[Row]) -> list[str]:
-    """Name the metrics that chose best checkpoints; not the loss, which is fairseq's default."""
+    """Name the metrics by which best checkpoints were chosen, except fairseq's default, the loss."""
     metrics = {run.training.best_metric or "loss" for row in rows for run in row.runs}
     return [
         f"Training chose its best checkpoint by {metric} on the validation set. The scripts of tables "

@@ -32,7 +32,7 @@ class LengthBucket:
 
 
 def length_buckets(sentences: Sequence[str], count: int = _BUCKETS) -> list[LengthBucket]:
-    """Cut a test set by the length of its sentences.
+    """Split a test set by the length of its sentences.
 
     Args:
         sentences: the raw sources or reference translations, which are the same for all models and do
@@ -55,7 +55,7 @@ def length_buckets(sentences: Sequence[str], count: int = _BUCKETS) -> list[Leng
         lengths.append(length)
         members += by_length[length]
         left -= len(by_length[length])
-        # If the remaining sentences would make a bucket that is too small, they go into this one.
+        # If the remaining sentences are too few for a bucket, they go into this one.
         if (len(members) >= least and left >= least / 2) or not left:
             buckets.append(LengthBucket(lengths[0], lengths[-1], sorted(members)))
             lengths, members = [], []
@@ -72,7 +72,7 @@ def score_by_length(row: Row, report: Report, buckets: Sequence[LengthBucket]) -
 
 
 def lengths_title(report: Report) -> str:
-    """Say by whose length :func:`plot_lengths` draws the main metric."""
+    """Return the title of :func:`plot_lengths`, which names the side whose length counts."""
     return f"{report.main} by length of the {_side(report)}"
 
 
@@ -137,7 +137,7 @@ def _curve(run: Run, name: str) -> list[tuple[int, float]]:
 
 
 def _style(number: int, points: int = 0) -> dict[str, Any]:
-    """Return a colour and a marker, so that lines also differ for readers who do not see colours."""
+    """Return a colour and a marker: lines also differ for readers who cannot see colours."""
     return {
         "color": f"C{number % 10}",
         "marker": _MARKERS[number % len(_MARKERS)],

@@ -18,10 +18,10 @@ class ReferenceText:
     Attributes:
         subset: the test set's name in fairseq, ``test``, ``test1``, ``valid``.
         references: the translations, raw; a list for each file.
-        name: what a table calls it.
+        name: its name in tables.
         sources: the raw sentences; None if no file with them is given.
-        ending: that of the first file's name, without digits: ``en`` of ``test.en``, ``test.en.gz`` and
-            ``test.en0``. It mostly is the language.
+        ending: the ending of the first file's name, without digits: ``en`` of ``test.en``, ``test.en.gz``
+            and ``test.en0``. It mostly is the language.
     """
 
     subset: str
@@ -46,11 +46,11 @@ def read_references(
             test set are several translations of each sentence.
         subset: the test set's name in fairseq, for a FILE without ``SUBSET=``.
         sources: ``[SUBSET=]FILE``, the sentences of test sets.
-        names: ``SUBSET=NAME``, what tables call test sets.
+        names: ``SUBSET=NAME``, the names of test sets in tables.
 
     Raises:
         UserError: a file is missing or empty, files of one test set have different numbers of lines, a
-            source has no reference, or a name has no reference or is another test set's.
+            source has no reference, or a name has no reference or also belongs to another test set.
     """
     own_names = _read_names(names)
     read_sources = _read_texts(sources, subset)

@@ -23,7 +23,7 @@ from fairseq_phrase.text import read_lines
 
 @dataclass(frozen=True)
 class RowTitle:
-    """How a row is shown.
+    """A row's title, and its number in the paper.
 
     Attributes:
         paper: the paper's number, as it should be printed; None if the paper does not have one.
@@ -112,7 +112,7 @@ class Row:
 
     @property
     def absent(self) -> bool:
-        """Whether it has no runs: only the file of rows lists it."""
+        """Whether it lacks runs: only the file of rows lists it."""
         return not self.runs and not self.left_out
 
     @property
@@ -219,7 +219,7 @@ class Report:
         return self.metrics.main
 
     def difference(self, row: Row) -> float | None:
-        """Return how far a row's main metric is above the baseline's; None for the baseline."""
+        """Return a row's main metric minus the baseline's; None for the baseline."""
         if self.baseline is None or row is self.baseline:
             return None
         ours, theirs = row.mean(self.main), self.baseline.mean(self.main)

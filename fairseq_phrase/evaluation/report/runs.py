@@ -130,7 +130,7 @@ def _folders(folder: Path) -> list[Path]:
     """List folders, ``seed10`` after ``seed9``."""
 
     def parts(path: Path) -> list[str | int]:
-        # Texts and numbers take turns, so that parts of two names are of one type.
+        # Texts and numbers alternate: parts of two names at one index have the same type.
         return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
 
     return sorted((child for child in folder.iterdir() if child.is_dir()), key=parts)

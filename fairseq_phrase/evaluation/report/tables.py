@@ -163,8 +163,7 @@ def markdown(report: Report) -> str:
 def rows_csv(report: Report) -> str:
     """Write a report's rows as CSV, one line for each row, without rounding.
 
-    ``left_out`` counts the runs that are missing from a row's numbers. Rows without runs are listed, too,
-    so that the file shows which rows are missing.
+    ``left_out`` counts the runs that are missing from a row's numbers. Rows without runs are listed too.
     """
     records, main = [], report.main
     for row in report.rows:

@@ -1,14 +1,14 @@
-"""Whether a reference has the form of the outputs: letter case, and marks apart from words."""
+"""Comparison of a reference's form with the outputs': letter case, and marks separate from words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-# A mark after a word, with what is between them. French has spaces before other marks.
+# A mark after a word, with the space between them. French has spaces before other marks.
 _MARK = re.compile(r"[^\W\d_](\s?)[.,。，、](?=\s|$)")
-_FEW = 10  # marks or lines; fewer show nothing
-_MOST, _ALMOST_NONE = 0.9, 0.1  # shares of a text's marks that are apart
+_FEW = 10  # marks or lines; fewer are not reliable
+_MOST, _ALMOST_NONE = 0.9, 0.1  # shares of a text's marks that are separate from words
 _OFTEN, _NEVER = 0.5, 0.01  # shares of a text's lines with capital letters
 _COMMON = 0.3  # share of the reference's pairs of letters that outputs must have to be judged
 
@@ -16,16 +16,16 @@ _COMMON = 0.3  # share of the reference's pairs of letters that outputs must hav
 def form_differences(outputs: Sequence[str], references: Sequence[str]) -> list[str]:
     """Name how the form of a reference differs from that of outputs.
 
-    One text must have the form nearly everywhere, and the other nearly nowhere. The few words that a
-    model writes after few updates show no form.
+    One text must have the form nearly everywhere, and the other nearly nowhere. After few updates, a
+    model writes so few words that their form is unknown.
 
     Args:
         outputs: a system's outputs.
         references: the lines of the reference.
 
     Returns:
-        ``tokenized``, ``lower-cased``, ``not tokenized``, ``not lower-cased``: what the reference is, and
-        the outputs are not.
+        ``tokenized``, ``lower-cased``, ``not tokenized``, ``not lower-cased``: each holds of the
+        reference, and not of the outputs.
     """
     wanted, known = _letter_pairs(references), _letter_pairs(outputs)
     if len(wanted & known) < _COMMON * len(wanted):
@@ -47,7 +47,7 @@ def _letter_pairs(lines: Sequence[str]) -> set[str]:
 
 
 def _is_tokenized(lines: Sequence[str]) -> bool | None:
-    """Return whether marks are apart from words; None if the text does not show it."""
+    """Return whether marks are separate from words; None if the text does not decide it."""
     apart = [bool(between) for line in lines for between in _MARK.findall(line)]
     share = sum(apart) / max(1, len(apart))
     if len(apart) < _FEW or _ALMOST_NONE < share < _MOST:
@@ -56,7 +56,7 @@ def _is_tokenized(lines: Sequence[str]) -> bool | None:
 
 
 def _is_lower_cased(lines: Sequence[str]) -> bool | None:
-    """Return whether no line has a capital letter; None if the text does not show it."""
+    """Return whether no line has a capital letter; None if the text does not decide it."""
     cased = [line for line in lines if line.lower() != line.upper()]
     share = sum(line != line.lower() for line in cased) / max(1, len(cased))
     if len(cased) < _FEW or _NEVER < share < _OFTEN:

@@ -15,7 +15,7 @@ from fairseq_phrase.data.store.identity import LOGGED, Identity
 from fairseq_phrase.text import read_lines
 
 # "time | level | logger | message" is fairseq's own format, "[time][logger][level] - message" is
-# hydra's, and "level:logger:message" is what fairseq-generate logs in.
+# hydra's, and "level:logger:message" is fairseq-generate's.
 _LINES = [
     re.compile(r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) \| \w+ \| (?P<logger>\S+) \| (?P<text>.*)"),
     re.compile(
@@ -31,7 +31,7 @@ _RESUMED = re.compile(r"Loaded checkpoint .* @ (\d+) updates\)")
 _EXCEPTION = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b.*")
 # An option in a configuration, which has dictionaries, and for old architectures a Namespace.
 _OPTION = re.compile(r"(?:'|\b)(?P<name>\w+)(?:': |=)(?P<value>'[^']*'|\[[^\]]*\]|[^,{}()\[\]]+)")
-# Options with these in their names change where a training runs and what it keeps, not its model.
+# Options with these parts in their names change a training's device or files, not its model.
 _NEUTRAL = re.compile(
     "seed|dir|path|file|port|rank|world|device|gpu|cpu|log|checkpoint|save|restore|worker|wandb|board|"
     "progress|reset|keep|distributed|ddp|data$|interval|_name$|suppress|validat|patience|best|pretrained$"
@@ -85,7 +85,7 @@ class TrainingLog:
         finished: whether the last session finished normally.
         failure: the exception that ended it.
         validations: of the first validation set, by update.
-        options: fairseq's configuration, by option, without what does not change a training.
+        options: fairseq's configuration, by option, without the options that do not change a training.
     """
 
     parameters: int | None = None
@@ -134,7 +134,7 @@ def statistics_of(logger: str, text: str) -> dict[str, float]:
         text: in fairseq's formats ``simple`` or ``json``.
 
     Returns:
-        The numbers by name, ``wps``, ``num_updates``, …; those that are not numbers are left out.
+        The numbers by name, ``wps``, ``num_updates``, …; other values are left out.
     """
     if text.startswith("{"):
         try:
@@ -156,7 +156,7 @@ def read_training_log(path: Path) -> TrainingLog:
     """Read a log of ``fairseq-train``, in any of its formats, of one session or of several in a row.
 
     A session that starts without a checkpoint discards the sessions before it. A session that resumes
-    from a checkpoint discards what came after the checkpoint, but the time still counts.
+    from a checkpoint discards the lines after the checkpoint, but the time still counts.
     """
     reader = _Reader()
     for line in read_lines(path):
