@@ -1,8 +1,8 @@
 """Time to make a batch with parses, compared with fairseq's dataset without parses.
 
-fairseq's LanguagePairDataset and SyntaxDataset make the same batches in turns. SyntaxDataset does so with
-the words of subwords, with more fields of the data, and with what encoders ask to be made of parses: the
-sizes of trees, and lists of phrases. Measured are:
+fairseq's LanguagePairDataset and SyntaxDataset make the same batches in turns. SyntaxDataset adds the
+words of subwords, other fields of the data, and the structures that encoders compute from parses: the
+sizes of trees, and lists of phrases. Two times are measured:
 
 - ``loaded``: the work of a data loader's worker, which fetches the samples and collates them,
 - ``collated``: only the collater.
@@ -48,7 +48,7 @@ CPU = torch.device("cpu")
 
 
 def load(options: argparse.Namespace) -> tuple[dict[str, Any], list[list[int]]]:
-    """Load a split in every way, and draw batches of it, cut as fairseq-train does.
+    """Load a split in every way, and draw batches of it as fairseq-train does.
 
     Returns:
         The datasets by name, fairseq's first, and the batches' sentences.
@@ -114,19 +114,19 @@ def in_turns(
 
 
 def loading(dataset: Any, batch: list[int]) -> Callable[[], object]:
-    """Return what a data loader's worker does for a batch (``_MapDatasetFetcher`` in torch)."""
+    """Return the work of a data loader's worker for a batch (``_MapDatasetFetcher`` in torch)."""
     return lambda: dataset.collater(fetch(dataset, batch))
 
 
 def fetch(dataset: Any, batch: list[int]) -> list[Any]:
-    """Take a batch's samples out of a dataset as torch's data loader does."""
+    """Fetch a batch's samples from a dataset as torch's data loader does."""
     if getattr(dataset, "__getitems__", None):
         return dataset.__getitems__(batch)
     return [dataset[index] for index in batch]
 
 
 def collating(dataset: Any, batch: list[int]) -> Callable[[], object]:
-    """Return the collater's part of it, the samples being there."""
+    """Return the collater's part of that work, for samples that are already fetched."""
     samples = fetch(dataset, batch)
     return lambda: dataset.collater(samples)
 

@@ -1,4 +1,4 @@
-"""What copying costs the Transformer: training steps with ``--copy`` and without, in turns.
+"""Cost of copying in the Transformer: training steps with ``--copy`` and without, in turns.
 
 ``cost`` is the median of the paired ratios of times, minus 1. ``MiB`` is the peak memory of a step in
 addition to parameters and optimizer state.
@@ -23,7 +23,7 @@ from train_step import Trained, add_step_arguments, load_batches, measure
 from fairseq_phrase.markdown import markdown_table
 from fairseq_phrase.modules.copying import COPIES
 
-# With no option on, this encoder is fairseq's own, and so is the decoder.
+# Without options, this encoder and this decoder are fairseq's own.
 ARCHITECTURE = ["--arch", "structural_transformer"]
 
 

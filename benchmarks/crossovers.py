@@ -1,8 +1,7 @@
-"""Where one way of computing overtakes another on this device; --write makes it the code's choice.
+"""Sizes from which one way of computing is faster than another on this device; --write stores them.
 
 - ``subset_min_sparsity``, ``hadamard_min_sparsity``: node pairs per adjacent pair from which attention
-  within phrases goes along the list of pairs (``edges``) and not over all of them (``dense``), forward
-  and backward.
+  within phrases uses the list of pairs (``edges``) and not all pairs (``dense``), forward and backward.
 - ``tree_paths_per_leaf``: listed triples per leaf up to which hierarchical accumulation lists them
   (``PathCoefficients``) in chains, the deepest trees, with the making of the list and --layers layers.
 
@@ -41,7 +40,7 @@ Point = tuple[float, float]  # size, and how many times as fast the way for larg
 def crossing(points: list[Point]) -> float:
     """Return the size from which the second way is the faster one.
 
-    Where it always is, this is the smallest size; where it never is, twice the largest.
+    If it always is, this is the smallest size; if it never is, twice the largest size.
     """
     points = sorted(points)
     slower = [size for size, ratio in points if ratio < 1]
@@ -81,7 +80,7 @@ def tree_point(leaves: int, options: argparse.Namespace) -> Point:
     """Measure the layers' accumulation over chains of so many leaves."""
     device, dtype = torch.device(options.device), getattr(torch, options.dtype)
     batch = max(1, options.tokens_per_batch // leaves)
-    # The last leaf and its neighbour, those and the leaf before, …
+    # The last leaf and its neighbour, these two and the leaf before, …
     starts = torch.arange(leaves - 2, -1, -1, device=device)
     spans = torch.stack([starts, torch.full_like(starts, leaves)], 1).expand(batch, -1, -1)
     padding = torch.zeros(batch, leaves, dtype=torch.bool, device=device)
@@ -124,7 +123,7 @@ def measure(options: argparse.Namespace) -> tuple[dict[str, float], str]:
 
 
 def write(found: dict[str, float], device: str, path: Path) -> None:
-    """Put the numbers of a device beside those of others, as the code reads them."""
+    """Add a device's numbers to the file of all devices' numbers, which the code reads."""
     table = json.loads(CROSSOVERS.read_text(encoding="utf-8"))
     for name, number in found.items():
         table[name][torch.device(device).type] = number

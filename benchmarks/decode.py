@@ -7,15 +7,16 @@ batches:
 
 - ``sentences/s``: of beam search from subwords and, if the model needs them, parses,
 - ``measured``: sentences per second divided by the transformer's, the median of the paired ratios,
-- ``parsing, ms``: cutting a batch of raw lines into words and subwords and, for models that need trees,
-  parsing them, on one thread, as fairseq-interactive does with ``--tokenizer syntax --bpe syntax``,
+- ``parsing, ms``: segmenting a batch of raw lines into words and subwords and, for models that need
+  trees, parsing them, on one thread, as fairseq-interactive does with ``--tokenizer syntax --bpe
+  syntax``,
 - ``with parsing``: sentences per second of both together, and the ratio to the transformer without
   parsing, as in the paper's table 1 (2.48 / 3.23 = 0.77).
 
 The last two need raw text (--text) in the source language of DATA, and possibly a parser (--parser).
 
-``--transformers`` adds a row for each model: the same search by transformers' ``generate``, as of a
-folder of ``fairseq-phrase-export --to transformers``. ``--ctranslate2`` adds rows of CTranslate2 with
+``--transformers`` adds a row for each model: the same search by transformers' ``generate``, as for a
+folder from ``fairseq-phrase-export --to transformers``. ``--ctranslate2`` adds rows of CTranslate2 with
 the Transformer's weights, in float32 and int8.
 
 On a machine that others use too, set OMP_NUM_THREADS=1.
@@ -67,7 +68,7 @@ def load_batches(models: list[Built], options: argparse.Namespace) -> list[Batch
 
 
 def read_lines(options: argparse.Namespace) -> Iterator[list[str]]:
-    """Cut the text into batches, as fairseq-interactive does with ``--buffer-size``."""
+    """Split the text into batches, as fairseq-interactive does with ``--buffer-size``."""
     lines = options.text.read_text(encoding="utf-8").splitlines()
     for start in range(
         0, min(len(lines), options.batches * options.batch_size), options.batch_size
@@ -76,7 +77,7 @@ def read_lines(options: argparse.Namespace) -> Iterator[list[str]]:
 
 
 def encode(built: Built, lines: list[str]) -> Batch:
-    """Cut raw lines into subwords and parse them."""
+    """Segment raw lines into subwords and parse them."""
     source = built.task.source_text
     return source.batch(source.encode(lines))
 
@@ -164,8 +165,8 @@ def measure(
     """Translate in turns.
 
     Returns:
-        For each batch the seconds of beam search and those of encoding raw lines that each model
-        took, and the number of its sentences. Without raw lines the latter are 0.
+        For each batch each model's seconds of beam search and of encoding raw lines, and the number of
+        its sentences. Without raw lines the seconds of encoding are 0.
     """
     device = torch.device(options.device)
     generators = [_generator(built, options) for built in models]
@@ -197,7 +198,7 @@ def measure(
 
 
 def _generator(built: Built, options: argparse.Namespace) -> Any:
-    """Return what searches with a model."""
+    """Return the search with a model."""
     if built.name.endswith(_EXPORTED):
         return Exported(built, options)
     if _CONVERTED in built.name:
@@ -280,7 +281,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     """Measure all models and print the table."""
     options = parse_arguments()
-    # fairseq reports every dictionary, and torch its disuse of old names, between the bars.
+    # fairseq reports every dictionary, and torch its deprecated names, between the progress bars.
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
     torch.manual_seed(1)

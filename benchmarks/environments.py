@@ -1,18 +1,18 @@
 """Words per second of the same training step under different environment variables.
 
-Each environment is a process of its own, since libraries read their variables when they are loaded. The
-processes take their steps (forward, backward, Adam, as in train_step.py) in turns on the same batches, so
-that a slowdown of the machine affects all of them. The first environment is the reference. Columns:
+Each environment is a separate process, since libraries read their variables when they are loaded. The
+processes take their steps (forward, backward, Adam, as in train_step.py) in turns on the same batches: a
+slowdown of the machine affects all of them. The first environment is the reference. Columns:
 
 - ``words/s``: target tokens per second, median over the steps,
 - ``measured``: words per second divided by the reference's, the median of the paired ratios,
-- ``loss``: after the last step. It shows whether an environment computes something else.
+- ``loss``: after the last step. It shows whether the environments compute the same.
 
 Examples:
     python benchmarks/environments.py OMP_NUM_THREADS=1 OMP_NUM_THREADS=2 -- --size tiny
     python benchmarks/environments.py '' 'LD_PRELOAD=./mkl_avx512.so' -- DATA --size tiny
 
-A command after ``--`` is run as a whole instead, ``--rounds`` times in each environment. Columns: CPU
+If the words after ``--`` are a command, it is run ``--rounds`` times in each environment. Columns: CPU
 seconds of the command and its processes, the reference's divided by them, and seconds by the clock:
 
     python benchmarks/environments.py PYTHONPATH=../before PYTHONPATH=. -- \\
@@ -44,7 +44,7 @@ class Steps:
     """A process that trains on demand under its own environment.
 
     Args:
-        environment: ``NAME=VALUE NAME=VALUE``, besides the variables of this process.
+        environment: ``NAME=VALUE NAME=VALUE``, in addition to the variables of this process.
         options: the command line of the training, see :func:`work`.
     """
 
@@ -63,7 +63,7 @@ class Steps:
         """Read a line of the process.
 
         Raises:
-            SystemExit: it has ended. What it says for itself stands above.
+            SystemExit: the process has ended. Its own messages are printed above.
         """
         line = self.process.stdout.readline()
         if not line:
@@ -79,7 +79,7 @@ class Steps:
 
 
 def training_parser() -> argparse.ArgumentParser:
-    """Return the parser of the options after ``--``: those of train_step.py that make a step."""
+    """Return the parser of the options after ``--``: train_step.py's options for a step."""
     parser = argparse.ArgumentParser(prog="environments.py ... --")
     add_arguments(parser)
     add_step_arguments(parser, max_tokens=4096, steps=12, batches=4)

@@ -5,9 +5,9 @@ and backward. It is computed once by the module and once by the paper's definiti
 every nonterminal and leaf, with embeddings added, averaged upward and summed over leaves. Both get the
 same values and parameters, and the run stops if they differ.
 
-The two run in turns, so that a slowdown of the machine affects both. The table shows the median of the
-pairs' ratios. What depends only on the trees is made once per batch and shared by all layers and heads.
-It has its own column and is not included in the others, for both.
+The two run in turns: a slowdown of the machine affects both. The table shows the median of the pairs'
+ratios. Tensors that depend only on the trees are made once per batch and shared by all layers and heads.
+Their time has its own column and is not included in the others, for both.
 
 The first row is the most important: 32 sentences of 50 leaves and 40 nonterminals. The others have 1,600
 leaves in total, and 4 nonterminals for 5 leaves. The definition is skipped if one of its grids would take
@@ -68,7 +68,7 @@ class DenseDefinition:
     """The accumulation as the paper defines it, with a vector for every nonterminal and leaf.
 
     Args:
-        module: whose parameters it takes.
+        module: the module whose parameters it uses.
         tree: the trees, whose constants it makes once.
     """
 
@@ -86,7 +86,7 @@ class DenseDefinition:
         self.horizontal = along.clamp(0, len(module.horizontal) - 1)
 
     def __call__(self, values: Tensor, leaf_states: Tensor) -> Tensor:
-        """Accumulate; arguments and result as of the module."""
+        """Accumulate, with the module's arguments and result."""
         module, tree = self.module, self.tree
         leaves, nonterminals = values.transpose(1, 2).split(
             [tree.num_leaves, tree.num_nonterminals], 2
@@ -97,7 +97,7 @@ class DenseDefinition:
             [module.vertical[self.vertical], module.horizontal[self.horizontal]], -1
         )
         grid = (nonterminals.unsqueeze(3) + embeddings.unsqueeze(1)) * self.membership
-        # U: every cell and those below it in its column
+        # U: every cell and the cells below it in its column
         summed = (self.subtrees @ grid.flatten(3)).view(grid.shape)
         averaged = (leaves.unsqueeze(2) + summed) * self.membership / self.branch
         # V

@@ -1,13 +1,13 @@
 """Speed of labelling raw text, and of training a tagger.
 
 - Labelling: lines per second of ``fairseq-phrase-label``'s work without loading the model: reading
-  lines, cutting, batching by length, the model, writing labels. By the process's own CPU time, which
-  other work on the machine does not change much, and by the clock.
+  lines, segmentation, batching by length, the model, writing labels. Measured in the process's own CPU
+  time, which other work on the machine hardly changes, and by the clock.
 - Training: steps of ``--arch labeller`` through ``--task syntax_labelling`` (loading and collating a
   batch, forward, stock criterion, backward, clipping, Adam), and of a plain loop in torch: the same
-  encoder, built alone, a linear layer and cross entropy, on the same sentences without parses. If the
-  encoder needs parses, the loop has fairseq's own encoder. Both train in turns on the same batches. The
-  ratio of their times is the median of the paired ratios.
+  encoder, built without fairseq's task, a linear layer and cross entropy, on the same sentences without
+  parses. If the encoder needs parses, the loop has fairseq's own encoder. Both train in turns on the same
+  batches. The ratio of their times is the median of the paired ratios.
 
 DATA is a data directory of ``--labels word --bpe none``. Sizes are those of tagging: 2 layers, d=300, 6
 heads.
@@ -49,11 +49,11 @@ class PlainTagger(nn.Module):
     """The encoder and a linear layer, without fairseq's task and criterion.
 
     Args:
-        encoder: reads no parse.
+        encoder: an encoder that does not read parses.
         width: of its states.
         num_labels: size of the label dictionary.
         padding: the label of padding.
-        dropout: before the linear layer.
+        dropout: its probability before the linear layer.
     """
 
     def __init__(self, encoder: Any, width: int, num_labels: int, padding: int, dropout: float):
@@ -153,7 +153,7 @@ def training(cfg: Any, task: Any, model: Any, max_tokens: int, steps: int) -> st
     for update in tqdm(range(steps + 2), desc="training"):
         batch = list(batches[update % len(batches)])
         runs = [lambda: step_of_task(batch, update), lambda: step_of_loop(batch, update)]  # noqa: B023
-        # Whichever is first finds colder caches.
+        # The first one of a turn finds colder caches.
         order = (0, 1) if update % 2 else (1, 0)
         found = {place: timed(runs[place])[0] for place in order}
         times.append((found[0], found[1]))

@@ -27,7 +27,7 @@ from machine import describe_machine
 from models import Built, add_arguments, build_models, load_dataset
 from torch.utils._python_dispatch import TorchDispatchMode
 
-#: Operations that allocate or describe and launch nothing.
+#: Operations that only allocate or describe, without a launch.
 FREE = {
     "aten::empty", "aten::empty_like", "aten::new_empty", "aten::empty_strided",
     "aten::new_empty_strided", "aten::_local_scalar_dense", "aten::lift_fresh", "aten::detach",
@@ -59,7 +59,7 @@ def count(built: Built, sample: dict[str, Any]) -> tuple[Counter[str], Counter[s
     """Count the launches of one training step.
 
     Returns:
-        Those of forward and backward, and those of the forward pass alone.
+        The launches of forward and backward, and the launches of the forward pass only.
     """
     built.model.train()
     criterion = built.task.build_criterion(built.cfg.criterion)

@@ -1,7 +1,7 @@
 """Time per sentence by length: the tree Transformer's encoder compared with a Tree-LSTM.
 
 Both encode the same sentences with the same trees. The trees branch to the right three times out of four,
-so that depth grows with length as in English. Measured are forward and backward for one sentence at a
+and their depth grows with length as in English. Forward and backward are measured for one sentence at a
 time. The encoder has the paper's size for classification (2 layers, 4 heads, d = 64). The Tree-LSTM is a
 child-sum Tree-LSTM (Tai et al. 2015) of one layer and the same width, the module of ``--encoder
 tree_lstm``; it computes all nodes of one height together. The time to prepare the tree is included for

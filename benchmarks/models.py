@@ -27,8 +27,8 @@ from fairseq_phrase.syntax.fields import FIELDS
 # As --user-dir does in fairseq's commands.
 fairseq_phrase.register()
 
-# Width, feed-forward width, heads, layers. The paper's sizes for Multi30k, as far as it gives them, are
-# those of the base Transformer, and so are the presets'.
+# Width, feed-forward width, heads, layers. The paper's sizes for Multi30k, as far as it gives them, and
+# the presets' sizes are the base Transformer's.
 SIZES = {
     "tiny": (128, 256, 4, 3),
     "multi30k": (512, 2048, 8, 6),
@@ -36,11 +36,11 @@ SIZES = {
 }
 VOCABULARY = 8000
 
-#: The rows, by name: fairseq's Transformer, the reference, and the rows of every encoder.
+#: The rows, by name: the reference, which is fairseq's Transformer, and the rows of every encoder.
 MODELS = {"transformer": ["--arch", "transformer"]} | {
     row: method.flags(row) for method in translation_encoders().values() for row in method.rows
 }
-# One more, for encoders of more layers than those of the tests.
+# One more row, for encoders with more layers than the tests' encoders.
 MODELS["phrase, tuned, first two layers"] = [*MODELS["phrase, tuned"], "--phrase-layers", "2"]
 # Source factors of two fields, in fairseq's Transformer and in an encoder of ours.
 for title in ("transformer", "relation bias, tree"):
@@ -68,9 +68,10 @@ class Built:
     _own: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def own_inputs(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """Return a batch without the parses that the model does not need, with what a collater makes.
+        """Return a batch with the parses that the model needs, and the collater's computations from them.
 
-        That is made once for a batch: in training it is the work of other processes.
+        The collater's computations are made once per batch: in training they are the work of other
+            processes.
         """
         if id(sample) not in self._own:
             wanted = {"src_tokens", "src_lengths", "prev_output_tokens", *self.parses}
@@ -79,14 +80,14 @@ class Built:
             tokens = net_input["src_tokens"]
             made = make_structures(self.task.source_text.structures, tokens.cpu(), parse)
             net_input |= {name: x.to(tokens.device) for name, x in made.items()}
-            # The batch is kept, so that no other gets its id.
+            # The batch is kept: no other batch gets its id.
             self._own[id(sample)] = sample, {**sample, "net_input": net_input}
         own: dict[str, Any] = self._own[id(sample)][1]
         return own
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which models are built, and from what."""
+    """Add the options for the models to build, and for their data."""
     parser.add_argument(
         "data",
         metavar="DATA",
@@ -116,7 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_models(options: argparse.Namespace) -> list[str]:
-    """Name the chosen models, fairseq's own first: a whole name, or all names that begin so."""
+    """Name the chosen models, fairseq's own first; a choice is a name, or the beginning of several."""
     whole = [name for name in options.models if name in MODELS]
     begin = tuple(name for name in options.models if name not in MODELS)
     chosen = {"transformer", *whole}
@@ -130,14 +131,14 @@ def build_models(options: argparse.Namespace, *further: str) -> list[Built]:
     """Build the chosen models, fairseq's own first.
 
     Args:
-        options: those of :func:`add_arguments`.
-        *further: more flags for all of them.
+        options: the options of :func:`add_arguments`.
+        *further: more flags for all models.
     """
     return _build({name: MODELS[name] for name in chosen_models(options)}, further, options)
 
 
 def build_pair(name: str, flags: str, options: argparse.Namespace) -> list[Built]:
-    """Build a row, and the same row with further flags."""
+    """Build a row, and the same row with additional flags."""
     return _build({name: MODELS[name], flags: [*MODELS[name], *flags.split()]}, (), options)
 
 
@@ -183,7 +184,7 @@ def build_of_flags(name: str, flags: list[str], data: str, options: argparse.Nam
     cfg = configuration(flags, data, options)
     task = setup_task(cfg.task)
     parses: set[str] = set()
-    # Random sentences have parses, but no manifest that says so.
+    # Random sentences have parses, but lack a manifest that records them.
     task.require_parses = lambda fields: parses.update(f"src_{field}" for field in fields)
     if not options.data:
         task.label_dictionary = lambda name: Dictionary.load(f"{data}/{FIELDS[name].label_file}")
@@ -192,7 +193,7 @@ def build_of_flags(name: str, flags: list[str], data: str, options: argparse.Nam
 
 
 def load_dataset(models: list[Built], subset: str, options: argparse.Namespace) -> Any:
-    """Load a split with all parses that models ask for, or make random sentences."""
+    """Load a split with all parses that models require, or make random sentences."""
     task = models[0].task
     if not options.data:
         return random_dataset(task, options.length)
@@ -204,7 +205,7 @@ def load_dataset(models: list[Built], subset: str, options: argparse.Namespace) 
 
 
 def write_dictionaries(directory: str, options: argparse.Namespace) -> None:
-    """Make what a data directory needs for models to be built: its dictionaries."""
+    """Make the dictionaries of a data directory, from which models can be built."""
     dictionary = Dictionary()
     for index in range(VOCABULARY - len(dictionary)):
         dictionary.add_symbol(f"word{index}")
@@ -221,9 +222,10 @@ def random_dataset(task: Any, length: int | None, sentences: int = 8192) -> Synt
     """Make sentences of random words in random trees.
 
     Args:
-        task: knows the dictionaries.
-        length: of all sentences, with end of sentence; None for Multi30k's: 18 subwords on average.
-        sentences: how many.
+        task: has the dictionaries.
+        length: of all sentences, with end of sentence; None for Multi30k's lengths: 18 subwords on
+            average.
+        sentences: the number of sentences.
     """
     generator = np.random.default_rng(1)
     source = np.exp(generator.normal(2.75, 0.32, sentences)).round().clip(4, 60).astype(np.int64)

@@ -1,26 +1,27 @@
-"""Check the report's tests: how often they reject a true null hypothesis, and what differences they find.
+"""Check the report's tests: how often they reject a true null hypothesis, and their smallest differences.
 
     python benchmarks/null_trials.py --reference test_2016_flickr.en.gz
 
-Over sentences, on kept translations: two runs exchange the translations of each sentence at random, so
-that neither is better.
+Over sentences, on kept translations: two runs exchange the translations of each sentence at random. Hence
+neither is better.
 
-Over seeds: two rows of trainings have equal quality, with 2, 3 and 5 seeds each, in three regimes. Either
-trainings differ in quality alone, or each training translates each sentence in its own way and all are
-equally good, or both. Once the scores of sentences are drawn from normal distributions, and the metric is
-their mean. Once BLEU scores kept translations:
+Over seeds: two rows of trainings have equal quality, with 2, 3 and 5 seeds each, in three regimes.
+Trainings differ in quality only; or each training translates each sentence differently and all are
+equally good; or both. In one experiment the scores of sentences are drawn from normal distributions, and
+the metric is their mean. In another, BLEU scores kept translations:
 
 - seeds: a training takes the best run's translations for a share of the sentences, always in one order,
-  and the worst run's for the others; the share is its own.
+  and the worst run's for the others; each training has its own share.
 - interaction: a training takes each sentence's translation from one of three runs at random.
 - mixed: each row prefers the best run for a random half of the sentences, and each training follows its
-  row in 4 of 5 sentences. A share of a training's sentences, its own, comes from the best or worst run.
+  row in 4 of 5 sentences. A share of a training's sentences, different for each training, comes from the
+  best or worst run.
 
 The smallest difference of a report (80% power) is computed from the mean variances of all trials, and is
 added to every trial.
 
-Pooled: what if the variance of seeds were pooled over a table's rows where Levene's test accepts equal
-spreads? The scores of runs alone are drawn, and some rows have twice the spread of others.
+Pooled: a test that pools the variance of seeds over a table's rows if Levene's test accepts equal
+spreads. Only the scores of runs are drawn, and some rows have twice the spread of others.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def sentence_trials(
     Args:
         texts: translations of the runs.
         references: the reference translations.
-        trials: how many pairs.
-        resamples: exchanges and resamples of a test; sacrebleu's has its own 1,000.
+        trials: the number of pairs.
+        resamples: exchanges and resamples of a test; sacrebleu's test always has 1,000.
 
     Returns:
         The p-values by test.
@@ -106,7 +107,7 @@ def sentence_trials(
 
 
 class SacrebleuBootstrap:
-    """sacrebleu's paired bootstrap, to the last digit but in a hundredth of its time.
+    """sacrebleu's paired bootstrap, with the same digits in a hundredth of its time.
 
     Args:
         references: the reference translations.
@@ -140,8 +141,8 @@ def simulated_rows(seed: float, row_sentence: float, interaction: float) -> Draw
 
     Args:
         seed: standard deviation of the seeds.
-        row_sentence: that of row and sentence.
-        interaction: that of seed and sentence.
+        row_sentence: standard deviation of row and sentence.
+        interaction: standard deviation of seed and sentence.
     """
 
     def draw(rng: np.random.Generator, seeds: int) -> tuple[NDArray, NDArray]:
@@ -198,12 +199,12 @@ def seed_trials(
         draw: draws the trainings.
         scores: the metric.
         seeds: trainings of each row.
-        trials: how many pairs of rows.
-        resamples: of the bootstrap of the sentences.
+        trials: the number of pairs of rows.
+        resamples: the number of resamples in the bootstrap of the sentences.
 
     Returns:
-        The p-values without a difference; those with the smallest difference that a report would name;
-        that difference; and the mean standard error over the true one.
+        The p-values without a difference; the p-values with the smallest difference that a report would
+        name; that difference; and the mean standard error divided by the true one.
     """
     rng = np.random.default_rng(seeds)
     differences, found, weights = [], [], None
@@ -228,7 +229,7 @@ def seed_trials(
 
 
 def mean_parts(found: Sequence[ErrorParts]) -> ErrorParts:
-    """Average the parts over trials, which leaves their expected values."""
+    """Average the parts over trials, which estimates their expected values."""
     seeds = np.mean([parts.seeds for parts in found], axis=0)
     return ErrorParts(
         (float(seeds[0]), float(seeds[1])),
@@ -244,7 +245,7 @@ def pooled_trials(spreads: NDArray[np.float64], seeds: int, trials: int) -> dict
     Args:
         spreads: standard deviation of each row, 1 or 2.
         seeds: trainings of each row.
-        trials: how many tables.
+        trials: the number of tables.
 
     Returns:
         The share of rejected true null hypotheses, by the spreads of the two rows.

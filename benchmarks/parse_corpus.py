@@ -1,9 +1,9 @@
 """The cost of adding parses to a corpus, in addition to the parser itself.
 
-Five tables, each of one run (``--tables`` chooses among them):
+Five tables, each from one run (``--tables`` selects tables):
 
 - ``parsing``: ``nlp.pipe`` alone, the corpus driver in this process, and the driver in two processes,
-  in turns over the same lines. The time is from loading the pipeline to the last parse.
+  in turns on the same lines. The time is from loading the pipeline to the last parse.
   Target: the driver has at least 0.95 of the speed of ``nlp.pipe``, and two
   processes have 1.7 of the speed of one.
 - ``the rest``: words, subwords, fairseq's binarizer and the store, for a corpus that is already
@@ -58,7 +58,7 @@ SPLIT = "train.xx-yy"
 
 
 def timed(run: Callable[[], object]) -> float:
-    """Seconds of one call."""
+    """Return the seconds of one call."""
     begin = time.perf_counter()
     run()
     return time.perf_counter() - begin
@@ -70,7 +70,7 @@ def corpus_of(text: Path) -> Corpus:
 
 
 def parse(text: Path, parsing: ParsingOptions, folder: Path, workers: int) -> None:
-    """Parse a text by the driver, and take every parse from it."""
+    """Parse a text with the driver, and read every parse from it."""
     parses = parse_corpus(
         corpus_of(text),
         read_lines(text),
@@ -105,7 +105,7 @@ def parsing_table(text: Path, pipeline: str, rounds: int) -> None:
     contestants = {"nlp.pipe": bare, "driver": driver(1), "driver, 2 processes": driver(2)}
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds):
-        # One way and the other in turns, so that a machine that slows down favours none.
+        # The ways run in turns: a slowdown of the machine affects all of them.
         for name in list(contestants)[:: -1 if number % 2 else 1]:
             seconds[name].append(timed(contestants[name]))
 
@@ -125,10 +125,10 @@ def parsing_table(text: Path, pipeline: str, rounds: int) -> None:
 def rest_table(
     text: Path, other: Path, pipeline: str, rounds: int, vocabulary: int, workers: int
 ) -> Path:
-    """Print sentences/s of all that is not the parser, and its CPU time in this process and others.
+    """Print sentences/s of all steps except the parser, and their CPU time in this process and others.
 
     Returns:
-        The last data directory, in a folder of its own.
+        The last data directory, in a separate folder.
     """
     # Imported here, because each parsing process imports this file and needs no fairseq.
     from fairseq_phrase.data.preprocessing.preprocess import preprocess
@@ -154,7 +154,7 @@ def rest_table(
         engine=EngineOptions(workers=workers),
     )
     for _ in range(rounds):
-        # What a stopped run leaves behind: parses, and nothing else.
+        # The state after a stopped run: parses, and nothing else.
         parse(root / "train.xx", parsing, root / "data" / ".partial" / "parses", 1)
         before = os.times()
         preprocess(options)
@@ -272,7 +272,7 @@ def memory_table(
 
 
 def varied(path: Path) -> Iterator[str]:
-    """Yield a text's lines for ever, after the first round with a new word at each end."""
+    """Yield a text's lines without end; after the first round, each line ends with a new word."""
     yield from (f"{line}\n" for line in read_lines(path))
     for number, line in enumerate(itertools.cycle(read_lines(path))):
         yield f"{line} {number}\n"

@@ -6,9 +6,9 @@ on the path that :func:`choose_path` takes and once by the dense reference (twin
 - ``subset``: one ``scaled_dot_product_attention`` with a boolean N x N mask,
 - ``hadamard``: the dense definition of eq. 5.
 
-The two run in turns, so that a slowdown of the machine affects both. The table shows the median of
+The two run in turns: a slowdown of the machine affects both. The table shows the median of
 the pairs' time ratios. Masks and lists of pairs are made once per batch and shared by all layers.
-They have their own column and are not included in the others.
+Their time has its own column and is not included in the others.
 
 Peak memory is the memory that one forward and backward allocates in addition to its inputs. On CUDA
 the caching allocator counts it. On a CPU it is the running sum of the allocations and releases that
@@ -98,7 +98,7 @@ def make_phrases(
 
 
 def prepare(phrases: PhraseBatch, mask: str, path: str) -> PhraseBatch:
-    """Make what a path needs of the phrases, which the layers share."""
+    """Make the tensors that a path needs from the phrases, which the layers share."""
     made = [phrases.adjacency if path == "dense" else phrases.edges]
     if mask == "hadamard" and path == "edges":
         made.append(phrases.degrees)
@@ -158,7 +158,7 @@ def measure(kind: str, mask: str, max_length: int, tokens: int, options: argpars
 
 
 def machine(options: argparse.Namespace) -> str:
-    """Describe what the numbers were measured on."""
+    """Describe the machine and the settings of the measurements."""
     return (
         f"{describe_machine(options.device)}, {options.dtype}, width {options.width}, "
         f"{options.heads} heads, about {options.tokens_per_batch} tokens per batch, "

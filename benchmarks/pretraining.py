@@ -1,12 +1,11 @@
 """Words per second of pre-training, compared with fairseq's ``masked_lm`` and ``transformer_lm``.
 
 All models have the same sizes, are built as fairseq-train builds them, and train on the same text.
-They take their steps (making the batch, forward, backward, Adam) in turns, so that a slowdown of the
-machine affects all of them. The table shows medians over the steps:
+They take their steps (making the batch, forward, backward, Adam) in turns: a slowdown of the machine
+affects all of them. The table shows medians over the steps:
 
 - ``words/s``: source tokens per second,
-- ``/masked_lm`` and others: words per second divided by those of another row, the median of the paired
-  ratios.
+- ``/masked_lm`` and others: words per second divided by another row's, the median of the paired ratios.
 
 Without DATA, the text is random words.
 

@@ -14,7 +14,7 @@ def random_spans(leaves: int, nonterminals: int, chance: random.Random) -> list[
     Args:
         leaves: number of leaves.
         nonterminals: number of nonterminals, fewer than leaves.
-        chance: the source of randomness.
+        chance: the random number generator.
 
     Returns:
         The nonterminals' leaves, half-open, in post-order.
@@ -22,7 +22,7 @@ def random_spans(leaves: int, nonterminals: int, chance: random.Random) -> list[
     nodes = [(leaf, leaf + 1) for leaf in range(leaves)]
     spans = []
     for left in range(nonterminals, 0, -1):
-        # As many more than two as must go until one node is left.
+        # Join more than two nodes where joins of two would leave more than one node.
         surplus = (len(nodes) - 1) - left
         size = 2 + surplus if left == 1 else 2 + (chance.random() < surplus / left)
         start = chance.randrange(len(nodes) - size + 1)

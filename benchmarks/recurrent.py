@@ -2,8 +2,8 @@
 
 The first row is fairseq's: bilinear attention after the cell, with input feeding. The second row is the
 same model as ``--arch seq2seq``. The others are its other attentions. All take training steps in turns on
-the same batches. ``measured`` is the median of the paired ratios of words per second, so 1 or more is as
-fast as fairseq's.
+the same batches. ``measured`` is the median of the paired ratios of words per second: at 1 or more, a
+model is at least as fast as fairseq's.
 
 Examples:
     python benchmarks/recurrent.py --max-tokens 1024 --steps 11

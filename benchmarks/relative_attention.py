@@ -7,10 +7,10 @@ structural relative positions together (or one kind: --kinds), as in a layer of 
   tensor for keys and one for values, per sentence where positions are structural,
 - ``plain``: ``scaled_dot_product_attention`` without positions, as fairseq's Transformer.
 
-All run in turns, so that a slowdown of the machine affects all. The table shows the medians of the time
-ratios within a turn. The pairs' table rows are made once per batch and shared by all layers. They have
-their own column and are not included in the others. Peak memory is the memory that one forward and
-backward allocates in addition to its inputs.
+All run in turns: a slowdown of the machine affects all. The table shows the medians of the time ratios
+within a turn. The pairs' table rows are made once per batch and shared by all layers. Their time has its
+own column and is not included in the others. Peak memory is the memory that one forward and backward
+allocates in addition to its inputs.
 
 On a machine that others use, too, set OMP_NUM_THREADS=1.
 

@@ -1,17 +1,17 @@
-"""Does every encoder work on this device? One line of a table for each of its rows.
+"""Check that every encoder works on this device: a table with one line for each row of the encoders.
 
 Each model (sizes of ``--size``) trains with ``--checkpoint-activations`` by fairseq's own trainer in each
-precision and translates after it. Columns:
+precision and then translates. Columns:
 
 - ``fp32``, ``bf16``, ``fp16``: loss before and after the updates,
 - ``values``, ``gradients``: errors of float32 here against float64 on the CPU, ‖x − reference‖ /
   ‖reference‖, of the encoder's output and the largest of all parameters' gradients,
-- ``waits``: how often this project's code lets the host wait for the device in a training step (on a
-  CPU: would, see waits.py), and how often fairseq's does,
+- ``waits``: how often this project's code lets the host wait for the device in a training step (on a CPU:
+  how often it would wait, see waits.py), and how often fairseq's code does,
 - ``waits, decoding``: the same for each step of beam search, at most,
 - ``problem``: what failed; the exit status is 1 then.
 
-With --out, each line is written as soon as it is there, and a second run goes on from there.
+With --out, each line is written when it is complete, and a second run resumes after the last line.
 
 Examples:
     python benchmarks/smoke.py --device cuda --out smoke.jsonl
@@ -64,7 +64,7 @@ def check(name: str, data: str, options: argparse.Namespace) -> dict[str, Any]:
     """Check one model.
 
     Returns:
-        Its line: what was found, and under ``problems`` what is wrong.
+        Its line: the measurements, and the failures under ``problems``.
     """
     line: dict[str, Any] = {"model": name, "problems": []}
     begin = time.perf_counter()
@@ -93,7 +93,7 @@ def plain(name: str, data: str, options: argparse.Namespace, *flags: str) -> Bui
 
 
 def draw(built: Built, options: argparse.Namespace) -> Sample:
-    """Draw one batch of sentences of different lengths, on the device, with the model's parses alone."""
+    """Draw one batch of sentences of different lengths, on the device, with the model's parses only."""
     parses = frozenset(built.parses)
     if parses not in _drawn:
         if options.data:
@@ -114,7 +114,7 @@ def trained(name: str, precision: str, data: str, options: argparse.Namespace) -
     sample = draw(built, options)
     criterion = built.task.build_criterion(built.cfg.criterion)
     if precision != "fp32" and not options.device.startswith("cuda"):
-        # fairseq's trainer needs a GPU for these. Here forward and backward show what they can.
+        # fairseq's trainer needs a GPU for these precisions. On a CPU the trainer is left out.
         built.model.to(dtype=torch.bfloat16 if precision == "bf16" else torch.float16)
         loss = criterion(built.model.train(), sample)[0]
         loss.backward()
@@ -146,7 +146,7 @@ def translate(built: Built, sample: Sample, beam: int = 5) -> None:
 
 
 def errors(built: Built, options: argparse.Namespace) -> dict[str, float]:
-    """Compare values and gradients with those of the same model in float64 on the CPU."""
+    """Compare values and gradients with the same model's in float64 on the CPU."""
     sample = draw(built, options)
     model = built.model.eval()  # without dropout
     reference = copy.deepcopy(model).cpu().double()
@@ -157,7 +157,7 @@ def errors(built: Built, options: argparse.Namespace) -> dict[str, float]:
     ]
     (value, gradients), (true_value, true_gradients) = found
     largest = max(float(gradient.norm()) for gradient in true_gradients)
-    # A parameter whose gradient is rounding alone (a key's bias) is measured by the largest.
+    # A gradient that is only rounding (of a key's bias) is compared with 1% of the largest gradient.
     return {
         "values": relative_error(value, true_value, 0.0),
         "gradients": max(
@@ -171,7 +171,7 @@ def run(model: Any, criterion: Any, sample: Sample) -> tuple[Tensor, list[Tensor
     """Return the encoder's output and the gradients of all parameters that have one."""
     net_input = {k: v for k, v in sample["net_input"].items() if k != "prev_output_tokens"}
     encoded = model.encoder(**net_input)
-    # A GPU may pad more nodes than a CPU, which can count them.
+    # A GPU may pad more nodes than a CPU, because only the CPU can count them without a wait.
     real = encoded["encoder_out"][0].transpose(0, 1)[~encoded["encoder_padding_mask"][0]]
     model.zero_grad()
     criterion(model, sample)[0].backward()
@@ -195,7 +195,7 @@ def waits(built: Built, options: argparse.Namespace) -> dict[str, Any]:
     sample = draw(built, options)
     criterion = built.task.build_criterion(built.cfg.criterion)
     built.model.train()
-    criterion(built.model, sample)[0].backward()  # what is made once is made
+    criterion(built.model, sample)[0].backward()  # the first step makes what is made only once
     with count_waits(options.device) as step:
         criterion(built.model, sample)[0].backward()
     with count_waits(options.device) as encoded, torch.no_grad():

@@ -1,7 +1,7 @@
 """CPU seconds from the start of fairseq-phrase-translate to its first translation, against imports alone.
 
-Each repeat starts a process that imports torch, one that imports fairseq, and one that translates a line
-by this checkout and by each other that is named; the table shows medians.
+Each repeat starts a process that imports torch, one that imports fairseq, and for this checkout and each
+other named checkout one that translates a line; the table shows medians.
 
 Example:
     python benchmarks/start_up.py --path CHECKPOINT --data DATA --line "Ein Hund läuft ." --tree ../before
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def cpu_seconds(arguments: list[str], line: str, tree: Path) -> float:
-    """Run Python in a process of its own; return its CPU seconds."""
+    """Run Python in a new process; return its CPU seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
         [sys.executable, *arguments],

@@ -1,9 +1,8 @@
-"""What a training step spends its time on (torch.profiler), and what torch.compile makes of it.
+"""Profile of a training step by operation (torch.profiler), and the effect of torch.compile.
 
-For each model: milliseconds a step, kernels launched, and the operations that take the longest; with
---compile the time of the compiled model instead, how often the compiler gave up within a step (graph
-breaks, with reasons) and the time of the first step, which compiles. A model that cannot be compiled gets
-a line that says why.
+For each model: milliseconds per step, kernels launched, and the operations that take the longest; with
+--compile the time of the compiled model instead, the number of graph breaks in a step, with reasons, and
+the time of the first step, which compiles. If a model cannot be compiled, its line gives the reason.
 
 Examples:
     python benchmarks/step_profile.py --device cuda --dtype bfloat16 --size base --max-tokens 4096
@@ -68,7 +67,7 @@ def profile_step(
 def compiled_step(
     trained: Trained, batch: dict[str, Any], options: argparse.Namespace
 ) -> tuple[list[str], str]:
-    """Time the compiled model beside the model as it is.
+    """Time the compiled model and the model without compilation.
 
     Returns:
         The model's line, and the reasons of graph breaks.
@@ -122,7 +121,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    """Profile or compile all models; every line is printed as soon as it is there."""
+    """Profile or compile all models; every line is printed when it is complete."""
     options = parse_arguments()
     options.batches = 1
     logging.disable(logging.INFO)

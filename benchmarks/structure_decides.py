@@ -1,16 +1,16 @@
-"""Does a model that is told the tree translate better where the tree decides the order of words?
+"""Test whether models that read the tree translate better where it decides the order of words.
 
 The synthetic corpus has sentences whose prepositional phrase may belong to a noun or to the verb; the
-same German words then have two trees, and two English sentences with another order. Models of the
-paper's table 1 are trained on it for a few epochs, by fairseq's own commands and from the gold trees,
-once per seed, and score on the test set:
+same German words then have two trees, and two English translations with different word orders. Models of
+the paper's table 1 are trained on it for a few epochs, with fairseq's own commands and the gold trees,
+once per seed. Columns, on the test set:
 
 - ``BLEU`` and ``loss`` (validation, label smoothing left out, in bits), mean and range over the seeds,
-- ``told apart``: of the test's sentences that occur in both readings, the share whose right
-  translation the model thinks likelier than the other reading's. A model that does not see the tree
-  gets one of each two right: 50 %.
+- ``told apart``: of the test's sentences that occur in both readings, the share whose correct translation
+  has a higher probability than the other reading's. A model that does not read the tree has one of each
+  two correct: 50 %.
 
-What was done before in WORK_DIR is not done again.
+Finished steps in WORK_DIR are not repeated.
 
 Example (half an hour on one core):
     OMP_NUM_THREADS=1 python benchmarks/structure_decides.py WORK_DIR --seeds 1 2 3
@@ -45,7 +45,7 @@ MODELS = {
 
 @dataclass
 class Score:
-    """What one trained model reached."""
+    """The scores of one trained model."""
 
     bleu: float
     loss: float
@@ -53,12 +53,12 @@ class Score:
 
 
 def run(log: Path, command: str, *arguments: object) -> str:
-    """Run one of the environment's commands; keep and return what it printed.
+    """Run one of the environment's commands; keep and return its output.
 
-    A command whose log is there has been run before.
+    A command whose log exists is not run again.
 
     Raises:
-        SystemExit: it failed.
+        SystemExit: the command failed.
     """
     if log.exists():
         return log.read_text()

@@ -1,9 +1,9 @@
 """Words per second and memory of a training step of our models, compared with fairseq's Transformer.
 
-With --pair FLAGS a row is compared with itself with these flags. All models have the same sizes and are
-built as fairseq-train builds them. They take their steps (forward, backward, label-smoothed cross
-entropy, Adam) in turns on the same batches, so that a slowdown of the machine affects all of them. The
-table shows medians over the steps, and relative to the first model:
+With --pair FLAGS a row is compared with the same row with these flags. All models have the same sizes and
+are built as fairseq-train builds them. They take their steps (forward, backward, label-smoothed cross
+entropy, Adam) in turns on the same batches: a slowdown of the machine affects all of them. The table
+shows medians over the steps, and relative to the first model:
 
 - ``words/s``: target tokens per second,
 - ``measured``: words per second divided by the first's, the median of the paired ratios,
@@ -13,14 +13,14 @@ table shows medians over the steps, and relative to the first model:
 - ``MiB``: the peak memory of one step (forward, backward, update) in addition to parameters and
   optimizer state; and that number divided by the first's.
 
-A model that needs parses gets them with its batches. Without DATA, sentences are random words in random
+Models that need parses get them with their batches. Without DATA, sentences are random words in random
 trees, with Multi30k's lengths or one length (--length).
 
-Left out is what the processes of a data loader do (reading, collating, and what the collater makes of the
-parses: collate.py), and of fairseq-train the clipping of gradients, logging, validation and checkpoints.
+Left out are the work of a data loader's processes (reading, collating, and the collater's computations
+from parses: collate.py), and fairseq-train's clipping of gradients, logging, validation and checkpoints.
 
-All models are in memory until they have taken their last step, each with 12 bytes a parameter in single
-precision; gradients of one model at a time.
+All models are in memory until they have taken their last step, each with 12 bytes per parameter in single
+precision; only one model has gradients at a time.
 
 On a machine that others use, too, set OMP_NUM_THREADS=1.
 
@@ -57,7 +57,7 @@ from fairseq_phrase.markdown import markdown_table
 
 @dataclass
 class Trained:
-    """A model in training: its criterion and optimizer, and what was measured of it."""
+    """A model in training: its criterion, its optimizer and its measurements."""
 
     built: Built
     criterion: Any
@@ -92,7 +92,7 @@ class Trained:
         self.optimizer.step()
 
     def release(self) -> None:
-        """Free the model, its optimizer's state and its batches; what was measured stays."""
+        """Free the model, its optimizer's state and its batches; the measurements stay."""
         self.built = replace(self.built, model=None, task=None, _own={})
         self.criterion = self.optimizer = None
 
@@ -112,7 +112,7 @@ def load_batches(models: list[Built], options: argparse.Namespace) -> list[dict[
 
 def count_flops(trained: Trained, batches: list[dict[str, Any]]) -> int:
     """Count the FLOPs of forward and backward over all batches."""
-    # The counter does not know every fused kernel (not the CPU's); those of the plain form it does.
+    # The counter does not know every fused kernel (not the CPU's), but it knows the unfused operations.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         for batch in batches:
             trained.optimizer.zero_grad()
@@ -200,7 +200,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     """Measure all models and print the table."""
     options = parse_arguments()
-    # fairseq reports every dictionary, and torch its disuse of old names, between the bars.
+    # fairseq reports every dictionary, and torch its deprecated names, between the progress bars.
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
     torch.manual_seed(1)

@@ -1,8 +1,8 @@
-"""Where the host waits for the device: each wait is counted by the line of code that causes it.
+"""Count of the host's waits for the device, by the line of code that causes them.
 
 On CUDA, torch itself reports them (``torch.cuda.set_sync_debug_mode``). Elsewhere a dispatch mode and a
-few patched methods count the operations that would wait on CUDA. They miss copies from the host, and
-code that takes another way on CUDA. NumPy's arrays are not counted: only tensors of the CPU become such.
+few patched methods count the operations that would wait on CUDA. They miss copies from the host, and code
+that differs on CUDA. Conversions to NumPy arrays are not counted: only CPU tensors allow them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Waits:
     """Counts of waits, by line of code.
 
     Attributes:
-        lines: of all code; a line is named ``file.py:12``.
-        own: of this project's alone.
+        lines: waits of all code; a line is named ``file.py:12``.
+        own: waits of this project's code only.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class _Dispatched(TorchDispatchMode):
 
 @contextlib.contextmanager
 def count_waits(device: str) -> Iterator[Waits]:
-    """Count the waits of what is run inside."""
+    """Count the waits of the code in its block."""
     waits = Waits()
     if device.startswith("cuda"):
         with warnings.catch_warnings():

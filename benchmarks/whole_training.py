@@ -1,8 +1,8 @@
 """Words per second of a whole training, against fairseq's Transformer, on a data directory with parses.
 
-An update is all that fairseq-train does for it without workers: read and collate the batch, make what
-the encoder asks for of parses, forward, backward, clipping, Adam, and the numbers of the log. The models
-take their updates in turns on the same batches. The table shows medians of the paired ratios. On a
+An update is all of fairseq-train's work for it without workers: reading and collating the batch, the
+encoder's computations from parses, forward, backward, clipping, Adam, and the numbers of the log. The
+models take their updates in turns on the same batches. The table shows medians of the paired ratios. On a
 machine that others use, too, set OMP_NUM_THREADS=1: then CPU time counts.
 
 Example:

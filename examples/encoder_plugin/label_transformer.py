@@ -1,4 +1,4 @@
-"""An encoder of one's own: every token knows the relation of its word to its head.
+"""A user-defined encoder: every token has the relation of its word to its head.
 
 The embedding of the dependency label is added to the token's embedding; the layers are fairseq's.
 """
@@ -24,7 +24,7 @@ class LabelledTokens(SourceStructure):
     """The tokens of a batch with their words' labels.
 
     Attributes:
-        labels: index of each token's label; 0 at tokens of no word. Shape: ``(batch, tokens)``.
+        labels: index of each token's label; 0 at tokens outside words. Shape: ``(batch, tokens)``.
     """
 
     labels: Tensor
@@ -39,7 +39,7 @@ class LabelledTokens(SourceStructure):
 class LabelEncoder(SyntaxEncoder):
     """fairseq's Transformer encoder with embeddings of dependency labels."""
 
-    # With zeros there it computes fairseq's, so that --neutral-start can begin from its checkpoints.
+    # With zeros it computes the same as fairseq's encoder, whose checkpoints --neutral-start can load.
     neutral_parameters = ("embed_labels",)
 
     def __init__(self, cfg, dictionary, embed_tokens):

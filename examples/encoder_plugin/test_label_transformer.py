@@ -1,4 +1,4 @@
-"""What every encoder must do, checked for this one."""
+"""The tests that every encoder must pass, for this encoder."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A BERT that tags words and reads trees. In place of the two lines that make one, load your own."""
+"""A BERT that tags words and reads trees. Replace the two lines that make it to load your own."""
 
 import tempfile
 

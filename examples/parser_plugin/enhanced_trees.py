@@ -1,4 +1,4 @@
-"""A parser of a graph: spaCy's trees with further edges, as in enhanced Universal Dependencies."""
+"""A parser of a graph: spaCy's trees with additional edges, as in enhanced Universal Dependencies."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ class EnhancedTrees(SpacyParser):
 
 
 def with_edges(parse):
-    """Add the graph: a conjunct has its first conjunct's head, too, and prepositions are passed over."""
+    """Add the graph: a conjunct also has its first conjunct's head, and prepositions are skipped."""
     if not isinstance(parse, ParsedSentence):
         return parse
     heads, labels = parse.tree.heads.tolist(), parse.deprels

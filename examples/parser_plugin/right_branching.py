@@ -1,4 +1,4 @@
-"""A parser of one's own: each word depends on the one before it (the right-branching baseline)."""
+"""A user-defined parser: each word depends on the word before it (the right-branching baseline)."""
 
 from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.syntax.dependency import DependencyTree
