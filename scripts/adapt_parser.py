@@ -1,12 +1,12 @@
-r"""Adapt a spaCy pipeline's parser to text of one's own: train it further on trees.
+r"""Adapt a spaCy pipeline's parser to other text: continue its training on trees.
 
     python scripts/adapt_parser.py MODEL TREES.conllu OUT [--measure OTHER.conllu ...]
 
-A parser of newspaper text mistakes what it never saw. A thousand trees and some seconds mend much of
-it, because it keeps what it knows. Attachment scores on held-out trees are printed, before and after.
-Only the parser is trained; it gets its own copy of the pipeline's word vectors (tok2vec), so tags stay
-as they were. OUT is then used as spacy:OUT. Relations that the parser does not know are added to its
-own.
+A parser of newspaper text makes errors on other text. A thousand trees and some seconds of training
+correct many of them, because the parser starts from its own parameters. Attachment scores on held-out
+trees are printed, before and after. Only the parser is trained; it gets its own copy of the pipeline's
+word vectors (tok2vec), so tags do not change. OUT is then used as spacy:OUT. Relations that the parser
+does not know are added to its labels.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def load_pipeline(model: str) -> Language:
     """Load a pipeline whose parser has its own word vectors.
 
     Raises:
-        UserError: there is no such pipeline, or it has no parser.
+        UserError: the pipeline does not exist, or lacks a parser.
     """
     try:
         pipeline = spacy.load(model)
@@ -88,12 +88,12 @@ def examples(trees: Sequence[Doc]) -> list[Example]:
 
 
 class Accuracy(NamedTuple):
-    """How well a parser does, in percent.
+    """A parser's attachment scores, in percent.
 
     Attributes:
-        unlabelled: words with the right head (UAS).
-        labelled: words with the right head and relation (LAS).
-        whole: sentences all of whose heads are right.
+        unlabelled: words with the correct head (UAS).
+        labelled: words with the correct head and relation (LAS).
+        whole: sentences whose heads are all correct.
     """
 
     unlabelled: float
@@ -101,12 +101,12 @@ class Accuracy(NamedTuple):
     whole: float
 
     def __str__(self) -> str:
-        """Write the numbers for people."""
+        """Format the scores."""
         return f"UAS {self.unlabelled:.1f}, LAS {self.labelled:.1f}, whole trees {self.whole:.1f}"
 
 
 def measure(pipeline: Language, trees: Sequence[Doc]) -> Accuracy:
-    """Measure a parser on trees. Punctuation counts, as do words that spaCy makes further roots."""
+    """Measure a parser on trees. Punctuation counts, as do words that spaCy makes additional roots."""
     words = labels = heads = sentences = 0
     parsed = pipeline.pipe(example.predicted for example in examples(trees))
     for tree, found in zip(trees, parsed, strict=True):
@@ -120,7 +120,7 @@ def measure(pipeline: Language, trees: Sequence[Doc]) -> Accuracy:
 
 
 def adapt(pipeline: Language, trees: Sequence[Doc], passes: int, learn_rate: float) -> None:
-    """Train a pipeline's parser further, in place."""
+    """Continue the training of a pipeline's parser, in place."""
     optimizer = pipeline.resume_training()
     optimizer.learn_rate = learn_rate
     shuffled = examples(trees)

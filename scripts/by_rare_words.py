@@ -1,12 +1,12 @@
-"""Exact match of forms by their rare words, and whether the question has them: what can copying write?
+"""Exact match of forms by whether the question has their rare words, which copying can then write.
 
     python scripts/by_rare_words.py RUNS/rows --rows none,additive,additive_joint \
         --train RUNS/raw/forms/train --test RUNS/raw/forms/test
 
 A word of a form is rare if at most N of the training forms have it (--at-most). Sentences are in one of
-three groups: every rare word of the form is in the question, so that copying words can write it; some are
+three groups: every rare word of the form is in the question, and copying words can write it; some are
 not; or the form has no rare words. The table has each row's mean and standard deviation over its seeds.
-Outputs are those that fairseq-generate printed, and that keep_results.py kept.
+Outputs are read from fairseq-generate's output, which keep_results.py keeps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GROUPS = ("all in the question", "some not in the question", "none")
 def groups(
     train_forms: Sequence[str], questions: Sequence[str], forms: Sequence[str], at_most: int
 ) -> NDArray[np.int_]:
-    """Tell the group of each sentence, an index of :data:`GROUPS`.
+    """Return the group of each sentence, an index of :data:`GROUPS`.
 
     >>> groups(["in ( ohio )"] * 3, ["iowa ?", "ohio ?"], ["in ( iowa )", "in ( ohio )"], at_most=1)
     array([0, 2])
@@ -44,7 +44,7 @@ def groups(
         train_forms: the forms of training.
         questions: the test sentences.
         forms: their forms.
-        at_most: a word is rare if no more than so many of the training forms have it.
+        at_most: a word is rare if at most this number of training forms have it.
 
     Returns:
         Shape: ``(sentences,)``.
@@ -67,14 +67,14 @@ def table(
     """Write the exact match of each row in each group.
 
     Args:
-        runs: folders of runs, as fairseq-phrase-report takes them.
+        runs: folders of runs, as in the arguments of fairseq-phrase-report.
         rows: the rows' names, in order; empty for all.
         subset: the test set's name.
-        forms: the right forms.
+        forms: the correct forms.
         group: the group of each. Shape: ``(sentences,)``.
 
     Raises:
-        UserError: a row has no runs, or an output has another number of sentences.
+        UserError: a row has no runs, or an output has a different number of sentences.
     """
     scores: dict[str, list[list[float]]] = {}
     metric = ExactMatch(forms)

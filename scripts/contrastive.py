@@ -3,8 +3,8 @@
     python scripts/contrastive.py data/contrastive --data RUNS/data-bin --runs RUNS/rows \\
         -s en -t de --work RUNS/contrastive
 
-All translations, correct and incorrect, are one test set: a model is loaded once. They are cut into
-subwords and parsed as the models' data were, in WORK/pairs-bin, and scored by each run's average.pt
+All translations, correct and incorrect, are one test set: a model is loaded once. They are segmented and
+parsed in the same way as the models' data, in WORK/pairs-bin, and scored by each run's average.pt
 (fairseq-generate --score-reference). Scores go to RUNS/ROW/seedN/contrastive/PHENOMENON.correct.txt and
 .incorrect.txt. Existing files are not made again.
 """
@@ -37,7 +37,7 @@ class Part:
     """The correct or the incorrect translations of a phenomenon.
 
     Attributes:
-        name: of their scores.
+        name: the name of their scores' file.
         source: the file of sentences.
         target: the file of translations.
         start: the number of sentences before them in the test set of all parts.
@@ -69,10 +69,10 @@ def write_text(parts: list[Part], prefix: Path, source: str, target: str) -> Non
 
 
 def preprocess(args: argparse.Namespace, prefix: Path, destination: Path) -> None:
-    """Cut and parse the test set as the models' data were, says their manifest.
+    """Segment and parse the test set in the same way as the models' data, by their manifest.
 
     Raises:
-        SystemExit: the models' data have no manifest, or are not of raw text.
+        SystemExit: the models' data lack a manifest, or are not made from raw text.
     """
     manifest = args.data / f"syntax.{args.source}.json"
     if not manifest.is_file():
@@ -130,7 +130,7 @@ def score(run: Path, parts: list[Part], args: argparse.Namespace) -> None:
 
 
 def split(scores: Path, parts: list[Part], folder: Path) -> None:
-    """Write each part's lines of what fairseq-generate printed to a file of its own."""
+    """Write each part's lines of fairseq-generate's output to a separate file."""
     starts = [part.start for part in parts]
     lines: list[list[str]] = [[] for _ in parts]
     with open(scores, encoding="utf-8", newline="\n") as stream:
@@ -176,7 +176,7 @@ def main() -> None:
 
 
 def score_all(args: argparse.Namespace, pairs: list[MinimalPairs], runs: list[Path]) -> None:
-    """Make the data, unless they are there, and score them by every model."""
+    """Make the data, unless they exist, and score them by every model."""
     parts, destination = parts_of(pairs), args.work / "pairs-bin"
     if not (destination / f"syntax.{args.source}.json").exists():
         write_text(parts, args.work / "text" / "all", args.source, args.target)
@@ -187,7 +187,7 @@ def score_all(args: argparse.Namespace, pairs: list[MinimalPairs], runs: list[Pa
             for future in as_completed(futures):
                 future.result()
                 bar.update()
-        finally:  # after a failure, start no more
+        finally:  # after a failure, start no other model
             pool.shutdown(wait=False, cancel_futures=True)
 
 

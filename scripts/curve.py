@@ -17,7 +17,7 @@ from fairseq_phrase.visualization.figures import new_figure, save
 
 
 def read_report(folder: Path) -> dict[str, tuple[str, float | None, float | None]]:
-    """Read the rows of a report, each with its title, its BLEU and the spread of that over seeds."""
+    """Read the rows of a report, each with its title, its BLEU and BLEU's spread over seeds."""
     with open(folder / "report.csv", encoding="utf-8", newline="") as stream:
         return {
             row["row"]: (row["title"], _number(row["BLEU_mean"]), _number(row["BLEU_sd"]))
@@ -31,7 +31,7 @@ def _number(text: str) -> float | None:
 
 
 def table(reports: dict[Fraction, dict], caption: str) -> str:
-    """Write the rows that any report has as Markdown, a column for each share."""
+    """Write the rows of all reports as Markdown, with one column for each share."""
     titles = {row: title for report in reports.values() for row, (title, _, _) in report.items()}
     lines = []
     for row, title in titles.items():

@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: pages of the site that are not in docs/, and links between all of them.
+"""Hooks of mkdocs: pages of the site that are not in docs/, and links between all pages.
 
 The files in docs/ are also read in the repository, so their links are relative to it. Here a link to a
 file that is a page of the site leads to that page. A link to any other file becomes its text.
@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parent.parent
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _DEFINITION = re.compile(r"^(\[[^\]]+\]: )(\S+)$", re.MULTILINE)
-# README has absolute links, which hold on a package index.
+# README has absolute links, which also work on a package index.
 _ABSOLUTE = re.compile(
     r"https://(github\.com/fairseq-phrase/fairseq_phrase/blob|"
     r"raw\.githubusercontent\.com/fairseq-phrase/fairseq_phrase)/main/"
@@ -52,7 +52,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     source = sources.get(name, f"docs/{name}")
 
     def on_site(target: str) -> str | None:
-        """Return the link to a file, and None for a file that is not on the site."""
+        """Return the link to a file; None for a file that is not on the site."""
         path, _, anchor = target.partition("#")
         if not path or "://" in target:
             return target

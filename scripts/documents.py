@@ -1,11 +1,11 @@
-"""Write a corpus of documents for pre-training: a sentence a line, a blank line between documents.
+"""Write a corpus of documents for pre-training: one sentence per line, a blank line between documents.
 
     python scripts/documents.py OUT [--imdb FOLDER] [--treebank FOLDER] [--reviews N] [--slice N]
 
 writes OUT/{train,valid,test}.en from reviews (IMDB's train.tsv and test.tsv, compressed or not) and
-from a treebank of Universal Dependencies (*-train.conllu, *-dev.conllu, *-test.conllu). spaCy's rules cut
-reviews into sentences. A treebank's documents begin with "# newdoc". Reviews of the test file are not in
-train.
+from a treebank of Universal Dependencies (*-train.conllu, *-dev.conllu, *-test.conllu). spaCy's rules
+split reviews into sentences. A treebank's documents begin with "# newdoc". Reviews of the test file are
+not in train.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def treebank_documents(path: Path) -> Iterator[Document]:
 
 
 def review_documents(folder: Path, reviews: int) -> dict[str, list[Document]]:
-    """Cut reviews into sentences: N of the training file, and N / 20 of the test file for each split."""
+    """Split reviews into sentences: N of the training file, N / 20 of the test file for each split."""
     nlp = spacy.blank("en")
     nlp.add_pipe("sentencizer")
     train = _every(imdb_reviews(folder, "train"), reviews)
@@ -56,7 +56,7 @@ def review_documents(folder: Path, reviews: int) -> dict[str, list[Document]]:
 
 
 def _every(reviews: Iterator[tuple[str, str]], count: int) -> list[str]:
-    """Choose so many reviews. The files are sorted by label, so they are taken at equal distances."""
+    """Choose reviews at equal distances, because the files are sorted by label."""
     texts = [text for _, text in reviews]
     return texts[:: max(1, len(texts) // count)][:count]
 

@@ -1,10 +1,10 @@
-"""Download a file, resume a download that broke off, and check the result.
+"""Download a file, resume an interrupted download, and check the result.
 
     python scripts/download.py URL FILE [--sha256 SUM]
 
 An unfinished download is kept in FILE.partial. Without SUM the checksum of the first download is
-written to FILE.sha256, and later downloads must have it. The first download is then checked by its
-length and https alone, so http:// without a checksum is refused. If you know a checksum, put it into
+written to FILE.sha256, and later downloads must have it. The first download is then checked only by its
+length and https, so http:// without a checksum is refused. If you know a checksum, put it into
 FILE.sha256 before the first download.
 """
 
@@ -27,14 +27,14 @@ _BLOCK = 1 << 16
 
 
 def fetch(url: str, partial: Path) -> None:
-    """Bring the rest of a file.
+    """Download the rest of a file.
 
     Args:
-        url: where it is.
+        url: its address.
         partial: the unfinished download, to which the rest is appended. It need not exist.
 
     Raises:
-        SystemExit: the download fails or is incomplete. What was downloaded is kept.
+        SystemExit: the download fails or is incomplete. The downloaded part is kept.
     """
     have = partial.stat().st_size if partial.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
@@ -53,14 +53,14 @@ def fetch(url: str, partial: Path) -> None:
                     out.write(block)
                     bar.update(len(block))
     except urllib.error.HTTPError as error:
-        # "Range not satisfiable", of a file of just that size: all of it had come already.
+        # "Range not satisfiable" for a file of exactly this size: the download was already complete.
         size = re.fullmatch(r"bytes \*/(\d+)", error.headers.get("Content-Range") or "")
         if error.code == 416 and size is not None and int(size[1]) == have:
             return
         sys.exit(f"cannot download {url}: {error}")
     except (OSError, HTTPException) as error:
         sys.exit(f"cannot download {url}: {error}; run again to go on from there")
-    # A connection that breaks ends like one that is finished.
+    # A broken connection ends like a finished one.
     came = partial.stat().st_size
     if total is not None and came != total:
         sys.exit(
@@ -78,15 +78,15 @@ def checksum(path: Path) -> str:
 
 
 def download(url: str, file: Path, expected: str | None) -> None:
-    """Download a file that is not there yet.
+    """Download a file if it does not exist yet.
 
     Args:
-        url: where it is.
-        file: where it goes.
-        expected: its SHA-256; None to record it, or to take the one that was recorded.
+        url: its address.
+        file: its path on this machine.
+        expected: its SHA-256; None to record it, or to use the recorded one.
 
     Raises:
-        SystemExit: the download fails, or the file is not the expected one.
+        SystemExit: the download fails, or the file's checksum differs.
     """
     if file.exists():
         return
@@ -112,7 +112,7 @@ def download(url: str, file: Path, expected: str | None) -> None:
 
 
 def _is_authentic(url: str) -> bool:
-    """Whether what comes from a URL is what its host sent."""
+    """Return whether a download from a URL cannot be changed on the way."""
     parts = urlsplit(url)
     return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1")
 

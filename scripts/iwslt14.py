@@ -18,7 +18,7 @@ from collections.abc import Iterator
 _ABOUT_A_TALK = ("<url>", "<speaker>", "<talkid>", "<keywords>", "<reviewer", "<translator")
 _TAGS = re.compile(r"</?(?:title|description|doc|transcript)\b[^>]*>")
 _SEGMENT = re.compile(r'<seg id="\d+">(.*)</seg>')
-_HELD_OUT = 23  # one of so many sentences
+_HELD_OUT = 23  # one of this number of sentences
 _TESTS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
 
 
@@ -40,7 +40,7 @@ def side(archive: tarfile.TarFile, pair: str, split: str, language: str) -> Iter
     """Yield the sentences of a split's side.
 
     Raises:
-        SystemExit: the archive has no such text.
+        SystemExit: the archive lacks this text.
     """
 
     def lines(name: str) -> Iterator[str]:

@@ -1,16 +1,16 @@
-"""Copy what is worth keeping of a table's folder, once its script has made the report.
+"""Copy a table's results from its folder, after its script has made the report.
 
     python scripts/keep_results.py runs/multi30k_table1.tuned.de-en results/multi30k_table1.de-en
 
-Checkpoints, data and the text of test sets are not kept, nor what score_results.py makes again (HTML,
-LaTeX and most pictures). The tables of one folder share an archive:
+Checkpoints, data and the text of test sets are not kept, nor the files that score_results.py can make
+again (HTML, LaTeX and most pictures). The tables of one folder share an archive:
 
     TABLE/README.md                 how it was made, and its reports
     TABLE/report*/report.csv        the reports' numbers; runs.csv has those of each run
     TABLE/settings, provenance.txt  the script's options; commands, commits, machines, versions
     TABLE/DATA/syntax.*.json        parser, subwords, numbers of sentences
     outputs.tar.xz                  what the runs of all tables wrote, compressed together; files of one
-                                    name and number of lines are side by side, line by line:
+                                    name and number of lines are interleaved, line by line:
       TABLE/configs/                the rows
       TABLE/runs/ROW/seedN/         commands.sh, train.log, generate-*.log, interactive-*; generate-*.txt,
                                     translations as fairseq-generate prints them, but without scores;
@@ -19,7 +19,7 @@ LaTeX and most pictures). The tables of one folder share an archive:
 restore_results.py takes a table out of the archive again.
 
 --encrypt PASSWORD puts translations into TABLE/translations.zip, encrypted with pyzipper: for test sets
-whose authors keep their references under a password, as correct translations are the same.
+whose authors protect their references by a password, because correct translations equal them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from typing import Any
 from fairseq_phrase.evaluation.report.contrastive import FOLDER, shortened
 
 ARCHIVE, ENCRYPTED, INNER = "outputs.tar.xz", "translations.zip", "translations.tar.xz"
-_PARTS = ("", "*/", "*/*/")  # where a table's parts may lie
+_PARTS = ("", "*/", "*/*/")  # where a table's parts may be
 _KEPT = (
     "settings", "provenance.txt", "parser.txt", "bleu-*.txt", "*/syntax.*.json", "report*/*.csv",
     "report*/losses.md", "curve.csv",
@@ -59,7 +59,7 @@ _RUN = (
     "contrastive/*.txt",
     *_TRANSLATIONS,
 )
-# As large as all outputs: those of one sentence are alike in many runs.
+# As large as all outputs: many runs have similar outputs for one sentence.
 _FILTERS = [
     {
         "id": lzma.FILTER_LZMA2,
@@ -71,7 +71,7 @@ _FILTERS = [
 ]
 _PACKAGES = sysconfig.get_path("purelib")
 _HYPOTHESIS = re.compile(r"D-(\d+)\t\S*\t(.*)")
-# What a log says of some updates, and says again: ppl is of nll_loss, ups of wps, wall of the times.
+# Redundant numbers in a log: ppl follows from nll_loss, ups from wps, wall from the times.
 _AGAIN = re.compile(r", (?:ppl|ups|wall)=[^,]*")
 
 
@@ -82,7 +82,7 @@ def keep(
 
     Args:
         table: the table's folder.
-        folder: the empty folder, in that of all results, under a name of its own.
+        folder: the empty folder, named for the table, in the folder of all results.
         pictures: the pictures to keep, by their paths in the table's folder.
         password: encrypt the translations with this password.
 
@@ -131,11 +131,11 @@ def write(path: Path, content: bytes) -> None:
 
 
 def clean(source: Path, table: Path) -> bytes:
-    """Read a file; in a text, paths of this machine become relative, and other people's text goes.
+    """Read a file; in a text, paths of this machine become relative, and other people's text is removed.
 
-    A table's folder elsewhere than in the working directory becomes ``runs/NAME``, and the folder of
-    installed packages, which warnings in logs name, ``site-packages``. Translations are sorted, and have
-    no scores. Of what fairseq-generate and fairseq-interactive printed, the test set does not stay.
+    A table's folder outside the working directory becomes ``runs/NAME``, and the folder of installed
+    packages, which warnings in logs name, ``site-packages``. Translations are sorted, and lack scores.
+    The test set is removed from the output of fairseq-generate and fairseq-interactive.
     """
     if source.suffix not in _TEXTS:
         return source.read_bytes()
@@ -164,12 +164,12 @@ def clean(source: Path, table: Path) -> bytes:
 
 
 def thinned(line: str) -> str:
-    """Leave out what a line of a training log says twice."""
+    """Remove redundant numbers from a line of a training log."""
     return _AGAIN.sub("", line.rstrip("\n")) + "\n" if "| train_inner |" in line else line
 
 
 def with_known_commit(line: str) -> str:
-    """In provenance, mark a commit that this repository does not have."""
+    """Mark in the provenance a commit that this repository lacks."""
     match = re.match(r"commit: ([0-9a-f]{40})\b", line)
     if match is None or "not in this repository" in line:
         return line
@@ -220,7 +220,7 @@ def write_archive(files: Mapping[str, bytes], archive: Path) -> None:
 
 
 def side_by_side(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    """Join files of one name and number of lines: outputs of one sentence are alike in many runs.
+    """Join files of one name and number of lines: many runs have similar outputs for one sentence.
 
     Yields:
         The name and the number of lines; the files' names, an empty line, then their first lines, their
@@ -230,7 +230,7 @@ def side_by_side(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
     for name in sorted(files):
         alike.setdefault((Path(name).name, files[name].count(b"\n")), []).append(name)
     for (name, count), names in sorted(alike.items()):
-        # What follows the last newline, mostly nothing, is one more line.
+        # The text after the last newline, mostly empty, is one more line.
         lines = zip(*(files[each].split(b"\n") for each in names), strict=True)
         joined = [each.encode() for each in names] + [b""] + [each for row in lines for each in row]
         yield f"{name}/{count}", b"\n".join(joined)
@@ -267,7 +267,7 @@ def encrypted(path: Path, password: str, mode: str) -> Any:
 
 
 def readme(folder: Path, table: Path, reports: list[Path], pictures: tuple[str, ...]) -> str:
-    """Write down how results were made, and their reports."""
+    """Write how results were made, and their reports."""
     made = (
         "How it was made: [provenance.txt](provenance.txt). Each call of the script has a block there, "
         "and continues the one before it."
@@ -280,12 +280,12 @@ def readme(folder: Path, table: Path, reports: list[Path], pictures: tuple[str, 
 
 
 def compact(text: str) -> str:
-    """Take the padding out of Markdown tables; wide ones are mostly padding."""
+    """Remove the padding of Markdown tables; wide tables are mostly padding."""
     return re.sub(r"(?<=\|) +| +(?=\|)", " ", re.sub(r"(?<=\|)-+(?=\|)", "---", text))
 
 
 def replace_table(table: Path, results: Path, **options: Any) -> None:
-    """Keep a table, and replace what there was of it.
+    """Keep a table, and replace its earlier results.
 
     Args:
         table: the table's folder.
@@ -293,7 +293,7 @@ def replace_table(table: Path, results: Path, **options: Any) -> None:
         **options: as for :func:`keep`.
 
     Raises:
-        SystemExit: the folder is not one of results, or the table cannot be kept.
+        SystemExit: the folder is not a folder of results, or the table cannot be kept.
     """
     if results.exists() and not (results / "settings").is_file():
         sys.exit(f"{results} has other files than a table's results; name another folder")

@@ -7,21 +7,22 @@ r"""Write text and labels as parallel files, for fairseq-phrase-preprocess --lab
     python scripts/labelled_text.py imdb FOLDER OUT
     python scripts/labelled_text.py probing FOLDER OUT [--task NAME]
 
-With --slice N, the training text has N examples, from all places of the corpus; of IMDB, every split has.
-Files may be compressed (.gz). Written are OUT/{train,valid,test}.en, the labels in .tag (one for each
-word) or .class (one for each line), and trees over these words beside the text, .en.conllu or .en.ptb:
+With --slice N, the training text has N examples, at equal distances in the corpus; of IMDB, every split
+has N. Files may be compressed (.gz). The output is OUT/{train,valid,test}.en, the labels in .tag (one for
+each word) or .class (one for each line), and trees over these words next to the text, .en.conllu or
+.en.ptb:
 
 conllu     TREEBANK has *-train.conllu, *-dev.conllu and *-test.conllu. Words of a multi-word token are
            words. A column that is empty (_) is refused, and one that is partly empty is counted.
 ptb        TREES has wsj_SSNN.mrg files, in any folders: sections 0-18, 19-21 and 22-24. If there are no
-           sections after 18, as in NLTK's sample, the files are cut 8 : 1 : 1 in their order.
+           sections after 18, as in NLTK's sample, the files are split 8 : 1 : 1 in their order.
 conll2000  FOLDER has train.txt and test.txt (word, tag, chunk); the last tenth of train is valid. Chunks
            are the constituents of the trees.
-sst        FOLDER has train.txt, dev.txt and test.txt, a tree a line. Trees are written without
+sst        FOLDER has train.txt, dev.txt and test.txt, one tree per line. Trees are written without
            sentiments. With --phrases train, each phrase of a training tree is an example. With --classes
            2, neutral ones are left out.
 imdb       FOLDER has train.tsv and test.tsv (label, rating, number, text), or the folders train/{pos,neg}
-           and test/{pos,neg} of the Large Movie Review Dataset, a review a file; a tenth of train is
+           and test/{pos,neg} of the Large Movie Review Dataset, one review per file; a tenth of train is
            valid. HTML's line breaks become spaces.
 probing    a task of SentEval or X-Probe, as fairseq-phrase-probe reads it.
 """
@@ -55,7 +56,7 @@ class Example:
     """A line of text with its labels.
 
     Attributes:
-        words: what is between white space.
+        words: the texts between white space.
         labels: one for each word, or one.
         tree: the line's brackets, or its CoNLL-U rows; empty without a tree.
     """
@@ -68,7 +69,7 @@ class Example:
 Splits = dict[str, Iterable[Example]]
 #: The numbers of multi-word tokens and empty nodes, 1-2 and 1.1.
 OTHER_ROW = re.compile(r"[0-9]+[-.][0-9]+", re.ASCII)
-#: What an empty column of CoNLL-U has.
+#: The value of an empty column of CoNLL-U.
 EMPTY = "_"
 
 
@@ -193,7 +194,7 @@ def _bracket_free(text: str) -> str:
 
 
 def sst(folder: Path, args: argparse.Namespace) -> Splits:
-    """Read trees with sentiments from 0 to 4; labels are those, or 0 and 1."""
+    """Read trees with sentiments from 0 to 4; labels are these, or 0 and 1."""
     return {
         split: _sentiments(
             find_text(str(folder / name), "txt"),
@@ -214,7 +215,7 @@ def _sentiments(path: Path, *, binary: bool, phrases: bool) -> Iterator[Example]
                     f"{at(path, number)}: expected a tree with labels 0 to 4: {tree[:60]}"
                 )
             label = int(match[1])
-            # A phrase has one sentiment wherever it occurs, so once is enough.
+            # A phrase has the same sentiment in every sentence, so one example is enough.
             if (binary and label == 2) or (phrases and tree in seen):
                 continue
             if phrases:
@@ -258,8 +259,8 @@ def imdb_reviews(folder: Path, split: str) -> Iterator[tuple[str, str]]:
 
 
 def _review_files(folder: Path) -> Iterator[tuple[str, str]]:
-    # Files are named by number and rating, such as 12_9.txt. Positive ones come first, as in the table:
-    # of labels that take turns, every tenth review has the same.
+    # Files are named by number and rating, such as 12_9.txt. Positive reviews come first, as in the
+    # table: if labels alternated, every tenth review would have the same label.
     for label in ("pos", "neg"):
         paths = (folder / label).glob("*.txt")
         for path in sorted(paths, key=lambda path: int(path.stem.partition("_")[0])):
@@ -301,12 +302,12 @@ SUFFIXES = {
 }  # fmt: skip
 
 
-#: The splits that a slice is taken of. All of IMDB's are large, and are parsed.
+#: The splits that --slice makes smaller. All of IMDB's splits are large, and are parsed.
 SLICED: dict[str, Sequence[str]] = {"imdb": ("train", "valid", "test")}
 
 
 def evenly(examples: Iterable[Example], count: int) -> list[Example]:
-    """Take so many examples at equal distances, because some files are sorted by label."""
+    """Take a number of examples at equal distances, because some files are sorted by label."""
     found = list(examples)
     count = min(count, len(found))
     return [found[index * len(found) // count] for index in range(count)]
@@ -316,7 +317,7 @@ def write(splits: Splits, out: Path, language: str, label: str, tree: str, origi
     """Write parallel files, and print how many lines they have.
 
     Args:
-        origin: where the labels are from, for messages.
+        origin: the source of the labels, for messages.
 
     Raises:
         UserError: all words or labels of a split are empty. Nothing is written then.

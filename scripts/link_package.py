@@ -1,7 +1,7 @@
 """Let fairseq find an editable installation: --user-dir fairseq_phrase works in every folder.
 
-fairseq looks for a user directory in the working folder and beside its own package. An editable
-installation is in neither, so a link beside fairseq leads to this checkout. The link is added to pip's
+fairseq looks for a user directory in the working folder and next to its own package. An editable
+installation is in neither, so a link next to fairseq leads to this checkout. The link is added to pip's
 record, so pip removes it when it installs or uninstalls this package.
 
 python -m pip install --no-build-isolation --editable . && python scripts/link_package.py
@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "fairseq_phrase"
 
 
 def link() -> str:
-    """Make the link, and return what was done."""
+    """Make the link, and return a message."""
     installed = distribution("fairseq-phrase")
     site = Path(str(installed.locate_file(""))).resolve()
     fairseq = Path(find_spec("fairseq").origin).resolve().parent.parent

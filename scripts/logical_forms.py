@@ -6,8 +6,8 @@ r"""Write questions and logical forms as parallel files.
     python scripts/logical_forms.py slog FOLDER OUT
     python scripts/logical_forms.py regex FOLDER OUT
 
-Files may be compressed (.gz). Written are OUT/{train,valid,test}.{en,lf}, tokens with white space between
-them.
+Files may be compressed (.gz). The output is OUT/{train,valid,test}.{en,lf}, tokens separated by white
+space.
 
 geo   FOLDER has *train*.tsv and *test*.tsv: question, tab, form. Geoquery has no development set: its
       last 60 training questions are only used to watch the loss, and are in train as well.
@@ -35,7 +35,7 @@ from pathlib import Path
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.text import read_lines
 
-Pair = tuple[str, str]  # a question and its form, tokens with spaces between them
+Pair = tuple[str, str]  # a question and its form, tokens separated by spaces
 _TOKEN = re.compile(r"[()\[\]{},;=.?!]|[^\s()\[\]{},;=.?!]+")
 _VALID_OF_GEO = 60
 PASSWORD = b"SLOG"
@@ -45,7 +45,7 @@ def columns(lines: Iterable[str], path: Path, separator: str) -> Iterator[Pair]:
     """Split lines into two columns.
 
     Raises:
-        UserError: a line has another number of columns.
+        UserError: a line has a different number of columns.
     """
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -57,10 +57,10 @@ def columns(lines: Iterable[str], path: Path, separator: str) -> Iterator[Pair]:
 
 
 def one_file(folder: Path, pattern: str) -> Path:
-    """Find the only file of a pattern.
+    """Find the only file that matches a pattern.
 
     Raises:
-        UserError: there is none, or there are several.
+        UserError: no file or several files match.
     """
     found = sorted({*folder.glob(pattern), *folder.glob(f"{pattern}.gz")})
     if len(found) != 1:
@@ -81,7 +81,7 @@ def geo(folder: Path, args: argparse.Namespace) -> dict[str, list[Pair]]:
 
 
 def atis(folder: Path, args: argparse.Namespace) -> dict[str, list[Pair]]:
-    """Read ATIS, split by a hash of the question, so that no question is in two splits."""
+    """Read ATIS, split by a hash of the question: no question is in two splits."""
     splits: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
     mended = 0
     for question, form in read_columns(folder, "atis-logic.txt", "|||"):
@@ -108,7 +108,7 @@ def closed(form: str) -> str:
 def numbered_variables(form: str) -> str:
     """Name the variables of a form $0, $1, ... in the order in which they occur first.
 
-    Two variables never get one name.
+    Different variables get different names.
 
     Examples:
         >>> numbered_variables("( lambda $v1 e ( exists $1 ( from $1 $v1 ) ) )")
@@ -211,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except UserError as error:
         sys.exit(f"error: {error}")
     args.out.mkdir(parents=True, exist_ok=True)
-    # The test set comes last, so that an interrupted run is not taken for a finished one.
+    # The test set is written last: an interrupted run is not mistaken for a finished one.
     for name in sorted(splits, key=lambda name: name == "test"):
         write(splits[name], args.out / name)
         print(f"{name}: {len(splits[name])} pairs")

@@ -1,7 +1,7 @@
 """Make parallel text of error corrections in M2: sentences in PREF.src, the corrected ones in PREF.tgt.
 
 A sentence without edits of the annotator stays as it is. Of alternative corrections (a||b) the first is
-taken.
+used.
 
 python scripts/m2.py FILE.m2 PREF [--annotator N]
 """
@@ -49,7 +49,7 @@ def sentences(path: Path, annotator: int) -> Iterator[tuple[list[str], list[Edit
 
 
 def corrected(tokens: list[str], edits: list[Edit]) -> list[str]:
-    """Apply the edits, from the last to the first, so that indices of earlier ones hold."""
+    """Apply the edits from the last to the first, which keeps the indices of earlier edits valid."""
     words = list(tokens)
     ordered = sorted(edits, key=lambda edit: edit[:2])
     for start, end, correction in reversed(ordered):

@@ -1,8 +1,8 @@
 """Print a library that lets MKL use AVX-512 on any processor that has it; make the library once.
 
-MKL uses AVX-512 only where it finds Intel's name. The library answers for the one function that looks for
-it. It must be loaded before torch (LD_PRELOAD), and computes nothing itself. Nothing is printed if torch
-has no MKL, or there is no C compiler.
+MKL uses AVX-512 only if it finds Intel's name. The library replaces the one function that looks for the
+name. It must be loaded before torch (LD_PRELOAD), and computes nothing itself. Nothing is printed if
+torch lacks MKL, or if no C compiler is installed.
 
 python scripts/mkl_on_amd.py FOLDER      the folder that keeps the library
 """
@@ -18,7 +18,7 @@ SOURCE = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"
 
 
 def make_library(folder: Path) -> Path | None:
-    """Return the library in a folder; None if it would change nothing or cannot be made."""
+    """Return the library in a folder; None if it would have no effect or cannot be made."""
     library = folder / "mkl_avx512.so"
     # A space or a colon would end the name in LD_PRELOAD.
     if not library.is_file() and not set(" :") & set(str(library)):
@@ -43,7 +43,7 @@ def has_mkl() -> bool:
 
 
 def main() -> None:
-    """Print the library's path, if there is one."""
+    """Print the library's path, if it exists."""
     library = make_library(Path(sys.argv[1]).resolve())
     if library is not None:
         print(library)

@@ -33,10 +33,10 @@ def read_difference(path: Path, row: str, metric: str) -> SeedComparison | None:
         metric: the metric that the report tests.
 
     Returns:
-        The difference, or None if the table has none with an interval.
+        The difference, or None if the table lacks a difference with an interval.
 
     Raises:
-        SystemExit: the file is no report, or an old one.
+        SystemExit: the file is not a report, or is of an old version.
     """
     try:
         with open(path, newline="", encoding="utf-8") as stream:

@@ -1,4 +1,4 @@
-"""Make a table of the held-out losses of pre-training, beside that of a unigram model.
+"""Make a table of the held-out losses of pre-training and of a unigram model.
 
     python scripts/pretraining_losses.py RUNS/objectives --data RUNS/text --rows FILE.yaml... --out DIR
 
@@ -66,8 +66,8 @@ def losses_of(run: Path) -> list[float] | None:
 def loss_without_ends(checkpoint: Path, data: Path, split: str) -> float:
     """Compute the loss of a model of fairseq's ``masked_lm``, in bits for each masked subword.
 
-    fairseq's task also masks the begin and the end of a sentence, which are easily told. They do not
-    count here, as they are not predicted by the other models.
+    fairseq's task also masks the begin and the end of a sentence, which are easy to predict. They do not
+    count here, because the other models do not predict them.
     """
     models, config, task = checkpoint_utils.load_model_ensemble_and_task(
         [str(checkpoint)], arg_overrides={"data": str(data)}

@@ -28,7 +28,7 @@ VARIABLES = re.compile(
 
 
 def commit() -> str:
-    """Name the commit, and say whether tracked files differ from it."""
+    """Name the commit, and whether tracked files differ from it."""
 
     def git(*arguments: str) -> str:
         finished = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
@@ -57,7 +57,7 @@ def machine() -> str:
 
 
 def software() -> str:
-    """Name Python's version, and those of the packages that a result depends on."""
+    """Name the versions of Python and of the packages that a result depends on."""
     parts = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
         try:
@@ -68,8 +68,8 @@ def software() -> str:
 
 
 def main() -> None:
-    """Print it, a line each, and an empty line."""
-    # Of a path, only the file's name: where it lies is this machine's.
+    """Print the facts, one per line, and an empty line."""
+    # Of a path, print only the file's name: the folder is specific to this machine.
     variables = {
         name: Path(value).name
         for name, value in sorted(os.environ.items())

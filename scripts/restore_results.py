@@ -1,18 +1,18 @@
-"""Go on with a table whose results were kept, on any machine: add rows or seeds to it.
+"""Continue a table whose results were kept, on any machine: add rows or seeds to it.
 
     python scripts/restore_results.py results/multi30k_table1.de-en runs/more
     bash scripts/multi30k_table1.sh --direction de-en --seeds 4,5 --out runs/more
 
-The folder gets the runs that keep_results.py kept, as finished ones: their translations and logs. The
+The folder gets the runs that keep_results.py kept, as finished runs: their translations and logs. The
 table's script, with the options in `provenance.txt`, makes the data again, trains what is missing, and
-reports on all. It stops if the data are not those of the kept runs. The kept runs have no models. To
-train one again, remove its folder, or name the others:
+reports on all. It stops if the data differ from the kept runs' data. The kept runs lack models. To train
+one again, remove its folder, or name the others:
 
     python scripts/restore_results.py results/multi30k_table1.de-en runs/more --rows transformer,phrase_k2
 
-Translations that were encrypted need their password: --password. That of SLOG is in its authors' README.
+Translations that were encrypted need their password: --password. SLOG's is in its authors' README.
 
-What others start from (pretraining.sh's objectives) is not restored: without models it is trained again.
+Runs from which others start (pretraining.sh's objectives) are not restored: they are trained again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def restore(
 ) -> int:
     """Copy kept results (of these rows) into an empty folder of a table; return the number of runs.
 
-    ``whole`` also copies what belongs to no row: the runs that others start from, and their losses.
+    ``whole`` also copies files outside rows: the runs from which others start, and their losses.
 
     Raises:
         SystemExit: a row is not among the results; or the translations are encrypted, and the password is
@@ -81,7 +81,7 @@ def restore(
 
 
 def translations(results: Path, password: str | None) -> dict[str, bytes]:
-    """Return the encrypted translations, by their names; none if none are encrypted."""
+    """Return the encrypted translations by their names; empty if none are encrypted."""
     archive = results / ENCRYPTED
     if not archive.is_file():
         return {}
@@ -106,7 +106,7 @@ def restore_table(
     password: str | None = None,
     whole: bool = False,
 ) -> int:
-    """Restore into a new folder, which is there only if all went well; see :func:`restore`.
+    """Restore into a new folder, which exists only if all was restored; see :func:`restore`.
 
     Raises:
         SystemExit: the folder exists, or the results cannot be restored.

@@ -2,7 +2,7 @@
 
 A table is YAML: groups of fairseq's options that all rows share, and ``rows:``, each with a title, the
 paper's number and the options in which it differs. OmegaConf merges them. The options become flags of
-fairseq-train, so that fairseq's own ``transformer``, which hydra cannot train, is a row like the others.
+fairseq-train, because hydra cannot train fairseq's own ``transformer``, which is a row like the others.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from omegaconf import DictConfig, OmegaConf
 
 Options = dict[str, dict[str, Any]]  # by fairseq's groups: model, optimization, …
 _NO_OPTIMIZER = "--no-save-optimizer-state"
-_ABOUT = ("title", "paper", "steps", "data")  # what a row has besides options
+_ABOUT = ("title", "paper", "steps", "data")  # a row's entries in addition to options
 
 
 def load_rows(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
-    """Read a table's rows: each has the options that all rows share, and its own, which win.
+    """Read a table's rows: each has the options that all rows share, and its own, which take precedence.
 
     Args:
-        files: the table's YAML; later files win.
+        files: the table's YAML; later files take precedence.
 
     Raises:
-        SystemExit: a file is missing or broken, none has rows, or a row is no group of options.
+        SystemExit: a file is missing or broken, none has rows, or a row is not a group of options.
     """
     try:
         table = OmegaConf.merge(*map(OmegaConf.load, files))
@@ -45,13 +45,13 @@ def load_rows(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
             f"{', '.join(map(str, files))}: expected names of rows below rows:, and below each "
             "its title and options"
         )
-    # A row may have no options of its own. ${oc.env:NAME} is a variable of the script.
+    # A row may have shared options only. ${oc.env:NAME} is a variable of the script.
     merged = {name: OmegaConf.merge(table, rows[name] or {}) for name in rows}
     return {name: OmegaConf.to_container(row, resolve=True) for name, row in merged.items()}
 
 
 def titles(files: Iterable[Path], numbers: bool) -> dict[str, dict[str, str]]:
-    """Read what fairseq-phrase-report shows of a table's rows; a number keeps its digits (20.90)."""
+    """Read the fields of rows that fairseq-phrase-report shows; a number keeps its digits (20.90)."""
     texts = (yaml.load(path.read_text("utf-8"), yaml.BaseLoader).get("rows", {}) for path in files)
     rows: Any = OmegaConf.to_container(OmegaConf.merge(*texts))
     shown = ("title", "paper") if numbers else ("title",)
@@ -59,7 +59,7 @@ def titles(files: Iterable[Path], numbers: bool) -> dict[str, dict[str, str]]:
 
 
 def flags(options: Options) -> list[str]:
-    """Write options as fairseq's commands take them."""
+    """Format options as flags of fairseq's commands."""
     words = []
     for group, values in options.items():
         for name, value in values.items():
@@ -77,9 +77,9 @@ class Step:
     """A command of a run.
 
     Attributes:
-        output: where what it prints goes; the step is done if it is there.
+        output: the file of its output; the step is done if the file exists.
         trains: it continues where it was stopped, on all of the run's GPUs. Its output grows over several
-            attempts, so that a file of its own says that it is done.
+            attempts, so another file marks it as done.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Step:
 
     @property
     def done(self) -> Path:
-        """The file that says that the step is done."""
+        """The file that marks the step as done."""
         return self.output.with_suffix(".done") if self.trains else self.output
 
     def __str__(self) -> str:
@@ -102,8 +102,8 @@ class Run:
     """A row with a seed: its folder, its options, and the commands in order.
 
     Attributes:
-        key: what the outputs of its steps depend on, by step and flag.
-        files: further files that they depend on, or folders of data.
+        key: the inputs of its steps, by step and flag.
+        files: other files that they depend on, or folders of data.
     """
 
     row: str
@@ -116,7 +116,7 @@ class Run:
 
     @property
     def drops_optimizer(self) -> bool:
-        """Whether checkpoints of a finished training need no optimizer's state."""
+        """Whether checkpoints of a finished training can be without the optimizer's state."""
         return bool(self.options.get("checkpoint", {}).get("no_save_optimizer_state"))
 
     def __str__(self) -> str:
@@ -128,14 +128,14 @@ class Run:
         return [step for step in self.steps if not step.done.exists()]
 
     def updates(self, in_epoch: int | None = None) -> int | None:
-        """Tell how many updates its training has at most, with so many in an epoch."""
+        """Return the largest number of updates of its training, given the updates per epoch."""
         ends = self.options.get("optimization", {})
         epochs = ends.get("max_epoch") and in_epoch and ends["max_epoch"] * in_epoch
         return min(filter(None, (ends.get("max_update"), epochs)), default=None)
 
 
 def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) -> Run:
-    """Decide on the steps of a row with a seed; the options of the command line win.
+    """Choose the steps of a row with a seed; the options of the command line take precedence.
 
     A row with ``data: NAME`` has the data directory DATA.NAME instead of DATA.
     """
@@ -165,7 +165,7 @@ def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) ->
 
 
 def key_of(steps: Iterable[Step], args: argparse.Namespace, folder: Path) -> dict[str, str]:
-    """Return what the outputs of steps depend on: flags of commands, without where files are.
+    """Return the inputs of steps: flags of commands, without the paths of files.
 
     Data and other texts are compared by content.
     """
@@ -176,7 +176,7 @@ def key_of(steps: Iterable[Step], args: argparse.Namespace, folder: Path) -> dic
         for word in step.command:
             if word.startswith("--"):
                 name = f"{step.name}: {word}"
-                key.pop(name, None)  # the last one holds
+                key.pop(name, None)  # the last one counts
                 word = ""
             word = places.get(word, word.replace(str(folder), "RUN"))
             key[name] = f"{key.get(name, '')} {word}".strip()
@@ -184,10 +184,10 @@ def key_of(steps: Iterable[Step], args: argparse.Namespace, folder: Path) -> dic
 
 
 def share_out(options: Options, gpus: int, row: str) -> None:
-    """Divide update_freq, which is that of one GPU, among GPUs, so that the batch stays the same.
+    """Divide update_freq, which is for one GPU, among GPUs. The batch stays the same.
 
     Raises:
-        SystemExit: it cannot be divided.
+        SystemExit: update_freq cannot be divided.
     """
     given = options.get("optimization", {}).get("update_freq", [1])
     steps = given if isinstance(given, list) else [given]
@@ -205,12 +205,12 @@ def training(args: argparse.Namespace, options: Options, folder: Path, data: Seq
 
     Args:
         args: the options of the command line.
-        options: those of the row.
+        options: the row's options.
         folder: the run's folder.
         data: the arguments that name the data.
     """
     own = {group: dict(values) for group, values in options.items() if group != "generation"}
-    # A training that was stopped needs the optimizer's state. table.py drops it at the end.
+    # A training that was stopped needs the optimizer's state. table.py removes it at the end.
     own.get("checkpoint", {}).pop("no_save_optimizer_state", None)
     train = ["fairseq-train", *data, *flags(own)]
     train += ["--distributed-world-size", str(args.gpus_per_run)] if args.gpus_per_run > 1 else []
@@ -222,9 +222,9 @@ def training(args: argparse.Namespace, options: Options, folder: Path, data: Seq
 def trained(
     args: argparse.Namespace, options: Options, folder: Path
 ) -> tuple[list[str], list[Step], Path]:
-    """Train, and average checkpoints, or take the best of a row with a metric for it.
+    """Train, and average checkpoints, or use the best one if the row has a metric for it.
 
-    Of a training that ends by its patience, the checkpoints around the best are averaged.
+    If a training ends by its patience, the checkpoints around the best are averaged.
 
     Returns:
         The arguments of fairseq's commands that name the data, the steps, and the checkpoint to use.
@@ -244,7 +244,7 @@ def trained(
             "validation set; leave the option out"
         )
     if metric or last == 1:
-        # A training that is stopped within its first epoch has no other checkpoint than the last.
+        # A training that is stopped in its first epoch has only the last checkpoint.
         kept = [str(folder / f"checkpoint_{'best' if metric else 'last'}.pt")]
     else:
         patience = max(0, flag(args, options, "checkpoint", "patience") or 0)
@@ -260,12 +260,12 @@ def trained(
 
 
 def _largest(text: str) -> int:
-    """Read a number, or several with commas between them, such as an update_freq for each epoch."""
+    """Read a number, or several separated by commas, such as an update_freq for each epoch."""
     return max(map(int, text.split(",")))
 
 
 def flag(args: argparse.Namespace, options: Options, group: str, name: str) -> int | None:
-    """Return a number that fairseq-train gets: that of --train-flags, else the row's, or None."""
+    """Return an option's number for fairseq-train: from --train-flags, else the row's, or None."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(f"--{name.replace('_', '-')}", type=_largest, dest="value")
     given: int | None = parser.parse_known_args(shlex.split(args.train_flags))[0].value
@@ -273,10 +273,10 @@ def flag(args: argparse.Namespace, options: Options, group: str, name: str) -> i
 
 
 def check_epochs(args: argparse.Namespace, options: Options, averaged: int, patience: int) -> None:
-    """Check before a training that it will have as many checkpoints as are averaged.
+    """Check before a training that it will write as many checkpoints as are averaged.
 
     Raises:
-        SystemExit: it will not.
+        SystemExit: the training will write fewer checkpoints.
     """
     interval = flag(args, options, "checkpoint", "save_interval") or 1
     updates = flag(args, options, "optimization", "max_update")
@@ -295,9 +295,9 @@ def check_epochs(args: argparse.Namespace, options: Options, averaged: int, pati
 
 
 def most_epochs(args: argparse.Namespace, options: Options, updates: int) -> int:
-    """Return how many epochs so many updates are at most, from the size of the target text.
+    """Return the largest number of epochs in a number of updates, from the size of the target text.
 
-    A batch has at most ``max_tokens`` tokens of it. Without the data or ``max_tokens``, an epoch may be
+    A batch has at most ``max_tokens`` target tokens. Without the data or ``max_tokens``, an epoch may be
     one update.
     """
     pair = f"{args.source_lang}-{args.target_lang}.{args.target_lang}"
@@ -309,7 +309,7 @@ def most_epochs(args: argparse.Namespace, options: Options, updates: int) -> int
     steps = max(steps) if isinstance(steps, list) else steps
     steps = flag(args, {}, "optimization", "update_freq") or steps
     batch = most * steps * args.gpus_per_run
-    # fairseq writes a number of a token in 2 or 4 bytes.
+    # fairseq writes a token's index in 2 or 4 bytes.
     return max(1, updates * batch // max(1, text.stat().st_size // 4))
 
 
@@ -317,7 +317,7 @@ def translation(args: argparse.Namespace, options: Options, folder: Path) -> lis
     """Train, average the last checkpoints, translate each test set."""
     data, steps, average = trained(args, options, folder)
     generation = {"beam": 5, **options.get("generation", {})}
-    # Where several GPUs are seen, fairseq-generate takes but its share of the test set.
+    # If several GPUs are visible, fairseq-generate translates only its share of the test set.
     common = [*data, "--task", options["task"]["_name"], "--path", str(average)]
     common += ["--bpe", "syntax"]
     common += [*flags({"": generation}), "--distributed-world-size", "1"]
@@ -329,7 +329,7 @@ def translation(args: argparse.Namespace, options: Options, folder: Path) -> lis
     if args.raw is not None:
         command = ["fairseq-interactive", *common, "--tokenizer", "syntax", "--buffer-size", "100"]
         command += ["--input", str(args.raw)]
-        # A parser that the data name by a path is loaded only if it is named here, too.
+        # A parser that the data name by a path is loaded only if it is also named here.
         command += ["--source-parser", args.parser] if args.parser else []
         output = folder / f"interactive-{subsets[0]}.txt"
         steps.append(Step("parse and translate", command, output))
@@ -337,7 +337,7 @@ def translation(args: argparse.Namespace, options: Options, folder: Path) -> lis
 
 
 def labelling(args: argparse.Namespace, options: Options, folder: Path) -> list[Step]:
-    """Train, average the last checkpoints or take the best, label each test set."""
+    """Train, average the last checkpoints or use the best, label each test set."""
     _, steps, average = trained(args, options, folder)
     for subset in args.subsets.split(","):
         command = ["fairseq-phrase-label", str(args.data), "--path", str(average)]
@@ -359,7 +359,7 @@ def pretraining(args: argparse.Namespace, options: Options, folder: Path) -> lis
     return steps
 
 
-#: What is run for a row: its ``steps:`` names one of these. Another kind of row is another function.
+#: The functions that make a row's steps; its ``steps:`` names one. A new kind of row is a new function.
 KINDS: dict[str, Callable[[argparse.Namespace, Options, Path], list[Step]]] = {
     "translation": translation,
     "labelling": labelling,

@@ -1,8 +1,8 @@
-"""Check that the data of a restored table are those that its kept runs were trained on.
+"""Check that the data of a restored table equal the data on which its kept runs were trained.
 
     python scripts/same_data.py DATA
 
-restore_results.py puts the kept runs' manifests beside the new ones, as DATA/kept.syntax.LANG.json. If
+restore_results.py puts the kept runs' manifests next to the new ones, as DATA/kept.syntax.LANG.json. If
 texts, subwords or parses differ, a table would compare models of different data.
 """
 
@@ -24,7 +24,7 @@ def differing(kept: dict, made: dict) -> list[str]:
 
 
 def difference(kept_path: Path) -> str:
-    """Say how new data differ from those of the kept runs; nothing if they do not."""
+    """Describe how new data differ from the kept runs' data; empty if they do not differ."""
     made_path = kept_path.with_name(kept_path.name.removeprefix("kept."))
     if not made_path.is_file():
         return ""

@@ -1,11 +1,11 @@
 """Make the reports of kept tables again, from the outputs of their runs. Nothing is trained or parsed.
 
     python scripts/score_results.py                                   every table
-    python scripts/score_results.py results/regex.synth.cpu --keep    this one; replace what is kept of it
+    python scripts/score_results.py results/regex.synth.cpu --keep    one table; replace its kept files
 
 A table is restored into a folder in --work, and its script runs with --report-only. results/reports.txt
-has the commands. The test sets come from where the script takes them (docs/tables.md). Encrypted
-translations need --password; without it their table is left out, by name.
+has the commands. The test sets come from the script's usual sources (docs/tables.md). Encrypted
+translations need --password; without it their table is left out, and named.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def commands(results: Path) -> dict[str, list[str]]:
 
 
 def score(results: Path, table: Path, lines: list[str], password: str | None) -> None:
-    """Restore a table, unless that is done, and make its reports.
+    """Restore a table, unless it is restored already, and make its reports.
 
     Raises:
         SystemExit: a command failed.
@@ -48,7 +48,7 @@ def score(results: Path, table: Path, lines: list[str], password: str | None) ->
 
 
 def keep_reports(table: Path, results: Path) -> None:
-    """Replace a kept table's README, numbers and pictures; what its runs wrote stays."""
+    """Replace a kept table's README, numbers and pictures; the outputs of its runs stay."""
     pictures = tuple(str(path.relative_to(results)) for path in results.rglob("*.png"))
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made, results.name)

@@ -1,13 +1,13 @@
-r"""Dependency trees of SLOG's sentences, told from their logical forms, to adapt a parser to them.
+r"""Derive dependency trees of SLOG's sentences from their logical forms, to adapt a parser to them.
 
     python scripts/slog_trees.py PREFIX OUT.conllu [--sentences N]
 
-PREFIX.en and PREFIX.lf are what scripts/logical_forms.py wrote. The forms have no variables: a call is
+PREFIX.en and PREFIX.lf are the output of scripts/logical_forms.py. The forms lack variables: a call is
 a clause, or a noun with its modifiers; ``agent``, ``theme`` and ``recipient`` are nouns, ``ccomp`` and
 ``xcomp`` clauses, ``nmod`` a relative clause, ``nmod . on`` a noun behind a preposition. They name
-nouns in the order of the sentence. Relations in the tree are those of spaCy's English pipelines.
-Sentences that are no clause are left out, as are those whose words and form do not belong together.
-Both are counted.
+nouns in the order of the sentence. Relations in the tree are named as in spaCy's English pipelines.
+Sentences that are not a clause are left out, and so are sentences whose words do not fit their form. Both
+are counted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ARGUMENTS = ("agent", "theme", "recipient")
 
 
 class NoTreeError(Exception):
-    """A sentence and its form do not tell a tree."""
+    """A sentence and its form do not determine a tree."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Item:
         role: its relation in the form, ``root`` if it has none.
         parent: the clause or noun that it belongs to.
         is_clause: whether it is a clause.
-        gap: of a clause: the argument that no word stands for, because it is the noun that the
+        gap: of a clause: the argument without a word in the clause, because it is the noun that the
             clause modifies, or the subject of the clause above.
         place: index of its word, from 0.
     """
@@ -71,7 +71,7 @@ def parse_form(form: str) -> Call:
     """Parse a form.
 
     Raises:
-        NoTreeError: it is malformed.
+        NoTreeError: the form is malformed.
     """
     tokens = [token for token in form.split() if token != "*"]  # of definite nouns
     tokens.reverse()
@@ -117,17 +117,17 @@ def items_of(call: Call) -> list[Item]:
 
 
 def is_clause(call: Call) -> bool:
-    """Whether a form is a clause, not a noun or a verb alone."""
+    """Return whether a form is a clause, not a single noun or verb."""
     return any(relation in (*_ARGUMENTS, "ccomp", "xcomp") for relation, _ in call.arguments)
 
 
 def _common_letters(one: str, other: str) -> int:
-    """Count the letters with which both begin."""
+    """Return the length of the common prefix."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def verb_lemmas(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Tell the lemma of each form of a verb: the one that occurs with it, and is spelt most like it."""
+    """Find the lemma of each form of a verb: of the lemmas that occur with it, the most similar one."""
     together: dict[str, Counter[str]] = defaultdict(Counter)
     for sentence, form in pairs:
         call = parse_form(form)
@@ -164,14 +164,14 @@ class SentenceTree:
         self.relations = [""] * len(self.words)
 
     def attach(self, word: int, head: int, relation: str) -> None:
-        """Attach a word to a head (indices from 0; -1 is no head)."""
+        """Attach a word to a head (indices from 0; -1 for the root)."""
         self.heads[word], self.relations[word] = head + 1, relation
 
     def build(self, form: str, lemmas: dict[str, str]) -> None:
         """Find all heads.
 
         Raises:
-            NoTreeError: the form does not tell them.
+            NoTreeError: the form does not determine them.
         """
         call = parse_form(form)
         if not is_clause(call):
@@ -191,7 +191,7 @@ class SentenceTree:
         clauses = [item for item in items if item.is_clause]
         nouns = [item for item in items if not item.is_clause]
         names = {item.name for item in clauses}
-        # A verb may occur in a form that training text never has: that of its lemma.
+        # A verb may occur in a form that is absent from the training text: its lemma.
         lemma_of = {
             place: lemmas.get(word, word)
             for place in content
@@ -210,7 +210,7 @@ class SentenceTree:
         for item in clauses:
             found = [place for place, lemma in lemma_of.items() if lemma == item.name]
             # Complements are nested to the right, so the outermost has the first word. Two verbs of one
-            # lemma, one of them in a relative clause, could stand in either order.
+            # lemma, one of them in a relative clause, could be in either order.
             same = [other.role for other in clauses if other.name == item.name]
             if not found or (len(found) > 1 and "nmod" in same):
                 raise NoTreeError("a verb is not in the sentence, or twice")
@@ -260,7 +260,7 @@ class SentenceTree:
             if verb < 0:
                 raise NoTreeError(f"{text} without a verb")
             self.attach(word, verb, "auxpass" if text == "was" else "aux")
-        elif text == "to":  # its noun stands further left, or in the clause above
+        elif text == "to":  # its noun is farther left, or in the clause above
             verb = max((place for place in places if place < word), default=-1)
             if verb < 0:
                 raise NoTreeError("to without a verb")

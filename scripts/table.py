@@ -5,7 +5,7 @@
 A run has a folder, RUNS/ROW/seedN, with commands.sh, row.yaml (its options), key.json (what it depends
 on: flags, and the content of data) and the output of each command. Finished commands are not repeated. A
 training that was stopped continues from its last checkpoint. A row that fails does not stop the others.
-docs/tables.md says how to add a table, a row or a kind of row, and why this uses threads of
+docs/tables.md explains how to add a table, a row or a kind of row, and why this uses threads of
 concurrent.futures and not a workflow system.
 """
 
@@ -35,8 +35,8 @@ from tqdm import tqdm
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.outputs import as_bytes, only_writer, read_key, require_same, write_atomically
 
-_LITTLE_SPACE = 2**20  # bytes; a command that failed with less was probably stopped by that
-# What fairseq-train logs: updates of an epoch, loss; and updates so far, at the end of an epoch, too.
+_LITTLE_SPACE = 2**20  # bytes; a command that failed with less was probably stopped by a full disk
+# fairseq-train's log: updates of an epoch, and loss; updates so far, also at the end of an epoch.
 _PROGRESS = re.compile(r"/ (\d+) loss=([\d.]+)")
 # glibc keeps large blocks instead of returning them: a training step on a CPU is about 15% faster.
 _KEEP_MEMORY = {
@@ -49,12 +49,12 @@ _UPDATES = re.compile(r"num_updates[= ](\d+)")
 
 
 class Runner:
-    """Does runs, several at a time; ``failures`` has what failed then, and why.
+    """Does runs, several at a time; ``failures`` then has the runs that failed, and the reasons.
 
     Args:
-        gpus: the GPUs that the jobs share; empty for none. Each is a number, or several with commas
-            between them that train one run together.
-        jobs: how many runs at a time.
+        gpus: the GPUs that the jobs share; empty for none. Each is a number, or several numbers separated
+            by commas, which train one run together.
+        jobs: the number of runs at a time.
     """
 
     def __init__(self, gpus: Sequence[str], jobs: int):
@@ -66,7 +66,7 @@ class Runner:
         self.failures: dict[str, str] = {}
 
     def run(self, runs: Sequence[Run]) -> None:
-        """Do them all; Ctrl-C stops their processes."""
+        """Do all runs; Ctrl-C stops their processes."""
         left = []
         for run in runs:
             try:
@@ -101,7 +101,7 @@ class Runner:
 
         Raises:
             RuntimeError: a command failed.
-            UserError: another script is at work on this run, or it was begun with something else.
+            UserError: another script works on this run, or it was begun with other options or data.
         """
         run.folder.mkdir(parents=True, exist_ok=True)
         # The run's processes inherit the lock, so it also holds while one outlives this process.
@@ -119,7 +119,7 @@ class Runner:
                 repair_last_checkpoint(run.folder)
                 if step.output.exists():
                     advance(bar, step.output, run)
-                    bar.initial = bar.n  # done in another time, and no measure of this one's speed
+                    bar.initial = bar.n  # of an earlier session, not this speed
             else:
                 first = environment["CUDA_VISIBLE_DEVICES"].split(",")[0]
                 environment = environment | {"CUDA_VISIBLE_DEVICES": first}
@@ -128,7 +128,7 @@ class Runner:
     def _do_step(
         self, run: Run, step: Step, bar: tqdm, environment: dict[str, str], lock: int
     ) -> None:
-        # What a training prints is its log; of another step the output is not whole until its end.
+        # A training's output is its log; another step's output is complete only at its end.
         mode, partial, log = "ab", step.output, step.output
         if not step.trains:
             mode, partial, log = "wb", log.with_suffix(".partial"), log.with_suffix(".log")
@@ -168,16 +168,16 @@ class Runner:
 
 
 def check_key(run: Run) -> dict[str, str]:
-    """Check that what is in a run's folder was made with the run's options and data.
+    """Check that the files in a run's folder were made with the run's options and data.
 
     Steps may be added, and files to the data. A folder without a key was made by an earlier version, or
     restored from kept results.
 
     Returns:
-        The key of what is there and of the run.
+        The key of the existing files and of the run.
 
     Raises:
-        UserError: a step had other options, or a file of the data had another content.
+        UserError: a step had different options, or a file of the data had a different content.
     """
     here = {**run.key, **{name: d for path in run.files for name, d in contents_of(path)}}
     note = run.folder / _KEY
@@ -223,7 +223,7 @@ def drop_optimizer_states(folder: Path) -> None:
 
 
 def repair_last_checkpoint(folder: Path) -> None:
-    """Replace a last checkpoint that was cut short with the newest whole one.
+    """Replace an incomplete last checkpoint with the newest complete one.
 
     fairseq writes each checkpoint under another name first, but copies it to ``checkpoint_last.pt``.
     """
@@ -236,7 +236,7 @@ def repair_last_checkpoint(folder: Path) -> None:
 
 
 def advance(bar: tqdm, log: Path, run: Run, ended: bool = False) -> None:
-    """Move a bar to where a log is; a training may end early."""
+    """Move a progress bar to a log's position; a training may end early."""
     with open(log, "rb") as stream:
         stream.seek(max(0, log.stat().st_size - 4000))
         end = stream.read().decode("utf-8", errors="replace")
@@ -255,10 +255,10 @@ def choose_gpus(args: argparse.Namespace, trains: bool = True) -> list[str]:
 
     Args:
         args: the options of the command line.
-        trains: whether a training is left, which the precision may need a GPU for.
+        trains: whether a training remains, for which the precision may need a GPU.
 
     Raises:
-        SystemExit: they are not there, or do not suffice.
+        SystemExit: the GPUs do not exist, or do not suffice.
     """
     import torch
 
@@ -286,14 +286,14 @@ def choose_gpus(args: argparse.Namespace, trains: bool = True) -> list[str]:
 
 
 def training_left(args: argparse.Namespace, runs: Sequence[Run]) -> bool:
-    """Return whether a training is left; for ``names``, where --out has all parts, if none is done."""
+    """Return whether a training remains; for ``names``, where --out has all parts, if none is done."""
     if args.action == "names":
         return not any(args.out.glob("**/seed*/train.done"))
     return any(step.trains for run in runs for step in run.left())
 
 
 def numbers(text: str) -> list[int]:
-    """Read numbers with commas between them, each once."""
+    """Read numbers separated by commas, each once."""
     return list(dict.fromkeys(map(int, text.split(","))))
 
 
@@ -301,11 +301,11 @@ def choose_rows(chosen: str, rows: Sequence[str]) -> list[str]:
     """Choose rows of a table, each once.
 
     Args:
-        chosen: names with commas between them, or how many from the first; empty for all.
+        chosen: names separated by commas, or the number of first rows; empty for all.
         rows: the table's rows.
 
     Raises:
-        SystemExit: a row is not there, or none is chosen.
+        SystemExit: a row does not exist, or none is chosen.
     """
     names = list(dict.fromkeys(chosen.split(","))) if chosen else list(rows)
     if chosen.isdigit():
@@ -316,7 +316,7 @@ def choose_rows(chosen: str, rows: Sequence[str]) -> list[str]:
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Read the command line, or such words."""
+    """Parse the command line, or a list of its words."""
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -355,7 +355,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 
 def main() -> None:
-    """Run, or name, the rows of a table."""
+    """Run or list the rows of a table."""
     args = parse_arguments()
     if args.action == "titles":
         yaml.safe_dump(titles(args.files, not args.without_numbers), sys.stdout, sort_keys=False)

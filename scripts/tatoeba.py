@@ -1,12 +1,12 @@
-"""Cut Tatoeba's German-English pairs into train, valid and test.
+"""Split Tatoeba's German-English pairs into train, valid and test.
 
     python scripts/tatoeba.py PAIRS.tsv.gz OUT [--train N] [--held-out N]
 
-PAIRS has a pair a line, English, tab, German. English sentences have many translations, and German ones
-too. A hash of the English sentence decides on the split, so that all its translations are in one.
-A held-out German sentence is in no other split either: its pairs are left out of training, and of
-validation if it is tested. Sentences are compared without case, punctuation at the ends and extra
-spaces. The order of the pairs is drawn by the hash, too.
+PAIRS has one pair per line: English, tab, German. English sentences have many translations, and German
+ones too. A hash of the English sentence determines the split: all its translations are in one split. A
+held-out German sentence is not in another split either: its pairs are left out of training, and of
+validation if it is in the test set. Sentences are compared without case, punctuation at the ends and
+extra spaces. The hash also determines the order of the pairs.
 
 Writes OUT/{train,valid,test}.{en,de}. Held-out splits have each English sentence once.
 """
@@ -23,16 +23,16 @@ from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.text import read_lines
 
 Pair = tuple[str, str]
-_PARTS = 1000  # splits are parts of so many
+_PARTS = 1000  # splits are fractions of this number
 
 
 def normal(sentence: str) -> str:
-    """Write a sentence as it is compared with others."""
+    """Return the form of a sentence that is compared with others."""
     return " ".join(unicodedata.normalize("NFKC", sentence).casefold().split()).strip(" .!?…\"'„“”")
 
 
 def drawn(sentence: str) -> int:
-    """Draw a number by a sentence."""
+    """Return the hash of a sentence as a number."""
     digest = hashlib.blake2b(normal(sentence).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
@@ -41,7 +41,7 @@ def read_pairs(path: Path) -> list[Pair]:
     """Read pairs of English and German.
 
     Raises:
-        UserError: a line is no pair.
+        UserError: a line is not a pair.
     """
     pairs = []
     for number, line in enumerate(read_lines(path), start=1):
@@ -53,18 +53,19 @@ def read_pairs(path: Path) -> list[Pair]:
 
 
 def split(pairs: list[Pair], train: int | None, held_out: int) -> dict[str, list[Pair]]:
-    """Cut pairs into splits that share no sentence.
+    """Split pairs into splits that share no sentence.
 
     Args:
         pairs: English and German.
-        train: how many to train on, at most; None for all.
-        held_out: how many to validate and to test on, at most. No more than a tenth of the pairs each.
+        train: the number of pairs to train on, at most; None for all.
+        held_out: the number of pairs to validate and to test on, at most; each at most a tenth of the
+            pairs.
     """
     ordered = sorted(pairs, key=lambda pair: (drawn(pair[0]), drawn(pair[1])))
     share = min(_PARTS // 10, max(1, 2 * _PARTS * held_out // max(1, len(pairs))))
     parts: dict[str, list[Pair]] = {"test": [], "valid": [], "train": []}
     for pair in ordered:
-        # The lowest digits: the order is that of the highest.
+        # The lowest digits, because the highest determine the order.
         part = drawn(pair[0]) % _PARTS
         name = "test" if part < share else "valid" if part < 2 * share else "train"
         parts[name].append(pair)
@@ -79,7 +80,7 @@ def split(pairs: list[Pair], train: int | None, held_out: int) -> dict[str, list
 
 
 def main() -> None:
-    """Cut the pairs named on the command line."""
+    """Split the pairs named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pairs", type=Path)
     parser.add_argument("out", type=Path)

@@ -2,14 +2,14 @@ r"""Write questions and queries of WikiSQL as parallel files.
 
     python scripts/wikisql.py wikisql.json.bz2 OUT [--train N] [--held-out N]
 
-The file is text2sql-data's. Written are OUT/{train,valid,test}.{en,sql}, lower-cased tokens with white
-space between them. A source is the question and the names of the table's columns:
+The file is text2sql-data's. The output is OUT/{train,valid,test}.{en,sql}, lower-cased tokens separated
+by white space. A source is the question and the names of the table's columns:
 
     what bike has position 30 ? | bike no | position | rider
     SELECT " bike no " FROM t WHERE " position " = ' 30 '
 
-text2sql-data has no tables. So a table's columns are those that any of its questions uses. Splits are
-those of WikiSQL, in which no table is in two. N pairs of each are drawn by a hash of the question.
+text2sql-data lacks the tables. Therefore a table's columns are all columns that its questions use. Splits
+are WikiSQL's, in which no table is in two. N pairs of each are drawn by a hash of the question.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SPLITS = {"train": "train", "dev": "valid", "test": "test"}
 
 
 class Example(NamedTuple):
-    """A question and its query, in tokens; ``columns`` are those of the query."""
+    """A question and its query, in tokens; ``columns`` are the query's columns."""
 
     split: str
     table: str
@@ -51,7 +51,7 @@ class Example(NamedTuple):
 
 
 def tokens(text: str) -> str:
-    """Write a text as lower-cased tokens between spaces."""
+    """Write a text as lower-cased tokens separated by spaces."""
     return " ".join(_TOKEN.findall(text.translate(_MARKS).lower()))
 
 
@@ -97,7 +97,7 @@ def read(path: Path) -> list[Example]:
     """Read the file.
 
     Raises:
-        UserError: it is not text2sql-data's.
+        UserError: the file is not text2sql-data's.
     """
     try:
         with (bz2.open if path.suffix == ".bz2" else open)(path, "rt", encoding="utf-8") as stream:
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         headers[example.table].update(example.columns)
     found.sort(key=lambda one: hashlib.sha256(one.question.encode()).digest())
     args.out.mkdir(parents=True, exist_ok=True)
-    # The test set comes last, so that an interrupted run is not taken for a finished one.
+    # The test set is written last: an interrupted run is not mistaken for a finished one.
     for split in SPLITS.values():
         chosen = [one for one in found if one.split == split]
         chosen = chosen[: args.train if split == "train" else args.held_out]
