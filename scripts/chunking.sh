@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Chunking on CoNLL-2000: F1 of spans, and phrases that are a chunker's.
+# Chunking on CoNLL-2000: F1 of spans, and phrases from a chunker.
 #
 #   bash scripts/chunking.sh --seeds 1,2,3 --jobs 2
 #   bash scripts/chunking.sh --slice 300 --max-update 5 --rows 2        test the whole chain
 #
-# The row phrase_chunks takes phrases from the constituents of a parser, not from the labels that are to be found.
+# The row phrase_chunks takes phrases from a parser's constituents, not from the labels to predict.
 #
 # Options of this table:
 #   --data DIR              train.txt and test.txt of CoNLL-2000, .gz too (FAIRSEQ_PHRASE_DATA/conll2000,
@@ -34,7 +34,7 @@ preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-# Relative positions read no tree either, and are the strongest baseline.
+# Relative positions do not read a tree either, and are the strongest baseline.
 report "$OUT/rows" "$OUT/report" test "$TEST.tag" '' "Chunking, CoNLL-2000" \
     --measure spans --source "$TEST.en" --known-words "$TRAIN.en"
 exit "$STATUS"

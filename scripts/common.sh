@@ -1,9 +1,9 @@
-# What all scripts share: messages, dry runs and the environment. Source it from the project's root.
+# Shared code of all scripts: messages, dry runs and the environment. Source it from the project's root.
 # Settings, all optional:
 #   PYTHON                  interpreter to use, or to build the virtual environment with: Python 3.10 to 3.13
 #                           (python3, or else the first of python3.12, 3.13, 3.11 and 3.10 in PATH)
 #   FAIRSEQ_PHRASE_VENV     where the virtual environment goes (.venv)
-#   FAIRSEQ_PHRASE_READY    1: PATH has all that is needed; install nothing
+#   FAIRSEQ_PHRASE_READY    1: PATH has all needed commands; install nothing
 #   TORCH                   what to install if there is no torch (torch==2.13.0)
 #   FAIRSEQ_PHRASE_MKL      as-it-is: leave MKL as it is on an AMD processor with AVX-512; avx512: see use_avx512
 #   FAIRSEQ_PHRASE_DATA     folder of corpora, such as multi30k/ (../shared/data, else data/ with downloads)
@@ -22,7 +22,7 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 trap 'printf "\nStopped. What is finished is kept; to go on from there:\n    bash %s\n" \
     "$SCRIPT${ARGUMENTS:+$(printf " %q" "${ARGUMENTS[@]}")}" >&2; exit 130' INT
 
-# In a log, progress bars write a line a minute.
+# In a log, progress bars write one line per minute.
 [ -t 2 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-60} TQDM_MAXINTERVAL=${TQDM_MAXINTERVAL:-60}
 
 # run COMMAND...: run it; in a dry run, print it instead.
@@ -33,7 +33,7 @@ run() {
     echo
 }
 
-# make_file FILE COMMAND...: write what the command prints to FILE, unless that is there.
+# make_file FILE COMMAND...: write the command's output to FILE, unless the file exists.
 make_file() {
     local file=$1
     shift
@@ -49,9 +49,9 @@ step() {
     run "${@:2}"
 }
 
-# ensure_environment EXTRAS [FURTHER]: let PATH find fairseq's commands, this project's, and what EXTRAS need. An
-# environment of the user's is used if it is complete, and never changed. Else a virtual environment is
-# made, with FURTHER extras; a dry run prints how.
+# ensure_environment EXTRAS [FURTHER]: let PATH find fairseq's and this project's commands, and the
+# packages of EXTRAS. The user's environment is used if it is complete, and never changed. Otherwise a
+# virtual environment is made, with FURTHER extras; a dry run prints how.
 OWN_ENVIRONMENT= # 1: it was made here, and parsers may be installed into it
 ENSURED=
 ensure_environment() {
@@ -78,9 +78,9 @@ find_environment() {
     fi
 }
 
-# use_avx512: let MKL use AVX-512 on an AMD processor that has it, which makes a training step 1.7 times as fast. MKL
-# looks for Intel's name; a library of one function, loaded before torch, answers for it. FAIRSEQ_PHRASE_MKL=avx512
-# loads it on any processor.
+# use_avx512: let MKL use AVX-512 on an AMD processor that has it, which makes a training step 1.7 times
+# as fast. MKL looks for Intel's name; a library that is loaded before torch replaces this one function.
+# FAIRSEQ_PHRASE_MKL=avx512 loads it on any processor.
 use_avx512() {
     local folder=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/fairseq_phrase library
     case ${FAIRSEQ_PHRASE_MKL:-auto} in
@@ -97,8 +97,8 @@ use_avx512() {
     echo "MKL uses AVX-512 on this processor (FAIRSEQ_PHRASE_MKL=as-it-is leaves it as it is)."
 }
 
-# use_environment PREFIX EXTRAS: use an environment that was not made here, if it has all. Fails where
-# another may be made.
+# use_environment PREFIX EXTRAS: use an environment that was not made here, if it has all packages. Fails
+# if another environment may be made.
 use_environment() {
     local venv=${FAIRSEQ_PHRASE_VENV:-.venv} lacking torch="'$TORCH' "
     [ -x "$1/bin/python3" ] || return
@@ -121,7 +121,7 @@ or let an environment be made in another folder: FAIRSEQ_PHRASE_VENV=.venv-scrip
     fi
 }
 
-# choose_python: let PYTHON be an interpreter that fits. The one that the user names is not replaced.
+# choose_python: set PYTHON to a suitable interpreter. An interpreter that the user names is not replaced.
 choose_python() {
     local candidate
     for candidate in "$PYTHON" ${GIVEN_PYTHON:-python3.12 python3.13 python3.11 python3.10}; do
@@ -148,7 +148,8 @@ make_environment() {
         say "Setting up $1 (once: about 5 minutes)"
         "$PYTHON" -c 'import ensurepip' 2>/dev/null ||
             die "$PYTHON cannot make virtual environments: sudo apt-get install python3-venv"
-        # A wheel of fairseq exists for Python 3.12; else it is compiled, for about two minutes.
+        # A wheel of fairseq exists for Python 3.12; otherwise it is compiled, which takes about two
+        # minutes.
         "$PYTHON" -c 'import os, shutil, sys, sysconfig
 header = os.path.join(sysconfig.get_path("include"), "Python.h")
 sys.exit(sys.version_info[:2] != (3, 12) and not (shutil.which("g++") and os.path.exists(header)))' ||
@@ -161,12 +162,14 @@ sys.exit(sys.version_info[:2] != (3, 12) and not (shutil.which("g++") and os.pat
             step "$TORCH" "$python" -m pip install --quiet "$TORCH"
         step "what fairseq is built with" \
             "$python" -m pip install --quiet 'cython>=3' 'numpy>=2.0.2' 'setuptools>=77' setuptools-scm wheel
-        # Without build isolation, or pip fetches a second torch to build with. seqeval is built with setuptools-scm.
+        # With build isolation, pip would download a second torch to build with. seqeval is built with
+        # setuptools-scm.
         step "fairseq (compiled in two minutes, except on Python 3.12)" \
             "$python" -m pip install --quiet --no-build-isolation 'fairseq-fixed==0.12.3.1'
         step "this project and its packages" \
             "$python" -m pip install --quiet --no-build-isolation --editable ".[$2]"
-        # fairseq brings torchaudio, for speech. Made for another torch, it would keep transformers from importing.
+        # fairseq installs torchaudio, for speech. If it is built for another torch, transformers cannot
+        # be imported.
         [ ! -x "$python" ] || "$python" -c 'import torchaudio' 2>/dev/null ||
             run "$python" -m pip uninstall --quiet --yes torchaudio
         run "$python" scripts/link_package.py

@@ -31,8 +31,8 @@ FILES=(configs/tables/compositional.yaml)
 [ "$CORPUS" = slog ] || FILES+=(configs/tables/compositional.scan.yaml)
 open_table plot,conllu "compositional.$NAME" "corpus=$CORPUS split=$SPLIT trees=$TREES data=$DATA" "${FILES[@]}"
 
-# adapt_parser: train the spaCy pipeline PARSER further, on trees of the training pairs, and set PARSER. OUT/parser.txt
-# says how well it parses 200 sentences of each test set, before and after.
+# adapt_parser: continue the training of the spaCy pipeline PARSER on trees of the training pairs, and set
+# PARSER. OUT/parser.txt has its scores on 200 sentences of each test set, before and after.
 adapt_parser() {
     local trees=$OUT/raw/trees file name
     [[ $PARSER == spacy:* ]] || die "--trees adapted needs a spaCy pipeline: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
@@ -84,7 +84,7 @@ if [ $COUNT = 0 ]; then
     report "$OUT/rows" "$OUT/report" test "$TEST.lf" '' "$TITLE" "${EXACT[@]}"
     SETS=("$SPLIT")
 else
-    # Means and differences are over the generalization sets. The test set proper has a report of its own.
+    # Means and differences are over the generalization sets. The test set proper has a separate report.
     report "$OUT/rows" "$OUT/report.test" test "$TEST.lf" '' "$TITLE, test set of the training distribution" "${EXACT[@]}"
     report "$OUT/rows" "$OUT/report" test1 "${MORE[1]}" '' "$TITLE, generalization sets" "${EXACT[@]}" "${MORE[@]:2}"
 fi

@@ -3,8 +3,9 @@
 # download URL FILE [SHA256]: see scripts/download.py.
 download() { [ -e "$2" ] || run python scripts/download.py "$@"; }
 
-# find_corpus NAME: set FOUND to a folder with this corpus: what --data-only kept of it, FAIRSEQ_PHRASE_DATA/NAME,
-# ../shared/data/NAME, or data/NAME, into which the files are downloaded that scripts/corpora.txt has.
+# find_corpus NAME: set FOUND to a folder with this corpus: the texts that --data-only kept,
+# FAIRSEQ_PHRASE_DATA/NAME, ../shared/data/NAME, or data/NAME, into which the files of scripts/corpora.txt
+# are downloaded.
 find_corpus() {
     local sum file url further
     if find_kept "$1"; then return 0; fi
@@ -18,8 +19,8 @@ find_corpus() {
     done <scripts/corpora.txt
 }
 
-# What --data-only keeps, so that another machine needs no corpora: the texts of validation and test sets, and minimal
-# pairs, as NAME=FOLDER of each corpus. The training text is in the data.
+# The texts that --data-only keeps, because another machine may lack the corpora: validation and test
+# sets, and minimal pairs, as NAME=FOLDER of each corpus. The training text is in the data.
 CORPORA=()
 
 # find_kept NAME: whether --data-only kept a corpus; then FOUND is the folder. More data need the corpus itself.
@@ -27,7 +28,8 @@ find_kept() {
     [[ -z ${DATA_ONLY:-} && -d ${OUT:-}/corpora/$1 ]] && FOUND=$OUT/corpora/$1
 }
 
-# find_text NAME FOLDER: set FOUND to a folder that the user names, or to what --data-only kept of it.
+# find_text NAME FOLDER: set FOUND to a folder that the user names, or to the texts that --data-only kept
+# of it.
 find_text() {
     if find_kept "$1"; then return 0; fi
     [ -d "$2" ] || lack "$2: there is no such folder"
@@ -52,8 +54,8 @@ keep_texts() {
     CORPORA=()
 }
 
-# has_corpus NAME FOLDER: whether the folder has all that scripts/corpora.txt has of a corpus, .gz too. A folder of
-# the user's may lack files that are marked as further ones.
+# has_corpus NAME FOLDER: whether the folder has all files of a corpus in scripts/corpora.txt, .gz too.
+# The user's folder may lack files that are marked "further".
 has_corpus() {
     local sum file url further
     [ -d "$2" ] || return 1
@@ -62,20 +64,21 @@ has_corpus() {
     done <scripts/corpora.txt
 }
 
-# lack MESSAGE: stop, because a text is missing. A dry run prints that and goes on.
+# lack MESSAGE: stop, because a text is missing. A dry run prints the message and continues.
 lack() {
     [ -n "$DRY_RUN" ] || die "$1"
     echo "# missing: $1"
 }
 
-# need_corpus NAME: find_corpus, or stop. A dry run goes on.
+# need_corpus NAME: find_corpus, or stop. A dry run continues.
 need_corpus() {
     find_corpus "$1" ||
         lack "the corpus $1 is not here and cannot be downloaded: docs/tables.md says where it comes from; put it into ${FAIRSEQ_PHRASE_DATA:-data}/$1"
 }
 
-# find_tests DATA FOLDER NAMES...: set SETS to the first of NAMES, and to those others that FOLDER has in both
-# languages, or would have after the downloads of a dry run. Data that are there, and restored runs, get no others.
+# find_tests DATA FOLDER NAMES...: set SETS to the first of NAMES, and to the other NAMES that FOLDER has
+# in both languages, or would have after the downloads of a dry run. Existing data and restored runs get
+# no other sets.
 find_tests() {
     local manifest name
     manifest=$(compgen -G "$1/*syntax.*.json" | head -n 1) || manifest=
@@ -86,7 +89,7 @@ find_tests() {
     done
 }
 
-# find_data NAME: let DATA be this corpus, unless the user names another.
+# find_data NAME: set DATA to this corpus, unless the user names another.
 find_data() {
     [ -n "$DATA" ] || { need_corpus "$1" && DATA=$FOUND; }
 }
@@ -131,7 +134,7 @@ slice_text() {
     TRAIN=$OUT/raw/train
 }
 
-# pieces N: how many subwords to learn: N, or fewer from a slice.
+# pieces N: the number of subwords to learn: N, or fewer from a slice.
 pieces() {
     local count=$1
     if [ -n "$SLICE" ]; then
@@ -141,8 +144,8 @@ pieces() {
     echo "$count"
 }
 
-# preprocess DESTDIR ARGUMENTS...: parse, cut and binarize, unless that is done. Beside restored runs, the data must
-# be theirs.
+# preprocess DESTDIR ARGUMENTS...: parse, segment and binarize, unless that is done. With restored runs,
+# the data must equal the runs' data.
 preprocess() {
     local form=()
     [ -z "$REPORT_ONLY" ] || return 0
@@ -154,7 +157,7 @@ preprocess() {
     check_kept "$1"
 }
 
-# check_kept DESTDIR: stop if the data beside restored runs are not theirs.
+# check_kept DESTDIR: stop if the data differ from the data of restored runs.
 check_kept() {
     ! compgen -G "$1/kept.syntax.*.json" >/dev/null || run python scripts/same_data.py "$1"
 }

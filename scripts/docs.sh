@@ -4,7 +4,8 @@
 #   bash scripts/docs.sh            build
 #   bash scripts/docs.sh --serve    build, and show it at http://127.0.0.1:8000 while files are edited
 #
-# The packages go into a virtual environment of their own, DOCS_VENV (.docs-venv). The site needs no torch.
+# The packages go into a separate virtual environment, DOCS_VENV (.docs-venv). The site does not need
+# torch.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

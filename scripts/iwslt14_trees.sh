@@ -6,8 +6,8 @@
 #   bash scripts/iwslt14_trees.sh --fractions 1/16,1/8,1/4,1/2,1 --rows transformer,tree    the curve
 #   bash scripts/iwslt14_trees.sh --slice 2000 --max-update 50 test the whole chain
 #
-# IWSLT 2014 German-English is downloaded to data/iwslt14. scripts/iwslt14.py says what is held out. No
-# checksum is published: see scripts/download.py. The paper's other pairs (English-French) need --data.
+# IWSLT 2014 German-English is downloaded to data/iwslt14. scripts/iwslt14.py describes the held-out set.
+# No checksum is published: see scripts/download.py. The paper's other pairs (English-French) need --data.
 # Constituents come from Stanza if it and its models of the source language are installed
 # (fairseq-phrase[stanza]). Otherwise they are made from a dependency parser's trees.
 #
@@ -52,7 +52,7 @@ from stanza.resources.common import DEFAULT_MODEL_DIR
 sys.exit(not Path(DEFAULT_MODEL_DIR, sys.argv[1], "constituency").is_dir())' "$SOURCE" 2>/dev/null
 }
 
-# find_constituents: set PARSER, and CONSTITUENTS to where preprocessing is to take them from.
+# find_constituents: set PARSER, and CONSTITUENTS to the source from which preprocessing takes them.
 find_constituents() {
     CONSTITUENTS=from-dependencies PARSER=${FAIRSEQ_PHRASE_PARSER:-}
     if [ -z "$PARSER" ]; then
@@ -96,7 +96,7 @@ for FRACTION in ${FRACTIONS//,/ }; do
         --constituents "$CONSTITUENTS"
 
     say "Rows ($FOLDER)"
-    # An epoch of a K-th is as long as a K-th of one: checkpoints are as many updates apart.
+    # An epoch of a K-th has a K-th of an epoch's updates: checkpoints are equally many updates apart.
     train_rows "$FOLDER/data-bin" "$FOLDER/rows" "--save-interval $PART --validate-interval $PART"
 
     REFERENCE=$TEST.$TARGET

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What attention is good for: recurrent models with and without it on Multi30k de-en, beside Transformers.
+# The effect of attention: recurrent models with and without it, and Transformers, on Multi30k de-en.
 #
 #   bash scripts/lecture_table.sh --seeds 1,2,3 --jobs 2
 #   bash scripts/lecture_table.sh --slice 300 --max-update 3 --rows none,dot     test the whole chain

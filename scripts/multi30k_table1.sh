@@ -12,7 +12,7 @@
 #   --vocab-size N          subwords of both languages together (8000)
 #   --text raw|moses        moses: lower-cased text in Moses' tokens, cut by --vocab-size merges of subword-nmt,
 #                           as in most papers on Multi30k. BLEU is then measured on such text, and the
-#                           parser sees no capital letters. raw: cut by SentencePiece (raw)
+#                           parser sees no capital letters. raw: segmented by SentencePiece (raw)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -25,7 +25,8 @@ check_one_of --setting "$SETTING" tuned paper
 check_one_of --direction "$DIRECTION" de-en en-de
 check_one_of --text "$TEXT" raw moses
 SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
-# What tells these data from the table's own: in the folder's name and settings, and in the caption.
+# The difference of these data from the table's own: in the folder's name and settings, and in the
+# caption.
 CUT= SAID= CHOICES="setting=$SETTING direction=$DIRECTION vocab-size=$VOCAB_SIZE" EXTRAS=plot
 if [ "$TEXT" != raw ]; then
     CUT+=.$TEXT SAID+=", lower-cased tokens of Moses" CHOICES+=" text=$TEXT" EXTRAS+=,moses
@@ -34,7 +35,7 @@ if [ "$VOCAB_SIZE" != 8000 ]; then CUT+=.vocab$VOCAB_SIZE SAID+=", vocabulary of
 open_table "$EXTRAS" "multi30k_table1.$SETTING.$DIRECTION$CUT" "$CHOICES" \
     configs/tables/multi30k_table1.yaml "configs/tables/multi30k_table1.$SETTING.yaml"
 
-# make_text SCRIPT NAME [LINES]: write a text as this table wants it, by scripts/SCRIPT.py, to OUT/raw.
+# make_text SCRIPT NAME [LINES]: write a text in this table's form, by scripts/SCRIPT.py, to OUT/raw.
 make_text() {
     local language
     for language in de en; do
@@ -42,7 +43,8 @@ make_text() {
     done
 }
 
-# raw_text, moses_text: the texts in FOLDER, TRAIN those of training; how they are cut, and BLEU measured.
+# raw_text, moses_text: make the texts in FOLDER, with TRAIN for training; set their segmentation and
+# BLEU's tokens.
 raw_text() {
     FOLDER=$MULTI30K ENDING=.gz TRAIN=$MULTI30K/train
     SUBWORDS=(--vocab-size "$(pieces "$VOCAB_SIZE")") MEASURED=(--lowercase)

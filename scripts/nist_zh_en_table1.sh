@@ -4,9 +4,9 @@
 #   bash scripts/nist_zh_en_table1.sh --data /corpora/nist --gpus 0,1,2 --jobs 3
 #   bash scripts/nist_zh_en_table1.sh --slice 2000 --max-update 50 test the whole chain
 #
-# The text is licensed by the LDC and cannot be downloaded. OUT holds sentences of it, so OUT may not be passed
-# on either. The paper does not say which LDC corpora it trains on. NIST 2002 is its development set, on which
-# table 1 is measured. NIST 2003 to 2006 are its test sets.
+# The text is licensed by the LDC and cannot be downloaded. OUT has sentences of it, so OUT may not be
+# distributed either. The paper does not name its LDC training corpora. NIST 2002 is its development set,
+# on which table 1 is measured. NIST 2003 to 2006 are its test sets.
 #
 # Options of this table:
 #   --data DIR              DIR/train.{zh,en}, DIR/dev.{zh,en} and, if you have them, test sets

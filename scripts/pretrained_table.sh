@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Does a tree tell a pre-trained encoder anything? MiniLM, a BERT of 22 million parameters, labels and translates:
-# without trees, and with relation biases of a parser's, of linear and of random trees.
+# The effect of trees on a pre-trained encoder. MiniLM, a BERT of 22 million parameters, labels and
+# translates: without trees, and with relation biases from a parser's trees, linear trees and random
+# trees.
 #
 #   bash scripts/pretrained_table.sh --seeds 1,2,3 --gpus 0 --jobs 12             everything
 #   bash scripts/pretrained_table.sh --part tagging --seeds 1,2,3 --jobs 2 --max-update 100    two CPU cores

@@ -56,14 +56,15 @@ files_of() {
 files_of "${PARTS%% *}"
 open_table label,plot "$NAME" "$SETTINGS" "${FILES[@]}"
 
-# use_table PART: from now on, ROWS are those of this part.
+# use_table PART: from now on, ROWS are this part's rows.
 use_table() {
     files_of "$1"
     ROWS=$CHOSEN
     [ -n "$NO_ROWS" ] || ROWS=$(rows names DATA "$OUT")
 }
 
-# captions: write the text of captions to ALL, and let SUBWORDS be those of the whole parallel text.
+# captions: write the text of captions to ALL, and set SUBWORDS to the subwords of the whole parallel
+# text.
 captions() {
     local texts found=() file split
     need_corpus multi30k
@@ -91,7 +92,7 @@ captions() {
     done
 }
 
-# documents: write the text of documents to ALL, and let SUBWORDS be its own.
+# documents: write the text of documents to ALL, and set SUBWORDS to its own subwords.
 documents() {
     local imdb
     TEST=$ALL/test
@@ -140,7 +141,7 @@ translation() {
             done
         fi
         with_subwords "$folder/data-bin" "$train" "$DEV" "$TEST" --tgtdict "$WHOLE/dict.$TARGET.txt"
-        # An epoch of a K-th is as long as a K-th of one.
+        # An epoch of a K-th has a K-th of an epoch's updates.
         train_rows "$folder/data-bin" "$folder/rows" "--save-interval $part --validate-interval $part"
         report "$folder/rows" "$folder/report" test "$TEST.$TARGET.gz" '' \
             "From pre-trained encoders, Multi30k $DIRECTION, $fraction of the pairs"

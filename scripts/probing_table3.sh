@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The structural-position paper's table 3: what encoders of translation models know about a sentence.
+# The structural-position paper's table 3: probing the encoders of translation models.
 #
 #   bash scripts/which_syntax.sh --seeds 1,2,3 --out runs/which_syntax       train the models first
 #   bash scripts/probing_table3.sh runs/which_syntax --rows transformer,relative,structural_9 --seeds 1,2,3
@@ -77,7 +77,7 @@ done
 FOLDERS=("$TASKS") SOURCE=en WITH_PARSING=1
 choose_parser none "encoders that read trees"
 
-# make_top_constituents: the task that X-Probe does not have, from trees or from the tree depth task's sentences.
+# make_top_constituents: the task that X-Probe lacks, from trees or from the tree depth task's sentences.
 make_top_constituents() {
     local column=1 prefix=$TASKS/tree_depth.va
     [ ! -e "$OUT/tasks/top_constituents.txt" ] || return 0

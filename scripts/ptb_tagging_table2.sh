@@ -6,7 +6,7 @@
 #   bash scripts/ptb_tagging_table2.sh --slice 300 --max-update 5 --rows 2   test the whole chain
 #
 # The paper's corpus is the Penn Treebank, which has a licence. Without it, the tags are the Penn tags (XPOS) of
-# Universal Dependencies' English EWT, and the paper's numbers are not comparable. Trees are those of a parser.
+# Universal Dependencies' English EWT, and the paper's numbers are not comparable. A parser makes the trees.
 #
 # Options of this table:
 #   --data DIR              Penn Treebank, bracketed: wsj_SSNN.mrg in any folders. Sections 0-18 train, 19-21
@@ -48,7 +48,7 @@ preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-# Relative positions read no tree either, and are the strongest baseline.
+# Relative positions do not read a tree either, and are the strongest baseline.
 report "$OUT/rows" "$OUT/report" test "$TEST.tag" numbers \
     "Part-of-speech tagging, $WHAT (the paper's numbers: the whole Penn Treebank)" \
     --measure labels --source "$TEST.en" --known-words "$TRAIN.en"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# From nothing to translations: virtual environment, data, parsing, training, BLEU, and what the models see.
+# All steps to translations: virtual environment, data, parsing, training, BLEU, and the models' attention.
 #
 #   bash scripts/quickstart.sh          Multi30k de-en: about 25 minutes on 2 cores
 #   bash scripts/quickstart.sh --fast   the synthetic corpus: about 3 minutes after the installation
 #
 # Three models of the same size are trained (configs/tables/quickstart.yaml): fairseq's Transformer, an encoder that
-# reads the tree, and the PhraseTransformer. Trees of Multi30k come from a spaCy pipeline. Those of the synthetic
-# corpus are its own.
+# reads the tree, and the PhraseTransformer. Trees of Multi30k come from a spaCy pipeline. The synthetic
+# corpus has gold trees.
 #
 # If Multi30k or a parser is unavailable, a larger synthetic corpus replaces it, in another folder.
 #
@@ -73,7 +73,8 @@ show_sentence() {
     done
 }
 
-# say_next: the commands that come next. The synthetic corpus has no parser, and the PhraseTransformer needs none.
+# say_next: print the next commands. The synthetic corpus lacks a parser, and the PhraseTransformer does
+# not need one.
 say_next() {
     local row data checkpoint rows='relation phrase transformer' parser=$PARSER sentence='Ein Hund läuft durch den Schnee.'
     [ -z "$CORPUS" ] || { rows='phrase transformer' parser=none sentence='Der Student sieht den Hund.'; }

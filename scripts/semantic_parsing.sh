@@ -5,8 +5,8 @@
 #   bash scripts/semantic_parsing.sh --corpus atis --seeds 1,2,3 --gpus 0 --jobs 6
 #   bash scripts/semantic_parsing.sh --slice 100 --max-update 5 --rows 2        test the whole chain
 #
-# The score is exact match of forms, beside the lecture's numbers. A form is well-formed if its brackets
-# match and its predicates are those of training.
+# The score is exact match of forms, next to the lecture's numbers. A form is well-formed if its brackets
+# match and its predicates occur in training.
 #
 # Options of this table:
 #   --corpus geo|atis       (geo)
@@ -38,8 +38,8 @@ files() { # DIR OPTIONS...
     preprocess "$1" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" --bpe none --joined-dictionary \
         --source-tokenized --target-tokenized --constituents from-dependencies "${@:2}"
 }
-# A name of one training pair is there twice, in the question and in the form. Rows that copy learn to copy it,
-# instead of the word itself. Rows that do not copy learn the word.
+# A name that occurs in one training pair occurs in its question and in its form. Rows that copy learn to
+# copy it, instead of the word itself. Rows that do not copy learn the word.
 files "$OUT/data-bin" --min-count 3 --copy-words "$COPY_WORDS"
 files "$OUT/data-bin.without-places" --min-count 2
 

@@ -7,7 +7,7 @@
 #
 # SST has its own trees. All phrases of the training trees are examples. IMDB's documents are parsed; the sentences
 # of a document are trees under one root. Reviews longer than 1,000 subwords are left out of training and
-# validation. Longer test reviews are cut to 1,024 tokens (truncate_source), so that each has a label.
+# validation. Longer test reviews are truncated to 1,024 tokens (truncate_source): each has a label.
 #
 # Options of this table:
 #   --task sst5|sst2|imdb   (sst5)
@@ -57,7 +57,7 @@ preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$
 say "Rows ($OUT)"
 CHOSEN=$ROWS
 if [ "$TASK" != imdb ] && [[ ,$ROWS, == *,structural,* ]]; then
-    # SST's trees have no dependencies. This row gets a parser's.
+    # SST's trees lack dependencies. This row gets a parser's dependencies.
     choose_parser "$OUT/data-bin.dependencies" "the row structural"
     preprocess "$OUT/data-bin.dependencies" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" \
         --tgtdict "$OUT/data-bin/dict.class.txt" "${CUT[@]}"

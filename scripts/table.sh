@@ -28,9 +28,9 @@
 # Run a script again after Ctrl-C or a failure. Finished commands are not repeated. Other settings are in
 # scripts/common.sh. FAIRSEQ_PHRASE_PARSER names a parser of the source, spacy:MODEL.
 
-# What the scripts of tables share. Source it after scripts/common.sh. docs/tables.md shows how to add a table.
-# A line in the comments at a script's top, or here, that begins with three spaces and two dashes declares an
-# option. --max-update N sets MAX_UPDATE, and --dry-run sets DRY_RUN to 1.
+# Shared code of the scripts of tables. Source it after scripts/common.sh. docs/tables.md shows how to add
+# a table. A line in the comments at a script's top, or here, that begins with three spaces and two dashes
+# declares an option. --max-update N sets MAX_UPDATE, and --dry-run sets DRY_RUN to 1.
 . scripts/data.sh
 
 ROWS='' SEEDS=1 JOBS=1 GPUS=auto GPUS_PER_RUN=1 PRECISION='' MAX_EPOCH='' MAX_UPDATE='' AVERAGE=''
@@ -63,7 +63,7 @@ parse_options() {
     for name in JOBS GPUS_PER_RUN MAX_EPOCH MAX_UPDATE AVERAGE SLICE; do check_number "$name"; done
     [ -z "$PRECISION" ] || check_one_of --precision "$PRECISION" fp32 fp16 bf16
     [[ $SEEDS =~ ^[0-9]+(,[0-9]+)*$ ]] || die "--seeds $SEEDS: expected numbers with commas between them"
-    # Fewer updates may not be an epoch, and leave no checkpoints to average.
+    # Fewer updates may be less than an epoch, without checkpoints to average.
     [ -z "$MAX_UPDATE" ] || AVERAGE=${AVERAGE:-1}
 }
 
@@ -82,7 +82,8 @@ check_folder() { # OPTION FOLDER, which may be empty; a dry run needs none
 
 # open_table EXTRAS NAME SETTINGS FILES...: prepare the environment, check the options, make ROWS names of
 # rows in FILES, and set OUT, by default a folder for NAME in runs/. A folder with runs of other settings is
-# refused, because one table would mix them. Only their precision may differ: a GPU may not be here.
+# refused, because one table would mix them. Only their precision may differ, because a machine may lack a
+# GPU.
 open_table() {
     local settings="$3 slice=$SLICE max-epoch=$MAX_EPOCH max-update=$MAX_UPDATE average=$AVERAGE" there='' first=''
     settings+=" precision=FIRST train-flags='$TRAIN_FLAGS' generate-flags='$GENERATE_FLAGS'"
@@ -93,7 +94,7 @@ open_table() {
     PRECISION=${PRECISION:-${first:-fp32}} first=${first:-$PRECISION}
     settings=${settings/precision=FIRST/precision=$first}
     ensure_environment "$1"
-    # Where nothing is set up yet, a dry run cannot read YAML, and prints the command that does.
+    # Before the installation, a dry run cannot read YAML, and prints the command that reads it.
     if [ -n "$DRY_RUN" ] && ! "$PYTHON" -c 'import omegaconf, tqdm' 2>/dev/null; then NO_ROWS=1; fi
     [ -n "$NO_ROWS" ] || ROWS=$(rows names DATA "$OUT")
     if [ -n "$there" ] && [ "$there" != "$settings" ]; then

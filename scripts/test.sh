@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests: virtual environment, then pytest. CI runs linters and the type checker besides (.ci/run).
+# The tests: virtual environment, then pytest. CI also runs linters and the type checker (.ci/run).
 #
 #   bash scripts/test.sh [pytest's arguments]
 #
@@ -10,5 +10,5 @@ cd "$(dirname "$0")/.."
 ensure_environment test
 
 say "pytest"
-# One thread each: the tests run side by side, and threads that wait for one another are slow.
+# One thread each: the tests run in parallel, and threads that wait for each other are slow.
 OMP_NUM_THREADS=1 python -m pytest --numprocesses "$(nproc)" --dist worksteal "$@"

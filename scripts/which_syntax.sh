@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Which syntax helps: every encoder, the same baseline, and trees without syntax as controls.
+# Comparison of syntax: every encoder, the same baseline, and trees without syntax as controls.
 #
 #   bash scripts/which_syntax.sh --seeds 1,2,3 --jobs 2                 Multi30k en-de, every row
 #   bash scripts/which_syntax.sh --corpus tatoeba --seeds 1,2,3 \
@@ -7,7 +7,7 @@
 #   bash scripts/which_syntax.sh --corpus synthetic --trees gold --seeds 1,2,3
 #   bash scripts/which_syntax.sh --slice 300 --max-update 3 --rows 2    test the whole chain
 #
-# Fewer than 3 seeds say nothing about the next training (docs/tables.md).
+# Fewer than 3 seeds do not allow conclusions about the next training (docs/tables.md).
 #
 # Options of this table:
 #   --corpus NAME           multi30k, tatoeba (de-en) or synthetic (de-en) (multi30k)
@@ -87,7 +87,7 @@ synthetic_text_and_trees() {
     TRAIN=$raw/train DEV=$raw/valid TESTS=("$raw/test") REFERENCES=("$raw/test.$TARGET")
 }
 
-# find_pairs: set CONTRASTIVE to a folder of minimal pairs, or to none if there are none. They are English to German.
+# find_pairs: set CONTRASTIVE to a folder of minimal pairs, or to none if there are none. They are English-German.
 find_pairs() {
     if [ "$DIRECTION" != en-de ]; then CONTRASTIVE=none; fi
     [ -z "$CONTRASTIVE" ] || return 0
@@ -116,7 +116,8 @@ preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-# slice_pairs: with --pairs (a slice has 20), take so many minimal pairs of each phenomenon, evenly spread.
+# slice_pairs: with --pairs (a slice has 20), take this number of minimal pairs of each phenomenon, evenly
+# spread.
 slice_pairs() {
     local folder cut file count
     [ -z "$SLICE" ] || PAIRS=${PAIRS:-20}
