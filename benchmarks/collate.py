@@ -8,7 +8,7 @@ sizes of trees, and lists of phrases. Two times are measured:
 - ``collated``: only the collater.
 
 The table shows the medians of the paired ratios. The target is at most 8 % more (1.08) with all fields.
-On a machine that others use, too, set OMP_NUM_THREADS=1.
+On a shared machine, set OMP_NUM_THREADS=1.
 
 Example:
     python benchmarks/collate.py DATA --max-tokens 4096
@@ -105,7 +105,7 @@ def in_turns(
     for number in tqdm(rounds, unit="batch", file=sys.stderr):
         runs = [prepare(dataset, batches[number % len(batches)]) for dataset in datasets.values()]
         taken = [0.0] * len(runs)
-        # Each comes first, second, ... equally often: the first finds the caches cold.
+        # Each dataset is first, second, ... equally often, because the first finds cold caches.
         for turn in range(len(runs)):
             index = (number + turn) % len(runs)
             taken[index] = seconds(runs[index], CPU)

@@ -77,7 +77,7 @@ def phrase_point(kind: str, mask: str, tokens: int, options: argparse.Namespace)
 
 
 def tree_point(leaves: int, options: argparse.Namespace) -> Point:
-    """Measure the layers' accumulation over chains of so many leaves."""
+    """Measure the layers' accumulation over chains with this number of leaves."""
     device, dtype = torch.device(options.device), getattr(torch, options.dtype)
     batch = max(1, options.tokens_per_batch // leaves)
     # The last leaf and its neighbour, these two and the leaf before, …

@@ -1,9 +1,8 @@
 """Sentences per second of beam search with our models, compared with fairseq's Transformer.
 
-All models have the same sizes and random weights. They translate the same sentences in turns, so that a
-slowdown of the machine affects all of them. With random weights no hypothesis ends early: all have
---target-length tokens, so every model takes the same number of steps. The table shows medians over the
-batches:
+All models have the same sizes and random weights. They translate the same sentences in turns: a slowdown
+of the machine affects all of them. With random weights no hypothesis ends early: all have --target-length
+tokens, so every model takes the same number of steps. The table shows medians over the batches:
 
 - ``sentences/s``: of beam search from subwords and, if the model needs them, parses,
 - ``measured``: sentences per second divided by the transformer's, the median of the paired ratios,
@@ -19,7 +18,7 @@ The last two need raw text (--text) in the source language of DATA, and possibly
 folder from ``fairseq-phrase-export --to transformers``. ``--ctranslate2`` adds rows of CTranslate2 with
 the Transformer's weights, in float32 and int8.
 
-On a machine that others use too, set OMP_NUM_THREADS=1.
+On a shared machine, set OMP_NUM_THREADS=1.
 
 Examples:
     python benchmarks/decode.py --size tiny --batch-size 16

@@ -13,7 +13,7 @@ The first row is the most important: 32 sentences of 50 leaves and 40 nontermina
 leaves in total, and 4 nonterminals for 5 leaves. The definition is skipped if one of its grids would take
 more than --dense-limit.
 
-On a machine that others use, too, set OMP_NUM_THREADS=1.
+On a shared machine, set OMP_NUM_THREADS=1.
 
 Example:
     python benchmarks/hierarchical_accumulation.py --device cpu --lengths 16 64 --repeats 5

@@ -1,4 +1,4 @@
-"""Speed of labelling raw text, and of training a tagger.
+"""Speed of labelling raw text and of training a tagger.
 
 - Labelling: lines per second of ``fairseq-phrase-label``'s work without loading the model: reading
   lines, segmentation, batching by length, the model, writing labels. Measured in the process's own CPU
@@ -9,10 +9,9 @@
   parses. If the encoder needs parses, the loop has fairseq's own encoder. Both train in turns on the same
   batches. The ratio of their times is the median of the paired ratios.
 
-DATA is a data directory of ``--labels word --bpe none``. Sizes are those of tagging: 2 layers, d=300, 6
-heads.
+DATA is a data directory of ``--labels word --bpe none``. Sizes are for tagging: 2 layers, d=300, 6 heads.
 
-On a machine that others use, too, set OMP_NUM_THREADS=1.
+On a shared machine, set OMP_NUM_THREADS=1.
 
 Examples:
     python benchmarks/label.py DATA --text ewt/train.en

@@ -11,7 +11,7 @@ The columns of steps give the number of sequential steps on a machine with enoug
 encoder's layers, and the Tree-LSTM's levels. On one CPU thread, the time also depends on the total work,
 which grows with length for both.
 
-On a machine that others use, too, set OMP_NUM_THREADS=1.
+On a shared machine, set OMP_NUM_THREADS=1.
 
 Example:
     python benchmarks/length.py --lengths 10 50 200 --plot docs/length.png

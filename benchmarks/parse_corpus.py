@@ -2,7 +2,7 @@
 
 Five tables, each from one run (``--tables`` selects tables):
 
-- ``parsing``: ``nlp.pipe`` alone, the corpus driver in this process, and the driver in two processes,
+- ``parsing``: only ``nlp.pipe``, the corpus driver in this process, and the driver in two processes,
   in turns on the same lines. The time is from loading the pipeline to the last parse.
   Target: the driver has at least 0.95 of the speed of ``nlp.pipe``, and two
   processes have 1.7 of the speed of one.
@@ -130,7 +130,7 @@ def rest_table(
     Returns:
         The last data directory, in a separate folder.
     """
-    # Imported here, because each parsing process imports this file and needs no fairseq.
+    # Imported here, because each parsing process imports this file and does not need fairseq.
     from fairseq_phrase.data.preprocessing.preprocess import preprocess
 
     parsing = ParsingOptions(f"spacy:{pipeline}", "from-dependencies")

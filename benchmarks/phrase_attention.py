@@ -14,7 +14,7 @@ Peak memory is the memory that one forward and backward allocates in addition to
 the caching allocator counts it. On a CPU it is the running sum of the allocations and releases that
 the profiler records, which is exact for tensors but does not include scratch space inside kernels.
 
-On a machine that others use, too, set OMP_NUM_THREADS=1. Threads that wait for a busy processor slow
+On a shared machine, set OMP_NUM_THREADS=1. Threads that wait for a busy processor slow
 down code of many small steps several times, and running in turns does not correct this.
 
 Example:

@@ -12,7 +12,7 @@ within a turn. The pairs' table rows are made once per batch and shared by all l
 own column and is not included in the others. Peak memory is the memory that one forward and backward
 allocates in addition to its inputs.
 
-On a machine that others use, too, set OMP_NUM_THREADS=1.
+On a shared machine, set OMP_NUM_THREADS=1.
 
 Example:
     python benchmarks/relative_attention.py --device cpu --lengths 32 256 --repeats 7

@@ -9,7 +9,7 @@ precision and then translates. Columns:
 - ``waits``: how often this project's code lets the host wait for the device in a training step (on a CPU:
   how often it would wait, see waits.py), and how often fairseq's code does,
 - ``waits, decoding``: the same for each step of beam search, at most,
-- ``problem``: what failed; the exit status is 1 then.
+- ``problem``: the failure; the exit status is then 1.
 
 With --out, each line is written when it is complete, and a second run resumes after the last line.
 
@@ -195,7 +195,7 @@ def waits(built: Built, options: argparse.Namespace) -> dict[str, Any]:
     sample = draw(built, options)
     criterion = built.task.build_criterion(built.cfg.criterion)
     built.model.train()
-    criterion(built.model, sample)[0].backward()  # the first step makes what is made only once
+    criterion(built.model, sample)[0].backward()  # includes work that is done only once
     with count_waits(options.device) as step:
         criterion(built.model, sample)[0].backward()
     with count_waits(options.device) as encoded, torch.no_grad():

@@ -1,4 +1,4 @@
-"""CPU seconds from the start of fairseq-phrase-translate to its first translation, against imports alone.
+"""CPU seconds from the start of fairseq-phrase-translate to its first translation, against imports only.
 
 Each repeat starts a process that imports torch, one that imports fairseq, and for this checkout and each
 other named checkout one that translates a line; the table shows medians.

@@ -8,7 +8,7 @@ shows medians over the steps, and relative to the first model:
 - ``words/s``: target tokens per second,
 - ``measured``: words per second divided by the first's, the median of the paired ratios,
 - ``predicted``: the same ratio if time were proportional to the counted FLOPs of the matrix products
-  of forward and backward. Padded nodes count, too,
+  of forward and backward, including padded nodes,
 - ``measured/predicted``: the share of the possible speed that is reached,
 - ``MiB``: the peak memory of one step (forward, backward, update) in addition to parameters and
   optimizer state; and that number divided by the first's.
@@ -22,13 +22,13 @@ from parses: collate.py), and fairseq-train's clipping of gradients, logging, va
 All models are in memory until they have taken their last step, each with 12 bytes per parameter in single
 precision; only one model has gradients at a time.
 
-On a machine that others use, too, set OMP_NUM_THREADS=1.
+On a shared machine, set OMP_NUM_THREADS=1.
 
 Examples:
     python benchmarks/train_step.py DATA --size multi30k --max-tokens 1024 --steps 9
     python benchmarks/train_step.py --models structural --length 256 --max-tokens 1024 --steps 5
     python benchmarks/train_step.py DATA --device cuda --dtype bfloat16 --max-tokens 8192 --steps 30
-    python benchmarks/train_step.py --models tree --pair=--neutral-start     what a neutral start costs
+    python benchmarks/train_step.py --models tree --pair=--neutral-start     cost of a neutral start
     python benchmarks/train_step.py --models 'Hugging Face encoder' --pair='--relation-bias none'
 """
 
@@ -216,7 +216,7 @@ def main() -> None:
     times = measure(models, batches, options)
     del built
     for trained in models:
-        # A step of training begins with the gradients of the step before.
+        # A training step begins with the gradients of the step before.
         trained.forward_backward(batches[0], 1)
         trained.memory = peak_memory(
             lambda t=trained: t.step(batches[0], 1), torch.device(options.device)

@@ -3,7 +3,7 @@
 An update is all of fairseq-train's work for it without workers: reading and collating the batch, the
 encoder's computations from parses, forward, backward, clipping, Adam, and the numbers of the log. The
 models take their updates in turns on the same batches. The table shows medians of the paired ratios. On a
-machine that others use, too, set OMP_NUM_THREADS=1: then CPU time counts.
+shared machine, set OMP_NUM_THREADS=1: then CPU time is measured.
 
 Example:
     python benchmarks/whole_training.py DATA --size tiny --models "phrase, k = 2" tree

@@ -5,7 +5,7 @@
 
 A word of a form is rare if at most N of the training forms have it (--at-most). Sentences are in one of
 three groups: every rare word of the form is in the question, and copying words can write it; some are
-not; or the form has no rare words. The table has each row's mean and standard deviation over its seeds.
+not; or the form lacks rare words. The table has each row's mean and standard deviation over its seeds.
 Outputs are read from fairseq-generate's output, which keep_results.py keeps.
 """
 
@@ -74,7 +74,7 @@ def table(
         group: the group of each. Shape: ``(sentences,)``.
 
     Raises:
-        UserError: a row has no runs, or an output has a different number of sentences.
+        UserError: a row lacks runs, or an output has a different number of sentences.
     """
     scores: dict[str, list[list[float]]] = {}
     metric = ExactMatch(forms)

@@ -4,7 +4,7 @@
 #                           (python3, or else the first of python3.12, 3.13, 3.11 and 3.10 in PATH)
 #   FAIRSEQ_PHRASE_VENV     where the virtual environment goes (.venv)
 #   FAIRSEQ_PHRASE_READY    1: PATH has all needed commands; install nothing
-#   TORCH                   what to install if there is no torch (torch==2.13.0)
+#   TORCH                   the requirement to install if torch is missing (torch==2.13.0)
 #   FAIRSEQ_PHRASE_MKL      as-it-is: leave MKL as it is on an AMD processor with AVX-512; avx512: see use_avx512
 #   FAIRSEQ_PHRASE_DATA     folder of corpora, such as multi30k/ (../shared/data, else data/ with downloads)
 

@@ -102,7 +102,7 @@ def score(run: Path, parts: list[Part], args: argparse.Namespace) -> None:
     """Score all parts by a run's model, unless that is done.
 
     Raises:
-        SystemExit: the run has no model.
+        SystemExit: the run lacks a model.
     """
     folder, checkpoint = run / FOLDER, run / args.checkpoint
     if all((folder / f"{part.name}.txt").exists() for part in parts):

@@ -6,10 +6,10 @@ Checkpoints, data and the text of test sets are not kept, nor the files that sco
 again (HTML, LaTeX and most pictures). The tables of one folder share an archive:
 
     TABLE/README.md                 how it was made, and its reports
-    TABLE/report*/report.csv        the reports' numbers; runs.csv has those of each run
+    TABLE/report*/report.csv        the reports' numbers; runs.csv has each run's numbers
     TABLE/settings, provenance.txt  the script's options; commands, commits, machines, versions
     TABLE/DATA/syntax.*.json        parser, subwords, numbers of sentences
-    outputs.tar.xz                  what the runs of all tables wrote, compressed together; files of one
+    outputs.tar.xz                  the outputs of all tables' runs, compressed together; files of one
                                     name and number of lines are interleaved, line by line:
       TABLE/configs/                the rows
       TABLE/runs/ROW/seedN/         commands.sh, train.log, generate-*.log, interactive-*; generate-*.txt,
@@ -90,7 +90,7 @@ def keep(
         The files for the archive, by their names without the table's.
 
     Raises:
-        SystemExit: the table has no report or no runs, or lacks a picture.
+        SystemExit: the table lacks a report, runs or a picture.
     """
     reports = [
         report

@@ -314,7 +314,7 @@ def evenly(examples: Iterable[Example], count: int) -> list[Example]:
 
 
 def write(splits: Splits, out: Path, language: str, label: str, tree: str, origin: str) -> None:
-    """Write parallel files, and print how many lines they have.
+    """Write parallel files, and print their numbers of lines.
 
     Args:
         origin: the source of the labels, for messages.

@@ -9,7 +9,7 @@ r"""Write questions and logical forms as parallel files.
 Files may be compressed (.gz). The output is OUT/{train,valid,test}.{en,lf}, tokens separated by white
 space.
 
-geo   FOLDER has *train*.tsv and *test*.tsv: question, tab, form. Geoquery has no development set: its
+geo   FOLDER has *train*.tsv and *test*.tsv: question, tab, form. Geoquery lacks a development set: its
       last 60 training questions are only used to watch the loss, and are in train as well.
 atis  FOLDER has atis-logic.txt: question ||| form. The splits are drawn by a hash of the question, 8:1:1.
       The corpus names variables in several ways ($0, $v0, $x). They are numbered in each form's order.

@@ -7,8 +7,8 @@
 #   bash scripts/pretrained_table.sh --part tagging --seeds 1,2,3 --jobs 2 --max-update 100    two CPU cores
 #   bash scripts/pretrained_table.sh --slice 300 --max-update 3 --rows 2          test the whole chain
 #
-# Every row starts from the same function and has the same updates. SST's sentences are parsed, because its own trees
-# have no dependencies.
+# Every row starts from the same function and has the same updates. SST's sentences are parsed, because
+# its own trees lack dependencies.
 #
 # Options of this table:
 #   --part NAME             all, tagging (English EWT), chunking (CoNLL-2000), sst (SST-5, sentences only in

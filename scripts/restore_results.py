@@ -4,7 +4,7 @@
     bash scripts/multi30k_table1.sh --direction de-en --seeds 4,5 --out runs/more
 
 The folder gets the runs that keep_results.py kept, as finished runs: their translations and logs. The
-table's script, with the options in `provenance.txt`, makes the data again, trains what is missing, and
+table's script, with the options in `provenance.txt`, makes the data again, trains missing runs, and
 reports on all. It stops if the data differ from the kept runs' data. The kept runs lack models. To train
 one again, remove its folder, or name the others:
 

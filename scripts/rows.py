@@ -144,7 +144,7 @@ def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) ->
     training = options.setdefault("optimization", {})
     training |= {n: v for n in ("max_update", "max_epoch") if (v := getattr(args, n)) is not None}
     schedule = options.get("lr_scheduler", {})
-    if schedule.get("_name") == "polynomial_decay":  # fairseq-train has no default for it
+    if schedule.get("_name") == "polynomial_decay":  # fairseq-train lacks a default for it
         schedule.setdefault("total_num_update", training.get("max_update"))
     options.setdefault("common", {})["seed"] = seed
     given = shlex.split(args.train_flags)

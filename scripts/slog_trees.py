@@ -48,7 +48,7 @@ class Item:
         is_clause: whether it is a clause.
         gap: of a clause: the argument without a word in the clause, because it is the noun that the
             clause modifies, or the subject of the clause above.
-        place: index of its word, from 0.
+        place: index of its word in the sentence, from 0.
     """
 
     name: str

@@ -56,7 +56,7 @@ def tokens(text: str) -> str:
 
 
 def read_query(sql: str, values: dict[str, str]) -> tuple[str, tuple[str, ...]] | None:
-    """Write a query with its values in place of variables.
+    """Write a query with its values instead of variables.
 
     Returns:
         The query and its columns; None if a value is unknown or the query is not like WikiSQL's.

@@ -1,4 +1,4 @@
-"""``python -m fairseq_phrase.cli NAME ARGUMENTS`` runs ``fairseq-phrase-NAME`` where it has no script."""
+"""``python -m fairseq_phrase.cli NAME ARGUMENTS`` runs ``fairseq-phrase-NAME`` without its script."""
 
 import sys
 from importlib import import_module

@@ -83,7 +83,7 @@ def main(args: argparse.Namespace) -> None:
         sentence = raw_sentence(task, args.sentence)
     else:
         sentence = dataset_sentence(task, args.subset, args.line - 1)
-    # A recurrent encoder does not attend, but its decoder does. Labelling has no decoder.
+    # A recurrent encoder does not attend, but its decoder does. Models that label lack a decoder.
     is_recurrent = getattr(model.encoder, "is_recurrent", False) and hasattr(model, "decoder")
     if args.picture == "alignment" or (args.picture == "attention" and is_recurrent):
         from fairseq_phrase.visualization.alignment_picture import alignment_picture

@@ -49,7 +49,7 @@ def main(args: argparse.Namespace) -> None:
     from fairseq_phrase.synthetic.toy_tasks import write_toy_task
     from fairseq_phrase.synthetic.writer import write_corpus
 
-    # The held-out splits come first, so that they do not depend on the size of the training split.
+    # The held-out splits come first, because they must not depend on the size of the training split.
     sizes = {"valid": args.valid, "test": args.test, "train": args.train}
     is_toy = args.kind != "translation"
     write = partial(write_toy_task, args.kind) if is_toy else write_corpus

@@ -294,7 +294,7 @@ def read_bundle(folder: Path) -> SavedModel:
         config = OmegaConf.create(
             {
                 "task": {**described["task"], "data": str(folder)},
-                # The options of fairseq's older architectures have no data class; BART's include others.
+                # The options of fairseq's older architectures lack a data class; BART's include others.
                 "model": Namespace(**model) if "arch" in model else model,
             },
             flags={"allow_objects": True},

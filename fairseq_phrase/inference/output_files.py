@@ -188,7 +188,7 @@ class OutputFile:
             The number of lines that were translated.
 
         Raises:
-            UserError: an earlier run had another key or text.
+            UserError: an earlier run used a different key or text.
             OSError: the file cannot be written.
         """
         self.require_key()

@@ -159,7 +159,7 @@ class RawLines:
         return self._source.encode(texts) if texts else []
 
     def _pieces(self, line: Line, sentence: EncodedSentence, number: int) -> list[EncodedSentence]:
-        """Split a line that is too long. A line without subwords has no segments."""
+        """Split a line that is too long. A line without subwords lacks segments."""
         if line.parse is not None and len(sentence.pieces) >= self._limit:
             raise UserError(
                 f"line {number} has {len(sentence.pieces) + 1} subwords, and the model takes "
@@ -208,8 +208,9 @@ def numbered(
 ) -> Iterator[tuple[int, list[Raw]]]:
     """Yield chunks of lines with the number of the first, from 1.
 
-    Unless ``live``, the lines of each chunk depend only on their numbers, so that a text has the same
-    batches each time: one line, then each time three times as many as before in total.
+    Unless ``live``, the lines of each chunk depend only on their numbers: a text has the same batches
+    each time. The first chunk has one line, each other chunk three times as many lines as all chunks
+    before it.
 
     Args:
         size: the largest number of lines of a chunk.

@@ -127,7 +127,7 @@ class DecoderCache:
         return self.length
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Choose rows for beam search. A row and what replaces it belong to the same sentence.
+        """Choose rows for beam search. A row and its replacement belong to the same sentence.
 
         Args:
             beam_idx: for each new row, the index of the old row. Shape: ``(batch,)``.

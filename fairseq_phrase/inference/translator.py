@@ -175,7 +175,7 @@ class Translator:
 
         Args:
             buffer_size: the largest number of lines that are sorted by length. The first chunks are
-                smaller, so that the first lines are translated while the next ones are parsed.
+                smaller: the first lines are translated while the next ones are parsed.
             live: translate the available lines, as the next one may come only after an answer. Batches
                 then depend on the time.
             constraints: a text for each line, or a file: texts that its translation must have, in any
@@ -240,7 +240,7 @@ class Translator:
         Raises:
             UserError: there are more translations than beams; a line cannot be segmented or parsed; a
                 required text is longer than a translation or unknown to the target dictionary; or the
-                decoder has no attention for alignments.
+                decoder lacks attention for alignments.
         """
         beam = beam or (nbest if sampling else 5)
         if not 1 <= nbest <= beam:
@@ -290,7 +290,7 @@ class Translator:
         """Translate a sentence with given trees, such as a sentence of :meth:`parse` with edited heads.
 
         Raises:
-            UserError: the trees lack what the model reads, or the sentence is too long.
+            UserError: the trees lack a field that the model reads, or the sentence is too long.
         """
         encoded = self.task.source_text.encoder.encode(sentence)
         if (count := len(encoded.pieces) + 1) > self._limit:

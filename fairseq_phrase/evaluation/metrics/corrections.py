@@ -116,7 +116,7 @@ class Gleu:
     """GLEU of Napoles et al. (2015, 2016): BLEU with a penalty for n-grams of uncorrected errors.
 
     Their script draws one of several references for each sentence, 500 times, and takes the mean score.
-    Here each sentence has the mean of its counts, which needs no draws.
+    Here each sentence has the mean of its counts, without draws.
     """
 
     title = "GLEU"

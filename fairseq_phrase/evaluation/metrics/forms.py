@@ -47,8 +47,8 @@ class Brackets(Form):
 
     Args:
         inside: whether the predicate is the first word inside its brackets.
-        known: forms with all predicates that exist, such as those of the training data; None to accept
-            every predicate.
+        known: forms with all valid predicates, such as the training data's; None to accept every
+            predicate.
 
     Examples:
         >>> form = Brackets(known=["answer ( A , river ( A ) )"])

@@ -93,7 +93,7 @@ class FunctionMetrics(Metrics):
         references: the references, a list for each file.
 
     Raises:
-        UserError: there are no sources.
+        UserError: the sources are missing.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class Measure:
 
         Raises:
             UserError: a library is missing, sources and references do not agree, there are several
-                references but the measure takes one, or a function has no sources.
+                references but the measure takes one, or a function lacks sources.
         """
         if len(references) > 1 and self.name != "translation":
             raise UserError(f"--measure {self.name} has one --reference for each test set")

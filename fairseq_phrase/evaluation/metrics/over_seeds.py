@@ -1,4 +1,4 @@
-"""Tests over trainings: would two models differ if both were trained and tested again?"""
+"""Tests over seeds: whether two models would differ if both were trained and tested again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ErrorParts:
     Attributes:
         seeds: variance of each row's run scores, divided by the number of its seeds.
         freedom: degrees of freedom of these variances: seeds minus one.
-        sentences: variance of the difference over resampled sentences, with the seeds as they are.
+        sentences: variance of the difference over resampled sentences, with fixed seeds.
         interaction: the part of ``sentences`` that differs from seed to seed.
     """
 
@@ -70,7 +70,7 @@ class ErrorParts:
         """Return the difference that the test detects in 80% of the cases.
 
         The test is simulated: it estimates the seeds' variances, and hence its own error and degrees of
-        freedom, from as many new seeds.
+        freedom, from the same number of new seeds.
         """
         free = np.array(self.freedom)
         rng = np.random.default_rng(random_seed())

@@ -1,4 +1,4 @@
-"""Paired tests over a test set's sentences: whether two trained models would differ on others."""
+"""Paired tests over sentences: whether two trained models would differ on other sentences."""
 
 from __future__ import annotations
 

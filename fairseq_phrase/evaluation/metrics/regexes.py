@@ -1,4 +1,4 @@
-"""Regular expressions as outputs: whether two have the same language, within a time limit.
+"""Regular expressions as outputs, and a test within a time limit of whether two have one language.
 
 The expressions are from NL-RX (Locascio et al., 2016), with intersection and complement. The grammar is
 dk.brics.automaton's, with which the corpus was made::

@@ -23,7 +23,7 @@ class ProbeOptions:
         hidden: sizes of the hidden layer to choose from.
         l2: weights of the L2 penalty to choose from.
         epochs: passes over the training sentences, at most.
-        patience: stop after so many passes without a better accuracy on the validation sentences
+        patience: stop after this number of passes without a better accuracy on the validation sentences
             (SentEval: five checks, one after every fourth pass).
         seed: of the first weights and of the order of sentences.
     """
@@ -41,7 +41,7 @@ class Probe:
 
     Attributes:
         hidden, l2: its settings (:class:`ProbeOptions`).
-        epochs: the training pass whose weights it has.
+        epochs: the training pass after which its weights were saved.
         correct: whether each test sentence is labelled correctly. Shape: ``(sentences,)``, bool.
     """
 

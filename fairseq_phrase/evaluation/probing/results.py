@@ -57,7 +57,7 @@ class Results:
         ]
 
     def table(self) -> str:
-        """Format test accuracies in percent, with an average for each group of tasks that is there.
+        """Format test accuracies in percent, with an average for each group of tasks that has results.
 
         A model with several checkpoints has their means and standard deviations.
         """

@@ -48,10 +48,10 @@ class SentenceVectors:
     Args:
         model: has an encoder; in evaluation mode.
         layers: a layer from 0 (the input of the first layer) to the last one, ``"last"`` or ``"all"``.
-        max_tokens: tokens in a batch with its padding, at most; a longer sentence is alone.
+        max_tokens: tokens in a batch with its padding, at most; a longer sentence has a separate batch.
 
     Raises:
-        UserError: the model has no encoder, or the encoder has fewer layers.
+        UserError: the model lacks an encoder, or the encoder has fewer layers.
     """
 
     def __init__(

@@ -182,7 +182,7 @@ def _apart(
 def _four_fifths(examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
     """Split sentences in two, with all copies of a sentence in one part if there are other sentences.
 
-    A classifier that knows the validation sentences by heart would seem to be the best.
+    Otherwise a classifier that memorized the validation sentences would seem to be the best.
     """
     first: dict[str, int] = {}
     for index, example in enumerate(examples):

@@ -37,7 +37,7 @@ def top_sequence(tree: ConstituencyTree, tags: Sequence[str], sentence_label: st
         sentence_label: the label that the sentence's node must have, or :data:`ANY`.
 
     Returns:
-        The labels, such as ``NP_VP_.``; None if the tree has no such node over the whole sentence.
+        The labels, such as ``NP_VP_.``; None if the tree lacks such a node over the whole sentence.
 
     Examples:
         >>> tree = ConstituencyTree([(0, 1), (1, 2), (0, 3)], ["NP", "VP", "S"], 3)

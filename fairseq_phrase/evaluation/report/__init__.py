@@ -1,1 +1,1 @@
-"""From runs to tables, significance tests, plots and a page."""
+"""Reports on runs: tables, significance tests, plots and a page."""

@@ -58,7 +58,7 @@ def read_pairs(folder: Path) -> list[MinimalPairs]:
             ``tgt.correct.LANG`` and ``tgt.incorrect.LANG``, line by line; ``.gz`` accepted.
 
     Raises:
-        UserError: the folder is missing or has no pairs, or files of a phenomenon have different numbers
+        UserError: the folder is missing or lacks pairs, or files of a phenomenon have different numbers
             of lines.
     """
     if not folder.is_dir():

@@ -58,7 +58,7 @@ def read_generation(path: Path) -> Generation:
     searched in PATH and in the file next to it that ends in ``.log``.
 
     Args:
-        path: its output, made with ``--bpe`` or ``--remove-bpe``, so that ``D-`` lines are text.
+        path: its output, made with ``--bpe`` or ``--remove-bpe``: ``D-`` lines are text.
 
     Raises:
         UserError: the output is missing or incomplete, has two translations of a sentence, or has
@@ -189,7 +189,7 @@ def different_line(lines: Sequence[str], others: Sequence[str]) -> int | None:
         others: another text with the same number of lines; lines that are empty in either are ignored.
 
     Returns:
-        The first line that differs, from 0, if the texts are not the same; None if they are.
+        The first line that differs, from 0, if the texts differ; None if they are the same.
     """
     pairs = [
         (index, line, other)

@@ -1,4 +1,4 @@
-"""From run directories to a report: read, score, compare."""
+"""Reports from run directories: reading, scoring and comparing runs."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _correct_items(run: Run, metrics: Sequence[Metrics]) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What a report contains.
+    """The choices for a report.
 
     Attributes:
         baseline: the row that the others are compared with; None for no comparison.

@@ -50,7 +50,7 @@ def read_references(
 
     Raises:
         UserError: a file is missing or empty, files of one test set have different numbers of lines, a
-            source has no reference, or a name has no reference or also belongs to another test set.
+            source or a name lacks a reference, or a name also belongs to another test set.
     """
     own_names = _read_names(names)
     read_sources = _read_texts(sources, subset)

@@ -53,7 +53,7 @@ def read_row_file(path: Path) -> dict[str, RowTitle]:
     """
     text = "\n".join(read_lines(path))
     try:
-        # Read all values as strings, so that numbers keep their digits.
+        # Read all values as strings: numbers keep their digits.
         rows = yaml.load(text, Loader=yaml.BaseLoader)
         names = [key.value for key, _ in yaml.compose(text, Loader=yaml.BaseLoader).value]
     except (yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
@@ -177,7 +177,7 @@ class Report:
     """A table and its notes.
 
     Attributes:
-        caption: its title, with a warning if runs were left out or rows have no runs.
+        caption: its title, with a warning if runs were left out or rows lack runs.
         rows: the rows in order, including those that only the file of rows lists.
         metrics: the metrics of the first test set.
         signatures: how each metric is computed, by metric.
@@ -208,7 +208,7 @@ class Report:
 
     @cached_property
     def sources(self) -> list[str] | None:
-        """The concatenated raw sentences of all test sets; None if a test set has no source file."""
+        """The concatenated raw sentences of all test sets; None if a test set lacks a source file."""
         if any(text.sources is None for text in self.texts):
             return None
         return [line for text in self.texts for line in text.sources or ()]

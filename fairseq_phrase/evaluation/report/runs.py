@@ -83,7 +83,7 @@ def find_runs(arguments: Sequence[str]) -> list[RunFolder]:
             Other folders are ignored.
 
     Raises:
-        UserError: a folder is missing or has no runs, or two rows have the same name.
+        UserError: a folder is missing or lacks runs, or two rows have the same name.
     """
     found: list[RunFolder] = []
     for argument in arguments:

@@ -18,7 +18,7 @@ _BY_SEEDS = ("low", "high", "p", "p_holm", "error", "freedom", "seed_error", "sm
 
 
 def table_cells(report: Report) -> list[list[str]]:
-    """Return the cells of a report's table, the heading first, without columns that have no number."""
+    """Return the cells of a report's table, the heading first, without columns that lack numbers."""
     columns: list[tuple[str, Callable[[Row], str]]] = [
         ("model", lambda row: row.title),
         ("paper", lambda row: row.paper or NONE),

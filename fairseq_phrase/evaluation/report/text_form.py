@@ -14,7 +14,7 @@ _COMMON = 0.3  # share of the reference's pairs of letters that outputs must hav
 
 
 def form_differences(outputs: Sequence[str], references: Sequence[str]) -> list[str]:
-    """Name how the form of a reference differs from that of outputs.
+    """Name the differences between the form of a reference and the form of outputs.
 
     One text must have the form nearly everywhere, and the other nearly nowhere. After few updates, a
     model writes so few words that their form is unknown.

@@ -43,7 +43,7 @@ class LogLine(NamedTuple):
     """A line of a log.
 
     Attributes:
-        time: when it was written; None if the format has no time.
+        time: the time at which it was written; None if the format lacks it.
         logger: the logger's name, such as ``fairseq_cli.train`` or ``train_inner``.
     """
 
@@ -59,7 +59,7 @@ class Validation(NamedTuple):
         update: the number of updates before it.
         loss: the criterion's, in fairseq's base 2.
         ppl: perplexity of subwords.
-        bleu: fairseq's BLEU, if training had ``--eval-bleu``.
+        bleu: fairseq's BLEU, if training used ``--eval-bleu``.
     """
 
     update: int
