@@ -106,7 +106,7 @@ def _prepare(command: str) -> None:
     # Hide messages of fairseq, hydra and matplotlib that are meant for developers.
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
-    if sys.stderr is None:  # closed by whoever started the command
+    if sys.stderr is None:  # closed by the process that started the command
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
     if not sys.stderr.isatty():
         # In a log, tqdm writes one line per minute. It reads these variables when it is imported.
@@ -120,7 +120,7 @@ def _prepare(command: str) -> None:
             file=sys.stderr,
         )
     import_late()
-    # Imports make many objects that stay. Looking for garbage among them takes a tenth of a start.
+    # Imports make many permanent objects. Garbage collection among them takes a tenth of the start.
     gc.set_threshold(50_000)
 
 

@@ -102,7 +102,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _manifests(directory: Path, language: str | None) -> list[Manifest]:
-    """Load the manifest of one language, or of all that are parsed."""
+    """Load the manifest of one language, or of all parsed languages."""
     from fairseq_phrase.data.store.manifest import Manifest, languages_in
 
     if language is not None:

@@ -20,7 +20,7 @@ from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.visualization.integrity import load_dictionaries
 from fairseq_phrase.visualization.parsed_text import ParsedTextReader
 
-#: Attention of more nodes than this is not sent to the page, which could not show it.
+#: The largest number of nodes whose attention is sent to the page, which cannot show more.
 MAX_NODES = 150
 
 

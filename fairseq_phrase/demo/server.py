@@ -27,7 +27,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-# Limits of a request's size, and of how many requests wait.
+# Limits of a request's size, and of the number of waiting requests.
 _MOST_BYTES, _MOST_CHARACTERS, _MOST_WAITING = 1 << 16, 1000, 8
 
 

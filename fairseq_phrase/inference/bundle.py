@@ -60,7 +60,7 @@ from fairseq_phrase.text import digest_of
 logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 CONTENTS, WEIGHTS = "bundle.json", "model.safetensors"
-#: The errors of reading a file that is not part of a bundle.
+#: The errors that files with other content than a bundle's raise when they are read.
 _DAMAGES = (
     *(ValueError, KeyError, TypeError, AttributeError, RecursionError),
     *(SafetensorError, OmegaConfBaseException),

@@ -32,7 +32,7 @@ def read_parses(
         source_parser: the parser that the user chose; by default the data's parser.
 
     Returns:
-        The parse of each line; None if a parser of raw lines is to parse them.
+        The parse of each line; None if a parser of raw lines must parse them.
 
     Raises:
         UserError: parses are missing, or do not fit the text.

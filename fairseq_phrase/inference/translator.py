@@ -224,15 +224,15 @@ class Translator:
             batch_size: the largest number of sentences in a batch.
             sampling: draw each subword by its probability, instead of a search for the best.
             sampling_topk: draw from this number of most probable subwords.
-            seed: the seed of sampling. The draws for a line depend only on it, the line and the line's
-                number.
+            seed: the seed of sampling. The draws for a line depend only on the seed, the line and the
+                line's number.
             glossary: translations of terms, or a file of lines ``source<tab>target``. The translation of
                 a line with a term, as whole words, contains the target.
             alignments: align each translation's words with the line's words to which the decoder attends
                 most.
             replace_unk: replace an unknown word by the source word that the decoder attends to most, or
-                by its translation in these: translations of words, or a file of lines of a word and its
-                translation.
+                by that word's translation. The value has translations of words, or is a file of lines
+                with a word and its translation.
 
         Yields:
             For each line of a chunk, its translations.

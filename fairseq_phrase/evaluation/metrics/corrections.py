@@ -61,7 +61,7 @@ class Errant:
     def __call__(
         self, sources: list[str], hypotheses: list[str], references: list[list[str]]
     ) -> Statistics:
-        """Count each sentence's edits that are right, wrong and missing; the references are not used.
+        """Count each sentence's correct, wrong and missing edits; the references are not used.
 
         Returns:
             Shape: (sentences, 3).

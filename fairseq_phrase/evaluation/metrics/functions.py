@@ -35,7 +35,7 @@ from fairseq_phrase.evaluation.metrics.score_files import ScoreFile
 MetricFunction = Callable[[list[str], list[str], list[list[str]]], ArrayLike]
 
 #: The group of entry points in which installed packages offer metrics: a function, or a class, which is
-#: called with ``ARGUMENT``, if there is one, and makes a function.
+#: called with ``ARGUMENT``, if it is given, and makes a function.
 GROUP = "fairseq_phrase.evaluation.metrics"
 BUILT_IN: dict[str, type] = {
     "comet": Comet,

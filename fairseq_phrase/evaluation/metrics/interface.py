@@ -84,7 +84,8 @@ class Metrics(ABC):
         """Return which labelled items are correct, for McNemar's test.
 
         Returns:
-            Shape: (items,), sentence by sentence; None if the output is not right or wrong item by item.
+            Shape: (items,), sentence by sentence; None if the output lacks items that are correct or
+                wrong.
         """
         return None
 

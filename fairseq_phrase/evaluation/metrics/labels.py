@@ -12,7 +12,7 @@ from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.evaluation.metrics.interface import Metrics, Statistics, percentages
 
 UNKNOWN_WORDS = "unknown words"
-#: A reference's label that training does not have, as a data directory writes it. No model predicts it.
+#: A reference's label that is absent from training, as written in a data directory. No model predicts it.
 UNKNOWN_LABEL = "<unk>"
 
 

@@ -14,10 +14,10 @@ from fairseq_phrase.errors import UserError
 
 DEFAULT = "13a"  # sacrebleu's, for text with spaces between words
 
-# Other codes of the languages that sacrebleu has a tokenizer for.
+# Other codes of the languages for which sacrebleu has a tokenizer.
 _OTHER_CODES = {"zho": "zh", "chi": "zh", "cmn": "zh", "yue": "zh", "wuu": "zh", "lzh": "zh",
                 "jpn": "ja", "kor": "ko"}  # fmt: skip
-# Languages without spaces that it has none for: Thai, Lao, Khmer, Burmese, Tibetan, Dzongkha.
+# Languages without spaces for which it lacks a tokenizer: Thai, Lao, Khmer, Burmese, Tibetan, Dzongkha.
 _WITHOUT_SPACES = frozenset({"th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "bo", "bod",
                              "tib", "dz", "dzo"})  # fmt: skip
 _EXTRAS = {"ja-mecab": "'sacrebleu[ja]'", "ko-mecab": "'sacrebleu[ko]'"}
@@ -39,7 +39,7 @@ def check_tokenizer(name: str, option: str = "--tokenize") -> str:
     """Return the name of a tokenizer that sacrebleu has.
 
     Raises:
-        UserError: sacrebleu does not have it. The message names the option that named it.
+        UserError: sacrebleu does not have it. The message names the option.
     """
     if name not in BLEU.TOKENIZERS:
         raise UserError(f"{option} {name}: expected one of {', '.join(sorted(BLEU.TOKENIZERS))}")

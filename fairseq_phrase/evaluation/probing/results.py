@@ -46,7 +46,7 @@ class Results:
     probes: Mapping[str, Mapping[str, LayerProbes]]
 
     def layers(self, model: str) -> list[int]:
-        """Return the numbers of the layers that a model's checkpoints were probed at."""
+        """Return the numbers of the probed layers of a model's checkpoints."""
         return list(next(iter(self.probes[model].values())))
 
     def accuracies(self, model: str, layer: int, tasks: Sequence[str]) -> list[float]:

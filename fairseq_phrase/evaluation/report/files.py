@@ -73,8 +73,8 @@ def write_report(report: Report, folder: Path, examples: int) -> list[Path]:
     """Write a report: all of its files, or no file. Return the files.
 
     Args:
-        examples: how many translations with the largest gains to show for each row, and how many with the
-            largest losses.
+        examples: the number of translations with the largest gains to show for each row, and the number
+            with the largest losses.
     """
     with written_together(folder) as made:
         runs = runs_csv(report)

@@ -178,7 +178,7 @@ class Report:
 
     Attributes:
         caption: its title, with a warning if runs were left out or rows lack runs.
-        rows: the rows in order, including those that only the file of rows lists.
+        rows: the rows in order, including rows that only the file of rows lists.
         metrics: the metrics of the first test set.
         signatures: how each metric is computed, by metric.
         left_out: for each run that was left out, a line with the reason; empty unless the report is

@@ -174,7 +174,7 @@ def read_run(
 
     Args:
         texts: the test sets. ``generate-SUBSET.txt`` is the translation of one, or ``generate.txt`` in a
-            run of one test set. ``interactive-SUBSET.txt`` or ``interactive.txt``, if there, is the
+            run of one test set. ``interactive-SUBSET.txt`` or ``interactive.txt``, if it exists, is the
             translation of the first one's raw text.
         labelled: the output is labels, in ``labels-SUBSET.txt``, as ``fairseq-phrase-label`` writes them.
     """
