@@ -150,12 +150,13 @@ KILLED = """
 import os, signal, sys
 from itertools import count
 from fairseq_phrase.cli import translate
-written, number = translate._written, count(1)
+from fairseq_phrase.inference import translation_jobs
+written, number = translation_jobs._written, count(1)
 def killed(*given):
     if next(number) == 13:
         os.kill(os.getpid(), signal.SIGKILL)
     return written(*given)
-translate._written = killed
+translation_jobs._written = killed
 translate.main(sys.argv[1:])
 """
 
