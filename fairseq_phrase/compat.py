@@ -1,6 +1,6 @@
 """All code that depends on the versions of fairseq and torch.
 
-An import changes nothing. :func:`fairseq_phrase.register` patches fairseq (:func:`mend_fairseq`).
+An import changes nothing. :func:`fairseq_phrase.register` patches fairseq (:func:`patch_fairseq`).
 Printed output changes only where fairseq loads this package as a user directory
 (:mod:`fairseq_phrase.tasks.user_directory`).
 """
@@ -47,7 +47,7 @@ from fairseq_phrase.resumed_training import continue_all_state, save_all_state
 _Function = Callable[..., Any]
 
 
-def mend_fairseq() -> None:
+def patch_fairseq() -> None:
     """Apply all patches to fairseq, each only once."""
     make_checkpoints_loadable()
     restore_integers_of_numpy()
@@ -83,14 +83,14 @@ def patch(owner: Any, name: str, new: _Function) -> None:
     """
     found = getattr(owner, name)
     original: Any = found.fget if isinstance(found, property) else found
-    if new in getattr(original, "mended_by", ()):
+    if new in getattr(original, "patched_by", ()):
         return
 
     @functools.wraps(original)
     def mended(*args: Any, **options: Any) -> Any:
         return new(original, *args, **options)
 
-    mended.mended_by = (*getattr(original, "mended_by", ()), new)  # type: ignore[attr-defined]
+    mended.patched_by = (*getattr(original, "patched_by", ()), new)  # type: ignore[attr-defined]
     setattr(owner, name, property(mended) if isinstance(found, property) else mended)
 
 

@@ -450,10 +450,10 @@ def _resume(
         state = load_checkpoint_file(Path(filename))
         trained = identity_of(state, filename)
         encoder = getattr(self.model, "encoder", None)
-        if hasattr(self.task, "meet"):
+        if hasattr(self.task, "check_record"):
             if not reset_optimizer:
                 self.task.continue_training(trained)
-            self.task.meet(trained, filename, "train")
+            self.task.check_record(trained, filename, "train")
             here = self.task.identity
         else:
             here = identity_of({"cfg": self.cfg}, "this run")

@@ -21,7 +21,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 import fairseq_phrase
 from fairseq_phrase.checkpoints.identity import guard_checkpoints, identity_of, plain_options
-from fairseq_phrase.compat import load_checkpoint, make_checkpoints_loadable, mend_fairseq
+from fairseq_phrase.compat import load_checkpoint, make_checkpoints_loadable, patch_fairseq
 from fairseq_phrase.data.store.identity import Identity, compare
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import BROKEN
@@ -73,10 +73,10 @@ def register() -> None:
     """Prepare fairseq as ``--user-dir fairseq_phrase`` does for its commands, except for messages.
 
     Every task, model and installed encoder is registered, and fairseq is patched
-    (:func:`fairseq_phrase.compat.mend_fairseq`). A user directory with tasks or models derived
+    (:func:`fairseq_phrase.compat.patch_fairseq`). A user directory with tasks or models derived
     from this package's classes calls this function first. A second call changes nothing.
     """
-    mend_fairseq()
+    patch_fairseq()
     register_all()
 
 
@@ -170,7 +170,9 @@ def build_models(
             built, _, task = checkpoint_utils.load_model_ensemble_and_task(
                 [str(one.path)], state=one.state, task=task
             )
-        if not hasattr(task, "meet"):  # a task of stock fairseq, which does not compare records
+        if not hasattr(
+            task, "check_record"
+        ):  # a task of stock fairseq, which does not compare records
             compare(
                 Identity.from_dict(one.state["task_state"]["identity"], one.path),
                 identity_of({"cfg": one.state["cfg"]}, str(data)), "use",

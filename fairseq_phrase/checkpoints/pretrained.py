@@ -160,7 +160,7 @@ def _load(model: Any, path: Path, task: Any, *, whole: bool) -> set[str]:
     where = f"{flag} {path}"
     state = _read(path, flag)
     record, checked = _with_dictionaries(identity_of(state, path), path, task)
-    task.meet(record, path, "pretrained-model" if whole else "pretrained")
+    task.check_record(record, path, "pretrained-model" if whole else "pretrained")
     own = model.state_dict()
     saved = dict(state["model"])
     if not whole:

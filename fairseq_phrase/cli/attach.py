@@ -85,7 +85,7 @@ def main(namespace: argparse.Namespace) -> None:
             directory=directory,
             splits=dict(splits_of(*prefixes)),
             parsing={language: ParsingOptions(parser, constituents, tokenized)},
-            is_cut=True,
+            is_segmented=True,
             bpe_model=bpe_model,
             engine=engine,
             **args,

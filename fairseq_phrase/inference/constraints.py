@@ -20,7 +20,7 @@ from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.text import read_lines
 
 #: Texts for the lines, one for each: a file, or the texts.
-Beside = str | Path | Iterable[str]
+TextPerLine = str | Path | Iterable[str]
 #: Returns the target's indices of a text. Its arguments are the text, the source's words that have slots,
 #: and the text's location; it raises an error if the dictionary lacks words of the text. Shape:
 #: ``(tokens,)``.
@@ -44,7 +44,7 @@ class Line(NamedTuple):
     parse: Parse | None = None
 
 
-class Piece(NamedTuple):
+class LinePart(NamedTuple):
     """A segment of a line, translated as one sentence, and the indices that its translation must have.
 
     Attributes:
@@ -66,9 +66,9 @@ class Given:
 
     def __init__(
         self,
-        constraints: Beside | None = None,
-        prefix: Beside | None = None,
-        target: Beside | None = None,
+        constraints: TextPerLine | None = None,
+        prefix: TextPerLine | None = None,
+        target: TextPerLine | None = None,
     ) -> None:
         self._beside = {"constraints": constraints, "prefix": prefix, "target": target}
         self.has_constraints, self.has_target = constraints is not None, target is not None
@@ -116,7 +116,7 @@ class Given:
         return at(given if isinstance(given, str | Path) else name, number)
 
 
-class Demands:
+class Requirements:
     """The requirements of the translations of some lines.
 
     Args:
@@ -141,7 +141,7 @@ class Demands:
         sentences: Sequence[EncodedSentence],
         slots_of: Callable[[EncodedSentence], Sequence[str]],
         longest: Callable[[EncodedSentence], int],
-    ) -> list[Piece]:
+    ) -> list[LinePart]:
         """Return the segments of a line with the indices that their translations must have.
 
         Args:
@@ -163,7 +163,7 @@ class Demands:
         if self._given.has_target:
             where = self._given.at("target", number)
             return [
-                Piece(one, target=self._targets_of(line.target, slots_of(one), where))
+                LinePart(one, target=self._targets_of(line.target, slots_of(one), where))
                 for one in sentences
             ]
         pieces = []
@@ -173,10 +173,10 @@ class Demands:
                 own += self._glossary.of(sentence)
             prefix = line.prefix if index == 0 else ""
             if not own and not prefix.strip():
-                pieces.append(Piece(sentence))
+                pieces.append(LinePart(sentence))
                 continue
             slots, where = slots_of(sentence), self._given.at("prefix", number)
-            piece = Piece(
+            piece = LinePart(
                 sentence,
                 [self._tokens_of(text, slots, place) for text, place in own],
                 self._tokens_of(prefix, slots, where),
@@ -204,7 +204,7 @@ class Glossary:
     Args:
         terms: a file of lines ``source<tab>target``, or the targets by their sources.
         cut: segments texts into words and subwords.
-        tokens_of: see :class:`Demands`.
+        tokens_of: see :class:`Requirements`.
     """
 
     def __init__(

@@ -91,7 +91,7 @@ class TargetForm:
         if self._moses is not None:
             tokenize = partial(self._moses[0].tokenize, return_str=True)
             text = self._around(text, tokenize) if self._around else tokenize(text)
-        return " ".join(self._segmenter.line_pieces(text))
+        return " ".join(self._segmenter.segment_line(text))
 
 
 def _sacremoses(why: str) -> Any:

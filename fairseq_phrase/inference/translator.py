@@ -23,13 +23,13 @@ from fairseq_phrase.data.batches.word_alignments import words_by_marks
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.inference.constraints import (
-    Beside,
     ConstrainedSearch,
-    Demands,
     Given,
     Glossary,
     Line,
-    Piece,
+    LinePart,
+    Requirements,
+    TextPerLine,
     word_translations,
 )
 from fairseq_phrase.inference.model_files import device_named, load_ensemble
@@ -165,9 +165,9 @@ class Translator:
         *,
         buffer_size: int = 512,
         live: bool = False,
-        constraints: Beside | None = None,
-        prefix: Beside | None = None,
-        target: Beside | None = None,
+        constraints: TextPerLine | None = None,
+        prefix: TextPerLine | None = None,
+        target: TextPerLine | None = None,
         parses: Iterable[Parse] | None = None,
         **options: Any,
     ) -> Generator[list[Hypothesis], None, None]:
@@ -265,8 +265,10 @@ class Translator:
         terms = None
         if glossary is not None:
             encoder = self.task.source_text.encoder
-            terms = Glossary(glossary, encoder.cut_terms, encoder.segmenter.join, self._demanded)
-        demands = Demands(given, self._demanded, self._target_of, terms)
+            terms = Glossary(
+                glossary, encoder.segment_terms, encoder.segmenter.join, self._demanded
+            )
+        demands = Requirements(given, self._demanded, self._target_of, terms)
         source = self.task.source_text
         for chunk in self._lines.chunks(chunks):
             pieces = [
@@ -296,7 +298,7 @@ class Translator:
         if (count := len(encoded.pieces) + 1) > self._limit:
             raise UserError(f"the sentence has {count} subwords, and the model takes {self._limit}")
         search = _Search(self.task, self.models, beam=beam, lenpen=1.0)
-        return self._generated(search, [Piece(encoded)], 1)[0][0].text
+        return self._generated(search, [LinePart(encoded)], 1)[0][0].text
 
     def parse(self, lines: Iterable[str]) -> list[ParsedSentence]:
         """Parse lines with the data's parser: words, heads, relations, tags and constituents.
@@ -359,7 +361,7 @@ class Translator:
         rows = [row[row != padding].int().cpu() for row in tokens]
         words: list[Sequence[str]] = [()] * len(rows)
         if lines is None:
-            if any(dictionary.has_place(row.tolist()) for row in rows):
+            if any(dictionary.has_slot(row.tolist()) for row in rows):
                 raise UserError(
                     "texts: the model has copied words, so give the lines that were translated: "
                     "texts(tokens, lines)"
@@ -393,7 +395,7 @@ class Translator:
 
     @torch.inference_mode()
     def _generated(
-        self, search: _Search, pieces: Sequence[Piece], size: int
+        self, search: _Search, pieces: Sequence[LinePart], size: int
     ) -> list[list[Hypothesis]]:
         """Translate segments, or score their targets; returns the hypotheses of each, the best first.
 

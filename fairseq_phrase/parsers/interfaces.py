@@ -125,7 +125,7 @@ class FileParser(ABC):
         """
 
 
-def cut_at_white_space(line: str) -> ParsedSentence:
+def split_at_white_space(line: str) -> ParsedSentence:
     """Return a line's words, split at white space, without trees."""
     words = line.split()
     return ParsedSentence(words, [True] * len(words))

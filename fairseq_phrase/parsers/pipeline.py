@@ -11,7 +11,7 @@ from typing import Any
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
-from fairseq_phrase.parsers.interfaces import cut_at_white_space
+from fairseq_phrase.parsers.interfaces import split_at_white_space
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.syntax.alignment import TextReader, forms_in_text
 from fairseq_phrase.syntax.brackets import NO_TAG
@@ -122,14 +122,14 @@ class ParsingPipeline:
         """Split a line into the same words as :meth:`parse`."""
         assert isinstance(self.parser, LineParser)
         if self.options.tokenized:
-            return cut_at_white_space(line)
+            return split_at_white_space(line)
         try:
             parse = self._fitted(self.parser.tokenize([line])[0], line)
             return parse.sentence if isinstance(parse, Unparsed) else parse
         except (UserError, MemoryError):
             raise
         except (Exception, SystemExit):  # as in parse(), which returns the line as unparsed
-            return cut_at_white_space(line)
+            return split_at_white_space(line)
 
     def _parse_robustly(self, lines: Sequence[str]) -> list[Parse]:
         """Parse all lines at once. If that fails, parse each half, down to the failing line."""
@@ -145,7 +145,7 @@ class ParsingPipeline:
                 half = len(lines) // 2
                 return self._parse_robustly(lines[:half]) + self._parse_robustly(lines[half:])
             reason = f"{self.options.parser} failed: {type(error).__name__}: {error}"
-            return [Unparsed(reason, cut_at_white_space(lines[0]))]
+            return [Unparsed(reason, split_at_white_space(lines[0]))]
 
     def _parse(self, lines: Sequence[str]) -> Sequence[Parse]:
         assert isinstance(self.parser, LineParser)
@@ -160,7 +160,7 @@ class ParsingPipeline:
             return Unparsed(
                 f"{self.options.parser} returned {found} for this line: expected a ParsedSentence or an "
                 "Unparsed",
-                cut_at_white_space(line),
+                split_at_white_space(line),
             )
         if isinstance(sentence, Unparsed):
             words = self._fitted(sentence.sentence, line)
@@ -169,12 +169,12 @@ class ParsingPipeline:
             )
         try:
             if self.options.tokenized:
-                return _with_words(sentence, cut_at_white_space(line), _unescaped(line))
+                return _with_words(sentence, split_at_white_space(line), _unescaped(line))
             return _spelled(sentence, line) if self.parser.words_spell_line else sentence
         except ValueError as error:
             advice = self.parser.word_advice if isinstance(self.parser, FileParser) else ""
             reason = f"the parse has other words than the text: {error}{advice}"
-            return Unparsed(reason, cut_at_white_space(line))
+            return Unparsed(reason, split_at_white_space(line))
 
     def finished(self, sentence: Parse, line: str, constituents: bool = True) -> Parse:
         """Check a line's parse, and make or remove its constituents.
@@ -185,7 +185,7 @@ class ParsingPipeline:
         """
         if isinstance(sentence, ParsedSentence) and (flaw := self._flaw(sentence)):
             reason = f"{self.options.parser} gave an unusable parse: {flaw}"
-            return Unparsed(reason, cut_at_white_space(line))
+            return Unparsed(reason, split_at_white_space(line))
         sentence = self._fitted(sentence, line)
         if isinstance(sentence, Unparsed):
             return sentence

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_phrase.errors import UserError, needs
-from fairseq_phrase.parsers.interfaces import LineParser, Unparsed, cut_at_white_space
+from fairseq_phrase.parsers.interfaces import LineParser, Unparsed, split_at_white_space
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 
@@ -111,7 +111,7 @@ class SpacyParser(LineParser):
             return [
                 _tokens(self._tokenizer.make_doc(line))
                 if len(line) <= self._tokenizer.max_length
-                else cut_at_white_space(line)
+                else split_at_white_space(line)
                 for line in lines
             ]
 
@@ -185,7 +185,7 @@ def _unless_too_long(
     return [
         sentence
         if len(line) <= limit
-        else Unparsed(reason.format(len(line), limit), cut_at_white_space(line))
+        else Unparsed(reason.format(len(line), limit), split_at_white_space(line))
         for line, sentence in zip(lines, parsed, strict=True)
     ]
 

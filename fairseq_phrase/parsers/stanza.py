@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.errors import UserError, needs
-from fairseq_phrase.parsers.interfaces import LineParser, Unparsed, cut_at_white_space
+from fairseq_phrase.parsers.interfaces import LineParser, Unparsed, split_at_white_space
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import Expansion, ParsedSentence, join_white_space
@@ -327,7 +327,7 @@ def _cut(line: str, document: Any, surface: bool = False) -> ParsedSentence | Un
 
 def _incomplete(line: str, missing: str) -> Unparsed:
     reason = f"Stanza's tokenizer left out '{missing.strip()[:60]}'"
-    return Unparsed(reason, cut_at_white_space(line))
+    return Unparsed(reason, split_at_white_space(line))
 
 
 def _checked_for_length(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.parsers.interfaces import FileParser, Unparsed, cut_at_white_space, flat
+from fairseq_phrase.parsers.interfaces import FileParser, Unparsed, flat, split_at_white_space
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
@@ -108,7 +108,7 @@ class _Reading:
         number = 1
         while (line := self._lines.peek(0)) is not None:
             if not line.strip():
-                yield flat(cut_at_white_space(line), self._parser.fields)
+                yield flat(split_at_white_space(line), self._parser.fields)
             else:
                 try:
                     parts = self._attempt(line, 0)
@@ -116,7 +116,7 @@ class _Reading:
                     yield ParsedSentence.joined(parts)
                 except MisfitError as error:
                     reason = self._reason(number, line, error)
-                    yield Unparsed(reason, cut_at_white_space(line))
+                    yield Unparsed(reason, split_at_white_space(line))
             self._lines.drop(1)
             number += 1
         if (tree := self._trees.peek(0)) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers.interfaces import LineParser, Unparsed, cut_at_white_space
+from fairseq_phrase.parsers.interfaces import LineParser, Unparsed, split_at_white_space
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import ParsedSentence
 
@@ -20,7 +20,7 @@ class WhitespaceParser(LineParser):
 
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence]:
         """Split lines at white space."""
-        return [cut_at_white_space(line) for line in lines]
+        return [split_at_white_space(line) for line in lines]
 
     def parse_words(self, sentences: Sequence[Sequence[str]]) -> list[ParsedSentence]:
         """Return the words unchanged, with a space between any two."""
@@ -71,7 +71,7 @@ class FactoredText(LineParser):
                 return Unparsed(
                     f"word {number} is '{SEPARATOR.join(row)[:60]}': expected a word and, with "
                     f"{SEPARATOR} before each, its {' and '.join(self._names)}",
-                    cut_at_white_space(self.text_of(line)),
+                    split_at_white_space(self.text_of(line)),
                 )
         columns = zip(*rows, strict=True) if rows else [[] for _ in self.fields]
         labels = {name: list(values) for name, values in zip(self.fields, columns, strict=True)}

@@ -277,7 +277,7 @@ class RawTextTask(TranslationTask):
         dictionary = self.source_dictionary
         unknown = dictionary.unk()
         for line, indices in zip(lines, tokens, strict=True):
-            has_unknown = unknown in indices or dictionary.has_place(indices.tolist())
+            has_unknown = unknown in indices or dictionary.has_slot(indices.tolist())
             if not has_unknown or self._segmenter is None:
                 continue
             text = encode(line).partition(LINE)[0]
@@ -286,7 +286,7 @@ class RawTextTask(TranslationTask):
             for word in text.split():
                 if dictionary.index(word) != unknown:
                     continue
-                pieces = self._segmenter.word_pieces("▁" + word)
+                pieces = self._segmenter.segment_word("▁" + word)
                 if unknown not in map(dictionary.index, pieces):
                     raise UserError(
                         f"'{line[:60]}' is raw text, and its word '{word}' is unknown; the data's own "
@@ -305,7 +305,7 @@ class RawTextTask(TranslationTask):
     def _spelled(self, tokens: torch.Tensor) -> str:
         """Join the subwords of a sentence that does not carry its line."""
         indices, dictionary = tokens.tolist(), self.source_dictionary
-        if dictionary.unk() in indices or dictionary.has_place(indices):
+        if dictionary.unk() in indices or dictionary.has_slot(indices):
             raise UserError(
                 "a sentence with unknown subwords came without its line, so it cannot be parsed: use "
                 "--tokenizer syntax --bpe syntax, and pass the tokens on unchanged"

@@ -89,7 +89,7 @@ class IdentifiedTask(FairseqTask):
         self.identity = self._here()
         if from_checkpoint and self._loaded:
             *others, (path, trained) = self._loaded
-            self.meet(trained, path, "use")
+            self.check_record(trained, path, "use")
             for other, its in others:
                 self._compare(its, trained, "ensemble", other, path)
         elif not from_checkpoint:
@@ -107,22 +107,24 @@ class IdentifiedTask(FairseqTask):
             trained: the record of its checkpoint; None for a new model.
         """
 
-    def meet(self, trained: Identity, path: str | Path, door: str) -> None:
+    def check_record(self, trained: Identity, path: str | Path, entry_point: str) -> None:
         """Restore the state from a checkpoint's record, and compare the record with this run's.
 
         Args:
-            door: a name in :data:`fairseq_phrase.data.store.identity.DOORS`.
+            entry_point: a name in :data:`fairseq_phrase.data.store.identity.ENTRY_POINTS`.
         """
-        if door != "use":  # for use, fairseq has already passed the state
+        if entry_point != "use":  # for use, fairseq has already passed the state
             self.restore(trained, further=False)
         here = replace(self._here(), allowed=self.identity.allowed)
-        if door != "use":
+        if entry_point != "use":
             allow = self.cfg.allow_difference
             trained = begin_neutrally(trained, here, self._encoder, path, allow)
-        if door.startswith("pretrained"):
+        if entry_point.startswith("pretrained"):
             trained = begin_with_factors(trained, here)
-        self.identity = self._compare(trained, here, door, path, f"this run on {self.cfg.data}")
-        if door == "train":
+        self.identity = self._compare(
+            trained, here, entry_point, path, f"this run on {self.cfg.data}"
+        )
+        if entry_point == "train":
             self._log()
 
     def continue_training(self, trained: Identity) -> None:
@@ -186,10 +188,15 @@ class IdentifiedTask(FairseqTask):
         return replace(data, entries={**data.entries, **of_run})
 
     def _compare(
-        self, trained: Identity, here: Identity, door: str, path: str | Path, name: str | Path
+        self,
+        trained: Identity,
+        here: Identity,
+        entry_point: str,
+        path: str | Path,
+        name: str | Path,
     ) -> Identity:
         return compare(
-            trained, here, door, trained_name=path, here_name=name,
+            trained, here, entry_point, trained_name=path, here_name=name,
             allow=getattr(self.cfg, "allow_difference", None),
             strict=getattr(self.cfg, "strict_identity", False),
         )  # fmt: skip

@@ -5,9 +5,9 @@ patches fairseq and lets its commands print the same as ours; an import by a lib
 """
 
 from fairseq_phrase.checkpoints.identity import guard_checkpoints
-from fairseq_phrase.compat import mend_fairseq, print_user_errors_plainly, quieten
+from fairseq_phrase.compat import patch_fairseq, print_user_errors_plainly, quieten
 
 print_user_errors_plainly()
 quieten()
-mend_fairseq()
+patch_fairseq()
 guard_checkpoints()

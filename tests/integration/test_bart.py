@@ -382,7 +382,7 @@ def test_attached_text_of_numbers_has_the_words_of_its_lines(
     for split in LINES:
         for suffix in ("src", "tgt"):
             lines = read_lines(text / f"{split}.{suffix}")
-            pieces = [" ".join(segmenter.line_pieces(line)) for line in lines]
+            pieces = [" ".join(segmenter.segment_line(line)) for line in lines]
             (cut / f"{split}.{suffix}").write_text("\n".join(pieces) + "\n")
         shutil.copy(text / f"{split}.src.conllu", cut)
     data = tmp_path / "data"
@@ -398,7 +398,7 @@ def test_attached_text_of_numbers_has_the_words_of_its_lines(
     assert Manifest.load(data, "src").whole_lines
     store = ParseStore(data, "train.src-tgt", "src", {"words", "heads"})
     for number, line in enumerate(read_lines(text / "train.src")):
-        pieces, words = segmenter.line_pieces(line), store[number]["words"]
+        pieces, words = segmenter.segment_line(line), store[number]["words"]
         spelled = {}
         for piece, word in zip(pieces, words.tolist(), strict=True):
             spelled[word] = spelled.get(word, b"") + segmenter.content(piece)
@@ -415,7 +415,7 @@ def segmenter(bart):
 @given(line=st.text(min_size=1, max_size=40))
 def test_bytes_spell_their_line(segmenter, line):
     line = " ".join(line.split())
-    pieces = segmenter.line_pieces(line)
+    pieces = segmenter.segment_line(line)
     assert segmenter.join(" ".join(pieces)) == line.encode(errors="replace").decode()
     cut = spell(pieces, "gpt2", segmenter)
     if line:

@@ -98,8 +98,8 @@ def test_a_word_that_the_subword_model_drops_keeps_its_label(changed, tmp_path):
     assert store[0]["words"].max() == 2
     segmenter = TextEncoder.from_data(data, "en").segmenter
     assert isinstance(segmenter, EveryWord)
-    assert segmenter.word_pieces("▁\u200b") == ("▁",)
-    assert segmenter.line_pieces("\u200b") == ["▁"]
+    assert segmenter.segment_word("▁\u200b") == ("▁",)
+    assert segmenter.segment_line("\u200b") == ["▁"]
 
 
 def refused(capsys, corpus, out, labels, *options):

@@ -73,7 +73,7 @@ def logits(checkpoint, data, monkeypatch):
 def test_a_stock_checkpoint_is_continued_exactly(
     command, data_directory, stock, tmp_path, case, norm, monkeypatch
 ):
-    door = {"post": "--finetune-from-model", "pre": "--restore-file"}[norm]
+    entry_point = {"post": "--finetune-from-model", "pre": "--restore-file"}[norm]
 
     def train(folder, updates, *options, arch=CASES[case]):
         return command(
@@ -83,7 +83,7 @@ def test_a_stock_checkpoint_is_continued_exactly(
             "valid", "--dropout", "0.1", *options,
         )  # fmt: skip
 
-    start = [door, stock[norm], *(RESETS if door == "--restore-file" else [])]
+    start = [entry_point, stock[norm], *(RESETS if entry_point == "--restore-file" else [])]
     printed = train("begun", 1, *start, "--lr", "0")
     found = [
         re.search(r"valid on 'valid' subset \| loss (\S+)", text)[1]

@@ -29,7 +29,7 @@ from fairseq_phrase.data.subwords.segmenters import (
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder, encode_sentence, segmenter_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.raw_lines import TargetForm, source_form
-from fairseq_phrase.parsers.interfaces import cut_at_white_space
+from fairseq_phrase.parsers.interfaces import split_at_white_space
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
@@ -57,7 +57,7 @@ def test_without_a_joiner_tokens_stand_between_white_space(line, text, tokens):
     """Data of earlier versions are so."""
     protected = ProtectedTokens(WholeWords(), TAGS)
     assert protected.separate(line) == (text, tokens)
-    assert protected.line_pieces(line) == line.split()
+    assert protected.segment_line(line) == line.split()
     assert protected.join(" ".join(line.split())) == " ".join(line.split())
 
 
@@ -98,11 +98,11 @@ def test_tokens_that_touch_words_are_protected_and_their_spaces_kept(
     assert [token.token for token in tokens] == [
         each.replace("+", JOINER) for each in pieces.split() if each in {"+", *around_tags.tokens}
     ]
-    cut = around_tags.line_pieces(line)
+    cut = around_tags.segment_line(line)
     assert [piece for piece in cut if piece in around_tags.tokens] == [t.token for t in tokens]
     assert around_tags.join(" ".join(cut)) == line.strip()
     # The words of a parser, cut one by one, are cut in the same way.
-    for words in (cut_at_white_space(found), by_characters(found)):
+    for words in (split_at_white_space(found), by_characters(found)):
         encoded = encode_sentence(words, around_tags, tokens)
         if isinstance(around_tags.segmenter, SentencePieceSegmenter):
             assert around_tags.join(" ".join(encoded.pieces)) == line.strip()
@@ -149,7 +149,7 @@ def test_moses_tokenizes_raw_lines_around_the_tokens(line, tokenized):
 
 def test_text_that_looks_like_a_token_is_cut_into_characters():
     protected = ProtectedTokens(WholeWords(), ["<g1>", JOINER])
-    assert protected.line_pieces(f"a {JOINER} b") == ["a", *JOINER, "b"]
+    assert protected.segment_line(f"a {JOINER} b") == ["a", *JOINER, "b"]
 
 
 def test_a_token_in_a_word_that_the_parser_writes_otherwise_stands_behind_it():
@@ -358,7 +358,7 @@ def test_a_subword_model_that_knows_the_tokens_cuts_new_lines_as_its_text(tmp_pa
     options = [*GOLD, f"--sentencepiece-model={model}", "--protected-tokens", "<g1>"]
     attach(found, tmp_path, *options, splits=("train",), bpe="sentencepiece")
     segmenter = segmenter_of(found, Manifest.load(found, "de"))
-    assert list(map(segmenter.line_pieces, lines)) == cut
+    assert list(map(segmenter.segment_line, lines)) == cut
     assert [segmenter.join(" ".join(pieces)) for pieces in cut] == lines
 
 

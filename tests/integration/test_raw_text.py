@@ -18,7 +18,7 @@ import fairseq_phrase.tasks.user_directory  # noqa: F401  what --user-dir does t
 from fairseq_phrase import parsers
 from fairseq_phrase.compat import use_idle_cores
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers.interfaces import LineParser, cut_at_white_space
+from fairseq_phrase.parsers.interfaces import LineParser, split_at_white_space
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
@@ -44,7 +44,7 @@ class CountingParser(LineParser):
 
     def tokenize(self, lines):
         self.cut += lines
-        return [cut_at_white_space(line) for line in lines]
+        return [split_at_white_space(line) for line in lines]
 
     @staticmethod
     def _sentence(words, is_first):

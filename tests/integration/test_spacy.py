@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from fairseq_phrase.data.subwords.text_encoder import marked_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
-from fairseq_phrase.parsers.interfaces import cut_at_white_space
+from fairseq_phrase.parsers.interfaces import split_at_white_space
 from fairseq_phrase.parsers.spacy import SpacyParser, _unused
 from tests.support.hostile import SNIPPETS, lines
 from tests.support.well_formed import assert_well_formed
@@ -152,7 +152,7 @@ def test_a_line_longer_than_spacy_parses_comes_back_unparsed(trained_pipeline):
     long = "Der Hund schläft, und sie wacht."
     expected = Unparsed(
         "the line has 32 characters, and this spaCy pipeline parses at most 20",
-        cut_at_white_space(long),
+        split_at_white_space(long),
     )
     before, unparsed, after = adapter.parse(["Der Hund schläft.", long, "Ja"])
     assert unparsed == expected

@@ -262,16 +262,16 @@ def test_a_corpus_is_parsed_by_the_command(synthetic_corpus, models, tmp_path, m
 
 
 def test_white_space_within_a_token_is_joined():
-    class Piece:
+    class LinePart:
         def __init__(self, **fields):
             vars(self).update(fields)
 
-    word = Piece(text="2 000")
+    word = LinePart(text="2 000")
     tokens = [
-        Piece(start_char=1, end_char=6, words=[word]),
-        Piece(start_char=6, end_char=7, words=[word]),
+        LinePart(start_char=1, end_char=6, words=[word]),
+        LinePart(start_char=6, end_char=7, words=[word]),
     ]
-    sentence = adapter._cut(" 2 000.", Piece(sentences=[Piece(tokens=tokens)]))
+    sentence = adapter._cut(" 2 000.", LinePart(sentences=[LinePart(tokens=tokens)]))
     assert (sentence.words, sentence.space_before) == (["2▁000", "."], [True, False])
 
 

@@ -169,7 +169,7 @@ def test_prefixes_are_those_of_fairseq_generate(
     first = [targets[source.index(line)].split()[0] for line in lines]
     # A word of one subword is a prefix of one.
     words = [
-        word if len(segmenter.line_pieces(word)) == 1 and number % 2 else ""
+        word if len(segmenter.segment_line(word)) == 1 and number % 2 else ""
         for number, word in enumerate(first)
     ]
     beside = tmp_path / "prefix.txt"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairseq_phrase.parsers.conllu import ConlluFiles
-from fairseq_phrase.parsers.interfaces import LineParser, cut_at_white_space
+from fairseq_phrase.parsers.interfaces import LineParser, split_at_white_space
 from fairseq_phrase.text import read_lines
 
 
@@ -28,7 +28,7 @@ class GoldParser(LineParser):
         return self.parse(lines)
 
     def _chain(self, line):
-        sentence = cut_at_white_space(line)
+        sentence = split_at_white_space(line)
         count = len(sentence.words)
         tree = type(self._any.tree)([*range(1, count), count - 1])
         return type(self._any)(

@@ -20,7 +20,7 @@ def make_task(labelled, whole_words=False):
         target_dictionary=labels,
         label_dictionary=any_label_dictionary,
         require_parses=lambda fields: None,
-        meet=lambda record, path, door: None,
+        check_record=lambda record, path, entry_point: None,
         labelled=labelled,
         whole_words=whole_words,
     )

@@ -18,7 +18,7 @@ def make_task(dictionary: Dictionary, **attributes: Any) -> Namespace:
     """What models ask of a task."""
     known = {"source_dictionary": dictionary, "target_dictionary": dictionary}
     known |= {"label_dictionary": any_label_dictionary, "require_parses": lambda fields: None}
-    known |= {"meet": lambda record, path, door: None}
+    known |= {"check_record": lambda record, path, entry_point: None}
     return Namespace(**{**known, **attributes})
 
 

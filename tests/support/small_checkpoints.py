@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from fairseq_phrase.data.store.dictionaries import labels_fingerprint
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import Manifest, fingerprint
-from fairseq_phrase.parsers.interfaces import LineParser, cut_at_white_space
+from fairseq_phrase.parsers.interfaces import LineParser, split_at_white_space
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from tests.support.commands import SIZES
@@ -36,7 +36,7 @@ class ChainParser(LineParser):
         return self.parse(lines)
 
     def _parsed(self, line: str) -> ParsedSentence:
-        sentence = cut_at_white_space(line)
+        sentence = split_at_white_space(line)
         count = len(sentence.words)
         tree = DependencyTree([*range(1, count), count - 1])
         labels = [[LABELS[name][i % 3] for i in range(count)] for name in ("deprels", "tags")]

@@ -58,7 +58,7 @@ def test_the_pieces_of_each_word_spell_it_in_its_normal_form(segmenter, normaliz
 @settings(max_examples=200, deadline=None)
 def test_a_word_of_which_nothing_is_left_leaves_the_tree(segmenter, sentence):
     encoded = encode_sentence(sentence, segmenter)
-    keep = [bool(segmenter.word_pieces(word)) for word in marked_words(sentence)]
+    keep = [bool(segmenter.segment_word(word)) for word in marked_words(sentence)]
     expected = sentence.tree.restricted_to(np.array(keep, dtype=bool))
     assert encoded.heads.tolist() == expected.heads.tolist()
     labels = [label for label, kept in zip(sentence.deprels, keep, strict=True) if kept]

@@ -14,9 +14,9 @@ from fairseq.token_generation_constraints import pack_constraints
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.constraints import (
     ConstrainedSearch,
-    Demands,
     Given,
     Glossary,
+    Requirements,
     word_translations,
 )
 from fairseq_phrase.inference.translator import Hypothesis, joined_hypotheses
@@ -52,7 +52,7 @@ def glossary(terms):
 def pieces(texts, glossary=None, **given):
     """The constraints and the prefix of each piece, as texts; ``|`` cuts a line into pieces."""
     beside = Given(**given)
-    made = Demands(beside, tokens_of, tokens_of, glossary)
+    made = Requirements(beside, tokens_of, tokens_of, glossary)
     found = []
     for number, line in enumerate(beside.lines(texts), start=1):
         own = made.pieces(line, number, cut(line.text.split("|")), lambda _: (), lambda _: LONGEST)

@@ -177,7 +177,7 @@ def test_an_edge_of_a_parser_to_a_word_that_is_not_there_is_refused(monkeypatch,
 def test_edges_that_raw_text_loses_are_counted_in_a_warning(monkeypatch, caplog):
     edges = [Edge(0, 0, "a"), Edge(0, 1, "b"), Edge(1, 2, "c")]
     monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Graphs(*edges))
-    segmenter = SimpleNamespace(word_pieces=lambda word: [] if "-" in word else [word])
+    segmenter = SimpleNamespace(segment_word=lambda word: [] if "-" in word else [word])
     encoder = TextEncoder(ParsingPipeline(ParsingOptions("mine")), segmenter)
     with caplog.at_level(logging.WARNING):
         (kept,) = encoder.parse(["x y z"])

@@ -249,7 +249,7 @@ def test_words_are_cut_as_in_their_line(segmenter, folder):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for line in LINES:
         cut = tokenizer(line.split(), is_split_into_words=True, add_special_tokens=False)
-        pieces = [segmenter.word_pieces(f"▁{word}") for word in line.split()]
+        pieces = [segmenter.segment_word(f"▁{word}") for word in line.split()]
         assert [p for word in pieces for p in word] == cut.tokens()
         assert [i for i, word in enumerate(pieces) for _ in word] == cut.word_ids()
         assert segmenter.join(" ".join(cut.tokens())) == line
@@ -289,4 +289,4 @@ def test_marks_are_cut_as_in_their_line(make, tmp_path):
         assert segmenter.join(" ".join(own)) == tokenizer.decoder.decode(own).strip()
     for line in LINES:  # words with labels, and without a parse
         own = tokenizer.encode(line, add_special_tokens=False).tokens
-        assert EveryWord(segmenter).line_pieces(line) == own
+        assert EveryWord(segmenter).segment_line(line) == own

@@ -1,4 +1,4 @@
-"""The identity record: every entry at every door, and every command among the doors."""
+"""The identity record: every entry at every entry_point, and every command among the entry_points."""
 
 from __future__ import annotations
 
@@ -21,10 +21,17 @@ from fairseq_phrase.checkpoints.identity import (
 )
 from fairseq_phrase.checkpoints.loading import register_all
 from fairseq_phrase.checkpoints.pretrained import PretrainedOptions, begin_from_checkpoint
-from fairseq_phrase.data.store.identity import DOORS, PARTS, REMEDIES, Entry, Identity, compare
+from fairseq_phrase.data.store.identity import (
+    ENTRY_POINTS,
+    PARTS,
+    REMEDIES,
+    Entry,
+    Identity,
+    compare,
+)
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.testing import build_model, make_dictionary
-from tests.support.doors import COMMANDS
+from tests.support.entry_points import COMMANDS
 from tests.support.named_models import make_task
 from tests.support.repository import REPOSITORY
 
@@ -51,30 +58,30 @@ def test_every_part_has_an_entry_here() -> None:
     assert set(ENTRIES.values()) == set(PARTS)
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 @pytest.mark.parametrize("name", ENTRIES)
-def test_every_entry_is_compared_at_every_door_that_has_its_part(name, door, caplog) -> None:
+def test_every_entry_is_compared_at_every_door_that_has_its_part(name, entry_point, caplog) -> None:
     part, other = ENTRIES[name], record(**{name.replace("-", "_"): "two"})
-    way = REMEDIES.get(door, f'.*allow_difference="{name}"')
+    way = REMEDIES.get(entry_point, f'.*allow_difference="{name}"')
     message = rf"^a\.pt and data differ in {name} one and two: {way}$"
-    if part not in DOORS[door]:
-        assert compare(record(), other, door, strict=True, **NAMES).allowed == ()
+    if part not in ENTRY_POINTS[entry_point]:
+        assert compare(record(), other, entry_point, strict=True, **NAMES).allowed == ()
         return
     with pytest.raises(UserError, match=message):
-        compare(record(), other, door, strict=True, **NAMES)
-    (allowed,) = compare(record(), other, door, allow=name, strict=True, **NAMES).allowed
+        compare(record(), other, entry_point, strict=True, **NAMES)
+    (allowed,) = compare(record(), other, entry_point, allow=name, strict=True, **NAMES).allowed
     assert allowed == f"{name} one and two (a.pt)"
     if PARTS[part].kind == "may":
-        names = {**NAMES, "here_name": f"data of {door}"}  # a warning is given once
-        compare(record(), other, door, **names)
+        names = {**NAMES, "here_name": f"data of {entry_point}"}  # a warning is given once
+        compare(record(), other, entry_point, **names)
         assert f"differ in {name} one and two (strict_identity " in caplog.text
     else:
         with pytest.raises(UserError, match=message):
-            compare(record(), other, door, **NAMES)
+            compare(record(), other, entry_point, **NAMES)
 
 
 def test_every_command_that_loads_a_model_or_data_is_among_the_doors() -> None:
-    assert COMMANDS.keys() == DOORS.keys()
+    assert COMMANDS.keys() == ENTRY_POINTS.keys()
     of_doors = set().union(*COMMANDS.values())
     files = [*REPOSITORY.glob("setup.py"), *REPOSITORY.glob("pyproject.toml")]
     text = "".join(path.read_text(encoding="utf-8") for path in files)
@@ -167,29 +174,31 @@ def test_parameters_that_would_become_one_are_compared_by_content(tmp_path) -> N
 
 
 @pytest.mark.parametrize("tie", ["share_all_embeddings", "share_decoder_input_output_embed"])
-@pytest.mark.parametrize("door", ["train", "use", "average", "pretrained-model"])
-def test_a_tie_is_compared_also_with_a_stock_checkpoint(tie, door) -> None:
+@pytest.mark.parametrize("entry_point", ["train", "use", "average", "pretrained-model"])
+def test_a_tie_is_compared_also_with_a_stock_checkpoint(tie, entry_point) -> None:
     given = {"arch": "transformer", tie: False}
     stock = Identity(model_entries(given), is_whole=False)
     here = Identity(model_entries({"_name": "relation_transformer", tie: True}))
     model = build_model("relation_transformer", make_dictionary())
     trained = begin_neutrally(stock, here, model.encoder, "a.pt", None)
     with pytest.raises(UserError, match=f"differ in .*{tie.replace('_', '-')} False and True"):
-        compare(trained, here, door, **NAMES)
+        compare(trained, here, entry_point, **NAMES)
 
 
-@pytest.mark.parametrize("door", ["train", "use", "pretrained", "pretrained-model", "ensemble"])
+@pytest.mark.parametrize(
+    "entry_point", ["train", "use", "pretrained", "pretrained-model", "ensemble"]
+)
 @pytest.mark.parametrize("langs", ["en,de", "fr,de,en", None])
-def test_language_tags_are_part_of_the_source(door, langs) -> None:
+def test_language_tags_are_part_of_the_source(entry_point, langs) -> None:
     one, two = (
         Identity(task_entries({"_name": "syntax_translation", "langs": each}))
         for each in ("de,en", langs)
     )
     with pytest.raises(UserError, match=f"differ in langs de,en and {langs}: give --langs de,en"):
-        compare(one, two, door, **NAMES)
+        compare(one, two, entry_point, **NAMES)
     stock = {"_name": "translation_from_pretrained_bart", "langs": "de,en"}
     with pytest.raises(UserError, match=f"differ in langs de,en and {langs}: give --langs de,en"):
-        compare(Identity(task_entries(stock), is_whole=False), two, door, **NAMES)
+        compare(Identity(task_entries(stock), is_whole=False), two, entry_point, **NAMES)
 
 
 def test_a_neutral_start_overwrites_no_entry_of_the_checkpoint() -> None:

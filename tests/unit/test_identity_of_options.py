@@ -75,19 +75,19 @@ def assert_compared(entries: dict, changed: dict, name: str, of: str, caplog) ->
     """Check that a changed option is refused, warned of, or left out with a reason, everywhere."""
     name = name.replace("_", "-")
     assert entries[name].value != changed[name].value
-    for door, left_out in LEFT_OUT.items():
+    for entry_point, left_out in LEFT_OUT.items():
         records = [Identity({name: each[name]}) for each in (entries, changed)]
-        names = {"trained_name": "a.pt", "here_name": f"{door} {of}"}
+        names = {"trained_name": "a.pt", "here_name": f"{entry_point} {of}"}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sys.argv", ["fairseq-train"])
             if left_out.get(entries[name].part):
-                assert compare(*records, door, strict=True, **names).allowed == ()
+                assert compare(*records, entry_point, strict=True, **names).allowed == ()
                 continue
             with pytest.raises(UserError, match=rf"^a\.pt and .* differ in {name} .*: "):
-                compare(*records, door, strict=True, **names)
-            assert len(compare(*records, door, allow=name, **names).allowed) == 1
+                compare(*records, entry_point, strict=True, **names)
+            assert len(compare(*records, entry_point, allow=name, **names).allowed) == 1
             if entries[name].kind == "may":
-                compare(*records, door, **names)
+                compare(*records, entry_point, **names)
                 assert f"{names['here_name']} differ in {name}" in caplog.text
 
 

@@ -119,21 +119,25 @@ def test_all_parsers_of_this_project_have_their_arguments_in_their_versions() ->
         ("constituents", "from-dependencies", "constituents parser and from-dependencies"),
     ],
 )
-@pytest.mark.parametrize("door", ["train", "use", "average", "pretrained", "shards", "reuse"])
-def test_what_parsed_is_compared_as_a_parsers_version_is(door, field, value, message, caplog):
+@pytest.mark.parametrize(
+    "entry_point", ["train", "use", "average", "pretrained", "shards", "reuse"]
+)
+def test_what_parsed_is_compared_as_a_parsers_version_is(
+    entry_point, field, value, message, caplog
+):
     other = replace(WHOLE, **{field: value}).identity()
-    names = {"trained_name": door, "here_name": value}
-    compare(WHOLE.identity(), other, door, **names)
+    names = {"trained_name": entry_point, "here_name": value}
+    compare(WHOLE.identity(), other, entry_point, **names)
     assert f"differ in {message} " in caplog.text
     with pytest.raises(UserError, match=f"differ in {message}: parse with the training's parser"):
-        compare(WHOLE.identity(), other, door, strict=True, **names)
+        compare(WHOLE.identity(), other, entry_point, strict=True, **names)
 
 
-@pytest.mark.parametrize("door", ["train", "use", "average", "ensemble", "shards", "report"])
-def test_labels_of_words_and_of_sentences_do_not_go_together(door) -> None:
+@pytest.mark.parametrize("entry_point", ["train", "use", "average", "ensemble", "shards", "report"])
+def test_labels_of_words_and_of_sentences_do_not_go_together(entry_point) -> None:
     other = replace(WHOLE, labelling="sentence").identity()
     with pytest.raises(UserError, match="differ in labels word and sentence: "):
-        compare(WHOLE.identity(), other, door, **NAMES)
+        compare(WHOLE.identity(), other, entry_point, **NAMES)
     # An encoder is the same for both.
     compare(WHOLE.identity(), other, "pretrained", **NAMES)
 
@@ -146,12 +150,14 @@ def test_labels_of_words_and_of_sentences_do_not_go_together(door) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    "door", ["train", "use", "average", "ensemble", "shards", "report", "pretrained-model"]
+    "entry_point", ["train", "use", "average", "ensemble", "shards", "report", "pretrained-model"]
 )
-def test_the_targets_subword_model_is_compared_where_the_target_is(door, changes, message) -> None:
+def test_the_targets_subword_model_is_compared_where_the_target_is(
+    entry_point, changes, message
+) -> None:
     other = replace(WHOLE, **changes).identity()
     with pytest.raises(UserError, match=f"differ in {message}: "):
-        compare(WHOLE.identity(), other, door, **NAMES)
+        compare(WHOLE.identity(), other, entry_point, **NAMES)
     # The decoder is not loaded.
     compare(WHOLE.identity(), other, "pretrained", **NAMES)
 

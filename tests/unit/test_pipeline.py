@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fairseq_phrase import choices
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, pipeline
-from fairseq_phrase.parsers.interfaces import cut_at_white_space, flat
+from fairseq_phrase.parsers.interfaces import flat, split_at_white_space
 from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.constituency import ConstituencyTree
@@ -65,7 +65,7 @@ def test_only_the_lines_on_which_a_parser_fails_come_back_unparsed(texts):
     for sentence, text in zip(parsed, texts, strict=True):
         if "bad" in text:
             assert sentence == Unparsed(
-                "mine failed: KeyError: 'bad luck'", cut_at_white_space(text)
+                "mine failed: KeyError: 'bad luck'", split_at_white_space(text)
             )
         elif text == "long":
             assert sentence.reason == "too long"
@@ -147,17 +147,17 @@ def test_what_a_parser_returns_is_compared_with_the_line(around, change, reasons
         assert isinstance(parse, Unparsed) == (reason is not None)
         if isinstance(parse, Unparsed):
             assert reason in parse.reason
-            assert parse.sentence == cut_at_white_space(text)
+            assert parse.sentence == split_at_white_space(text)
 
 
 def test_words_of_a_tokenizer_are_compared_with_the_line(around):
     class Other(Chains):
         def tokenize(self, lines):
-            return [cut_at_white_space("other words") if "x" in line else None for line in lines]
+            return [split_at_white_space("other words") if "x" in line else None for line in lines]
 
     made = around(Other())
-    assert made.tokenize("an x") == cut_at_white_space("an x")
-    assert made.tokenize("a b") == cut_at_white_space("a b")
+    assert made.tokenize("an x") == split_at_white_space("an x")
+    assert made.tokenize("a b") == split_at_white_space("a b")
 
 
 def test_words_that_differ_in_case_get_the_form_of_the_text(around):
@@ -275,7 +275,7 @@ def test_tokenized_words_are_kept_and_the_parser_sees_them_unescaped(around):
     assert sentence.space_before == [True] * 9
     assert sentence.tree.depths.tolist() == list(range(9))
     (unparsed,) = made.parse(["&apos;s long"])
-    assert unparsed == Unparsed("too long", cut_at_white_space("&apos;s long"))
+    assert unparsed == Unparsed("too long", split_at_white_space("&apos;s long"))
 
 
 def test_a_parser_that_changes_tokenized_words_has_not_parsed_them(around):
@@ -300,7 +300,7 @@ def test_a_parser_of_raw_text_alone_refuses_tokenized_text(around):
 @given(lines(), st.booleans())
 def test_without_a_parser_every_line_keeps_its_words(line, tokenized):
     made = ParsingPipeline(ParsingOptions("none", "parser", tokenized))
-    assert made.parse([line]) == [made.tokenize(line)] == [cut_at_white_space(line)]
+    assert made.parse([line]) == [made.tokenize(line)] == [split_at_white_space(line)]
 
 
 class Rows(FileParser):

@@ -130,10 +130,10 @@ def test_its_record_is_compared(tmp_path):
     path, _ = pretrained(tmp_path, "plain")
     model, task = translation(path, "plain")
     met = []
-    task.meet = lambda *arguments: met.append(arguments)
+    task.check_record = lambda *arguments: met.append(arguments)
     begin_from_checkpoint(model, task.cfg, task)
-    ((record, where, door),) = met
-    assert (where, door) == (path, "pretrained")
+    ((record, where, entry_point),) = met
+    assert (where, entry_point) == (path, "pretrained")
     assert record.value("encoder") == "transformer"
 
 
@@ -220,10 +220,10 @@ def test_another_dictionary_or_width_or_part_is_refused(tmp_path):
         other.save(str(tmp_path / f"dict.{side}.txt"))
     model, task = whole(path)
     met = []
-    task.meet = lambda record, path, door: met.append((record, door))
+    task.check_record = lambda record, path, entry_point: met.append((record, entry_point))
     begin_from_checkpoint(model, task.cfg, task)
-    ((record, door),) = met
-    assert door == "pretrained-model"
+    ((record, entry_point),) = met
+    assert entry_point == "pretrained-model"
     assert record.value("source-dictionary") != labels_fingerprint([f"w{n}" for n in range(30)])
 
 

@@ -18,7 +18,7 @@ def make_task(*entries):
     task.src_dict = SourceDictionary()
     for entry in ("▁", "d", "e", "r", *entries):
         task.src_dict.add_symbol(entry)
-    task._segmenter = SimpleNamespace(word_pieces=list)
+    task._segmenter = SimpleNamespace(segment_word=list)
     return task
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from subword_nmt.apply_bpe import BPE
 
-from fairseq_phrase.data.subwords.text_encoder import CutLine
+from fairseq_phrase.data.subwords.text_encoder import SegmentedLine
 from fairseq_phrase.parsers.moses import unescape_moses, unescaped_offsets
 from fairseq_phrase.syntax.sentence import join_white_space
 from tests.support.hostile import lines
@@ -50,7 +50,7 @@ def cut_strings(draw, text):
 @given(st.data(), st.text(st.sampled_from("aß🇩 "), min_size=1, max_size=25))
 def test_sentencepieces_go_to_the_word_of_their_first_character(data, text):
     pieces = data.draw(cut_strings(text.replace(" ", "▁")))
-    line = CutLine.from_sentencepiece(pieces)
+    line = SegmentedLine.from_sentencepiece(pieces)
     if not text.strip():
         assert line.pieces_of(["▁" * len(text)]) == [pieces]
         return
@@ -77,7 +77,7 @@ def test_sentencepieces_go_to_the_word_of_their_first_character(data, text):
     ],
 )
 def test_sentencepieces_of_words(pieces, words, expected):
-    assert CutLine.from_sentencepiece(pieces.split()).pieces_of(words) == expected
+    assert SegmentedLine.from_sentencepiece(pieces.split()).pieces_of(words) == expected
 
 
 # subword-nmt
@@ -93,7 +93,7 @@ def test_subwords_of_subword_nmt_are_their_words(line):
     # A word that ends in the sign of a join reads as one that goes on: nobody can tell.
     words = [word for word in words if not word.endswith("@")]
     pieces = bpe().process_line(" ".join(words)).split()
-    cut = CutLine.from_subword_nmt(pieces)
+    cut = SegmentedLine.from_subword_nmt(pieces)
     assert cut.text.split() == words
     expected = [bpe().segment(word).split() for word in words]
     assert cut.pieces_of(words) == expected
@@ -109,14 +109,14 @@ def test_subwords_of_subword_nmt_are_their_words(line):
     ],
 )
 def test_subwords_of_words_that_the_text_does_not_cut_so(pieces, text, words, expected):
-    cut = CutLine.from_subword_nmt(pieces.split())
+    cut = SegmentedLine.from_subword_nmt(pieces.split())
     assert cut.text == text
     assert cut.pieces_of(words) == expected
 
 
 def test_escapes_are_spelled_for_files_that_have_none():
     pieces = ["&a@@", "pos@@", ";s", "@-@", "x&amp@@", ";@@", "&quot@@", ";", "."]
-    cut = CutLine.from_subword_nmt(pieces, unescape=True)
+    cut = SegmentedLine.from_subword_nmt(pieces, unescape=True)
     assert cut.text == "'s - x&\" ."
     assert cut.pieces_of(["'", "s", "-", "x", '&"', "."]) == [
         ["&a@@", "pos@@", ";s"], [], ["@-@"], ["x&amp@@"], [";@@", "&quot@@", ";"], ["."],
@@ -148,4 +148,4 @@ def test_characters_are_found_in_what_an_escaped_word_stands_for(word):
 
 def test_words_that_do_not_spell_the_text_are_named():
     with pytest.raises(ValueError, match="word 2 is 'dem', and the text has"):
-        CutLine.from_sentencepiece(["▁zu", "m", "▁Haus"]).pieces_of(["zu", "dem", "Haus"])
+        SegmentedLine.from_sentencepiece(["▁zu", "m", "▁Haus"]).pieces_of(["zu", "dem", "Haus"])

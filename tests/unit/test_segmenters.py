@@ -16,7 +16,7 @@ from fairseq_phrase.data.preprocessing.sentencepiece_training import (
 )
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.segmenters import GROUP, SentencePieceSegmenter
-from fairseq_phrase.data.subwords.text_encoder import CutLine
+from fairseq_phrase.data.subwords.text_encoder import SegmentedLine
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.text import is_invisible, plain_spaces, read_lines
 from tests.support.data_tasks import make_task as task_of
@@ -46,11 +46,11 @@ def unnormalized(tmp_path_factory):
 
 def test_ordinary_lines_are_cut_as_sentencepiece_does(segmenter, plain, synthetic_corpus):
     for line in read_lines(synthetic_corpus / "test.en"):
-        assert segmenter.line_pieces(line) == plain.encode(line, out_type=str)
+        assert segmenter.segment_line(line) == plain.encode(line, out_type=str)
 
 
 def test_a_word_keeps_the_space_that_it_has_or_has_not(segmenter):
-    with_space, without = segmenter.word_pieces("▁Frau"), segmenter.word_pieces("Frau")
+    with_space, without = segmenter.segment_word("▁Frau"), segmenter.segment_word("Frau")
     assert "".join(with_space) == "▁Frau"
     assert "".join(without) == "Frau"
 
@@ -59,7 +59,7 @@ def test_a_word_keeps_the_space_that_it_has_or_has_not(segmenter):
 @settings(max_examples=150, deadline=None)
 def test_the_pieces_of_a_line_spell_it_in_its_normal_form(segmenter, plain, line):
     expected = "".join(plain.encode(plain_spaces(line), out_type=str))
-    assert "".join(segmenter.line_pieces(line)) == "".join(expected.split())
+    assert "".join(segmenter.segment_line(line)) == "".join(expected.split())
 
 
 @pytest.mark.parametrize("model", ["segmenter", "unnormalized", "normalizing"])
@@ -69,7 +69,7 @@ def test_pieces_survive_being_written_with_spaces_between_them(model, request):
     @given(lines())
     @settings(max_examples=150, deadline=None)
     def survives(line):
-        for pieces in (model.line_pieces(line), *map(model.word_pieces, line.split())):
+        for pieces in (model.segment_line(line), *map(model.segment_word, line.split())):
             assert " ".join(pieces).split() == list(pieces)
             assert not SPECIAL & set(pieces)
 
@@ -81,14 +81,14 @@ def test_pieces_survive_being_written_with_spaces_between_them(model, request):
 def test_a_word_has_pieces_unless_nothing_but_spaces_is_left_of_it(normalizing, word):
     plain = sentencepiece.SentencePieceProcessor(model_file=str(normalizing.model))
     is_left = bool(plain.normalize(word).strip("▁ ")) and not is_invisible(word)
-    assert bool(normalizing.word_pieces("▁" + word)) == is_left
+    assert bool(normalizing.segment_word("▁" + word)) == is_left
 
 
 @pytest.mark.parametrize("word", ["▁\u200b", "▁▁", "▁", "", "\ufeff"])
 def test_nothing_is_left_of_an_invisible_word(segmenter, normalizing, word):
     for model in (segmenter, normalizing):
-        assert model.word_pieces(word) == ()
-        assert not "".join(model.line_pieces(word.removeprefix("▁"))).strip("▁")
+        assert model.segment_word(word) == ()
+        assert not "".join(model.segment_line(word.removeprefix("▁"))).strip("▁")
 
 
 # Persian with zero-width non-joiners, Thai with sara am, French with U+00A0, and what NFKC changes.
@@ -110,11 +110,11 @@ def test_a_trained_model_writes_every_line_as_it_is_but_for_white_space(tmp_path
     train_sentencepiece(KEPT * 9, tmp_path / "spm.model", size, 1, characters)
     segmenter = SentencePieceSegmenter(tmp_path / "spm.model")
     for line in KEPT:
-        pieces = segmenter.line_pieces(line)
+        pieces = segmenter.segment_line(line)
         assert " ".join(pieces).split() == pieces
         assert joined(segmenter, pieces) == " ".join(line.split())
         for word in line.split():
-            assert joined(segmenter, segmenter.word_pieces(f"▁{word}")) == word
+            assert joined(segmenter, segmenter.segment_word(f"▁{word}")) == word
 
 
 def test_bytes_are_joined_to_characters_and_text_that_looks_like_them_is_kept(tmp_path):
@@ -122,11 +122,11 @@ def test_bytes_are_joined_to_characters_and_text_that_looks_like_them_is_kept(tm
         characters = CharacterOptions(byte_fallback=fallback)
         train_sentencepiece(["<0xE4> a"] * 9, tmp_path / "spm.model", size, 1, characters)
         segmenter = SentencePieceSegmenter(tmp_path / "spm.model")
-        assert joined(segmenter, segmenter.line_pieces("a <0xE4>")) == "a <0xE4>"
-    pieces = segmenter.line_pieces("中 a")
+        assert joined(segmenter, segmenter.segment_line("a <0xE4>")) == "a <0xE4>"
+    pieces = segmenter.segment_line("中 a")
     assert pieces == ["▁", "<0xE4>", "<0xB8>", "<0xAD>", "▁a"]
     assert joined(segmenter, pieces) == "中 a"
-    cut = CutLine.from_sentencepiece(pieces)
+    cut = SegmentedLine.from_sentencepiece(pieces)
     assert (cut.text, cut.pieces_of(["中", "a"])) == ("中 a", [pieces[:4], pieces[4:]])
     assert joined(segmenter, ["<0xE4>", "a"]) == "\ufffda"  # as a model may write it
 
@@ -147,12 +147,12 @@ def test_text_that_spells_a_special_token_is_cut_into_characters(tmp_path, text)
         unk_piece="[u]", bos_piece="[b]", eos_piece="[e]", user_defined_symbols=[text],
     )  # fmt: skip
     segmenter = SentencePieceSegmenter(tmp_path / "spm.model")
-    assert list(segmenter.word_pieces(text)) == list(text)
-    assert segmenter.line_pieces(f"das {text}")[-len(text) :] == list(text)
+    assert list(segmenter.segment_word(text)) == list(text)
+    assert segmenter.segment_line(f"das {text}")[-len(text) :] == list(text)
 
 
 def test_characters_that_cannot_be_encoded_are_an_error_that_shows_them(segmenter):
-    for cut in (segmenter.line_pieces, segmenter.word_pieces):
+    for cut in (segmenter.segment_line, segmenter.segment_word):
         with pytest.raises(UserError, match=r"udc80.* expected text that UTF-8 can hold"):
             cut("Haus\udc80")
 
@@ -236,11 +236,11 @@ class Syllables:
     def __init__(self, model):
         self.size = int(model.read_text())
 
-    def word_pieces(self, word):
+    def segment_word(self, word):
         return tuple(word[i : i + self.size] for i in range(0, len(word), self.size))
 
-    def line_pieces(self, line):
-        return [piece for word in line.split() for piece in self.word_pieces("▁" + word)]
+    def segment_line(self, line):
+        return [piece for word in line.split() for piece in self.segment_word("▁" + word)]
 
     def join(self, pieces):
         return pieces.replace(" ", "").replace("▁", " ").strip()

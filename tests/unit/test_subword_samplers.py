@@ -58,9 +58,9 @@ def test_cuts_are_drawn_by_their_probabilities_to_the_power_of_alpha(
     model, scores, segmenter, alpha
 ):
     pieces = next(
-        list(segmenter.word_pieces("▁" + word))
+        list(segmenter.segment_word("▁" + word))
         for word in ("kleine", "Hunde", "der", "die")
-        if len("".join(segmenter.word_pieces("▁" + word))) > 3
+        if len("".join(segmenter.segment_word("▁" + word))) > 3
     )
     word = "".join(pieces)
     weights = {
@@ -69,7 +69,7 @@ def test_cuts_are_drawn_by_their_probabilities_to_the_power_of_alpha(
     total = sum(weights.values())
     sampler = SentencePieceSampler(model, alpha, list(scores))
     rng, draws = random.Random(1), 20_000
-    found = Counter(tuple(sampler.recut(pieces, rng)) for _ in range(draws))
+    found = Counter(tuple(sampler.resegment(pieces, rng)) for _ in range(draws))
     assert set(found) <= set(weights)
     for cut, weight in weights.items():
         expected = weight / total
@@ -78,10 +78,10 @@ def test_cuts_are_drawn_by_their_probabilities_to_the_power_of_alpha(
 
 
 def test_only_subwords_of_the_dictionary_are_drawn(model, scores, segmenter):
-    pieces = list(segmenter.word_pieces("▁kleine"))
+    pieces = list(segmenter.segment_word("▁kleine"))
     letters = {piece for piece in scores if len(piece) == 1}
     sampler = SentencePieceSampler(model, 0.01, letters | set(pieces))
-    drawn = {tuple(sampler.recut(pieces, random.Random(seed))) for seed in range(50)}
+    drawn = {tuple(sampler.resegment(pieces, random.Random(seed))) for seed in range(50)}
     assert len(drawn) > 1
     assert {piece for cut in drawn for piece in cut} <= letters | set(pieces)
 
@@ -89,7 +89,7 @@ def test_only_subwords_of_the_dictionary_are_drawn(model, scores, segmenter):
 def test_a_word_that_cannot_be_spelled_keeps_its_subwords(model, scores):
     sampler = SentencePieceSampler(model, 0.1, list(scores))
     for pieces in (["▁d", "<unk>"], ["<0xE2>"], ["<s>"], ["\u3000"]):
-        assert sampler.recut(pieces, random.Random(1)) is pieces
+        assert sampler.resegment(pieces, random.Random(1)) is pieces
 
 
 def test_a_line_is_cut_between_spaces(model, scores, tmp_path):
@@ -113,32 +113,32 @@ def dropout(tmp_path):
 
 
 def test_bpe_dropout_leaves_out_merges(dropout, tmp_path):
-    assert dropout(1.0).recut(["abc"], random.Random(1)) == ["a@@", "b@@", "c"]
+    assert dropout(1.0).resegment(["abc"], random.Random(1)) == ["a@@", "b@@", "c"]
     drawn = Counter(
-        tuple(dropout(0.3).recut(["ab@@", "c"], random.Random(seed))) for seed in range(300)
+        tuple(dropout(0.3).resegment(["ab@@", "c"], random.Random(seed))) for seed in range(300)
     )
     assert set(drawn) == {("abc",), ("ab@@", "c"), ("a@@", "bc"), ("a@@", "b@@", "c")}
     assert drawn.most_common(1)[0][0] == ("abc",)
-    rarely = dropout(1e-9).recut(["a@@", "b@@", "c"], random.Random(1))
-    assert rarely == list(SubwordNmtSegmenter(tmp_path / "codes").word_pieces("abc"))
+    rarely = dropout(1e-9).resegment(["a@@", "b@@", "c"], random.Random(1))
+    assert rarely == list(SubwordNmtSegmenter(tmp_path / "codes").segment_word("abc"))
 
 
 def test_bpe_dropout_draws_nothing_that_the_dictionary_lacks(dropout):
     for seed in range(50):
-        cut = dropout(0.3, ["ab@@", "abc"]).recut(["a@@", "bc"], random.Random(seed))
+        cut = dropout(0.3, ["ab@@", "abc"]).resegment(["a@@", "bc"], random.Random(seed))
         assert tuple(cut) in {("a@@", "bc"), ("a@@", "b@@", "c")}
     for pieces in (["a@@", "<unk>"], ["a@@"], ["a", "b"], ["x@@", "a"]):
-        assert dropout(0.5).recut(pieces, random.Random(1)) is pieces
+        assert dropout(0.5).resegment(pieces, random.Random(1)) is pieces
     # Where a letter is unknown, so would be the cut.
     kept = ["abc"]
-    assert dropout(1.0, ["c"]).recut(kept, random.Random(1)) is kept
+    assert dropout(1.0, ["c"]).resegment(kept, random.Random(1)) is kept
 
 
 def test_bpe_dropout_leaves_the_generator_of_others_alone(dropout):
     random.seed(7)
     expected = random.random()
     random.seed(7)
-    drawn = [dropout(0.5).recut(["abc"], random.Random(3)) for _ in range(3)]
+    drawn = [dropout(0.5).resegment(["abc"], random.Random(3)) for _ in range(3)]
     assert random.random() == expected
     assert drawn[0] == drawn[1] == drawn[2]
 
@@ -150,8 +150,8 @@ def test_samplers_go_to_workers(dropout, model, scores):
     ):
         copy = pickle.loads(pickle.dumps(sampler))
         for seed in range(5):
-            expected = sampler.recut(pieces, random.Random(seed))
-            assert copy.recut(pieces, random.Random(seed)) == expected
+            expected = sampler.resegment(pieces, random.Random(seed))
+            assert copy.resegment(pieces, random.Random(seed)) == expected
 
 
 def test_a_model_of_another_type_is_named(tmp_path):

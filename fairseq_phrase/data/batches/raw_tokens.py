@@ -154,7 +154,7 @@ class SourceDictionary(Dictionary):
         """The number of slots."""
         return number_of_slots(self.indices)
 
-    def has_place(self, indices: Sequence[int]) -> bool:
+    def has_slot(self, indices: Sequence[int]) -> bool:
         """Return whether any of these indices is a slot."""
         return any(self.index(slot(number + 1)) in indices for number in range(self.slots))
 

@@ -109,9 +109,9 @@ class SubwordSampling:
         rng = random.Random(f"{self.seed} {self.epoch} {index}")
         source, target = self._sides
         sizes = np.bincount(parse["words"])
-        sample["source"], new_sizes = source.recut(sample["source"], rng, sizes.tolist())
+        sample["source"], new_sizes = source.resegment(sample["source"], rng, sizes.tolist())
         if sample.get("target") is not None:
-            sample["target"], _ = target.recut(sample["target"], rng)
+            sample["target"], _ = target.resegment(sample["target"], rng)
         return self._recut(parse, sizes, np.array(new_sizes, dtype=np.int64))
 
     def _recut(self, parse: Parse, before: np.ndarray, after: np.ndarray) -> Parse:
@@ -131,7 +131,7 @@ class _Side:
         self._sampler, self._dictionary, self._limit = sampler, dictionary, limit
         self._special = (dictionary.bos(), dictionary.eos(), dictionary.pad())
 
-    def recut(
+    def resegment(
         self, tokens: torch.Tensor, rng: random.Random, sizes: Sequence[int] | None = None
     ) -> tuple[torch.Tensor, Sequence[int]]:
         """Resegment the words of a sentence.
@@ -155,7 +155,7 @@ class _Side:
         start = 0
         for size in sizes:
             stored = pieces[start : start + size]
-            cut = self._sampler.recut(stored, rng)
+            cut = self._sampler.resegment(stored, rng)
             if cut is stored:  # unknown subwords may have separate indices
                 new += body[start : start + size]
             else:

@@ -19,7 +19,7 @@ from fairseq_phrase.data.preprocessing.binarized import (
     splits_of_data,
     subwords_of_lines,
 )
-from fairseq_phrase.data.preprocessing.encoded_blocks import CutLines
+from fairseq_phrase.data.preprocessing.encoded_blocks import SegmentedBlock
 from fairseq_phrase.data.preprocessing.existing_parses import EarlierParses
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
 from fairseq_phrase.data.preprocessing.parsing import Corpus, files_of, unchanged
@@ -101,7 +101,7 @@ def attach(options: Options) -> Attached:
         _check_model(options, segmenter.loaded, texts.values())
     unescape = isinstance(pipeline.parser, FileParser)  # whose files hold unescaped words
     fields = pipeline.fields
-    cut = CutLines(language, fields, options.bpe, segmenter, options.protected, unescape)
+    cut = SegmentedBlock(language, fields, options.bpe, segmenter, options.protected, unescape)
     with staging_area(options.directory) as area:
         made = {f"{name}.{options.pair}" for name in options.splits}
         earlier = EarlierParses(options.directory, language, made)
@@ -153,7 +153,7 @@ def _check_model(options: Options, segmenter: Segmenter, texts: Iterable[Path]) 
     for path in texts:
         for number, pieces in enumerate(islice(subwords_of_lines(path), _CHECKED_LINES), start=1):
             written = " ".join(pieces)
-            again = " ".join(segmenter.line_pieces(segmenter.join(written)))
+            again = " ".join(segmenter.segment_line(segmenter.join(written)))
             total += 1
             if again != written:
                 differing.append(f"{at(path, number)}: '{written}' and '{again}'")
@@ -187,7 +187,7 @@ def _checked_split(
     pipeline: ParsingPipeline,
     dictionary: Dictionary,
     area: StagingArea,
-    cut: CutLines,
+    cut: SegmentedBlock,
 ) -> Split:
     """Check that a text is the binarized one; return its split."""
     (language,) = options.parsing

@@ -1,7 +1,7 @@
 """Blocks of a split: consecutive lines of its texts, as subwords, with their parses as arrays.
 
 A side is raw text, which is segmented here (:class:`RawBlock`), or text of subwords that fairseq has
-already binarized (:class:`CutLines`). Imports neither fairseq nor torch: workers start quickly.
+already binarized (:class:`SegmentedBlock`). Imports neither fairseq nor torch: workers start quickly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairseq_phrase.data.subwords.protected_tokens import separate
 from fairseq_phrase.data.subwords.segmenter import Segmenter
 from fairseq_phrase.data.subwords.segmenters import SharedSegmenter
 from fairseq_phrase.data.subwords.text_encoder import (
-    CutLine,
+    SegmentedLine,
     encode_line,
     encode_sentence,
     marked_words,
@@ -73,7 +73,7 @@ class RawBlock:
         """Segment a line, with its parse if the language is parsed."""
         segmenter, problem = self.segmenter.loaded, None
         if parse is None:
-            pieces = segmenter.line_pieces(line)
+            pieces = segmenter.segment_line(line)
             return SideLine(pieces, changed=_change(line, pieces, segmenter))
         if isinstance(parse, Unparsed):
             problem, parse = parse.reason, flat(parse.sentence, self.fields)
@@ -92,7 +92,7 @@ def _change(line: str, pieces: Sequence[str], segmenter: Segmenter) -> Change | 
 
 
 @dataclass(frozen=True)
-class CutLines:
+class SegmentedBlock:
     """Text of subwords. The parser's words are found in the text that the subwords spell.
 
     Attributes:
@@ -107,7 +107,7 @@ class CutLines:
     protected: Sequence[str]
     unescape: bool
 
-    def _cut(self, line: str) -> CutLine:
+    def _cut(self, line: str) -> SegmentedLine:
         segmenter = None if self.segmenter is None else self.segmenter.loaded
         # fairseq also separates subwords at white space of any kind.
         return spell(line.split(), self.bpe, segmenter, self.protected, unescape=self.unescape)
@@ -126,7 +126,7 @@ class CutLines:
         return SideLine(encoded.pieces, encoded, problem, swallowed)
 
 
-Lines = RawBlock | CutLines
+Lines = RawBlock | SegmentedBlock
 
 
 class SideBlock(NamedTuple):
@@ -234,7 +234,7 @@ class BlockMaker:
         counts.lost_edges[language] = sum(sentence.lost_edges for sentence in sentences)
         counts.words[language] = sum(sentence.num_words for sentence in sentences)
         fields = {name: FieldBlock.of(name, sentences) for name in side.fields}
-        if isinstance(side, CutLines):
+        if isinstance(side, SegmentedBlock):
             return SideBlock("", Counter(), fields)  # fairseq has already written the subwords
         text = "".join(" ".join(line.pieces) + "\n" for line in lines)
         return SideBlock(text, Counter(chain.from_iterable(line.pieces for line in lines)), fields)

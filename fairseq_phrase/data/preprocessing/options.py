@@ -27,7 +27,7 @@ class Options:
         target_lang: the target language; None for text of one language (``--only-source``).
         splits: prefix of the text by the split's name (``train``, ``valid``, ``test``, ``test1``).
         parsing: how to parse each language; other languages are not parsed.
-        is_cut: whether the text is already segmented into subwords and binarized in ``directory``
+        is_segmented: whether the text is already segmented into subwords and binarized in ``directory``
             (``fairseq-phrase-attach``); otherwise it is raw.
         labels: the units that the target side labels, in :data:`fairseq_phrase.choices.LABELLED`; None
             for a translation.
@@ -54,7 +54,7 @@ class Options:
     directory: Path
     splits: dict[str, str]
     parsing: dict[str, ParsingOptions]
-    is_cut: bool = False
+    is_segmented: bool = False
     labels: str | None = None
     bpe: str = "sentencepiece"
     bpe_model: Path | None = None
@@ -96,18 +96,18 @@ class Options:
         """Return the subword model that is given for a language."""
         return self.bpe_model if self.bpe_of(language) == self.bpe else self.target_model
 
-    def check(self, reused: Identity, here: Identity, door: str, where: Path) -> None:
+    def check(self, reused: Identity, here: Identity, entry_point: str, where: Path) -> None:
         """Compare the reused record with this run, and store the allowed differences."""
         found = compare(
-            reused, here, door, trained_name=where, here_name="this run", allow=self.allow_difference,
-            strict=self.strict,
+            reused, here, entry_point, trained_name=where, here_name="this run",
+            allow=self.allow_difference, strict=self.strict,
         )  # fmt: skip
         self.allowed[:] = dict.fromkeys([*self.allowed, *found.allowed])
 
     @property
     def trains_sentencepiece(self) -> bool:
         """Whether a SentencePiece model is trained."""
-        if self.is_cut:
+        if self.is_segmented:
             return False
         trained = {"sentencepiece": self.bpe_model, "huggingface": self.target_model}
         kinds = map(self.bpe_of, self.languages)

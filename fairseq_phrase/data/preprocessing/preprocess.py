@@ -382,11 +382,13 @@ def _binarize(
         sides = split.sides
         if options.copy_words:
             known = dictionaries[options.source_lang].indices
-            source, target = (side.pieces_path for side in sides)
+            source, target = (side.subwords_path for side in sides)
             sides[0].vouch_for(number_split(source, target, sides[0].prefix, known, options))
         workers = options.engine.processes_for(split.counts.kept)
         for side in sides:
-            unknown = binarize(side.pieces_path, side.prefix, dictionaries[side.language], workers)
+            unknown = binarize(
+                side.subwords_path, side.prefix, dictionaries[side.language], workers
+            )
             split.counts.unknown[side.language] = unknown
             side.finish()
             side.vouch_for([Path(f"{side.prefix}.{end}") for end in ("bin", "idx")])

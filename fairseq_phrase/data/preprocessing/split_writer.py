@@ -48,7 +48,7 @@ class Side:
         prefix: the common path of the output files, ``DIR/train.de-en.de``.
 
     Attributes:
-        pieces_path: the file of subwords, unless they are already binarized.
+        subwords_path: the file of subwords, unless they are already binarized.
         parses: the parses of its lines, after :meth:`parse`.
         subwords: the number of occurrences of each written subword.
         checksums: fingerprints of the files that the manifest records, by file name.
@@ -59,7 +59,7 @@ class Side:
     ) -> None:
         self.language, self.lines, self.corpus = lines.language, lines, corpus
         self.pipeline, self.prefix = pipeline, prefix
-        self.pieces_path = prefix.with_name(f"{prefix.name}.pieces")
+        self.subwords_path = prefix.with_name(f"{prefix.name}.pieces")
         self.subwords: Counter[str] = Counter()
         self.checksums: dict[str, str] = {}
         self.parses: Iterator[Chunk] = iter(())
@@ -77,7 +77,7 @@ class Side:
     def write(self, block: SideBlock) -> None:
         """Write subwords as text, and parses whose labels are not numbered yet."""
         if block.text:
-            with open(self.pieces_path, "a", encoding="utf-8") as pieces:
+            with open(self.subwords_path, "a", encoding="utf-8") as pieces:
                 pieces.write(block.text)
         self.subwords.update(block.subwords)
         if self._written is not None:
@@ -261,9 +261,9 @@ def begin_manifest(
         parser_stamp=pipeline.parser.stamp,
         allowed=options.allowed,
         dictionary=fingerprint(dictionary),
-        whole_lines=options.is_cut and options.bpe in ("sentencepiece", "gpt2"),
+        whole_lines=options.is_segmented and options.bpe in ("sentencepiece", "gpt2"),
         protected=list(options.protected),
-        made_by=ATTACH if options.is_cut else PREPROCESS,
+        made_by=ATTACH if options.is_segmented else PREPROCESS,
     )
 
 

@@ -106,7 +106,7 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     },
 }
 #: The uses in which two records are compared, with the compared parts.
-DOORS = {door: PARTS.keys() - left.keys() for door, left in LEFT_OUT.items()}
+ENTRY_POINTS = {entry_point: PARTS.keys() - left.keys() for entry_point, left in LEFT_OUT.items()}
 #: Options of parts after the encoder. Other options belong to the part ``encoder``, unless the field's
 #: metadata ``part`` name another part.
 OF_DECODER = (
@@ -252,7 +252,7 @@ class Identity:
 def compare(
     trained: Identity,
     here: Identity,
-    door: str,
+    entry_point: str,
     *,
     trained_name: str | Path,
     here_name: str | Path,
@@ -264,7 +264,7 @@ def compare(
     Args:
         trained: the record of a model, or of reused files.
         here: the record that it is compared with.
-        door: a name in :data:`DOORS`.
+        entry_point: a name in :data:`ENTRY_POINTS`.
         trained_name: the file of ``trained``, for messages.
         here_name: the file or folder of ``here``.
         allow: names of entries that may differ, separated by commas (``--allow-difference``).
@@ -278,7 +278,7 @@ def compare(
     """
     names = dict.fromkeys([*here.entries, *trained.entries])
     may_differ = set(filter(None, (allow or "").split(",")))
-    compares_options = "task" in DOORS[door]
+    compares_options = "task" in ENTRY_POINTS[entry_point]
     if compares_options and (wrong := sorted(may_differ - set(names))):
         raise UserError(
             f"{as_given('allow-difference', ','.join(wrong))}: expected some of "
@@ -293,13 +293,15 @@ def compare(
     for name in names:
         one, other = trained.entries.get(name), here.entries.get(name)
         entry = here.entries.get(name) or trained.entries[name]
-        if entry.part not in DOORS[door]:
+        if entry.part not in ENTRY_POINTS[entry_point]:
             continue
         before, now = (each.value if each else entry.default for each in (one, other))
         if UNKNOWN in (before, now) and entry.default in (before, now):
             continue
         is_missing = not _NOT_KNOWN.isdisjoint((before, now))
-        if before == now or (not (one and other) and _has_none(entry, door, is_whole=is_whole)):
+        if before == now or (
+            not (one and other) and _has_none(entry, entry_point, is_whole=is_whole)
+        ):
             continue
         # A subword model may be unknown: fairseq-phrase-attach does not need it.
         may_lack = entry.part in ("text", "target-text") or not is_whole
@@ -318,11 +320,11 @@ def compare(
             warned.append(difference)
         else:
             refused[name] = difference
-            remedies[REMEDIES.get(door, _remedy(name, first, entry))] = None
+            remedies[REMEDIES.get(entry_point, _remedy(name, first, entry))] = None
     both = f"{trained_name} and {here_name} differ in"
     if refused:
         message = f"{both} {', '.join(refused.values())}: {', and '.join(remedies)}"
-        if door not in REMEDIES:
+        if entry_point not in REMEDIES:
             allowing = as_given("allow-difference", ",".join(refused))
             message += f", or let this pass with {allowing}"
         raise UserError(message)
@@ -347,7 +349,7 @@ def _remedy(name: str, trained: str, entry: Entry) -> str:
     return f"give --{name} {trained}".removesuffix(" True")
 
 
-def _has_none(entry: Entry, door: str, *, is_whole: bool) -> bool:
+def _has_none(entry: Entry, entry_point: str, *, is_whole: bool) -> bool:
     """Return whether an entry that only one of two records has can be ignored."""
     return (
         # Labels that only one of two models reads lack numbers in the other.
@@ -355,7 +357,7 @@ def _has_none(entry: Entry, door: str, *, is_whole: bool) -> bool:
         # Options of another task; for this task, an earlier record is completed from its configuration.
         or (entry.part == "task" and not is_whole)
         # A log lacks a configuration from which the record could be completed.
-        or (door == "report" and not is_whole)
+        or (entry_point == "report" and not is_whole)
     )
 
 

@@ -42,7 +42,7 @@ class ProtectedTokens:
         self.vocabulary: Sequence[str] = getattr(segmenter, "vocabulary", ())
         self._marks_joins = JOINER in self.tokens
         self._are_known = whole_lines and not self._marks_joins
-        self._are_known &= all(token in segmenter.line_pieces(f"a{token}a") for token in tokens)
+        self._are_known &= all(token in segmenter.segment_line(f"a{token}a") for token in tokens)
         names = sorted(self.tokens - {JOINER}, key=len, reverse=True)
         patterns = map(_anywhere if self._marks_joins else _between_white_space, names)
         self._pattern = re.compile(f"({'|'.join(patterns)})")
@@ -92,14 +92,14 @@ class ProtectedTokens:
             parts[index] = parts[index].replace(bare, form(bare)) if bare else parts[index]
         return "".join(parts)
 
-    def word_pieces(self, word: str) -> tuple[str, ...]:
+    def segment_word(self, word: str) -> tuple[str, ...]:
         """Segment one word."""
-        return tuple(self._apart(self.segmenter.word_pieces(word)))
+        return tuple(self._apart(self.segmenter.segment_word(word)))
 
-    def line_pieces(self, line: str) -> list[str]:
+    def segment_line(self, line: str) -> list[str]:
         """Segment a line."""
         if self._are_known:
-            return self.segmenter.line_pieces(line)
+            return self.segmenter.segment_line(line)
         pieces: list[str] = []
         has_text = False
         for part, is_token, follows_space in self._parts(line):
@@ -108,9 +108,9 @@ class ProtectedTokens:
                 continue
             if has_text and not follows_space:
                 word, _, part = part.partition(" ")
-                pieces += self.word_pieces(word)
+                pieces += self.segment_word(word)
             # In GPT-2's BPE the space before a word is part of its subword, except for the first word.
-            cut = self.segmenter.line_pieces(f" {part}" if has_text else part)
+            cut = self.segmenter.segment_line(f" {part}" if has_text else part)
             pieces += self._apart(cut)
             has_text = True
         return pieces

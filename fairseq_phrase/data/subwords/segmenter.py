@@ -8,11 +8,11 @@ from typing import Protocol
 class Segmenter(Protocol):
     """Segments words and lines into subwords."""
 
-    def word_pieces(self, word: str) -> tuple[str, ...]:
+    def segment_word(self, word: str) -> tuple[str, ...]:
         """Segment one word, with ``▁`` in front if white space precedes it in its line."""
         ...
 
-    def line_pieces(self, line: str) -> list[str]:
+    def segment_line(self, line: str) -> list[str]:
         """Segment a line."""
         ...
 

@@ -65,7 +65,7 @@ class SentencePieceSegmenter:
             raise UserError(f"{model} is no SentencePiece model: {error}") from None
         self.vocabulary = _BYTE_PIECES if self._has_bytes else ()
         # Words repeat, so each is segmented once. A cache made here is freed with its object.
-        self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
+        self.segment_word = lru_cache(maxsize=1 << 18)(self._word_pieces)
 
     def _word_pieces(self, word: str) -> tuple[str, ...]:
         pieces = _pieces(self._words, word)
@@ -73,7 +73,7 @@ class SentencePieceSegmenter:
             return ()
         return tuple(_unmistakable(pieces))
 
-    def line_pieces(self, line: str) -> list[str]:
+    def segment_line(self, line: str) -> list[str]:
         """Segment a line of raw text as SentencePiece does. White space of any kind is a space."""
         return _unmistakable(_pieces(self._lines, plain_spaces(line)))
 
@@ -105,20 +105,20 @@ class SubwordNmtSegmenter:
         except (ValueError, IndexError, SystemExit, UnicodeDecodeError) as error:
             raise UserError(f"{model} holds no BPE codes of subword-nmt: {error}") from None
         self._bpe.cache = _NoCache()  # its original cache grows with the text
-        self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
+        self.segment_word = lru_cache(maxsize=1 << 18)(self._word_pieces)
 
     def _word_pieces(self, word: str) -> tuple[str, ...]:
         return tuple(self._cut(word.removeprefix("▁") or word))
 
-    def line_pieces(self, line: str) -> list[str]:
+    def segment_line(self, line: str) -> list[str]:
         """Segment a line whose words are separated by white space."""
-        return [piece for word in line.split() for piece in self.word_pieces("▁" + word)]
+        return [piece for word in line.split() for piece in self.segment_word("▁" + word)]
 
     def join(self, pieces: str) -> str:
         """Join subwords to text."""
         return f"{pieces} ".replace(f"{JOIN} ", "").rstrip()
 
-    def pieces_with_dropout(self, word: str, dropout: float, rng: random.Random) -> list[str]:
+    def subwords_with_dropout(self, word: str, dropout: float, rng: random.Random) -> list[str]:
         """Segment one word and skip merges at random.
 
         Args:
@@ -182,14 +182,14 @@ class TokenizerSegmenter:
         if self.adds_space:
             whole["normalizer"], whole["pre_tokenizer"] = json.loads(without)
             self._words = Tokenizer.from_str(json.dumps(whole))
-        self.word_pieces = lru_cache(maxsize=1 << 18)(self._word_pieces)
+        self.segment_word = lru_cache(maxsize=1 << 18)(self._word_pieces)
 
     def _word_pieces(self, word: str) -> tuple[str, ...]:
         bare = word.removeprefix("▁") or word
         pieces = self._cut(self._words, bare if bare == word else self._space + bare)
         return () if pieces == [self._space] else tuple(pieces)  # no subword is left
 
-    def line_pieces(self, line: str) -> list[str]:
+    def segment_line(self, line: str) -> list[str]:
         """Segment a line, without the tokens that a model expects at its start and end."""
         is_bytes = self._space == " "  # bytes encode white space of any kind
         return self._cut(self._tokenizer, line if is_bytes else plain_spaces(line))
@@ -262,7 +262,7 @@ def innermost(segmenter: Any) -> Any:
 class WholeWords:
     """Words that stay whole, ``--bpe none``; rare ones become ``<unk>`` in the dictionary."""
 
-    def word_pieces(self, word: str) -> tuple[str, ...]:
+    def segment_word(self, word: str) -> tuple[str, ...]:
         """Return one word without the ``▁`` of white space before it.
 
         ``▁`` stays before a word that fairseq would confuse with one of its special symbols.
@@ -270,9 +270,9 @@ class WholeWords:
         bare = word.removeprefix("▁") or "▁"
         return (f"▁{bare}" if is_mistakable(bare) else bare,)
 
-    def line_pieces(self, line: str) -> list[str]:
+    def segment_line(self, line: str) -> list[str]:
         """Split a line into words at white space."""
-        return [piece for word in line.split() for piece in self.word_pieces(word)]
+        return [piece for word in line.split() for piece in self.segment_word(word)]
 
     def join(self, pieces: str) -> str:
         """Return the words; words stay separate."""
@@ -289,14 +289,14 @@ class EveryWord:
         self.segmenter = segmenter
         self.vocabulary: Sequence[str] = getattr(segmenter, "vocabulary", ())
 
-    def word_pieces(self, word: str) -> tuple[str, ...]:
+    def segment_word(self, word: str) -> tuple[str, ...]:
         """Segment one word; ``▁`` if the subword model leaves nothing of it."""
-        return self.segmenter.word_pieces(word) or ("▁",)
+        return self.segmenter.segment_word(word) or ("▁",)
 
-    def line_pieces(self, line: str) -> list[str]:
+    def segment_line(self, line: str) -> list[str]:
         """Segment a line, word by word."""
         words = [f"▁{word}" for word in line.split()]
-        return [piece for pieces in cut_words(words, self) for piece in pieces]
+        return [piece for pieces in segment_words(words, self) for piece in pieces]
 
     def join(self, pieces: str) -> str:
         """Join subwords to text."""
@@ -369,13 +369,13 @@ class SharedSegmenter:
         return {"_load": self._load}
 
 
-def cut_words(words: Sequence[str], segmenter: Segmenter) -> list[tuple[str, ...]]:
+def segment_words(words: Sequence[str], segmenter: Segmenter) -> list[tuple[str, ...]]:
     """Segment the words of a line, with ``▁`` in front of words after white space."""
     first, tokenizer = words[:1], innermost(segmenter)
     if first and isinstance(tokenizer, TokenizerSegmenter):
         bare = first[0].removeprefix("▁") or first[0]
         first = [f"▁{bare}" if tokenizer.adds_space else bare]
-    return [segmenter.word_pieces(word) for word in (*first, *words[1:])]
+    return [segmenter.segment_word(word) for word in (*first, *words[1:])]
 
 
 def _processor(serialized: bytes) -> sentencepiece.SentencePieceProcessor:

@@ -24,7 +24,7 @@ from fairseq_phrase.errors import UserError
 class SubwordSampler(Protocol):
     """Segments words at random."""
 
-    def recut(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
+    def resegment(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
         """Segment a word again.
 
         Returns:
@@ -85,7 +85,7 @@ class SentencePieceSampler:
         """Pickle the arguments only, because a cache cannot be pickled."""
         return type(self), self._made_from
 
-    def recut(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
+    def resegment(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
         """Segment a word again. Unknown subwords and bytes do not determine its text."""
         if not all(piece in self._scores for piece in pieces):
             return pieces
@@ -148,14 +148,14 @@ class SubwordNmtSampler:
         """Pickle the arguments only."""
         return type(self), self._made_from
 
-    def recut(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
+    def resegment(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
         """Segment a word again. Unknown subwords do not determine its text."""
         *inner, last = pieces
         whole = all(piece.endswith(JOIN) for piece in inner) and not last.endswith(JOIN)
         if not whole or not self._symbols.issuperset(pieces):
             return pieces
         word = "".join(piece.removesuffix(JOIN) for piece in inner) + last
-        cut = self._segmenter.pieces_with_dropout(word, self._alpha, rng)
+        cut = self._segmenter.subwords_with_dropout(word, self._alpha, rng)
         return cut if self._symbols.issuperset(cut) else pieces
 
     def word_sizes(self, pieces: Sequence[str]) -> list[int]:

@@ -25,10 +25,10 @@ from fairseq_phrase.data.subwords.segmenters import (
     JOIN,
     Gpt2Segmenter,
     byte_of,
-    cut_words,
     innermost,
     load_segmenter,
     model_name,
+    segment_words,
 )
 from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.parsers import (
@@ -38,7 +38,7 @@ from fairseq_phrase.parsers import (
     load_parser,
     names_path,
 )
-from fairseq_phrase.parsers.interfaces import cut_at_white_space, flat
+from fairseq_phrase.parsers.interfaces import flat, split_at_white_space
 from fairseq_phrase.parsers.moses import unescape_moses, unescaped_offsets
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.alignment import ends_in_text
@@ -47,7 +47,7 @@ from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 
 
 @dataclass(frozen=True)
-class CutLine:
+class SegmentedLine:
     """A line of subwords.
 
     Attributes:
@@ -63,7 +63,7 @@ class CutLine:
     tokens: Sequence[tuple[int, str]] = ()
 
     @classmethod
-    def from_sentencepiece(cls, pieces: list[str]) -> CutLine:
+    def from_sentencepiece(cls, pieces: list[str]) -> SegmentedLine:
         """Spell a line of SentencePiece, where ``▁`` is a space."""
         contents = list(map(byte_of, pieces))
         if any(contents):
@@ -83,7 +83,7 @@ class CutLine:
         return cls(pieces, text, [max(0, start - first) for start in starts])
 
     @classmethod
-    def from_bytes(cls, pieces: list[str], contents: Sequence[bytes]) -> CutLine:
+    def from_bytes(cls, pieces: list[str], contents: Sequence[bytes]) -> SegmentedLine:
         """Spell a line of byte-level BPE, whose subwords may begin within a character.
 
         Args:
@@ -103,7 +103,7 @@ class CutLine:
         return cls(pieces, " ".join(pieces), _starts([f"{piece} " for piece in pieces]))
 
     @classmethod
-    def from_subword_nmt(cls, pieces: list[str], *, unescape: bool = False) -> CutLine:
+    def from_subword_nmt(cls, pieces: list[str], *, unescape: bool = False) -> SegmentedLine:
         """Spell a line of subword-nmt, where ``@@`` joins a subword to the next.
 
         Args:
@@ -149,14 +149,14 @@ def spell(
     protected: Collection[str] = (),
     *,
     unescape: bool = False,
-) -> CutLine:
+) -> SegmentedLine:
     """Spell a line of subwords.
 
     Args:
         bpe: the segmentation of the line.
         segmenter: its subword model, needed only for GPT-2's BPE.
         protected: tokens that are not part of the text.
-        unescape: as in :meth:`CutLine.from_subword_nmt`.
+        unescape: as in :meth:`SegmentedLine.from_subword_nmt`.
     """
     kept: list[str] = []
     tokens = []
@@ -166,11 +166,11 @@ def spell(
         else:
             kept.append(piece)
     if bpe == "subword_nmt":
-        line = CutLine.from_subword_nmt(kept, unescape=unescape)
+        line = SegmentedLine.from_subword_nmt(kept, unescape=unescape)
     elif bpe == "gpt2":
-        line = CutLine.from_bytes(kept, list(map(innermost(segmenter).content, kept)))
+        line = SegmentedLine.from_bytes(kept, list(map(innermost(segmenter).content, kept)))
     else:
-        line = CutLine.from_sentencepiece(kept)
+        line = SegmentedLine.from_sentencepiece(kept)
     return replace(line, tokens=tokens)
 
 
@@ -201,7 +201,7 @@ def encode_sentence(
         tokens: the protected tokens that :meth:`ProtectedTokens.separate` removed from the line.
     """
     if not tokens:
-        return encode_words(sentence, cut_words(marked_words(sentence), segmenter))
+        return encode_words(sentence, segment_words(marked_words(sentence), segmenter))
     words, space_before = sentence.words, sentence.space_before
     slots = [_slot_of(sentence, token) for token in tokens]
     # Words, or parts of words with a token inside.
@@ -211,7 +211,7 @@ def encode_sentence(
         + words[word][start : end if word == other else None]
         for (word, start), (other, end) in pairwise(bounds)
     ]
-    cut = cut_words(parts, segmenter)
+    cut = segment_words(parts, segmenter)
     subwords: list[list[str]] = [[] for _ in words]
     for (word, _), pieces in zip(bounds, cut, strict=False):
         subwords[word] += pieces
@@ -280,7 +280,7 @@ def words_of_subwords(subwords_per_word: Sequence[int] | np.ndarray) -> np.ndarr
 
 
 def encode_line(
-    parse: Parse, line: CutLine, fields: Collection[str]
+    parse: Parse, line: SegmentedLine, fields: Collection[str]
 ) -> tuple[EncodedSentence, str | None]:
     """Encode a line that was segmented before it was parsed.
 
@@ -300,7 +300,7 @@ def encode_line(
             problem = f"its parse is not one of this text: {error}"
         else:
             return encode_words(parse, cut).with_tokens(line.tokens), None
-    words = flat(cut_at_white_space(line.text), fields)
+    words = flat(split_at_white_space(line.text), fields)
     encoded = encode_words(words, line.pieces_of(words.words))
     return encoded.with_tokens(line.tokens), problem
 
@@ -434,11 +434,11 @@ class TextEncoder:
         self._require_parser()
         return self._encoded(lines, lambda texts: map(self.pipeline.tokenize, texts))
 
-    def cut_terms(self, terms: Sequence[str]) -> list[EncodedSentence]:
+    def segment_terms(self, terms: Sequence[str]) -> list[EncodedSentence]:
         """Split terms like :meth:`cut`, or at white space for data with files of trees."""
         if isinstance(self.pipeline.parser, LineParser):
             return self.cut(terms)
-        return self._encoded(terms, lambda texts: map(cut_at_white_space, texts))
+        return self._encoded(terms, lambda texts: map(split_at_white_space, texts))
 
     def _require_parser(self) -> None:
         """Check that lines can be parsed.
@@ -494,17 +494,17 @@ class TextEncoder:
             return flat(parse.sentence, self.pipeline.fields)
         return parse
 
-    def _fitted(self, parse: Parse, line: CutLine) -> EncodedSentence:
+    def _fitted(self, parse: Parse, line: SegmentedLine) -> EncodedSentence:
         sentence, problem = encode_line(parse, line, self.pipeline.fields)
         if problem is not None:
             logger.warning("%s: going on without its parse", problem)
         return sentence
 
-    def _cut_whole(self, lines: Sequence[str]) -> list[CutLine]:
+    def _cut_whole(self, lines: Sequence[str]) -> list[SegmentedLine]:
         is_gpt2 = isinstance(innermost(self.segmenter), Gpt2Segmenter)
         bpe = "gpt2" if is_gpt2 else "sentencepiece"
         protected = getattr(self.segmenter, "tokens", ())
         return [
-            spell(self.segmenter.line_pieces(line), bpe, self.segmenter, protected)
+            spell(self.segmenter.segment_line(line), bpe, self.segmenter, protected)
             for line in lines
         ]

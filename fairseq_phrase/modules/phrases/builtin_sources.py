@@ -27,7 +27,6 @@ from fairseq_phrase.modules.phrases.phrase_batch import (
 from fairseq_phrase.modules.phrases.phrase_sources import (
     SourceOptions,
     SourceTokens,
-    check_max_length,
     listed_phrases,
     phrase_source,
 )
@@ -476,3 +475,12 @@ def _distinct(members: Tensor) -> Tensor:
     first = keep.long().argsort(dim=1, descending=True, stable=True)[:, :num_phrases]
     kept = members & keep[:, :, None]
     return kept.gather(1, first[:, :, None].expand(-1, -1, members.size(2)))
+
+
+def check_max_length(max_length: int) -> None:
+    """Raise ``ValueError`` if the maximum length is less than two units."""
+    if max_length < 2:
+        raise ValueError(
+            f"phrases have at least 2 units, so the maximum phrase length must be 2 or more, "
+            f"got {max_length}"
+        )

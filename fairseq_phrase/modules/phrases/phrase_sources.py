@@ -111,13 +111,6 @@ def phrase_source(
     Args:
         name: its name for ``--phrase-source``.
         fields: the parse fields that it needs, or a function of the options that returns them.
-
-    Example:
-        A source in which every sentence is one phrase::
-
-            @phrase_source("sentence")
-            def sentence(tokens, parse, options):
-                return tokens.is_unit[:, None]
     """
 
     def register(find: Find) -> Find:
@@ -126,15 +119,6 @@ def phrase_source(
         return find
 
     return register
-
-
-def check_max_length(max_length: int) -> None:
-    """Raise ``ValueError`` if the maximum length is less than two units."""
-    if max_length < 2:
-        raise ValueError(
-            f"phrases have at least 2 units, so the maximum phrase length must be 2 or more, "
-            f"got {max_length}"
-        )
 
 
 def load_source(spec: str) -> PhraseSource:

@@ -13,17 +13,18 @@ import torch
 from fairseq.models.transformer import TransformerModel
 from fairseq_cli import generate, interactive, train, validate
 
-from fairseq_phrase.data.store.identity import DOORS
+from fairseq_phrase.data.store.identity import ENTRY_POINTS
 from fairseq_phrase.errors import UserError
 from tests.support.commands import SIZES, TRAINING, run
-from tests.support.doors import COMMANDS
+from tests.support.entry_points import COMMANDS
 from tests.support.repository import REPOSITORY
 
 USER = ("--user-dir", "fairseq_phrase", "--task", "syntax_translation")
 MODEL = ("--arch", "relation_transformer", "--relation-labels", *TRAINING, *SIZES)
 PLAIN = ("--arch", "phrase_transformer_tiny", *TRAINING, *SIZES)
 ONCE = ("--max-tokens", "400", "--disable-validation")
-#: What a command gets after the data directory and before the checkpoint: ``(module, door, arguments)``.
+#: What a command gets after the data directory and before the checkpoint: ``(module, entry_point,
+#: arguments)``.
 FAIRSEQ = {
     "resumed": (train, "train", [*MODEL, *ONCE, "--max-update", "2", "--restore-file"]),
     "reset": (
@@ -87,10 +88,10 @@ def changed(checkpoint: Path) -> Path:
     return other
 
 
-def differing(checkpoint: Path, door: str) -> set[str]:
-    """Return the names of the entries that a door compares."""
+def differing(checkpoint: Path, entry_point: str) -> set[str]:
+    """Return the names of the entries that a entry_point compares."""
     entries = torch.load(checkpoint, weights_only=False)["task_state"]["identity"]["entries"]
-    parts = DOORS[door] - {"trees"}
+    parts = ENTRY_POINTS[entry_point] - {"trees"}
     return {name for name, entry in entries.items() if entry["part"] in parts}
 
 
@@ -104,13 +105,13 @@ def named(message: str) -> set[str]:
 def test_fairseqs_commands_compare_every_entry(
     name, checkpoints, data_directory, command, tmp_path
 ):
-    module, door, arguments = FAIRSEQ[name]
+    module, entry_point, arguments = FAIRSEQ[name]
     save = ("--save-dir", tmp_path) if module is train else ()
     with pytest.raises(UserError, match=r"other\.pt") as caught:
         command(
             module, data_directory, *USER, *save, "--strict-identity", *arguments, checkpoints[1]
         )
-    assert named(str(caught.value)) == differing(checkpoints[1], door)
+    assert named(str(caught.value)) == differing(checkpoints[1], entry_point)
     assert not list(tmp_path.iterdir())
 
 
@@ -136,8 +137,8 @@ def test_this_packages_commands_compare_every_entry(
     with pytest.raises(SystemExit) as stopped:
         module.main([*arguments, "--strict-identity"])
     assert stopped.value.code == 2
-    door = "average" if name == "average" else "use"
-    assert named(capsys.readouterr().err) == differing(other, door)
+    entry_point = "average" if name == "average" else "use"
+    assert named(capsys.readouterr().err) == differing(other, entry_point)
     assert not paths["NEW"].exists()
 
 

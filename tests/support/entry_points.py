@@ -1,4 +1,4 @@
-"""The commands that compare identity records, by their door."""
+"""The commands that compare identity records, by their entry_point."""
 
 from __future__ import annotations
 
