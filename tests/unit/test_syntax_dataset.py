@@ -50,7 +50,8 @@ def collated_by_a_loop(rows, parses):
             if token not in (PAD, EOS, BOS):
                 words[i][j] = int(parses[i]["words"][subword])
                 subword += 1
-    longest = max(len(parse["heads"]) for parse in parses)
+    # A batch of empty lines has a column of padding.
+    longest = max(1, *(len(parse["heads"]) for parse in parses))
     heads = [[-1] * longest for _ in rows]
     for i, parse in enumerate(parses):
         for j, head in enumerate(parse["heads"].tolist()):
