@@ -109,8 +109,10 @@ def test_ten_thousand_words_keep_their_places(segmenter):
 
 
 def test_data_parsed_from_files_asks_for_a_parser_of_new_text(data_directory):
-    with pytest.raises(UserError, match='source_parser="spacy:MODEL"'):
-        TextEncoder.from_data(data_directory, "de")
+    encoder = TextEncoder.from_data(data_directory, "de")
+    for read in (encoder.parse, encoder.cut):
+        with pytest.raises(UserError, match='source_parser="spacy:MODEL"'):
+            read(["Ein Hund"])
 
 
 def test_names_of_parsers_are_told_from_paths(tmp_path, monkeypatch):
