@@ -691,7 +691,7 @@ def test_hydra_trains_from_the_options_that_a_run_keeps(data_directory, tmp_path
     path = write_table(tmp_path, rows={"row": row})
     args = argparse.Namespace(
         data=data_directory, source_lang="de", target_lang="en", out=tmp_path, subsets="test", raw=None,
-        average=None, max_update=2, max_epoch=None, precision="fp32", train_flags="",
+        average=1, max_update=2, max_epoch=None, precision="fp32", train_flags="",
         generate_flags="", gpus_per_run=1,
     )  # fmt: skip
     planned = plan(args, "row", load_rows([path])["row"], seed=7)

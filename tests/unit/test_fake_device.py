@@ -101,8 +101,9 @@ STEPS += [
     ("name", "row", "dtype"), STEPS, ids=[f"{row}-{str(dtype)[6:]}" for _, row, dtype in STEPS]
 )
 def test_its_steps_wait_for_nothing(dictionary, name, row, dtype):
-    # fairseq's sinusoids read a shape as a tensor.
-    options = {**ENCODERS[name].rows[row], "no_token_positional_embeddings": True}
+    # fairseq's sinusoids read a shape as a tensor. A neutral start needs positions.
+    learned = {"encoder_learned_pos": True, "decoder_learned_pos": True}
+    options = {**ENCODERS[name].rows[row], **learned}
     model = build_model(name, dictionary, **options).to(dtype).train()
     inputs = make_batch(dictionary, [7, 1, 4, 5], extra=2)
     tokens = inputs.pop("src_tokens")
