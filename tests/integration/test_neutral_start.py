@@ -128,8 +128,11 @@ def test_what_cannot_begin_from_it_is_refused(command, data_directory, stock, tm
             "it has no neutral start; or begin from parts of it, with --pretrained",
         ),
         (["structural_transformer", "--structural-absolute"], "give --structural-fusion add"),
-        (["relation_transformer", "--encoder-layers", "3"], "has 2 layers, and here 3: give"),
-        (["relation_transformer", "--encoder-ffn-embed-dim", "40"], "has the shape"),
+        (
+            ["relation_transformer", "--encoder-layers", "3"],
+            "encoder-layers 2 and 3: give --encoder-layers 2",
+        ),
+        (["relation_transformer", "--encoder-ffn-embed-dim", "40"], "embed-dim .* and 40: give"),
     ):
         with pytest.raises(UserError, match=message):
             train("--arch", *arch, *start)
