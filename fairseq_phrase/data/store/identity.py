@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fairseq_phrase.data.store.dictionaries import labels_fingerprint
 from fairseq_phrase.errors import UserError, as_given
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.text import read_lines, stamp_of
 
 logger = logging.getLogger(__name__)
 Options = TypeVar("Options")
@@ -368,7 +368,15 @@ def warn_once(message: str) -> None:
 
 
 def dictionary_entry(path: Path, part: str) -> Entry:
-    """Return the entry of a dictionary's symbols, in order and without a ``<mask>`` at the end."""
+    """Return the entry of a dictionary's symbols, in order and without a ``<mask>`` at the end.
+
+    A process reads a file again only if it has changed.
+    """
+    return _dictionary_entry(path, part, *(stamp_of(path) if path.is_file() else ()))
+
+
+@lru_cache(maxsize=64)
+def _dictionary_entry(path: Path, part: str, *_stamp: int) -> Entry:
     lines = (line.removesuffix(" #fairseq:overwrite") for line in read_lines(path))
     symbols = [line.rpartition(" ")[0] for line in lines]
     symbols = symbols[:-1] if symbols[-1:] == [MASK] else symbols
