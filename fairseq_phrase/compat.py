@@ -87,11 +87,11 @@ def patch(owner: Any, name: str, new: _Function) -> None:
         return
 
     @functools.wraps(original)
-    def mended(*args: Any, **options: Any) -> Any:
+    def patched(*args: Any, **options: Any) -> Any:
         return new(original, *args, **options)
 
-    mended.patched_by = (*getattr(original, "patched_by", ()), new)  # type: ignore[attr-defined]
-    setattr(owner, name, property(mended) if isinstance(found, property) else mended)
+    patched.patched_by = (*getattr(original, "patched_by", ()), new)  # type: ignore[attr-defined]
+    setattr(owner, name, property(patched) if isinstance(found, property) else patched)
 
 
 def make_checkpoints_loadable() -> None:

@@ -170,9 +170,8 @@ def build_models(
             built, _, task = checkpoint_utils.load_model_ensemble_and_task(
                 [str(one.path)], state=one.state, task=task
             )
-        if not hasattr(
-            task, "check_record"
-        ):  # a task of stock fairseq, which does not compare records
+        # A task of stock fairseq does not compare records.
+        if not hasattr(task, "check_record"):
             compare(
                 Identity.from_dict(one.state["task_state"]["identity"], one.path),
                 identity_of({"cfg": one.state["cfg"]}, str(data)), "use",

@@ -108,9 +108,8 @@ def _parser(named: str | None, of_data: str) -> str:
     Args:
         named: the parser that the user names, or None for the data's parser.
     """
-    if named is None and names_path(
-        of_data
-    ):  # from which no files are loaded unless the user names it
+    # No files are loaded from a path that the user does not name.
+    if named is None and names_path(of_data):
         return of_data
     made = load_parser(named or of_data)
     digest = made.digest[:16] if isinstance(made, LineParser) else ""
@@ -137,9 +136,6 @@ class OutputFile:
         self.path, self._key = path, key
         self._partial = path.with_name(f"{path.name}.partial")
         self._note = path.with_name(f"{path.name}.key")
-        self._remedy = (
-            f"give the same options and files, or remove {self._partial} and {self._note}"
-        )
         #: The digests of the lines of the chunks that are translated now.
         self._begun: deque[str] = deque()
         self._done: list[list[Any]] = []
@@ -158,14 +154,17 @@ class OutputFile:
                 f"{there} is there without {self._note.name}, which records what made it: remove it, or "
                 "name another --out"
             )
-        remedy = f"give the same options and files, or remove {there} and {self._note}"
         made, self._done = self._recorded()
-        require_same(made, self._key, there, remedy)
+        require_same(made, self._key, there, self._remedy(there))
         if there != self.path:
             return False
         if self.path.stat().st_size != (self._done[-1][1] if self._done else 0):
             raise UserError(f"{self.path} is not as it was written: remove it and {self._note}")
         return True
+
+    def _remedy(self, made: Path) -> str:
+        """Return the advice for a file of other options or inputs."""
+        return f"give the same options and files, or remove {made} and {self._note}"
 
     def _recorded(self) -> tuple[dict[str, str], list[list[Any]]]:
         """Read the key and the whole lines of ``FILE.key`` after it."""
@@ -260,12 +259,12 @@ class OutputFile:
             else:
                 raise UserError(
                     f"{self._partial} has translations of other lines than {first} to {end} of this "
-                    f"text: {self._remedy}"
+                    f"text: {self._remedy(self._partial)}"
                 )
         if number < len(kept):
             raise UserError(
                 f"{self._partial} has translations of more lines than this text, which has {end}: "
-                f"{self._remedy}"
+                f"{self._remedy(self._partial)}"
             )
 
 

@@ -13,14 +13,13 @@ from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from fairseq_phrase.data.store.dictionaries import labels_fingerprint
 from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.text import read_lines, stamp_of
 
 logger = logging.getLogger(__name__)
-Options = TypeVar("Options")
 
 
 class Part(NamedTuple):

@@ -1,4 +1,4 @@
-"""The command that made a data directory, and the advice to make it again."""
+"""The layout of a data directory: files of labels and indices, the command that made it, and advice."""
 
 from __future__ import annotations
 
