@@ -61,7 +61,7 @@ def main() -> None:
     )
     parser.add_argument("row", help="the row's name, as in the tables' YAML")
     parser.add_argument(
-        "reports", nargs="+", help="report.csv of each table; commas join those of one corpus"
+        "reports", nargs="+", help="report.csv of each table; commas join the reports of one corpus"
     )
     parser.add_argument("--metric", default="BLEU", help="the measure that is tested (BLEU)")
     args = parser.parse_args()

@@ -56,7 +56,7 @@ part() {
 
 # labelled NAME SUFFIX LABELS CAPTION MEASURE CORPUS READER OPTIONS...: a part with labels.
 labelled() {
-    local raw=$OUT/$1/raw TARGET=$2 GENERATE_FLAGS='' WITH_PARSING='' # which are those of translation
+    local raw=$OUT/$1/raw TARGET=$2 GENERATE_FLAGS='' WITH_PARSING='' # they belong to translation
     if [ ! -e "$raw/test.en" ]; then
         need_corpus "$6"
         run python scripts/labelled_text.py "$7" "$FOUND" "$raw" "${@:8}" ${SLICE:+--slice "$SLICE"}

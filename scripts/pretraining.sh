@@ -153,7 +153,7 @@ translation() {
 
 # labelled NAME SUFFIX LABELS CAPTION READER CORPUS OPTIONS...: make data of labels, train and report.
 labelled() {
-    local raw=$OUT/$1/raw known=() TARGET=$2 GENERATE_FLAGS=''  # which are those of translation
+    local raw=$OUT/$1/raw known=() TARGET=$2 GENERATE_FLAGS=''  # they belong to translation
     if [ ! -e "$raw/test.en" ]; then
         need_corpus "$6"
         run python scripts/labelled_text.py "$5" "$FOUND" "$raw" "${@:7}" ${SLICE:+--slice "$SLICE"}

@@ -118,9 +118,9 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     notes = (
         "Bits for each predicted token. Different objectives and masks predict different tokens from "
-        "different contexts, so they are compared with the unigram model and not with one another. "
+        "different contexts, so they are compared with the unigram model and not with each other. "
         "The causal model also predicts the ends of sentences. So does fairseq's masked_lm, but its "
-        "test loss and perplexity are those of subwords."
+        "test loss and perplexity are per subword."
     )
     table = markdown_table(headings, lines, texts=1)
     (args.out / "losses.md").write_text(f"{table}\n\n{notes}\n")

@@ -321,7 +321,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("action", choices=("run", "names", "titles"), help="names, titles: print those of the rows")
+    add("action", choices=("run", "names", "titles"), help="names, titles: print them")
     add("files", type=Path, nargs="+", help="the table's YAML; later files win")
     add("--rows", default="", help="names, commas between them, or the first N (all)")
     add("--without-numbers", action="store_true", help="titles without the paper's numbers")

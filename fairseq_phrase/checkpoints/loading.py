@@ -142,7 +142,7 @@ def build_models(
 
     Args:
         saved: the models; the task is the first model's.
-        options: options of fairseq that replace those of the checkpoints; None for no change.
+        options: options of fairseq that replace the checkpoints' options; None for no change.
 
     Raises:
         UserError: a model or task is not registered, or does not fit the data.

@@ -20,7 +20,7 @@ def _parser() -> argparse.ArgumentParser:
         "attention",
         help="an encoder's attention matrices for a sentence",
         description="Draw a sentence's attention in the encoder, with words as labels: over all nodes "
-        "and within phrases for a PhraseTransformer, beside the relative positions for a "
+        "and within phrases for a PhraseTransformer, and the relative positions for a "
         "structural-position Transformer, over tokens and constituents for a tree Transformer. Of a "
         "recurrent translation model, draw the alignment.",
     )

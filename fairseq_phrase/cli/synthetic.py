@@ -17,7 +17,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     # fmt: off
     parser.add_argument("--kind", choices=["translation", *TOY_TASKS], default="translation",
-        help="the grammar's corpus; or letters to copy, in test sequences longer than those of training; "
+        help="the grammar's corpus; or letters to copy, in test sequences longer than in training; "
         "or letters of which every second of the alphabet is left out; or sentences to put in the order "
         "of time, for pointer networks")
     parser.add_argument("--out", required=True, metavar="DIR", help="directory to write to")

@@ -82,7 +82,7 @@ def obstacle(model: Any, supported: Mapping[str, Collection[Any] | None]) -> str
             return _flag(name, value)
     for name in ("decoder_input_dim", "decoder_output_dim"):
         if options[name] != options["decoder_embed_dim"]:
-            return f"{_flag(name, options[name])} beside another --decoder-embed-dim"
+            return f"{_flag(name, options[name])} with another --decoder-embed-dim"
     return None
 
 

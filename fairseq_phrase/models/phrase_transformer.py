@@ -133,8 +133,8 @@ def check_phrases(cfg: Any) -> list[str]:
         raise UserError(f"--phrase-relative-clip {cfg.phrase_relative_clip}: expected 0 or more")
     if cfg.phrase_relative_clip and cfg.phrase_mask != "subset":
         raise UserError(
-            "--phrase-relative-clip needs --phrase-mask subset: nodes that are not part of one another "
-            "have no relative position"
+            "--phrase-relative-clip needs --phrase-mask subset: of two nodes, one must contain the other "
+            "to have a relative position"
         )
     chosen = phrase_layers(cfg)
     if cfg.phrase_to_decoder and (

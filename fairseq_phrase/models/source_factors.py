@@ -51,7 +51,7 @@ class SourceFactors:
         for name in self.names:
             if name not in (*labelled, SUBWORDS):
                 raise UserError(
-                    f"--source-factors: '{name}' is no field of labels of words: expected some of "
+                    f"--source-factors: '{name}' is not a field of labels of words: expected some of "
                     f"{', '.join([*labelled, SUBWORDS])}"
                 )
         if len(set(self.names)) < len(self.names):

@@ -50,8 +50,8 @@ class FactoredText(LineParser):
         for name in self._names:
             if name not in known:
                 raise UserError(
-                    f"--parser factored:{names}: '{name}' is no field of labels of words: expected some "
-                    f"of {', '.join(known)}"
+                    f"--parser factored:{names}: '{name}' is not a field of labels of words: expected "
+                    f"some of {', '.join(known)}"
                 )
         self.version = f"factored text ({names})"
         self.fields = ("words", *self._names)

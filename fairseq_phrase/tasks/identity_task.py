@@ -66,7 +66,7 @@ class IdentifiedTask(FairseqTask):
         return directories[(epoch - 1) % len(directories) if split == self.cfg.train_subset else 0]
 
     def label_dictionary(self, field: str) -> Dictionary:
-        """Return the labels of a parse field, such as those of ``dict.constituent.txt``.
+        """Return the labels of a parse field, such as the entries of ``dict.constituent.txt``.
 
         A model that calls this while it is built depends on the labels' numbers. So its record includes
         the labels.

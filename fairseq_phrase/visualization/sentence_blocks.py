@@ -121,7 +121,7 @@ class SplitFiles:
                 name = next(name for name, gap in gaps.items() if gap == first)
                 raise UserError(
                     f"{self.path_of(name)}.idx, line {first + 1}: expected its values right between "
-                    "those of the lines before and after, found another start or size; "
+                    "the blocks of the lines before and after, found another start or size; "
                     f"{rerun(self.path_of(name).parent)}"
                 )
             sizes = sum(

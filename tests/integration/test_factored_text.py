@@ -64,7 +64,7 @@ def test_a_word_without_its_label_is_named(factored, tmp_path, capsys):
     assert f"{tmp_path / 'test.de'}" in error
     assert "line 3" in error
     assert f"word 1 is '{word.partition('￨')[0]}': expected a word and" in error
-    with pytest.raises(UserError, match="'colour' is no field of labels of words"):
+    with pytest.raises(UserError, match="'colour' is not a field of labels of words"):
         load_parser("factored:colour")
 
 

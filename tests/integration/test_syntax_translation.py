@@ -316,9 +316,9 @@ def test_a_model_learns_given_alignments(data_directory, aligned_words, command,
         ),
         (
             lambda lines: ["0-0 99-0", *lines[1:]],
-            "line 1: '99-0' is no pair of words, from 0: the s",
+            "line 1: '99-0' is not a pair of words, from 0: the s",
         ),
-        (lambda lines: ["0-0 1:0", *lines[1:]], "line 1: '1:0' is no pair of words"),
+        (lambda lines: ["0-0 1:0", *lines[1:]], "line 1: '1:0' is not a pair of words"),
     ],
 )
 def test_alignments_that_do_not_fit_are_named(change, message, data_directory, aligned_words):

@@ -213,7 +213,7 @@ def test_the_report_has_a_column_and_counts_bad_references(tmp_path):
     text = report(
         tmp_path, "--measure", "exact", "--form", "calls", "--known-forms", str(tmp_path / "train")
     )
-    assert "brackets match, and all predicates are among those of training" in text
+    assert "brackets match, and all predicates occur in training" in text
     assert "1 of 3 references are not well-formed." in text
     runs = records(tmp_path / "out" / "runs.csv")
     assert [float(run["well-formed"]) for run in runs] == pytest.approx([100 / 3, 100 / 3])

@@ -165,7 +165,7 @@ def test_a_missing_model_is_named(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"no model", b"\0" * 100])
 def test_a_file_that_is_no_model_is_named(tmp_path, content):
     (tmp_path / "a.model").write_bytes(content)
-    with pytest.raises(UserError, match=r"a\.model is no SentencePiece model"):
+    with pytest.raises(UserError, match=r"a\.model is not a SentencePiece model"):
         SentencePieceSegmenter(tmp_path / "a.model")
 
 

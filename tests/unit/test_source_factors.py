@@ -151,7 +151,7 @@ def test_attention_is_drawn_with_factors(dictionary):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"names": "heads"}, "'heads' is no field of labels of words: expected some of deprels, tags"),
+        ({"names": "heads"}, "'heads' is not a field of labels of words: expected some of deprels, tags"),
         ({"names": "tags,tags"}, "name each factor once"),
         ({"names": "tags", "widths": "3"}, "with sum, factors have the width of tokens"),
         ({"names": "tags", "combine": "concat"}, "with concat, expected the width of all factors"),

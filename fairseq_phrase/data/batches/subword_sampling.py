@@ -71,7 +71,9 @@ class SubwordSampling:
                 "words in several ways"
             )
         if manifest.protected:
-            raise UserError(f"{where} has protected tokens, beside which words cannot be cut again")
+            raise UserError(
+                f"{where} has protected tokens. Words next to them cannot be segmented anew"
+            )
         if not manifest.bpe_model:
             raise UserError(f"{where} names no subword model: make the data with {PREPROCESS}")
         model = Path(directory) / manifest.bpe_model

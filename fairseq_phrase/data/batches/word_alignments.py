@@ -57,8 +57,8 @@ class WordAlignments:
             if not source or not target:
                 counts = " and ".join(str(words.max(initial=-1) + 1) for words in sides)
                 raise UserError(
-                    f"{at(self._path, index + 1)}: '{pair}' is no pair of words, from 0: the sentences "
-                    f"have {counts} words"
+                    f"{at(self._path, index + 1)}: '{pair}' is not a pair of words, from 0: the "
+                    f"sentences have {counts} words"
                 )
             found += [(one, other) for one in source for other in target]
         return torch.tensor(found, dtype=torch.long).view(-1)

@@ -62,7 +62,7 @@ class SentencePieceSegmenter:
             ids = map(self._lines.piece_to_id, _BYTE_PIECES)
             self._has_bytes = all(map(self._lines.is_byte, ids))
         except RuntimeError as error:
-            raise UserError(f"{model} is no SentencePiece model: {error}") from None
+            raise UserError(f"{model} is not a SentencePiece model: {error}") from None
         self.vocabulary = _BYTE_PIECES if self._has_bytes else ()
         # Words repeat, so each is segmented once. A cache made here is freed with its object.
         self.segment_word = lru_cache(maxsize=1 << 18)(self._word_pieces)

@@ -81,7 +81,7 @@ class Brackets(Form):
     @property
     def notes(self) -> list[str]:
         """The note that defines a well-formed output."""
-        known = "" if self._known is None else ", and all predicates are among those of training"
+        known = "" if self._known is None else ", and all predicates occur in training"
         return [f"Well-formed: brackets match{known}."]
 
 
