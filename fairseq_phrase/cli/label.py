@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, command, standard_stream
 from fairseq_phrase.cli.arguments import add, loading
@@ -13,12 +16,15 @@ from fairseq_phrase.errors import UserError
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-label",
-        description="Label raw text: for each line of standard input a line of labels, with spaces "
-        "between the labels of words, or one label. The order is kept, and empty lines stay empty. "
-        "Words are separated by white space. Lines are cut and parsed as the data were.",
+        description="Label raw text: for each line a line of labels, with spaces between the labels of "
+        "words, or one label. The order is kept, and empty lines stay empty. Words are separated by "
+        "white space. Lines are segmented and parsed as the data were.",
     )
     parser.add_argument("data", metavar="DATA", help="the data directory of the training")
     # fmt: off
+    parser.add_argument("inputs", nargs="*", type=Path, metavar="FILE",
+        help="text (default: standard input). Data whose parser reads files need the parses of FILE next "
+        "to it, FILE.conllu or another ending")
     parser.add_argument("--path", required=True, metavar="CHECKPOINT",
         help="checkpoint of --task syntax_labelling; for an ensemble several, with : between them")
     parser.add_argument("--subset", metavar="SUBSET",
@@ -40,17 +46,21 @@ def main(args: argparse.Namespace) -> None:
     """Run the command."""
     if args.scores and args.subset is None:
         raise UserError("--scores needs --subset: raw text has no labels to compare with")
+    if args.inputs and args.subset is not None:
+        raise UserError("--subset labels a split of DATA: leave FILE or --subset out")
     out = standard_stream("stdout")
-    lines = None
-    if args.subset is None:
-        from fairseq_phrase.text import decoded_lines
-
-        lines = decoded_lines(standard_stream("stdin"), "standard input")
     from fairseq_phrase.inference.labelling import describe_scores, load_labeller
 
     labeller = load_labeller(args.path, args.data, max_tokens=args.max_tokens, **loading(args))
-    if lines is not None:
-        for line in labeller.label(lines):
+    if args.subset is None:
+        from fairseq_phrase.inference.source_parses import read_parses
+        from fairseq_phrase.text import decoded_lines, read_lines
+
+        lines: Iterator[str] = chain.from_iterable(map(read_lines, args.inputs))
+        if not args.inputs:
+            lines = decoded_lines(standard_stream("stdin"), "standard input")
+        parses = read_parses(args.inputs, args.path, args.data, args.source_parser)
+        for line in labeller.label(lines, parses):
             out.write(f"{line}\n".encode())
         out.flush()
         return

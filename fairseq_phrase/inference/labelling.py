@@ -25,7 +25,9 @@ from fairseq_phrase.evaluation.metrics.labels import (
     label_scores,
     mark_spans,
 )
+from fairseq_phrase.inference.constraints import Given
 from fairseq_phrase.inference.model_files import device_named
+from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
 
@@ -113,25 +115,35 @@ class Labeller:
         # allow it.
         self._kept: int | None = task.kept_subwords
 
-    def label(self, lines: Iterable[str], *, buffer_size: int = 4096) -> Iterator[str]:
+    def label(
+        self,
+        lines: Iterable[str],
+        parses: Iterable[Parse] | None = None,
+        *,
+        buffer_size: int = 4096,
+    ) -> Iterator[str]:
         """Label raw lines, in their order.
 
         Models of ``--truncate-source`` read the first subwords of a long text, as in a split.
 
         Args:
             lines: raw text; for labels of words, with white space between words.
+            parses: the parse of each line, instead of the parser's
+                (:func:`fairseq_phrase.inference.source_parses.read_parses`).
             buffer_size: number of lines that are read, and sorted by length, at a time.
 
         Yields:
             Each line's labels, separated by spaces, or its label; the empty text for an empty line.
 
         Raises:
-            UserError: a line is too long for the models, or cannot be segmented or parsed.
+            UserError: a line is too long for the models, or cannot be segmented or parsed; there are more
+                or fewer parses than lines.
         """
-        iterator, number, cut = iter(lines), 0, 0
+        iterator, number, cut = Given().lines(lines, parses), 0, 0
         while chunk := list(islice(iterator, buffer_size)):
-            texts = {index: line for index, line in enumerate(chunk) if line.strip()}
-            encoded = self.task.source_text.encode([*texts.values()]) if texts else []
+            texts = {index: line.text for index, line in enumerate(chunk) if line.text.strip()}
+            given = [chunk[index].parse for index in texts] if parses is not None else []
+            encoded = self.task.source_text.encode([*texts.values()], given) if texts else []
             for index, sentence in zip(texts, encoded, strict=True):
                 self._check_length(number + index + 1, sentence)
                 cut += self._length(sentence) <= len(sentence.pieces)

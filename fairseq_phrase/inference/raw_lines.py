@@ -154,9 +154,7 @@ class RawLines:
         """Encode lines; either all of them have parses, or none has."""
         texts = [self._form(line.text) for line in lines]
         parses = [line.parse for line in lines if line.parse is not None]
-        if parses:
-            return self._source.encoder.encode_lines(texts, parses)
-        return self._source.encode(texts) if texts else []
+        return self._source.encode(texts, parses) if texts else []
 
     def _pieces(self, line: Line, sentence: EncodedSentence, number: int) -> list[EncodedSentence]:
         """Split a line that is too long. A line without subwords lacks segments."""

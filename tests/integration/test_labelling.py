@@ -330,6 +330,21 @@ def test_an_encoder_of_trees_needs_a_parser_for_raw_text(words, tagger, labelled
     assert "name a parser for it, " in messages
 
 
+def test_a_file_of_text_is_labelled_with_the_trees_next_to_it(
+    corpus, words, tagger, tmp_path, labelled
+):
+    path = tagger[0] / "checkpoint_best.pt"
+    split, _ = labelled(words, "--path", path, "--subset", "test")
+    text = tmp_path / "new"
+    text.write_text("\n" + (corpus / "test.en").read_text())
+    _, messages = labelled(words, text, "--path", path, status=2)
+    assert "FILE with FILE.conllu" in messages
+    shutil.copy(corpus / "test.en.conllu", f"{text}.conllu")
+    assert labelled(words, text, "--path", path)[0] == ["", *split]
+    _, messages = labelled(words, text, "--path", path, "--subset", "test", status=2)
+    assert "leave FILE or --subset out" in messages
+
+
 def test_a_model_of_linear_trees_labels_raw_text_as_the_split_without_a_parser(
     corpus, words, tmp_path, labelled, command
 ):

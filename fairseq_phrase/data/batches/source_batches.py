@@ -21,8 +21,9 @@ from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.modules.parse_batch import MADE, ROWS, MakeStructure, ParseBatch
 from fairseq_phrase.modules.tensors import carrier
+from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
-from fairseq_phrase.syntax.sentence import EncodedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 
 Parse = dict[str, np.ndarray]
 #: Parses of several sentences by field: their items, and the number of items of each sentence.
@@ -77,8 +78,16 @@ class SourceText:
         """Whether the models read more of a parse than the word of each subword."""
         return not self.fields_to_parse <= {"words"}
 
-    def encode(self, lines: Sequence[str]) -> list[EncodedSentence]:
-        """Split lines into subwords as in preprocessing, and parse them if the models read trees."""
+    def encode(
+        self, lines: Sequence[str], parses: Sequence[ParsedSentence | Unparsed] = ()
+    ) -> list[EncodedSentence]:
+        """Split lines into subwords as in preprocessing, and parse them if the models read trees.
+
+        Args:
+            parses: the parse of each line, instead of the parser's.
+        """
+        if parses:
+            return self.encoder.encode_lines(lines, parses)
         read = self.fields_to_parse
         if read <= {"words"}:
             return self.encoder.cut(lines)
