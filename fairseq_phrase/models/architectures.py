@@ -40,9 +40,16 @@ from fairseq_phrase.models import (  # noqa: F401
     tree_transformer,
     xl_transformer,
 )
-from fairseq_phrase.models.config import PRESETS, FlatTransformerConfig, copied
+from fairseq_phrase.models.config import FlatTransformerConfig, copied
 from fairseq_phrase.models.copying import CopyOptions
-from fairseq_phrase.models.encoder_method import BROKEN, ENCODERS, LATE, EncoderMethod, options_of
+from fairseq_phrase.models.encoder_method import (
+    BROKEN,
+    ENCODERS,
+    LATE,
+    PRESETS,
+    EncoderMethod,
+    options_of,
+)
 from fairseq_phrase.models.named_encoder import NAMED_MODELS, NamedModel
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 

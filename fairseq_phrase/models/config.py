@@ -78,26 +78,3 @@ def nested_config(cfg: Any) -> TransformerConfig:
         # fairseq's nested options store the encoder's sizes under this name.
         options["encoder_name"] = options.pop("encoder")
     return TransformerConfig.from_namespace(Namespace(**options))
-
-
-def size(width: int, ffn: int, heads: int, layers: int = 6, **options: Any) -> dict[str, Any]:
-    """Return the options for sizes that encoder and decoder share.
-
-    Args:
-        layers: encoder and decoder layers each.
-    """
-    sizes = {"embed_dim": width, "ffn_embed_dim": ffn, "attention_heads": heads, "layers": layers}
-    both = {
-        f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()
-    }
-    return both | options
-
-
-#: Sizes and regularization, with the names of fairseq's ``transformer_*`` architectures.
-PRESETS: dict[str, dict[str, Any]] = {
-    "": {},
-    "tiny": size(128, 256, 4, 3),
-    "iwslt_de_en": size(512, 1024, 4),
-    "wmt_en_de": {},
-    "wmt_en_de_big": size(1024, 4096, 16, dropout=0.3),
-}

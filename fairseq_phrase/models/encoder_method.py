@@ -75,6 +75,29 @@ class NeutralOptions:
     )
 
 
+def size(width: int, ffn: int, heads: int, layers: int = 6, **options: Any) -> dict[str, Any]:
+    """Return the options for sizes that encoder and decoder share.
+
+    Args:
+        layers: encoder and decoder layers each.
+    """
+    sizes = {"embed_dim": width, "ffn_embed_dim": ffn, "attention_heads": heads, "layers": layers}
+    both = {
+        f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()
+    }
+    return both | options
+
+
+#: Sizes and regularization, with the names of fairseq's ``transformer_*`` architectures.
+PRESETS: dict[str, dict[str, Any]] = {
+    "": {},
+    "tiny": size(128, 256, 4, 3),
+    "iwslt_de_en": size(512, 1024, 4),
+    "wmt_en_de": {},
+    "wmt_en_de_big": size(1024, 4096, 16, dropout=0.3),
+}
+
+
 @dataclass(frozen=True)
 class EncoderMethod:
     """A registered encoder; see :func:`register_encoder` for the attributes."""
@@ -152,7 +175,7 @@ def register_encoder(
             each other.
         decoder: the translation model's decoder; fairseq's by default.
         presets: additional architectures ``NAME_PRESET``: by preset, the defaults that differ. They
-            extend :data:`fairseq_phrase.models.config.PRESETS`, which every encoder has.
+            extend :data:`PRESETS`, which every encoder has.
         rows: settings to compare, by title: the options that differ from the defaults. The first is the
             method as in its paper. Benchmarks and the tests of all encoders run them. By default, one row
             with the defaults.

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.config import size
-from fairseq_phrase.models.encoder_method import option, register_encoder
+from fairseq_phrase.models.encoder_method import option, register_encoder, size
 from fairseq_phrase.models.positioned_encoder import (
     PositionedEncoder,
     PositionOptions,

@@ -9,8 +9,7 @@ from typing import Any
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
-from fairseq_phrase.models.config import size
-from fairseq_phrase.models.encoder_method import register_encoder
+from fairseq_phrase.models.encoder_method import register_encoder, size
 from fairseq_phrase.models.positioned_encoder import (
     PositionedEncoder,
     PositionOptions,
