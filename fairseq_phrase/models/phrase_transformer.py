@@ -28,12 +28,6 @@ from fairseq_phrase.models.positioned_encoder import (
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoderLayer
 from fairseq_phrase.modules.causal_window import CausalWindow
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
-from fairseq_phrase.modules.phrases.first_states import (
-    FIRST_STATES,
-    EndsOfPhrases,
-    PooledPhrases,
-    with_phrases,
-)
 from fairseq_phrase.modules.phrases.phrase_attention import (
     ACTIVATIONS,
     GATES,
@@ -41,6 +35,14 @@ from fairseq_phrase.modules.phrases.phrase_attention import (
     PhraseAttention,
 )
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.phrases.phrase_nodes import (
+    FIRST_STATES,
+    CausalPhrases,
+    EndsOfPhrases,
+    PooledPhrases,
+    PositionedPhrases,
+    with_phrases,
+)
 from fairseq_phrase.modules.phrases.phrase_sources import (
     SourceTokens,
     find_phrases,
@@ -48,7 +50,6 @@ from fairseq_phrase.modules.phrases.phrase_sources import (
     listed_phrases,
     load_source,
 )
-from fairseq_phrase.modules.phrases.positioned_phrases import CausalPhrases, PositionedPhrases
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
 
 
@@ -286,7 +287,7 @@ class PhraseEncoder(PositionedEncoder):
 
     It can be combined with structural and relative positions, which is not in any paper. *Decisions*: a
     phrase has the position of its highest word (see
-    :mod:`fairseq_phrase.modules.phrases.positioned_phrases`). The encoding of its depth is added to its
+    :mod:`fairseq_phrase.modules.phrases.phrase_nodes`). The encoding of its depth is added to its
     first state. It lacks an absolute position in the sentence. Relative positions are used only in the
     attention over all nodes (phase 1).
     """

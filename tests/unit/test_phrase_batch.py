@@ -14,8 +14,8 @@ from fairseq_phrase.modules.phrases.builtin_sources import (
     without_phrases,
     word_ngrams,
 )
-from fairseq_phrase.modules.phrases.first_states import with_phrases
 from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
+from fairseq_phrase.modules.phrases.phrase_nodes import with_phrases
 from tests.support.hostile import trees
 from tests.support.padded_sentences import all_kinds, members_of, pad, pad_heads, phrases_of
 from tests.support.tolerance import assert_same

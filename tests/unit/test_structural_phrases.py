@@ -14,7 +14,7 @@ from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.phrase_transformer import NodeAttention
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.phrases.phrase_attention import PhraseAttention
-from fairseq_phrase.modules.phrases.positioned_phrases import PositionedPhrases
+from fairseq_phrase.modules.phrases.phrase_nodes import PositionedPhrases
 from fairseq_phrase.modules.positions.relative_attention import sequential_positions
 from fairseq_phrase.modules.positions.tree_positions import TreePositions, sinusoids
 from fairseq_phrase.syntax.dependency import DependencyTree

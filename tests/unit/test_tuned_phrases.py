@@ -9,12 +9,12 @@ import torch
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.modules.phrases.first_states import EndsOfPhrases, PooledPhrases, with_phrases
 from fairseq_phrase.modules.phrases.phrase_attention import (
     PhraseAttention,
     attention_weights,
     subset_attention,
 )
+from fairseq_phrase.modules.phrases.phrase_nodes import EndsOfPhrases, PooledPhrases, with_phrases
 from fairseq_phrase.testing import build_model, encode, make_batch
 from tests.support.padded_sentences import HEADS, KINDS, PATHS, SUBWORDS, make_phrases, random_heads
 from tests.support.tolerance import assert_same
