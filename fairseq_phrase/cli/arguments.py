@@ -8,8 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from fairseq_phrase.choices import CONSTITUENTS, ENGINES, WHOLE_WORDS
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import CONSTITUENTS, ENGINES, WHOLE_WORDS, UserError
 
 if TYPE_CHECKING:
     from fairseq_phrase.data.preprocessing.engines import EngineOptions

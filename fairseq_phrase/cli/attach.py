@@ -6,10 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_phrase.choices import ON_ERROR, SUBWORD_MODELS
 from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import ON_ERROR, SUBWORD_MODELS, UserError
 
 if TYPE_CHECKING:
     from fairseq_phrase.data.preprocessing.options import SplitCounts

@@ -6,10 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_phrase.choices import LABELLED, NORMAL_FORMS, ON_ERROR
 from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of, positive
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import LABELLED, NORMAL_FORMS, ON_ERROR, UserError
 
 if TYPE_CHECKING:
     from fairseq_phrase.data.preprocessing.options import Options, SplitCounts

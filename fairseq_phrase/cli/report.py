@@ -6,10 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.choices import FORMS
 from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import add, positive
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import FORMS, UserError
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from fairseq_phrase.choices import MAX_WORDS, SYNTHETIC_LANGUAGES, TOY_TASKS, TOY_WORDS
 from fairseq_phrase.cli import CommandParser, command
+from fairseq_phrase.errors import MAX_WORDS, SYNTHETIC_LANGUAGES, TOY_TASKS, TOY_WORDS
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -29,7 +29,7 @@ class ParsingOptions:
 
     Attributes:
         parser: the argument of ``--parser``.
-        constituents: one of :data:`fairseq_phrase.choices.CONSTITUENTS`: the parser's own constituents,
+        constituents: one of :data:`fairseq_phrase.errors.CONSTITUENTS`: the parser's own constituents,
             if it makes any; constituents made from its dependency trees; or none.
         tokenized: whether the text is already split into words at white space, with or without Moses'
             escapes. These words are kept; the parser gets them unescaped.
@@ -70,7 +70,7 @@ class ParsingPipeline:
 
     @property
     def constituents(self) -> str:
-        """The source of the constituents, one of :data:`fairseq_phrase.choices.CONSTITUENTS`."""
+        """The source of the constituents, one of :data:`fairseq_phrase.errors.CONSTITUENTS`."""
         return self.options.constituents if "spans" in self.fields else "none"
 
     def read(self, path: Path, lines: Iterator[str]) -> Iterator[Parse]:

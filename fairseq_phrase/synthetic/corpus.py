@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fairseq_phrase.choices import MAX_WORDS
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import MAX_WORDS, UserError
 from fairseq_phrase.synthetic import english, german
 from fairseq_phrase.synthetic.grammar import MAX_DEPTH, Grammar
 from fairseq_phrase.synthetic.lexicon import Lexicon, default_lexicon

@@ -10,8 +10,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from fairseq_phrase.choices import MAX_WORDS
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import MAX_WORDS, UserError
 from fairseq_phrase.synthetic.corpus import distinct_groups, take
 from fairseq_phrase.synthetic.tree import Sentence
 from fairseq_phrase.text import written_together

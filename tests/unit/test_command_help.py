@@ -12,7 +12,7 @@ import pytest
 import sentencepiece
 
 import fairseq_phrase
-from fairseq_phrase import choices, cli
+from fairseq_phrase import cli, errors
 from fairseq_phrase.data.subwords.segmenters import SEGMENTERS
 from fairseq_phrase.evaluation.metrics.measure_registry import FORMS
 from fairseq_phrase.parsers import _BUILT_IN
@@ -92,9 +92,9 @@ def test_every_command_prints_its_version(command, capsys):
 
 def test_choices_are_what_the_package_has():
     # Tokenizers of transformers leave no text that could be read again.
-    assert set(choices.SUBWORD_MODELS) == set(SEGMENTERS) - {"huggingface", "gpt2"}
-    assert set(choices.FORMS) == set(FORMS)
-    assert set(choices.SYNTHETIC_LANGUAGES) == set(LANGUAGES)
+    assert set(errors.SUBWORD_MODELS) == set(SEGMENTERS) - {"huggingface", "gpt2"}
+    assert set(errors.FORMS) == set(FORMS)
+    assert set(errors.SYNTHETIC_LANGUAGES) == set(LANGUAGES)
 
 
 def test_the_package_lists_its_commands(capsys):
@@ -113,5 +113,5 @@ def test_every_parser_is_named(command):
 
 
 def test_every_normal_form_is_one_of_sentencepiece():
-    for name in choices.NORMAL_FORMS:
+    for name in errors.NORMAL_FORMS:
         sentencepiece.SentencePieceNormalizer(rule_name=name)

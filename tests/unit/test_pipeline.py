@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase import choices
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import CONSTITUENTS, UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, pipeline
 from fairseq_phrase.parsers.interfaces import flat, split_at_white_space
 from fairseq_phrase.parsers.moses import unescape_moses
@@ -218,7 +217,7 @@ def test_a_parse_that_does_not_fit_its_words_counts_as_none(around, sentence, me
 
 def test_constituents_are_the_parsers_or_from_dependencies_or_none(around):
     parser = Chains()
-    made = {name: around(parser, name) for name in choices.CONSTITUENTS}
+    made = {name: around(parser, name) for name in CONSTITUENTS}
     spans = {
         name: [None if s.constituents is None else len(s.constituents) for s in p.parse(["a b c"])]
         for name, p in made.items()
@@ -247,7 +246,7 @@ def test_constituents_from_dependencies_need_a_dependency_parser():
         ParsingPipeline(ParsingOptions("ptb", "from-dependencies"))
 
 
-@pytest.mark.parametrize("constituents", choices.CONSTITUENTS)
+@pytest.mark.parametrize("constituents", CONSTITUENTS)
 def test_a_line_without_a_parse_gets_trees_that_say_nothing(around, constituents):
     made = around(Chains(), constituents)
     (unparsed,) = made.parse(["x bad y"])

@@ -64,7 +64,7 @@ def parse_corpus(
 
     Args:
         pipeline: the parser, or the reader of files next to the text.
-        on_error: one of :data:`fairseq_phrase.choices.ON_ERROR`; ``stop`` ends at the first shard in
+        on_error: one of :data:`fairseq_phrase.errors.ON_ERROR`; ``stop`` ends at the first shard in
             which a line has no parse.
     """
     if isinstance(pipeline.parser, FileParser):

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fairseq_phrase.choices import WHOLE_WORDS
 from fairseq_phrase.data.preprocessing.copied_words import (
     check_copy_words,
     check_slots,
@@ -52,7 +51,7 @@ from fairseq_phrase.data.subwords.segmenters import (
     load_segmenter,
     model_name,
 )
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import WHOLE_WORDS, UserError
 from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.text import digest_of, find_text, read_lines

@@ -31,7 +31,7 @@ class CharacterOptions:
     """The characters of a model and their form.
 
     Attributes:
-        normal_form: one of :data:`fairseq_phrase.choices.NORMAL_FORMS`. A model can only write text in
+        normal_form: one of :data:`fairseq_phrase.errors.NORMAL_FORMS`. A model can only write text in
             its normal form; ``identity`` keeps every character.
         coverage: the fraction of the text's characters that have subwords; the rarest lack one.
         byte_fallback: whether characters without a subword are written as bytes.

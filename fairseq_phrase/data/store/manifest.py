@@ -10,7 +10,6 @@ from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_phrase.choices import PARSERS, WHOLE_WORDS
 from fairseq_phrase.data.store.dictionaries import begins_with, number_of_labels, read_labels
 from fairseq_phrase.data.store.identity import (
     Entry,
@@ -21,7 +20,7 @@ from fairseq_phrase.data.store.identity import (
 )
 from fairseq_phrase.data.store.layout import PREPROCESS, rerun, with_labels
 from fairseq_phrase.data.store.line_ranges import LineRanges
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import PARSERS, WHOLE_WORDS, UserError
 from fairseq_phrase.parsers import resolve
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.text import digest_of
@@ -77,7 +76,7 @@ def parser_entries(parser: str, version: str, digest: str, constituents: str) ->
         parser: the argument of ``--parser``. The part after the colon is left out if version and weights
             describe it: for this project's parsers, and for a folder, which differs between machines.
         digest: the digest of its weights; empty without weights.
-        constituents: one of :data:`fairseq_phrase.choices.CONSTITUENTS`; ``none`` has no entry, because a
+        constituents: one of :data:`fairseq_phrase.errors.CONSTITUENTS`; ``none`` has no entry, because a
             model that reads constituents cannot be used without them.
     """
     name, _, argument = parser.partition(":")
@@ -174,7 +173,7 @@ class Manifest:
             characters (``fairseq-phrase-attach``). Otherwise each word was segmented separately.
         labels: fingerprints of the label dictionaries, by field
             (:func:`fairseq_phrase.data.store.dictionaries.labels_fingerprint`).
-        labelling: the units that the target labels, in :data:`fairseq_phrase.choices.LABELLED`; empty for
+        labelling: the units that the target labels, in :data:`fairseq_phrase.errors.LABELLED`; empty for
             a translation.
         allowed: differences that ``--allow-difference`` allowed.
     """

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_phrase.choices import WHOLE_WORDS
 from fairseq_phrase.data.store.identity import Identity, compare
 from fairseq_phrase.data.store.manifest import Manifest, pipeline_entries
 from fairseq_phrase.data.subwords.protected_tokens import Token, separate
@@ -30,7 +29,7 @@ from fairseq_phrase.data.subwords.segmenters import (
     model_name,
     segment_words,
 )
-from fairseq_phrase.errors import UserError, as_given
+from fairseq_phrase.errors import WHOLE_WORDS, UserError, as_given
 from fairseq_phrase.parsers import (
     FileParser,
     LineParser,
