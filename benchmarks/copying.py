@@ -20,8 +20,8 @@ from machine import describe_machine, peak_memory
 from models import VOCABULARY, add_arguments, build, write_dictionaries
 from train_step import Trained, add_step_arguments, load_batches, measure
 
-from fairseq_phrase.markdown import markdown_table
 from fairseq_phrase.modules.copying import COPIES
+from fairseq_phrase.text import markdown_table
 
 # Without options, this encoder and this decoder are fairseq's own.
 ARCHITECTURE = ["--arch", "structural_transformer"]

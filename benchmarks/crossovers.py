@@ -28,11 +28,11 @@ from machine import add_kernel_arguments, describe_machine, seconds
 from phrase_attention import ATTENTION, make_phrases, prepare
 from torch import Tensor
 
-from fairseq_phrase.markdown import markdown_table
 from fairseq_phrase.modules.tensors import CROSSOVERS, crossover
 from fairseq_phrase.modules.trees import coefficients
 from fairseq_phrase.modules.trees.tree_attention import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+from fairseq_phrase.text import markdown_table
 
 Point = tuple[float, float]  # size, and how many times as fast the way for large sizes is
 

@@ -47,7 +47,7 @@ from machine import describe_machine, seconds
 from models import Built, add_arguments, build_models, load_dataset
 from tqdm import tqdm
 
-from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.text import markdown_table
 
 Batch = dict[str, Any]
 _EXPORTED = ", transformers"

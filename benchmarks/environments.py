@@ -37,7 +37,7 @@ from models import add_arguments, build_models
 from tqdm import tqdm
 from train_step import Trained, add_step_arguments, load_batches
 
-from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.text import markdown_table
 
 
 class Steps:

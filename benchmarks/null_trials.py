@@ -52,8 +52,7 @@ from fairseq_phrase.evaluation.metrics.translation import (
     sentence_statistics,
 )
 from fairseq_phrase.evaluation.report.generation import read_generation
-from fairseq_phrase.markdown import markdown_table
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.text import markdown_table, read_lines
 
 SEEDS = (2, 3, 5)
 #: Standard deviations of the simulated effects: of seeds, of row and sentence, of seed and sentence. The

@@ -38,7 +38,7 @@ from tqdm import tqdm
 
 from fairseq_phrase import register
 from fairseq_phrase.cli.preprocess import main as preprocess
-from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.text import markdown_table
 
 ROBERTA = [
     "--activation-fn", "gelu", "--encoder-learned-pos", "--layernorm-embedding",

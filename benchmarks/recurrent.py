@@ -23,7 +23,7 @@ from machine import describe_machine
 from models import add_arguments, build_of_flags, write_dictionaries
 from train_step import Trained, add_step_arguments, load_batches, measure
 
-from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.text import markdown_table
 
 FAIRSEQS = "fairseq's lstm"
 ROWS = {

@@ -51,7 +51,7 @@ from models import (
 from torch import Tensor
 from waits import count_waits
 
-from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.text import markdown_table
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 TOLERANCE = 1e-3

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.text import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
 

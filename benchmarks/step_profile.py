@@ -27,7 +27,7 @@ from torch._dynamo.utils import counters
 from torch.profiler import ProfilerActivity, profile
 from train_step import Trained, load_batches
 
-from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.text import markdown_table
 
 _LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx")
 

@@ -31,7 +31,7 @@ import sacrebleu
 from machine import describe_machine
 from tqdm import tqdm
 
-from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.text import markdown_table
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: Rows of the paper's table 1: name and flags.

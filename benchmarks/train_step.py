@@ -52,7 +52,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from tqdm import tqdm
 
-from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.text import markdown_table
 
 
 @dataclass

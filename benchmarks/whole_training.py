@@ -28,7 +28,7 @@ from machine import describe_machine, seconds
 from models import MODELS, add_arguments, chosen_models, configuration, size_flags
 from tqdm import tqdm
 
-from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.text import markdown_table
 
 
 def updates(name: str, options: argparse.Namespace) -> Iterator[int]:

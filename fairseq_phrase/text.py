@@ -1,4 +1,4 @@
-"""Reading and writing text files line by line, for any characters."""
+"""Reading and writing text files line by line, for any characters; and Markdown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import zip_longest
@@ -23,6 +23,9 @@ _OTHER_SPACE = re.compile(r"[^\S ]")
 _CONTROL = r"\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"
 _FORMAT = r"\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
 _INVISIBLE_WORD = re.compile(rf"(?<!\S)[{_CONTROL}{_FORMAT}]+(?!\S)")
+# Where Markdown reads a character as markup: "_" only at the end of a word, "<" only before a possible
+# tag, "&" only before a possible entity.
+_MARKUP = re.compile(r"[\\`*\[\]|]|~(?=~)|(?<!\w)_|_(?!\w)|<(?=[a-zA-Z/!?])|&(?=#?\w+;)")
 
 
 def find_text(prefix: str, language: str) -> Path:
@@ -159,3 +162,49 @@ def _digest(path: Path, *_stamp: int) -> str:
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def escape_markdown(text: str) -> str:
+    r"""Escape a text, such as a title, for unchanged display by Markdown, in one line.
+
+    >>> print(escape_markdown("a|b [c] <d>"))
+    a\|b \[c\] \<d>
+    """
+    return _MARKUP.sub(r"\\\g<0>", " ".join(text.split("\n")))
+
+
+def markdown_code(text: str) -> str:
+    """Write a text as code, in one line."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    space = " " if len(fence) > 1 else ""
+    return fence + space + " ".join(text.split("\n")) + space + fence
+
+
+def markdown_table(
+    headings: Sequence[str], lines: Sequence[Sequence[str]], texts: int | None = None
+) -> str:
+    """Format cells as a Markdown table.
+
+    >>> print(markdown_table(["model", "BLEU"], [["Transformer", "9.50"]], texts=1))
+    | model       |   BLEU |
+    |:------------|-------:|
+    | Transformer |   9.50 |
+
+    Args:
+        lines: the rows' cells as text; they are escape_markdown.
+        texts: how many columns, from the left, are text; the others are numbers, aligned on the right.
+            If None, all are text.
+
+    Returns:
+        The table, without a newline at its end.
+    """
+    from tabulate import tabulate
+
+    cells = [list(map(escape_markdown, line)) for line in (headings, *lines)]
+    # Numbers are already formatted: tabulate would read "0.050" as 0.05.
+    numbers = 0 if texts is None else len(headings) - texts
+    table: str = tabulate(
+        cells[1:], headers=cells[0], tablefmt="github" if texts is None else "pipe",
+        disable_numparse=True, colalign=["left"] * (len(headings) - numbers) + ["right"] * numbers,
+    )  # fmt: skip
+    return table

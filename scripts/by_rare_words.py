@@ -26,8 +26,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.exact_match import ExactMatch
 from fairseq_phrase.evaluation.report.generation import read_generation
 from fairseq_phrase.evaluation.report.runs import find_runs
-from fairseq_phrase.markdown import markdown_table
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.text import markdown_table, read_lines
 
 GROUPS = ("all in the question", "some not in the question", "none")
 

@@ -12,7 +12,7 @@ import csv
 from fractions import Fraction
 from pathlib import Path
 
-from fairseq_phrase.markdown import escaped, markdown_table
+from fairseq_phrase.text import escape_markdown, markdown_table
 from fairseq_phrase.visualization.figures import new_figure, save
 
 
@@ -41,7 +41,7 @@ def table(reports: dict[Fraction, dict], caption: str) -> str:
             cells.append("-" if mean is None else f"{mean:.2f}")
             cells[-1] += "" if spread is None else f" ± {spread:.2f}"
         lines.append([title, *cells])
-    return f"**{escaped(caption)}**\n\n{markdown_table(['model', *map(str, reports)], lines)}\n"
+    return f"**{escape_markdown(caption)}**\n\n{markdown_table(['model', *map(str, reports)], lines)}\n"
 
 
 def plot(reports: dict[Fraction, dict], caption: str, file: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fairseq_phrase.evaluation.metrics.over_seeds import SeedComparison, mean_over_tables
 from fairseq_phrase.evaluation.report.tables import format_p
-from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.text import markdown_table
 
 COLUMNS = ("difference", "low", "high", "p", "error", "freedom", "seed_error")
 

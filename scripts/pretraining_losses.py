@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from fairseq_phrase import register
-from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.text import markdown_table
 
 _VALID = re.compile(r"valid on 'valid' subset \| loss ([\d.]+)")
 _TEST = re.compile(r"test \| .*?loss ([\d.]+) .*?ppl ([\d.]+)")

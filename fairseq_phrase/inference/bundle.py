@@ -44,7 +44,6 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.segmenters import GROUP as SEGMENTER_GROUP
 from fairseq_phrase.data.subwords.segmenters import model_name
 from fairseq_phrase.errors import UserError, as_given, naming
-from fairseq_phrase.markdown import code, escaped
 from fairseq_phrase.models.architectures import GROUP as ENCODER_GROUP
 from fairseq_phrase.modules.phrases.phrase_sources import GROUP as SOURCE_GROUP
 from fairseq_phrase.outputs import only_writer
@@ -55,7 +54,7 @@ from fairseq_phrase.parsers.ptb import BracketFiles
 from fairseq_phrase.syntax.fields import GROUP as FIELD_GROUP
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
-from fairseq_phrase.text import digest_of
+from fairseq_phrase.text import digest_of, escape_markdown, markdown_code
 
 logger = logging.getLogger(__name__)
 FORMAT_VERSION = 1
@@ -203,7 +202,7 @@ def _model_card(
     record: Identity, manifest: Manifest, packages: Sequence[str], scores: str | None
 ) -> str:
     """Describe a model, for a README.md; options at their defaults are left out."""
-    pair = escaped(
+    pair = escape_markdown(
         " to ".join(entry.label for entry in record.entries.values() if entry.part == "languages")
     )
     lines = [f"# {pair}", "", f"A translation model of fairseq_phrase, {pair}."]
@@ -215,11 +214,11 @@ def _model_card(
         if PARTS[entry.part].title != title:
             title = PARTS[entry.part].title
             lines += ["", f"## {title}", ""]
-        made = f", {code(f'--parser {manifest.parser}')}" if key == "parser" else ""
-        lines.append(f"- {key}: {escaped(entry.label)}{made}")
+        made = f", {markdown_code(f'--parser {manifest.parser}')}" if key == "parser" else ""
+        lines.append(f"- {key}: {escape_markdown(entry.label)}{made}")
     if record.allowed:
         lines += ["", "## Differences that were allowed", ""]
-        lines += [f"- {escaped(each)}" for each in record.allowed]
+        lines += [f"- {escape_markdown(each)}" for each in record.allowed]
     if scores:
         lines += ["", "## Scores", "", scores.strip()]
     return "\n".join([*lines, *_use(manifest.parser, packages)])
@@ -229,10 +228,10 @@ def _use(parser: str, packages: Sequence[str]) -> list[str]:
     """Return the lines of a model card that show how to translate."""
     kind, note, options, text = parser.partition(":")[0], [], "", "< text"
     if names_path(parser):
-        note = [f"The parser {code(parser)} is not in this folder.", ""]
+        note = [f"The parser {markdown_code(parser)} is not in this folder.", ""]
         options = f" --source-parser {shlex.quote(parser)}"
     elif kind in (ConlluFiles.suffix, BracketFiles.suffix):
-        note, text = [f"The text's parses are in {code(f'text.{kind}')}.", ""], "text"
+        note, text = [f"The text's parses are in {markdown_code(f'text.{kind}')}.", ""], "text"
     return [
         "", "## Use", "", *note, "```bash", " ".join(["pip install fairseq-phrase", *packages]),
         "fairseq-phrase-inspect BUNDLE",

@@ -11,8 +11,8 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.markdown import markdown_table
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+from fairseq_phrase.text import markdown_table
 from fairseq_phrase.visualization.encoder_maps import attention_maps
 
 

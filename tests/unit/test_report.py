@@ -22,7 +22,7 @@ from fairseq_phrase.evaluation.report.files import marked_phrases
 from fairseq_phrase.evaluation.report.files import row_differences as largest
 from fairseq_phrase.evaluation.report.plots import length_buckets
 from fairseq_phrase.evaluation.report.text_form import form_differences
-from fairseq_phrase.markdown import code
+from fairseq_phrase.text import markdown_code
 from fairseq_phrase.visualization.figures import save
 from tests.support.report_table import (
     FILES,
@@ -132,7 +132,7 @@ def test_titles_are_shown_in_markdown_as_they_are(table):
     assert f"Rows without runs: no {ESCAPED}." in text
     assert f"less that of {ESCAPED}." in text
     assert "<b>" not in text.replace("\\<b>", "")
-    assert code("a`b|c\nd") == "`` a`b|c d ``"
+    assert markdown_code("a`b|c\nd") == "`` a`b|c d ``"
 
 
 def test_a_tokenizer_that_sacrebleu_lacks_is_named(table, monkeypatch, capsys):

@@ -22,7 +22,7 @@ from fairseq_phrase.evaluation.metrics.over_seeds import (
 from fairseq_phrase.evaluation.metrics.over_sentences import TRIALS
 from fairseq_phrase.evaluation.probing.classifier import Probe
 from fairseq_phrase.evaluation.probing.task_files import GROUPS, ProbingTask, title
-from fairseq_phrase.markdown import markdown_table
+from fairseq_phrase.text import markdown_table
 from fairseq_phrase.visualization.figures import new_figure, save
 
 MAJORITY = "majority"

@@ -11,7 +11,7 @@ from fairseq_phrase.evaluation.metrics.over_seeds import SeedComparison
 from fairseq_phrase.evaluation.report.confusion import is_labelled, label_cells
 from fairseq_phrase.evaluation.report.contrastive import Accuracy
 from fairseq_phrase.evaluation.report.rows import Report, Row
-from fairseq_phrase.markdown import code, escaped, markdown_table
+from fairseq_phrase.text import escape_markdown, markdown_code, markdown_table
 
 NONE = "-"  # shown instead of a missing number
 _BY_SEEDS = ("low", "high", "p", "p_holm", "error", "freedom", "seed_error", "smallest")
@@ -140,22 +140,24 @@ def _hours(row: Row) -> str:
 def markdown(report: Report) -> str:
     """Write a report as a Markdown table with its notes and signatures."""
     heading, *lines = table_cells(report)
-    parts = [f"**{escaped(report.caption)}**"]
+    parts = [f"**{escape_markdown(report.caption)}**"]
     if report.left_out:
         parts.append(
-            "Left out:\n\n" + "\n".join(f"- {escaped(problem)}" for problem in report.left_out)
+            "Left out:\n\n"
+            + "\n".join(f"- {escape_markdown(problem)}" for problem in report.left_out)
         )
-    parts += [markdown_table(heading, lines), *map(escaped, report.notes)]
+    parts += [markdown_table(heading, lines), *map(escape_markdown, report.notes)]
     if report.signatures:
         signatures = (
-            f"- {escaped(metric)}: {code(how)}" for metric, how in report.signatures.items()
+            f"- {escape_markdown(metric)}: {markdown_code(how)}"
+            for metric, how in report.signatures.items()
         )
         parts.append("Signatures:\n\n" + "\n".join(signatures))
     for title, (heading, *lines), note in other_tables(report):
         parts += [
             f"**{title}**",
             markdown_table(heading, lines),
-            *([escaped(note)] if note else []),
+            *([escape_markdown(note)] if note else []),
         ]
     return "\n\n".join(parts) + "\n"
 
