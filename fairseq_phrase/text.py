@@ -191,7 +191,7 @@ def markdown_table(
     | Transformer |   9.50 |
 
     Args:
-        lines: the rows' cells as text; they are escape_markdown.
+        lines: the rows' cells as text; they are escaped.
         texts: how many columns, from the left, are text; the others are numbers, aligned on the right.
             If None, all are text.
 

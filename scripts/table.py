@@ -32,8 +32,14 @@ from omegaconf import OmegaConf
 from rows import Run, Step, load_rows, plan, titles
 from tqdm import tqdm
 
+from fairseq_phrase.data.store.outputs import (
+    as_bytes,
+    only_writer,
+    read_key,
+    require_same,
+    write_atomically,
+)
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.outputs import as_bytes, only_writer, read_key, require_same, write_atomically
 
 _LITTLE_SPACE = 2**20  # bytes; a command that failed with less was probably stopped by a full disk
 # fairseq-train's log: updates of an epoch, and loss; updates so far, also at the end of an epoch.
@@ -209,7 +215,7 @@ def drop_optimizer_states(folder: Path) -> None:
     """Remove the optimizer's state from the checkpoints of a finished training."""
     import torch
 
-    from fairseq_phrase.compat import load_checkpoint
+    from fairseq_phrase.compat.checkpoints import load_checkpoint
 
     for path in folder.glob("checkpoint*.pt"):
         state = load_checkpoint(path)

@@ -36,8 +36,9 @@ from fairseq.utils import split_paths
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from fairseq_phrase.compat import TRUNCATED, patch
-from fairseq_phrase.compat import load_checkpoint as load_checkpoint_file
+from fairseq_phrase.compat.checkpoints import load_checkpoint as load_checkpoint_file
+from fairseq_phrase.compat.inference import TRUNCATED
+from fairseq_phrase.compat.patches import patch
 from fairseq_phrase.data.store.identity import (
     OF_DECODER,
     UNKNOWN,

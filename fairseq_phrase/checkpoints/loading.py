@@ -21,7 +21,8 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 import fairseq_phrase
 from fairseq_phrase.checkpoints.identity import guard_checkpoints, identity_of, plain_options
-from fairseq_phrase.compat import load_checkpoint, make_checkpoints_loadable, patch_fairseq
+from fairseq_phrase.compat.checkpoints import load_checkpoint, make_checkpoints_loadable
+from fairseq_phrase.compat.patches import patch_fairseq
 from fairseq_phrase.data.store.identity import Identity, compare
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import BROKEN
@@ -73,7 +74,7 @@ def register() -> None:
     """Prepare fairseq as ``--user-dir fairseq_phrase`` does for its commands, except for messages.
 
     Every task, model and installed encoder is registered, and fairseq is patched
-    (:func:`fairseq_phrase.compat.patch_fairseq`). A user directory with tasks or models derived
+    (:func:`fairseq_phrase.compat.patches.patch_fairseq`). A user directory with tasks or models derived
     from this package's classes calls this function first. A second call changes nothing.
     """
     patch_fairseq()

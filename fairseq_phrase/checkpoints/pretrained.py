@@ -18,7 +18,7 @@ from fairseq_phrase.checkpoints.identity import (
     model_options,
     plain_options,
 )
-from fairseq_phrase.compat import load_checkpoint
+from fairseq_phrase.compat.checkpoints import load_checkpoint
 from fairseq_phrase.data.store.dictionaries import begins_with, labels_fingerprint
 from fairseq_phrase.data.store.identity import MASK, Identity, dictionary_entry, why_free
 from fairseq_phrase.errors import UserError

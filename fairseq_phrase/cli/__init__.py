@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import fairseq_phrase
+from fairseq_phrase.compat.late_imports import import_late
 from fairseq_phrase.errors import UserError, file_of, is_full
-from fairseq_phrase.late_imports import import_late
 
 _OUTPUT = "standard output"
 _PACKAGE = Path(fairseq_phrase.__file__).resolve().parent

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import add, loading
-from fairseq_phrase.outputs import write_atomically
+from fairseq_phrase.data.store.outputs import write_atomically
 
 
 def _parser() -> argparse.ArgumentParser:

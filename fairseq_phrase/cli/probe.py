@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import add, loading, number_or, positive
+from fairseq_phrase.data.store.outputs import write_atomically
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.outputs import write_atomically
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -41,12 +41,12 @@ from fairseq_phrase.checkpoints.loading import (
 from fairseq_phrase.data.store.identity import PARTS, Identity
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.outputs import only_writer
 from fairseq_phrase.data.subwords.segmenters import GROUP as SEGMENTER_GROUP
 from fairseq_phrase.data.subwords.segmenters import model_name
 from fairseq_phrase.errors import UserError, as_given, naming
 from fairseq_phrase.models.architectures import GROUP as ENCODER_GROUP
 from fairseq_phrase.modules.phrases.phrase_sources import GROUP as SOURCE_GROUP
-from fairseq_phrase.outputs import only_writer
 from fairseq_phrase.parsers import GROUP as PARSER_GROUP
 from fairseq_phrase.parsers import names_path, without_path
 from fairseq_phrase.parsers.conllu import ConlluFiles

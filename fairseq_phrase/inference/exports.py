@@ -19,10 +19,10 @@ from fairseq.models.transformer_align import TransformerAlignModel
 from fairseq.utils import split_paths
 
 from fairseq_phrase.checkpoints.loading import build_models, languages_of, read_checkpoint
+from fairseq_phrase.compat.late_imports import import_transformers
 from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.model_files import load_ensemble
-from fairseq_phrase.late_imports import import_transformers
 
 #: Every value of an option.
 ANY = None

@@ -17,7 +17,7 @@ from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor
 
 from fairseq_phrase.checkpoints.loading import build_models, languages_of, read_checkpoint
-from fairseq_phrase.compat import use_idle_cores
+from fairseq_phrase.compat.commands import use_idle_cores
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.labels import (
     LabelMetrics,

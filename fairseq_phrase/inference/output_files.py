@@ -15,11 +15,7 @@ from typing import Any, NamedTuple
 
 from fairseq.utils import split_paths
 
-from fairseq_phrase.errors import UserError, naming
-from fairseq_phrase.inference.bundle import CONTENTS, is_bundle
-from fairseq_phrase.inference.constraints import Line
-from fairseq_phrase.inference.model_files import data_of
-from fairseq_phrase.outputs import (
+from fairseq_phrase.data.store.outputs import (
     Key,
     as_bytes,
     only_writer,
@@ -27,6 +23,10 @@ from fairseq_phrase.outputs import (
     require_same,
     write_atomically,
 )
+from fairseq_phrase.errors import UserError, naming
+from fairseq_phrase.inference.bundle import CONTENTS, is_bundle
+from fairseq_phrase.inference.constraints import Line
+from fairseq_phrase.inference.model_files import data_of
 from fairseq_phrase.parsers import LineParser, load_parser, names_path
 from fairseq_phrase.text import digest_of, require_file
 

@@ -11,7 +11,7 @@ from fairseq.data import data_utils
 from fairseq.utils import split_paths
 
 from fairseq_phrase.checkpoints.identity import plain_options
-from fairseq_phrase.compat import load_checkpoint
+from fairseq_phrase.compat.checkpoints import load_checkpoint
 from fairseq_phrase.data.preprocessing.parsing import parses_of
 from fairseq_phrase.data.store.manifest import Manifest, languages_in
 from fairseq_phrase.data.subwords.text_encoder import texts_of

@@ -18,7 +18,7 @@ from fairseq import utils
 from fairseq.data import data_utils
 from fairseq.token_generation_constraints import pack_constraints
 
-from fairseq_phrase.compat import use_idle_cores
+from fairseq_phrase.compat.commands import use_idle_cores
 from fairseq_phrase.data.batches.word_alignments import words_by_marks
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError, as_given

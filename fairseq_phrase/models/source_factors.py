@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
-from fairseq_phrase.compat import leaving_out_unknown
+from fairseq_phrase.compat.inference import leaving_out_unknown
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.syntax_encoder import add_neutral

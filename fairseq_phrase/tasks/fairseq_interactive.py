@@ -18,7 +18,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
-from fairseq_phrase.compat import truncated_tokens, use_idle_cores
+from fairseq_phrase.compat.commands import use_idle_cores
+from fairseq_phrase.compat.inference import truncated_tokens
 from fairseq_phrase.data.batches.raw_tokens import (
     LINE,
     RawDataset,

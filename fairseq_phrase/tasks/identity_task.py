@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fairseq_phrase.checkpoints.identity import begin_neutrally, model_entries, task_entries
 from fairseq_phrase.checkpoints.pretrained import begin_from_checkpoint, scaled_step, take_options
-from fairseq_phrase.compat import truncate_as_trained
+from fairseq_phrase.compat.inference import truncate_as_trained
 from fairseq_phrase.data.store.identity import LOGGED, Entry, Identity, compare
 from fairseq_phrase.data.store.manifest import data_identity
 from fairseq_phrase.models.encoder_method import option

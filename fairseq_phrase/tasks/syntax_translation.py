@@ -15,7 +15,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
 
 from fairseq_phrase.checkpoints.pretrained import PretrainedOptions
-from fairseq_phrase.compat import leaving_out_unknown
+from fairseq_phrase.compat.inference import leaving_out_unknown
 from fairseq_phrase.data.batches.data_directory import (
     pair_names,
     read_label_dictionary,

@@ -14,8 +14,8 @@ from itertools import starmap
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from fairseq_phrase.data.store.outputs import write_atomically
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.outputs import write_atomically
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import Edge

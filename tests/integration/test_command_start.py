@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from fairseq_phrase.compat.late_imports import import_transformers
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.late_imports import import_transformers
 from tests.support.repository import REPOSITORY
 
 # Each of these takes from a tenth of a second to several seconds.
@@ -40,7 +40,7 @@ def test_help_and_version_import_nothing_heavy():
 
 LATE = """
 import sys
-from fairseq_phrase.late_imports import import_late
+from fairseq_phrase.compat.late_imports import import_late
 
 import_late()
 import fairseq_phrase, spacy

@@ -7,7 +7,7 @@ import sys
 
 from fairseq_cli import train as fairseq_train
 
-from fairseq_phrase.compat import print_user_errors_plainly
+from fairseq_phrase.compat.commands import print_user_errors_plainly
 from fairseq_phrase.errors import UserError
 from tests.support.commands import PHRASE, TRAINING, run
 from tests.support.repository import REPOSITORY

@@ -13,9 +13,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from fairseq_phrase.data.store.outputs import (
+    as_bytes,
+    only_writer,
+    read_key,
+    require_same,
+    write_atomically,
+)
 from fairseq_phrase.errors import UserError, file_of
 from fairseq_phrase.inference.bundle import _write_weights, new_folder
-from fairseq_phrase.outputs import as_bytes, only_writer, read_key, require_same, write_atomically
 from fairseq_phrase.text import written_together
 from fairseq_phrase.visualization.figures import new_figure, save
 
@@ -37,7 +43,7 @@ def test_both_sides_of_a_difference_are_named(tmp_path):
 HOLDER = """
 import sys
 from pathlib import Path
-from fairseq_phrase.outputs import only_writer
+from fairseq_phrase.data.store.outputs import only_writer
 with only_writer(Path(sys.argv[1])):
     print("locked", flush=True)
     sys.stdin.read()
@@ -67,7 +73,7 @@ def test_a_lock_names_its_process_and_is_taken_over_when_that_is_dead(tmp_path, 
 def test_a_lock_that_its_holder_removed_is_not_held_by_another(tmp_path, monkeypatch):
     """The file that was opened is removed before it is locked, and a third process makes a new one."""
     target, held = tmp_path / "out", ExitStack()
-    from fairseq_phrase import outputs
+    from fairseq_phrase.data.store import outputs
 
     flock, calls = outputs.fcntl.flock, []
 

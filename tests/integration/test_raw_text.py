@@ -16,7 +16,7 @@ from fairseq_cli import train as fairseq_train
 
 import fairseq_phrase.tasks.user_directory  # noqa: F401  what --user-dir does to messages
 from fairseq_phrase import parsers
-from fairseq_phrase.compat import use_idle_cores
+from fairseq_phrase.compat.commands import use_idle_cores
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.interfaces import LineParser, split_at_white_space
 from fairseq_phrase.syntax.dependency import DependencyTree

@@ -13,9 +13,9 @@ from fairseq_cli import train as fairseq_train
 from omegaconf import OmegaConf
 
 from fairseq_phrase.checkpoints.identity import model_entries
+from fairseq_phrase.compat.resuming import continue_all_state, save_all_state
 from fairseq_phrase.data.store.identity import Identity, compare
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.resumed_training import continue_all_state, save_all_state
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401
 from tests.support.commands import SIZES, TRAINING, train_with_stops
 

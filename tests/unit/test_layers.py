@@ -13,13 +13,18 @@ from tests.support.repository import REPOSITORY
 PACKAGE = REPOSITORY / "fairseq_phrase"
 #: Packages from the ground up. Each imports only from those before it.
 PACKAGES = (
-    "syntax", "modules", "parsers", "data.store", "data.subwords", "data.preprocessing", "data.batches",
-    "models", "visualization", "checkpoints", "evaluation.metrics", "evaluation.report",
+    "compat", "syntax", "modules", "parsers", "data.store", "data.subwords", "data.preprocessing",
+    "data.batches", "models", "visualization", "checkpoints", "evaluation.metrics", "evaluation.report",
     "evaluation.probing", "tasks", "inference", "demo", "cli",
 )  # fmt: skip
 MAY_IMPORT = {name: set(PACKAGES[:index]) for index, name in enumerate(PACKAGES)}
 #: Packages that import fewer.
-MAY_IMPORT |= {"modules": {"syntax"}, "evaluation.metrics": set(), "synthetic": {"syntax"}}
+MAY_IMPORT |= {
+    "syntax": set(),
+    "modules": {"syntax"},
+    "evaluation.metrics": set(),
+    "synthetic": {"syntax"},
+}
 MAY_IMPORT["cli"] |= {"synthetic"}
 #: What a reader of a model reads at most: its file and what it imports inside the package, to the ground.
 MOST_FILES, MOST_LINES = 20, 4500

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from fairseq_phrase.cli import translate as translate_command
+from fairseq_phrase.data.store.outputs import only_writer
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.constraints import Line
 from fairseq_phrase.inference.output_files import FREE, OutputFile, Shard, write_translations
-from fairseq_phrase.outputs import only_writer
 
 CHUNKS = [(1, [Line("one")]), (2, [Line("two"), Line("three")]), (4, [Line("four")])]
 

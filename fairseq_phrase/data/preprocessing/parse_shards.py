@@ -16,7 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_phrase.outputs import Key, as_bytes, read_key, require_same, write_atomically
+from fairseq_phrase.data.store.outputs import (
+    Key,
+    as_bytes,
+    read_key,
+    require_same,
+    write_atomically,
+)
 from fairseq_phrase.parsers.interfaces import Unparsed
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fairseq_phrase.data.store.copied_words import copied_path
+from fairseq_phrase.data.store.outputs import only_writer
 from fairseq_phrase.errors import UserError, file_of
-from fairseq_phrase.outputs import only_writer
 
 
 class StagingArea:

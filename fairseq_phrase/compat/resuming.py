@@ -1,4 +1,4 @@
-"""State of a resumed training that fairseq 0.12.3 does not save.
+"""Resumed trainings: the order of batches, and state that fairseq 0.12.3 does not save.
 
 fairseq forgets the number of validations without improvement (``--patience``, and the bad epochs of
 ``reduce_lr_on_plateau``); the last validation of a finished epoch, which it gives to the scheduler
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fairseq import checkpoint_utils
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.trainer import Trainer
 
@@ -23,6 +24,40 @@ logger = logging.getLogger(__name__)
 _NAME = "continued"
 #: Attributes of torch's scheduler. fairseq saves only the best value.
 _OF_PLATEAU = ("num_bad_epochs", "cooldown_counter")
+
+
+def resume_the_same_training(
+    original: Callable[..., Any], self: Trainer, epoch: int, combine: bool = True,
+    load_dataset: bool = True, **options: Any,
+) -> Any:  # fmt: skip
+    """Give a resumed training the same batches in the same order as without a stop.
+
+    fairseq makes batches for the epoch in which a training starts or is resumed. Most tasks keep them
+    for all later epochs, together with the data loader, its workers and whether it shuffles
+    (``--curriculum``). Without an interruption, all these come from the first epoch. When a training is
+    resumed in a later epoch, the objects that a task keeps are therefore made for the first epoch, too.
+    Objects made for each epoch (``--update-epoch-batch-itr``, several data directories) are unchanged.
+    """
+    # Only the first call of a training loads data that are not split into several directories.
+    if epoch == 1 or not load_dataset or options.get("disable_iterator_cache"):
+        return original(self, epoch, combine, load_dataset, **options)
+    iterator = original(self, 1, combine, **options)
+    is_kept = any(iterator is kept for kept in self.task.dataset_to_epoch_iter.values())
+    if not is_kept or not isinstance(iterator, EpochBatchIterator):
+        return original(self, epoch, combine, load_dataset=False, **options)
+    if iterator.reuse_dataloader:
+        iterator._get_iterator_for_epoch(
+            1,
+            shuffle=self.cfg.dataset.curriculum < 1,
+            fix_batches_to_gpus=self.cfg.distributed_training.fix_batches_to_gpus,
+        )
+        if iterator.dataloader.persistent_workers:
+            iter(iterator.dataloader)  # its workers keep the epoch in which they start
+    if callable(iterator.batch_sampler):  # makes batches for each epoch
+        iterator._frozen_batches = None
+    iterator.epoch = epoch
+    iterator.dataset.set_epoch(epoch)
+    return iterator
 
 
 def save_all_state(save: Any, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:

@@ -1,0 +1,76 @@
+"""Loading of fairseq's checkpoints by torch 2.6 and later, without code that they contain."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import importlib
+import pickle
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import base, dictconfig, listconfig, nodes
+
+from fairseq_phrase.errors import UserError
+
+
+def make_checkpoints_loadable() -> None:
+    """Register the classes in a fairseq checkpoint; none of them runs code when it is loaded.
+
+    torch 2.6 and later load checkpoints with ``weights_only=True``, which allows only tensors and
+    registered classes. fairseq's checkpoints also contain the configuration and meters.
+    """
+    torch.serialization.add_safe_globals([
+        argparse.Namespace, collections.OrderedDict, collections.defaultdict, dict, list, int,
+        typing.Any, dictconfig.DictConfig, listconfig.ListConfig, base.ContainerMetadata,
+        base.Metadata, nodes.AnyNode, nodes.BooleanNode, nodes.EnumNode, nodes.FloatNode,
+        nodes.IntegerNode, nodes.InterpolationResultNode, nodes.StringNode,
+        *_numpy_reconstruction(),
+    ])  # fmt: skip
+
+
+def _numpy_reconstruction() -> list[Any]:
+    """The functions and types that restore NumPy scalars and arrays."""
+    core = importlib.import_module("numpy._core.multiarray")
+    dtypes = {type(np.dtype(code)) for code in "?bBhHiIlLqQefd"}
+    # NumPy 1 pickles these under numpy.core, NumPy 2 under numpy._core; both names are read.
+    named = [
+        (function, f"numpy.{module}.multiarray.{name}")
+        for name, function in (("scalar", core.scalar), ("_reconstruct", core._reconstruct))
+        for module in ("core", "_core")
+    ]
+    return [np.ndarray, np.dtype, *dtypes, *named]
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Load a fairseq checkpoint; only tensors that are used are read from disk.
+
+    Raises:
+        UserError: the file is missing, is not a checkpoint, or has content that could run code.
+    """
+    if not path.is_file():
+        raise UserError(f"the checkpoint {path} is not there")
+    make_checkpoints_loadable()
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except pickle.UnpicklingError as error:
+        unsafe = re.search(r"(?:GLOBAL|class) (\S+)", str(error))
+        if unsafe is None:
+            raise UserError(f"{path} is not a fairseq checkpoint") from None
+        raise UserError(
+            f"{path} was not loaded: it contains {unsafe[1]}, which could run code and is not part of "
+            "fairseq's checkpoints"
+        ) from None
+    # torch raises one of many exceptions, depending on the file's content.
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"{path} is not a fairseq checkpoint ({type(error).__name__}: {reason})"
+        ) from None
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise UserError(f"{path} is not a fairseq checkpoint: it has no model")
+    return state

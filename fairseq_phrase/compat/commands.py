@@ -1,0 +1,126 @@
+"""fairseq's commands: their messages, threads and two of their options."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from traceback import walk_tb
+from typing import Any
+
+import torch
+from fairseq import utils
+from omegaconf import dictconfig
+
+from fairseq_phrase.errors import UserError
+
+_Function = Callable[..., Any]
+
+
+def print_user_errors_plainly() -> None:
+    """Make fairseq's commands print only the message of a :class:`UserError`, as our commands do.
+
+    An error that was raised from a :class:`UserError` is printed like it. An error that was raised while
+    a :class:`UserError` was handled is a different error. Text that ``fairseq-interactive`` cannot decode
+    is treated like a :class:`UserError`.
+    """
+    default = sys.excepthook
+
+    def hook(
+        kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None
+    ) -> None:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, UserError):
+            cause = cause.__cause__
+        if cause is not None:
+            print(f"error: {cause}", file=sys.stderr)
+        elif isinstance(error, UnicodeDecodeError) and (
+            place := _undecodable_line(error, traceback)
+        ):
+            print(f"error: {place} is not UTF-8: {error.reason}", file=sys.stderr)
+        else:
+            default(kind, error, traceback)
+
+    sys.excepthook = hook
+
+
+def _undecodable_line(
+    error: UnicodeDecodeError, traceback: types.TracebackType | None
+) -> str | None:
+    """Find the input's line that cannot be decoded, if ``fairseq-interactive`` was reading it."""
+    for frame, _ in walk_tb(traceback):
+        if frame.f_code.co_name == "buffered_read" and "h" in frame.f_locals:
+            path = frame.f_locals.get("input", "-")
+            # Text is decoded some lines ahead. All lines before them were read.
+            number = frame.f_locals["h"].lineno() + 1 + error.object[: error.start].count(b"\n")
+            return f"line {number} of {'standard input' if path == '-' else path}"
+    return None
+
+
+def use_idle_cores() -> None:
+    """Let torch use one thread for each idle core, unless the user chose the number of threads.
+
+    By default torch uses all cores. On busy cores the threads of each small operation wait for each
+    other, and a translation can take forty times as long as on one thread.
+    """
+    is_chosen = any(name in os.environ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
+    if is_chosen or not hasattr(os, "getloadavg"):
+        return
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    idle = max(1, int(cores - os.getloadavg()[0]))
+    if idle < torch.get_num_threads():
+        torch.set_num_threads(idle)
+
+
+def quieten() -> None:
+    """Suppress messages of hydra, fairseq and torch that are meant for developers.
+
+    ``PYTHONWARNINGS`` or ``python -W`` restore the warnings. ``LOGLEVEL`` restores the configuration and
+    fairseq's four lines for each epoch, or for each batch of raw lines.
+    """
+    if not sys.warnoptions:
+        for module in (r"hydra\.", r"torch\.utils\.data\.dataloader"):
+            warnings.filterwarnings("ignore", category=UserWarning, module=module)
+        warnings.filterwarnings("ignore", message=r"\s*'config' is validated against ConfigStore")
+        warnings.filterwarnings("ignore", message=r"Support for mismatched key_padding_mask")
+        warnings.filterwarnings(
+            "ignore", message=r"`torch\.cuda\.amp\.\w+\(args\.\.\.\)` is deprecated"
+        )
+    if "LOGLEVEL" not in os.environ:
+        logging.getLogger("hydra").setLevel(logging.INFO)
+        logging.getLogger("fairseq.tasks.fairseq_task").setLevel(logging.WARNING)
+        for command in ("interactive", "generate"):
+            logging.getLogger(f"fairseq_cli.{command}").addFilter(
+                lambda record: not isinstance(record.msg, dict | dictconfig.DictConfig)
+            )
+
+
+def train_in_bfloat16_without_a_tpu(original: _Function, *args: Any, **given: Any) -> Any:
+    """Make ``--bf16`` train on a GPU or CPU where torch_xla is not installed.
+
+    In fairseq 0.12.3 the flag implies ``--tpu``, and then ends with an AttributeError.
+    """
+    parsed = original(*args, **given)
+    found = parsed[0] if isinstance(parsed, tuple) else parsed
+    if getattr(found, "bf16", False) and utils.xm is None:
+        found.tpu = False
+    return parsed
+
+
+def write_only_a_shard(original: _Function, cfg: Any, output_file: Any) -> Any:
+    """Make ``fairseq-generate`` honor ``--num-shards`` and ``--shard-id``.
+
+    fairseq 0.12.3 ignores them and takes the number of processes, which is 1.
+    """
+    shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
+    if not 0 <= shard < shards:
+        raise UserError(f"--shard-id {shard}: expected 0 to {shards - 1}, by --num-shards")
+    if shards > 1:
+        cfg.distributed_training.distributed_world_size = shards
+        cfg.distributed_training.distributed_rank = shard
+    return original(cfg, output_file)

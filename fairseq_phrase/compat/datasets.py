@@ -1,0 +1,130 @@
+"""fairseq's datasets and batches: what 0.12.3 drops, ignores, or cannot read with NumPy 2."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from fairseq.data import data_utils
+from fairseq.data.iterators import EpochBatchIterator
+
+from fairseq_phrase.errors import UserError
+
+_Function = Callable[..., Any]
+
+
+def keep_last_batches(original: _Function, *args: Any, **options: Any) -> Any:
+    """Make all fairseq tasks keep the last batch of a data set, except in training.
+
+    fairseq 0.12.3 drops a last batch whose size is not a multiple of ``--required-batch-size-multiple``
+    (8 by default), also in ``fairseq-generate``. In training it still does. A split's name does not
+    distinguish training from evaluation (``--gen-subset train``), but only the trainer passes the option
+    to shuffle groups of batches, and only for training data.
+    """
+    given = inspect.signature(original).bind(*args, **options).arguments
+    if "grouped_shuffling" not in given:
+        given["required_batch_size_multiple"] = 1
+    try:
+        return original(**given)
+    except Exception as error:  # fairseq has an assertion and a bare Exception
+        if "should not exceed max_tokens" in str(error) or "max_tokens limit" in str(error):
+            limit = given["max_tokens"]
+            raise UserError(
+                f"a sentence is longer than --max-tokens {limit}: give a larger --max-tokens"
+            ) from None
+        if str(error).startswith("Size of sample"):
+            raise UserError(str(error)) from None
+        raise
+
+
+def name_empty_data(original: _Function, self: EpochBatchIterator) -> Any:
+    """End a training without any batch, with a message that names the options."""
+    if not self.frozen_batches:
+        raise UserError(
+            f"no batch can be made of {len(self.dataset)} samples: fewer than "
+            "--required-batch-size-multiple (8 by default) make none, nor do samples longer than "
+            "--max-tokens, --max-source-positions or --max-target-positions. For a few samples "
+            "give --required-batch-size-multiple 1"
+        )
+    return original(self)
+
+
+def name_splits(original: _Function, dataset_path: str) -> set[str]:
+    """Find ``valid1``, ``valid2``, … by their names, as in ``--valid-subset``.
+
+    fairseq 0.12.3 returns the names of their files (``valid1.de-en.de``). A split that was named then
+    still counts as forgotten.
+    """
+    return {name.partition(".")[0] for name in original(dataset_path)}
+
+
+def name_ignored_splits(original: _Function, cfg: Any) -> None:
+    """End a training that would ignore validation sets, with a message that names the options."""
+    try:
+        original(cfg)
+    except ValueError:
+        given = cfg.dataset.valid_subset.split(",")
+        others = sorted(data_utils._find_extra_valid_paths(cfg.task.data) - {*given})
+        raise UserError(
+            f"{cfg.task.data} also has {', '.join(others)}: name all sets to validate on, --valid-subset "
+            f"{','.join([*given, *others])}, or join them with --combine-val, or give "
+            "--ignore-unused-valid-subsets"
+        ) from None
+
+
+def do_not_upsample_by_default(
+    original: _Function, self: Any, datasets: Any, sample_ratios: Any = 1
+) -> None:
+    """Let ``split``, ``split1``, … be combined without ``--upsample-primary``.
+
+    Its default is -1 in fairseq 0.12.3, which leads to an array of negative size.
+    """
+    if not isinstance(sample_ratios, int):
+        sample_ratios = [1 if ratio < 0 else ratio for ratio in sample_ratios]
+    original(self, datasets, sample_ratios)
+
+
+def bucket_with_numpy_2(original: _Function, sizes: Any, num_buckets: int) -> Any:
+    """Compute the lengths of ``--num-batch-buckets`` without an argument that NumPy 2.4 removed."""
+    parts = np.linspace(0, 100, num_buckets + 1)
+    return np.unique(np.percentile(sizes, parts, method="lower")[1:])
+
+
+def restore_integers_of_numpy() -> None:
+    """Restore the name ``compat.long`` in NumPy 2, which fairseq 0.12.3 uses for its integers.
+
+    Without it fairseq cannot make blocks of one sentence (``--sample-break-mode eos``).
+    """
+    if not hasattr(np, "compat"):
+        np.compat = types.SimpleNamespace(long=int)  # type: ignore[attr-defined]
+
+
+def ask_for_alignments(
+    original: _Function, self: Any, task: Any, *others: Any, **given: Any
+) -> None:
+    """Refuse an alignment criterion for data without alignments: its loss would silently be 0."""
+    cfg = getattr(task, "cfg", None)
+    if not getattr(cfg, "load_alignments", True) and not getattr(cfg, "guided_alignments", None):
+        raise UserError(
+            "--criterion label_smoothed_cross_entropy_with_alignment has no alignments: give "
+            "--guided-alignments FILE with --task syntax_translation, or --load-alignments with data "
+            "that fairseq-preprocess --align-suffix made"
+        )
+    original(self, task, *others, **given)
+
+
+def name_missing_alignments(
+    original: _Function, self: Any, split: str, *others: Any, **given: Any
+) -> None:
+    """Refuse ``--load-alignments`` for training data without alignments, which fairseq ignores."""
+    original(self, split, *others, **given)
+    is_training = split == self.cfg.train_subset
+    if is_training and self.cfg.load_alignments and self.datasets[split].align_dataset is None:
+        name = f"{split}.align.{self.cfg.source_lang}-{self.cfg.target_lang}"
+        raise UserError(
+            f"--load-alignments: {self.cfg.data} has no {name}: make it with fairseq-preprocess "
+            "--align-suffix, or leave the option out"
+        )

@@ -1,0 +1,132 @@
+"""fairseq's generation: truncated sources, replaced unknown words, and ensembles."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from fairseq_phrase.errors import UserError
+
+_Function = Callable[..., Any]
+
+
+#: The key in a task's state for ``--max-source-positions`` of a training with ``--truncate-source``.
+TRUNCATED = "max_source_positions_of_truncated_sources"
+
+
+def truncate_as_trained(task: Any, state: Mapping[str, Any]) -> None:
+    """Make a task truncate sources as a model's training did.
+
+    Args:
+        state: the state of the model's task, from its checkpoint.
+    """
+    if (positions := state.get(TRUNCATED)) is not None:
+        task.cfg.truncate_source = True
+        task.cfg.max_source_positions = min(task.cfg.max_source_positions, positions)
+
+
+def truncated_tokens(tokens: torch.Tensor, positions: int) -> torch.Tensor:
+    """Truncate a source as ``--truncate-source`` does, and keep its end. Shape: (tokens,)."""
+    if len(tokens) <= positions:
+        return tokens
+    return torch.cat([tokens[: positions - 1], tokens[-1:]])
+
+
+def truncate_in_use(original: _Function, self: Any, state_dict: dict[str, Any]) -> None:
+    """Make ``fairseq-generate`` and ``-interactive`` truncate sources if the training did.
+
+    fairseq 0.12.3 takes the option only from the command line. Without it, long lines are refused.
+    """
+    truncate_as_trained(self, state_dict)
+    state_dict = {name: value for name, value in state_dict.items() if name != TRUNCATED}
+    original(self, state_dict)
+
+
+def truncate_raw_lines(
+    original: _Function, self: Any, src_tokens: Any, src_lengths: Any, **options: Any
+) -> Any:
+    """Make ``--truncate-source`` truncate raw lines as it truncates data."""
+    if self.cfg.truncate_source:
+        positions = self.cfg.max_source_positions
+        src_tokens = [truncated_tokens(tokens, positions) for tokens in src_tokens]
+        src_lengths = list(map(len, src_tokens))
+    return original(self, src_tokens, src_lengths, **options)
+
+
+def replace_unknown_words_without_a_file(original: _Function, replace_unk: str | None) -> Any:
+    """Make ``--replace-unk`` without a file copy source words.
+
+    fairseq 0.12.3 gives the option a value, which it then opens as a file.
+    """
+    return original("" if replace_unk == "@@ " else replace_unk)
+
+
+def align_where_unknown_words_are_replaced(
+    original: _Function, self: Any, models: Any, args: Any, *others: Any, **options: Any
+) -> Any:
+    """Add to hypotheses the source token of each token, which ``--replace-unk`` reads.
+
+    fairseq 0.12.3 has alignments only with ``--print-alignment``.
+    """
+    generator = original(self, models, args, *others, **options)
+    is_there = getattr(args, "print_alignment", None) or getattr(args, "score_reference", False)
+    if getattr(args, "replace_unk", None) is None or is_there:
+        return generator
+    generate, pad = generator.generate, generator.pad
+
+    def aligned(models: Any, sample: Any, **given: Any) -> Any:
+        generated = generate(models, sample, **given)
+        tokens = sample["net_input"]["src_tokens"]
+        for row, hypotheses in zip(tokens, generated, strict=True):
+            for hypothesis in hypotheses:
+                attention = hypothesis["attention"]
+                if attention is None or not attention.numel():
+                    raise UserError(
+                        "--replace-unk needs a decoder with attention, and "
+                        f"{type(models[0].decoder).__name__} returns no weights"
+                    )
+                # A decoder may attend to more nodes than tokens.
+                of_tokens = attention[: len(row)][row.ne(pad)]
+                hypothesis["alignment"] = of_tokens.argmax(0).tolist()
+        return generated
+
+    generator.generate = aligned
+    return generator
+
+
+def replace_before_joining(original: _Function, cfg: Any, *others: Any) -> None:
+    """Refuse ``--replace-unk`` where fairseq has joined subwords: alignments number the subwords."""
+    if cfg.generation.replace_unk is not None and cfg.common_eval.post_process is not None:
+        raise UserError(
+            "--replace-unk counts subwords, which --post-process (--remove-bpe) joins before: leave it "
+            "out, or use fairseq-phrase-translate --replace-unk"
+        )
+    original(cfg, *others)
+
+
+def read_pairs_of_alignments(
+    original: _Function, hypo_str: str, src_str: str, alignment: Any, *others: Any
+) -> str:
+    """Make ``--replace-unk`` accept the output of ``--print-alignment``: pairs of source and target."""
+    if isinstance(alignment, list) and all(isinstance(pair, tuple) for pair in alignment):
+        alignment = {target: source for source, target in alignment}
+    return str(original(hypo_str, src_str, alignment, *others))
+
+
+def leaving_out_unknown(function: _Function) -> _Function:
+    """Make a function ignore keyword arguments that it does not accept.
+
+    fairseq passes a batch's whole ``net_input`` to every encoder of an ensemble, but fairseq's encoders
+    do not accept parses or other keywords.
+    """
+    names = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in names.values()):
+        return function
+
+    def called(*args: Any, **inputs: Any) -> Any:
+        return function(*args, **{name: inputs[name] for name in inputs if name in names})
+
+    return called

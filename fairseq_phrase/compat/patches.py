@@ -1,0 +1,100 @@
+"""The table of patches: which function of fairseq is replaced by which of this package."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from fairseq import options as fairseq_options
+from fairseq import utils
+from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
+    LabelSmoothedCrossEntropyCriterionWithAlignment as AlignmentCriterion,
+)
+from fairseq.data import ConcatDataset, bucket_pad_length_dataset, data_utils
+from fairseq.data.audio import raw_audio_dataset
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.translation import TranslationTask
+from fairseq.trainer import Trainer
+from fairseq_cli import generate
+
+from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
+from fairseq_phrase.compat.commands import (
+    train_in_bfloat16_without_a_tpu,
+    write_only_a_shard,
+)
+from fairseq_phrase.compat.datasets import (
+    ask_for_alignments,
+    bucket_with_numpy_2,
+    do_not_upsample_by_default,
+    keep_last_batches,
+    name_empty_data,
+    name_ignored_splits,
+    name_missing_alignments,
+    name_splits,
+    restore_integers_of_numpy,
+)
+from fairseq_phrase.compat.inference import (
+    align_where_unknown_words_are_replaced,
+    read_pairs_of_alignments,
+    replace_before_joining,
+    replace_unknown_words_without_a_file,
+    truncate_in_use,
+    truncate_raw_lines,
+)
+from fairseq_phrase.compat.resuming import (
+    continue_all_state,
+    resume_the_same_training,
+    save_all_state,
+)
+
+_Function = Callable[..., Any]
+
+
+def patch_fairseq() -> None:
+    """Apply all patches to fairseq, each only once."""
+    make_checkpoints_loadable()
+    restore_integers_of_numpy()
+    patch(FairseqTask, "get_batch_iterator", keep_last_batches)
+    patch(FairseqTask, "load_state_dict", truncate_in_use)
+    patch(TranslationTask, "build_dataset_for_inference", truncate_raw_lines)
+    patch(TranslationTask, "load_dataset", name_missing_alignments)
+    patch(AlignmentCriterion, "__init__", ask_for_alignments)
+    patch(FairseqTask, "build_generator", align_where_unknown_words_are_replaced)
+    patch(utils, "load_align_dict", replace_unknown_words_without_a_file)
+    patch(utils, "replace_unk", read_pairs_of_alignments)
+    patch(data_utils, "_find_extra_valid_paths", name_splits)
+    patch(data_utils, "raise_if_valid_subsets_unintentionally_ignored", name_ignored_splits)
+    patch(ConcatDataset, "__init__", do_not_upsample_by_default)
+    for module in (data_utils, bucket_pad_length_dataset, raw_audio_dataset):
+        patch(module, "get_buckets", bucket_with_numpy_2)
+    patch(Trainer, "get_train_iterator", resume_the_same_training)
+    patch(Trainer, "save_checkpoint", save_all_state)
+    patch(Trainer, "load_checkpoint", continue_all_state)
+    patch(EpochBatchIterator, "first_batch", name_empty_data)
+    patch(fairseq_options, "parse_args_and_arch", train_in_bfloat16_without_a_tpu)
+    patch(generate, "_main", write_only_a_shard)
+    # An import of this command's module would let the root logger print all messages.
+    if interactive := sys.modules.get("fairseq_cli.interactive"):
+        patch(interactive, "main", replace_before_joining)
+
+
+def patch(owner: Any, name: str, new: _Function) -> None:
+    """Replace a function or property of a class or module, unless ``new`` has already replaced it.
+
+    Args:
+        new: is called with the original function, then with its arguments.
+    """
+    found = getattr(owner, name)
+    original: Any = found.fget if isinstance(found, property) else found
+    if new in getattr(original, "patched_by", ()):
+        return
+
+    @functools.wraps(original)
+    def patched(*args: Any, **options: Any) -> Any:
+        return new(original, *args, **options)
+
+    patched.patched_by = (*getattr(original, "patched_by", ()), new)  # type: ignore[attr-defined]
+    setattr(owner, name, property(patched) if isinstance(found, property) else patched)
