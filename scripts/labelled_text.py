@@ -39,7 +39,6 @@ from pathlib import Path
 from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.evaluation.probing.task_files import find_tasks
-from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.parsers.other_formats import refuse_other_columns, refuse_other_trees
 from fairseq_phrase.syntax.brackets import (
     BYTE_ORDER_MARK,
@@ -48,6 +47,7 @@ from fairseq_phrase.syntax.brackets import (
     unescaped,
 )
 from fairseq_phrase.syntax.sentence import join_white_space
+from fairseq_phrase.syntax.spellings import unescape_moses
 from fairseq_phrase.text import find_text, read_lines, written_together
 
 

@@ -11,11 +11,10 @@ from typing import Any
 from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.parsers.other_formats import refuse_other_columns
 from fairseq_phrase.parsers.tree_files import MisfitError, Tree, TreeFiles, difference
-from fairseq_phrase.syntax.alignment import TextReader
+from fairseq_phrase.syntax.alignment import TextReader, over_tokens, words_of_token
 from fairseq_phrase.syntax.brackets import BYTE_ORDER_MARK
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import Edge, Expansion, ParsedSentence, join_white_space
-from fairseq_phrase.syntax.surface_tokens import over_tokens, words_of_token
 from fairseq_phrase.text import read_lines
 
 _COLUMNS = 10

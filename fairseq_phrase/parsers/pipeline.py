@@ -12,12 +12,12 @@ from typing import Any
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
 from fairseq_phrase.parsers.interfaces import split_at_white_space
-from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.syntax.alignment import TextReader, forms_in_text
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import Edge, ParsedSentence, join_white_space
+from fairseq_phrase.syntax.spellings import unescape_moses
 
 Parse = ParsedSentence | Unparsed
 _MISSING: Any = object()

@@ -1,4 +1,4 @@
-"""Different spellings of one word in texts, tokenizers and treebanks.
+"""Different spellings of one word in texts, tokenizers and treebanks, and the escapes of Moses.
 
 Letters are compared without case and in compatible Unicode forms (full width, ligatures; NFC and NFD).
 Marks and symbols are compared by the tables below.
@@ -36,6 +36,9 @@ _SPELLINGS = [
 ]  # fmt: skip
 _IGNORED = frozenset("▁\ufffd")
 _VARIATIONS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # of emoji and ideographs
+_ENTITY = re.compile("|".join(map(re.escape, MOSES_ESCAPES)))
+# Punctuation between two characters without a space: "@-@" in "well-known".
+_SPLIT = re.compile(r"@([-,./:])@")
 _DOT, _OGONEK = "\N{COMBINING DOT ABOVE}", "\N{COMBINING OGONEK}"
 
 
@@ -107,3 +110,33 @@ def continuations(word: str, at: int, text: str, start: int) -> Iterable[tuple[i
             for other in others:
                 if text.startswith(other, start):
                     yield at + len(spelling), start + len(other)
+
+
+def unescape_moses(word: str) -> str:
+    """Return the text of an escaped word: ``&apos;s`` is ``'s``, ``@-@`` is ``-``.
+
+    A word that was escaped twice is unescaped once.
+
+    Args:
+        word: one word of Moses-tokenized text; words without escapes are returned unchanged.
+    """
+    if (split := _SPLIT.fullmatch(word)) is not None:
+        return split[1]
+    return _ENTITY.sub(lambda entity: MOSES_ESCAPES[entity[0]], word) if "&" in word else word
+
+
+def unescaped_offsets(word: str) -> list[int]:
+    """Find each character of an escaped word in the result of :func:`unescape_moses`.
+
+    Returns:
+        For each of its characters, and for its end, the offset in the result. All characters of an
+        escape have the offset of the character that it represents.
+    """
+    if _SPLIT.fullmatch(word) is not None:
+        return [0] * len(word) + [1]
+    offsets = list(range(len(word) + 1))
+    for entity in _ENTITY.finditer(word):
+        start, end = entity.span()
+        offsets[start:end] = [offsets[start]] * (end - start)
+        offsets[end:] = range(offsets[start] + 1, offsets[start] + 2 + len(word) - end)
+    return offsets

@@ -20,8 +20,8 @@ from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.parsers.ptb import BracketFiles
+from fairseq_phrase.syntax.spellings import unescape_moses
 from fairseq_phrase.tasks.fairseq_interactive import SyntaxBPE, SyntaxBPEConfig
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import (

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
-from fairseq_phrase.parsers.moses import unescape_moses
+from fairseq_phrase.syntax.spellings import unescape_moses
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import lines
 from tests.support.repository import shared_data

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from fairseq_phrase.errors import CONSTITUENTS, UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, pipeline
 from fairseq_phrase.parsers.interfaces import flat, split_at_white_space
-from fairseq_phrase.parsers.moses import unescape_moses
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.syntax.spellings import unescape_moses
 from tests.support.hostile import lines
 
 

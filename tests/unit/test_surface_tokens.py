@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 
+from fairseq_phrase.syntax.alignment import over_tokens, words_of_token
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import Edge, ParsedSentence
-from fairseq_phrase.syntax.surface_tokens import over_tokens, words_of_token
 from tests.support.hostile import constituents
 
 

@@ -38,11 +38,11 @@ from fairseq_phrase.parsers import (
     names_path,
 )
 from fairseq_phrase.parsers.interfaces import flat, split_at_white_space
-from fairseq_phrase.parsers.moses import unescape_moses, unescaped_offsets
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.alignment import ends_in_text
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
+from fairseq_phrase.syntax.spellings import unescape_moses, unescaped_offsets
 
 
 @dataclass(frozen=True)
