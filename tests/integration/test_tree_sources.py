@@ -16,11 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.cli import preprocess as preprocess_command
-from fairseq_phrase.data.batches.tree_sources import TREE_SOURCES, Trees, TreeSource, read_own_trees
+from fairseq_phrase.data.batches.tree_sources import (
+    TREE_SOURCES,
+    Trees,
+    TreeSource,
+    chain,
+    fitted,
+    random_tree,
+    read_own_trees,
+)
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.syntax.control_trees import chain, fitted, random_tree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask

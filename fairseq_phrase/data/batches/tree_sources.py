@@ -12,7 +12,7 @@ from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.syntax.control_trees import chain, fitted, random_tree
+from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX, ParseField
 
 TREE_SOURCES = ("parse", "linear", "random", "shuffled")
@@ -272,3 +272,49 @@ class TreeSource:
         if chosen == index:
             chosen = candidates[(drawn + 1) % len(candidates)]
         return int(chosen)
+
+
+def chain(words: int) -> np.ndarray:
+    """Make each word depend on the next; the last one is the root. Shape: ``(words,)``, int64.
+
+    Examples:
+        >>> chain(4).tolist()
+        [1, 2, 3, 3]
+    """
+    return np.minimum(np.arange(1, words + 1), max(words - 1, 0))
+
+
+def random_tree(words: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw a random tree; all trees with all roots are equally probable. Shape: ``(words,)``, int64.
+
+    Source: Aldous, *The Random Walk Construction of Uniform Spanning Trees* (1990), algorithm 2.
+    """
+    if not words:
+        return np.zeros(0, dtype=np.int64)
+    # The i-th node becomes a dependent of an earlier node, chosen by a number drawn from all nodes. At
+    # the end the nodes are assigned to words at random.
+    before = np.arange(words - 1)
+    parents = np.r_[0, np.minimum(rng.integers(0, words, words - 1), before)]
+    names = rng.permutation(words)
+    heads = np.empty(words, dtype=np.int64)
+    heads[names] = names[parents]
+    return heads
+
+
+def fitted(heads: np.ndarray, words: int) -> np.ndarray:
+    """Truncate a tree to its first words, or extend it by a chain. Shape: ``(words,)``, int64.
+
+    A word whose head is removed becomes a dependent of the head's nearest remaining ancestor. An added
+    word depends on the next word; the last added word depends on the tree's root.
+
+    Args:
+        heads: a tree. Shape: ``(any number of words,)``, word indices from 0; a root is its own head.
+    """
+    if not len(heads):
+        return chain(words)
+    tree = DependencyTree(heads)
+    if words <= len(heads):
+        return tree.restricted_to(np.arange(len(heads)) < words).heads
+    added = np.arange(len(heads) + 1, words + 1)
+    added[-1] = tree.root
+    return np.concatenate([tree.heads, added])
