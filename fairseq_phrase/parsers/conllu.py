@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.errors import UserError, needs
-from fairseq_phrase.parsers.other_formats import refuse_other_columns
-from fairseq_phrase.parsers.tree_files import MisfitError, Tree, TreeFiles, difference
+from fairseq_phrase.parsers.tree_files import (
+    MisfitError,
+    Tree,
+    TreeFiles,
+    difference,
+    refuse_other_columns,
+)
 from fairseq_phrase.syntax.alignment import TextReader, over_tokens, words_of_token
 from fairseq_phrase.syntax.brackets import BYTE_ORDER_MARK
 from fairseq_phrase.syntax.dependency import DependencyTree

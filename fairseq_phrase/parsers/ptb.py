@@ -9,8 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_phrase.parsers.other_formats import refuse_discbracket, refuse_other_trees
-from fairseq_phrase.parsers.tree_files import MisfitError, Tree, TreeFiles, difference
+from fairseq_phrase.parsers.tree_files import (
+    MisfitError,
+    Tree,
+    TreeFiles,
+    difference,
+    refuse_discbracket,
+    refuse_other_trees,
+)
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.brackets import (
     EMPTY_ELEMENT,
