@@ -1,22 +1,24 @@
 """Blocks of a split: consecutive lines of its texts, as subwords, with their parses as arrays.
 
 A side is raw text, which is segmented here (:class:`RawBlock`), or text of subwords that fairseq has
-already binarized (:class:`SegmentedBlock`). Imports neither fairseq nor torch: workers start quickly.
+already binarized (:class:`SegmentedBlock`). A line that changes when it is segmented and joined again is
+counted, because a model cannot generate it. Imports neither fairseq nor torch: workers start quickly.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from difflib import SequenceMatcher
+from itertools import chain, repeat, zip_longest
 from typing import NamedTuple
 
 from fairseq_phrase.data.preprocessing.engines import Chunk, Job
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
 from fairseq_phrase.data.preprocessing.parse_shards import from_bytes
 from fairseq_phrase.data.preprocessing.parsing import Corpus, unparsed_error
-from fairseq_phrase.data.preprocessing.round_trip import SHOWN, Change, change, described
 from fairseq_phrase.data.store.writer import FieldBlock
 from fairseq_phrase.data.subwords.protected_tokens import separate
 from fairseq_phrase.data.subwords.segmenter import Segmenter
@@ -33,6 +35,64 @@ from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.interfaces import flat
 from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
+from fairseq_phrase.text import plain_spaces
+
+#: Number of changed lines in a warning.
+SHOWN = 3
+_CONTEXT = 15  # characters
+_NAMED = 3
+
+
+class Change(NamedTuple):
+    """A line before and after segmentation and joining, with single spaces."""
+
+    before: str
+    after: str
+
+
+def change(before: str, after: str) -> Change | None:
+    """Compare a line with the text of its subwords; None if they differ only in white space."""
+    first, second = (" ".join(plain_spaces(text).split()) for text in (before, after))
+    return None if first == second else Change(first, second)
+
+
+def described(found: Change) -> str:
+    """Describe the first difference."""
+    before, after = found
+    pairs = enumerate(zip_longest(before, after))
+    start = next(index for index, (old, new) in pairs if old != new)
+    window = slice(start, start + 2 * _CONTEXT)
+    matcher = SequenceMatcher(None, before[window], after[window], autojunk=False)
+    _, first, last, new_first, new_last = next(
+        opcode for opcode in matcher.get_opcodes() if opcode[0] != "equal"
+    )
+    old = before[start + first : start + last]
+    new = after[start + new_first : start + new_last]
+    context = before[max(0, start - _CONTEXT) : start + last + _CONTEXT]
+    verb = f"{_named(old)} becomes {_named(new) or 'nothing'}" if old else f"{_named(new)} is added"
+    return f"{verb} in '{context}'"
+
+
+def _named(text: str) -> str:
+    names = [f"U+{ord(each):04X} {unicodedata.name(each, '')}".strip() for each in text[:_NAMED]]
+    return ", ".join([*names, *(["…"] if len(text) > _NAMED else [])])
+
+
+def warning_of(
+    split: str, counts: SplitCounts, shown: Mapping[str, Sequence[str]], advice: str
+) -> str:
+    """Summarize the changed lines of a split; empty if there are none.
+
+    Args:
+        shown: the first changed lines, described, by language.
+        advice: the options that keep the text, or empty.
+    """
+    return "\n".join(
+        f"{count} of the {counts.kept} lines of {split}.{language} change when they are cut into "
+        f"subwords and joined again, so a model cannot read or write them as they are{advice}:\n  "
+        + "\n  ".join(shown[language])
+        for language, count in counts.changed.items()
+    )
 
 
 class SideLine(NamedTuple):

@@ -9,13 +9,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fairseq_phrase.data.preprocessing.copied_words import (
+from fairseq_phrase.data.preprocessing.dictionaries import (
+    binarize,
     check_copy_words,
     check_slots,
+    make_dictionaries,
     number_split,
 )
-from fairseq_phrase.data.preprocessing.dictionaries import binarize, make_dictionaries
-from fairseq_phrase.data.preprocessing.encoded_blocks import RawBlock
+from fairseq_phrase.data.preprocessing.encoded_blocks import RawBlock, warning_of
 from fairseq_phrase.data.preprocessing.existing_parses import (
     given_labels,
     manifests_of,
@@ -24,7 +25,6 @@ from fairseq_phrase.data.preprocessing.existing_parses import (
 from fairseq_phrase.data.preprocessing.labelled import check_labels, count_unknown, leave_out_fields
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
 from fairseq_phrase.data.preprocessing.parsing import Corpus, files_of, unchanged
-from fairseq_phrase.data.preprocessing.round_trip import warning_of
 from fairseq_phrase.data.preprocessing.sentencepiece_training import (
     CharacterOptions,
     train_segmenter,

@@ -16,7 +16,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_phrase.data.preprocessing.encoded_blocks import Block, BlockMaker, Lines, SideBlock
+from fairseq_phrase.data.preprocessing.encoded_blocks import (
+    SHOWN,
+    Block,
+    BlockMaker,
+    Lines,
+    SideBlock,
+)
 from fairseq_phrase.data.preprocessing.engines import (
     Chunk,
     EngineOptions,
@@ -26,7 +32,6 @@ from fairseq_phrase.data.preprocessing.engines import (
 )
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
 from fairseq_phrase.data.preprocessing.parsing import Corpus, chunks, parse_corpus
-from fairseq_phrase.data.preprocessing.round_trip import SHOWN
 from fairseq_phrase.data.store.layout import ATTACH, PREPROCESS, with_labels
 from fairseq_phrase.data.store.line_ranges import LineRanges
 from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, fingerprint
