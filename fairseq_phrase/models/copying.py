@@ -91,7 +91,7 @@ class CopyingDecoder(FairseqIncrementalDecoder):
         source, target = task.source_dictionary, task.target_dictionary
         if isinstance(task, TranslationTask) and not hasattr(target, "slots"):
             # Needed only for fairseq's own task: this project's tasks check their data themselves.
-            from fairseq_phrase.data.batches.data_directory import check_copying
+            from fairseq_phrase.data.store.data_directory import check_copying
 
             check_copying(task)
         width: Any = self.output_embed_dim

@@ -14,7 +14,6 @@ from fairseq.tasks import register_task
 from fairseq.tasks.language_modeling import SAMPLE_BREAK_MODE_CHOICES
 from omegaconf import II, MISSING
 
-from fairseq_phrase.data.batches.data_directory import read_label_dictionary
 from fairseq_phrase.data.batches.objectives import (
     MASK_UNITS,
     PHRASES,
@@ -26,6 +25,7 @@ from fairseq_phrase.data.batches.objectives import (
 )
 from fairseq_phrase.data.batches.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.data.batches.text_blocks import SegmentPairs, TextBlocks
+from fairseq_phrase.data.store.data_directory import read_label_dictionary
 from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.identity import MASK
 from fairseq_phrase.data.store.manifest import Manifest, languages_in

@@ -16,17 +16,17 @@ from fairseq.tasks.translation import TranslationConfig
 
 from fairseq_phrase.checkpoints.pretrained import PretrainedOptions
 from fairseq_phrase.compat.inference import leaving_out_unknown
-from fairseq_phrase.data.batches.data_directory import (
-    pair_names,
-    read_label_dictionary,
-    refuse_unknown_words,
-)
 from fairseq_phrase.data.batches.source_batches import SourceText
 from fairseq_phrase.data.batches.subword_sampling import SubwordSampling, check_alpha
 from fairseq_phrase.data.batches.syntax_dataset import CopiedDataset, SyntaxDataset
 from fairseq_phrase.data.batches.tree_sources import Trees, read_own_trees
 from fairseq_phrase.data.batches.word_alignments import WordAlignments
 from fairseq_phrase.data.store.copied_words import CopiedWords, copied_path, slot
+from fairseq_phrase.data.store.data_directory import (
+    pair_names,
+    read_label_dictionary,
+    refuse_unknown_words,
+)
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.layout import PREPROCESS
 from fairseq_phrase.data.store.manifest import Manifest
