@@ -96,8 +96,7 @@ def main(args: argparse.Namespace) -> None:
 
         plot_attention(attention_picture(model, sentence, args.layer, args.head), args.out)
     else:
-        from fairseq_phrase.visualization.attention_trees import plot_tree
-        from fairseq_phrase.visualization.tree_picture import tree_picture
+        from fairseq_phrase.visualization.tree_picture import plot_tree, tree_picture
 
         picture = tree_picture(model, task, sentence, args.layer, args.word, args.encoder)
         plot_tree(picture, args.out)

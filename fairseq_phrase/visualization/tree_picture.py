@@ -1,9 +1,11 @@
-"""The attention on each node of a sentence's tree."""
+"""The attention on each node of a sentence's tree, and a picture of it."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from fairseq_phrase.data.batches.word_alignments import words_by_marks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.visualization.constituent_maps import cross_attention, self_attention, translate
 from fairseq_phrase.visualization.encoder_maps import Choice, choose, named
+from fairseq_phrase.visualization.figures import new_figure, save
 from fairseq_phrase.visualization.source_sentence import SourceSentence, require_length, written
 
 #: Sentences of more tokens than this are not drawn, because they would be unreadable.
@@ -113,3 +116,75 @@ def _attending(pieces: Sequence[str], word: str | None) -> tuple[torch.Tensor, s
     attending[:-1] = torch.from_numpy(word_of == number)
     attending[-1] = False
     return attending, f"“{words[number - 1]}” in “{translation}”"
+
+
+def layout(parents: Sequence[int], leaves: int) -> np.ndarray:
+    """Lay out a tree's nodes: leaves side by side at the bottom, parents above the middle of children.
+
+    Args:
+        parents: the parent of each node, -1 at the root; leaves first, children before parents.
+
+    Returns:
+        The horizontal and vertical coordinates. Shape: ``(nodes, 2)``.
+    """
+    positions = np.zeros((len(parents), 2))
+    positions[:leaves, 0] = np.arange(leaves)
+    for node in range(leaves, len(parents)):
+        children = np.flatnonzero(np.equal(parents[:node], node))
+        positions[node] = positions[children, 0].mean(), positions[children, 1].max() + 1
+    return positions
+
+
+def plot_tree(picture: TreePicture, path: Path) -> None:
+    """Draw a tree; the more attention a node gets, the larger and darker it is.
+
+    Args:
+        path: the file to write; its suffix (``.png``, ``.svg``, ``.pdf``) is the format.
+    """
+    positions = layout(picture.parents.tolist(), picture.leaves)
+    height = positions[:, 1].max()
+    # Inches per leaf and per level; fewer in large trees.
+    across = max(0.4, min(0.75, 24 / picture.leaves))
+    up = max(0.3, min(0.75, 15 / max(height, 1)))
+    width = max(5.0, across * picture.leaves)
+    figure = new_figure(path, (width, 2.2 + up * height))
+    axes = figure.subplots()
+    for child, parent in enumerate(picture.parents.tolist()):
+        if parent >= 0:
+            (left, low), (middle, top) = positions[child], positions[parent]
+            axes.plot([left, left, middle], [low, top, top], color="0.75", linewidth=1, zorder=1)
+    largest = float(picture.mass.max())
+    nodes = axes.scatter(
+        positions[:, 0], positions[:, 1], s=40 + 600 * picture.mass / largest, c=100 * picture.mass,
+        cmap="YlGnBu", vmin=0.0, vmax=100 * largest, edgecolors="0.4", zorder=2,
+    )  # fmt: skip
+    for node in range(len(picture.labels)):
+        _annotate(axes, picture, node, positions[node], largest)
+    axes.set_xlim(-0.7, picture.leaves - 0.3)
+    axes.set_ylim(-1.1, height + 0.6)
+    axes.axis("off")
+    on_nonterminals = float(picture.mass[picture.leaves :].sum())
+    caption = f"attention of {picture.title}: {on_nonterminals:.0%} on constituents"
+    lines = [textwrap.fill(text, max(60, int(11 * width))) for text in (picture.sentence, caption)]
+    axes.set_title("\n".join(lines), fontsize=10, parse_math=False)
+    figure.colorbar(nodes, ax=axes, shrink=0.7, label="% of attention")
+    save(figure, path)
+
+
+def _annotate(
+    axes: Any, picture: TreePicture, node: int, position: np.ndarray, largest: float
+) -> None:
+    """Write a node's label next to it, and its share of attention into it."""
+    is_leaf = node < picture.leaves
+    axes.annotate(
+        picture.labels[node], position, xytext=(0, -18 if is_leaf else 13),
+        textcoords="offset points", ha="right" if is_leaf else "center",
+        va="top" if is_leaf else "bottom", rotation=45 if is_leaf else 0,
+        rotation_mode="anchor" if is_leaf else None, fontsize=8,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5}, parse_math=False,
+    )  # fmt: skip
+    share = picture.mass[node]
+    axes.annotate(
+        f"{share:.0%}", position, ha="center", va="center", fontsize=6, zorder=3,
+        color="white" if share > 0.6 * largest else "0.2",
+    )  # fmt: skip

@@ -12,10 +12,9 @@ from fairseq.data import Dictionary
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.visualization import constituent_maps as tree_attention
 from fairseq_phrase.visualization import tree_picture
-from fairseq_phrase.visualization.attention_trees import layout, plot_tree
 from fairseq_phrase.visualization.constituent_maps import Share, nonterminal_shares, shares_table
 from fairseq_phrase.visualization.source_sentence import SourceSentence
-from fairseq_phrase.visualization.tree_picture import MAX_LEAVES, TreePicture
+from fairseq_phrase.visualization.tree_picture import MAX_LEAVES, TreePicture, layout, plot_tree
 from tests.support.phrase_models import WORDS
 from tests.support.phrase_models import build as build_phrase_transformer
 from tests.support.report_table import table_lines
