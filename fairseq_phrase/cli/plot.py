@@ -86,8 +86,7 @@ def main(args: argparse.Namespace) -> None:
     # A recurrent encoder does not attend, but its decoder does. Models that label lack a decoder.
     is_recurrent = getattr(model.encoder, "is_recurrent", False) and hasattr(model, "decoder")
     if args.picture == "alignment" or (args.picture == "attention" and is_recurrent):
-        from fairseq_phrase.visualization.alignment_picture import alignment_picture
-        from fairseq_phrase.visualization.heat_maps import plot_alignment
+        from fairseq_phrase.visualization.heat_maps import alignment_picture, plot_alignment
 
         plot_alignment(alignment_picture(model, task, sentence), args.out)
     elif args.picture == "attention":

@@ -13,9 +13,8 @@ from fairseq_phrase.cli import plot
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.testing import any_label_dictionary, build_model, make_batch, make_dictionary
 from fairseq_phrase.visualization import source_sentence
-from fairseq_phrase.visualization.alignment_picture import alignment_picture
 from fairseq_phrase.visualization.constituent_maps import nonterminal_shares
-from fairseq_phrase.visualization.heat_maps import plot_alignment
+from fairseq_phrase.visualization.heat_maps import alignment_picture, plot_alignment
 from fairseq_phrase.visualization.source_sentence import SourceSentence
 from tests.support import labellers
 from tests.support.recurrent_models import build_recurrent

@@ -25,7 +25,7 @@ from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.copying import COPIES
 from fairseq_phrase.tasks.added_losses import CoverageCriterion
 from fairseq_phrase.testing import any_label_dictionary, build_model, make_batch
-from fairseq_phrase.visualization import alignment_picture
+from fairseq_phrase.visualization import heat_maps
 from fairseq_phrase.visualization.source_sentence import SourceSentence
 from tests.support.recurrent_models import build_recurrent
 from tests.twins import recurrent_attention as twin
@@ -173,7 +173,7 @@ def test_every_kind_of_copying_trains_and_is_scored(dictionary, decoder, name, r
 
 @of_each_kind
 def test_a_translation_is_aligned_with_source_tokens(dictionary, monkeypatch, decoder, name, row):
-    monkeypatch.setattr(alignment_picture, "MAX_TOKENS", 12)
+    monkeypatch.setattr(heat_maps, "MAX_TOKENS", 12)
     model = build(dictionary, decoder, name, row)
     sample = make_sample(dictionary)
     generator = SequenceGeneratorWithAlignment(
@@ -190,7 +190,7 @@ def test_a_translation_is_aligned_with_source_tokens(dictionary, monkeypatch, de
     one = {k: v[:1] for k, v in sample["net_input"].items() if k.startswith("src_")}
     del one["src_lengths"]
     sentence = SourceSentence.from_batch(one, task)
-    picture = alignment_picture.alignment_picture(model, task, sentence)
+    picture = heat_maps.alignment_picture(model, task, sentence)
     assert picture.weights.shape == (len(picture.target), len(sentence.tokens))
 
 
