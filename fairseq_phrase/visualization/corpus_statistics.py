@@ -19,8 +19,8 @@ from fairseq_phrase.syntax.tree_arrays import (
     dependency_depths,
     projective_words,
 )
+from fairseq_phrase.visualization.integrity import RecordChecker, in_words, word_counts
 from fairseq_phrase.visualization.parsed_text import printable
-from fairseq_phrase.visualization.record_checks import RecordChecker, in_words, word_counts
 from fairseq_phrase.visualization.sentence_blocks import (
     Dictionaries,
     Ragged,

@@ -1,13 +1,17 @@
 """Verify every record of the parses in a data directory against the text they belong to.
 
 Opening a data directory compares fingerprints, which use samples of large files. This module checks every
-number, a block of sentences at a time.
+number: text, words, heads, labels and constituents, all sentences of a block at once. An invalid record
+never makes the check itself fail.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.indexed import IndexedReader
@@ -15,8 +19,14 @@ from fairseq_phrase.data.store.layout import rerun, with_labels
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.visualization.record_checks import RecordChecker, word_counts
-from fairseq_phrase.visualization.sentence_blocks import Dictionaries, SplitFiles
+from fairseq_phrase.syntax.fields import FIELDS, ParseField
+from fairseq_phrase.syntax.tree_arrays import dependency_depths, previous_smaller
+from fairseq_phrase.visualization.sentence_blocks import (
+    Dictionaries,
+    Ragged,
+    SentenceBlock,
+    SplitFiles,
+)
 
 
 def load_dictionaries(directory: Path, manifest: Manifest) -> Dictionaries:
@@ -92,3 +102,236 @@ def _check_lengths(files: SplitFiles, directory: Path, manifest: Manifest) -> No
                 f"{Manifest.path(directory, manifest.language).name} says, found {found}; "
                 f"{rerun(directory)}"
             )
+
+
+class _Fault(NamedTuple):
+    """A problem of one sentence of a block, with the sentence's index from 0."""
+
+    sentence: int
+    problem: str
+
+
+class RecordChecker:
+    """Check the records of one split."""
+
+    def __init__(self, files: SplitFiles, dictionaries: Dictionaries):
+        self._files = files
+        self._entries = {name: len(entries) for name, entries in dictionaries.items()}
+        text = dictionaries["text"]
+        self._eos, self._special = text.eos(), (text.bos(), text.pad(), text.eos())
+
+    def check(self, block: SentenceBlock) -> None:
+        """Check every record of a block.
+
+        Raises:
+            UserError: a record is invalid. The message names the first invalid record with its line, the
+                expected and the found value.
+        """
+        # If a line has several faults, the first in this order causes the others.
+        faults = [(name, fault) for name, check in self._checks(block) for fault in check]
+        if faults:
+            name, first = min(faults, key=lambda fault: fault[1].sentence)
+            path = Path(f"{self._files.path_of(name)}.bin")
+            where = at(path, block.first + first.sentence + 1)
+            raise UserError(f"{where}: {first.problem}; {rerun(path.parent)}")
+
+    def _checks(self, block: SentenceBlock) -> Iterator[tuple[str, Iterator[_Fault]]]:
+        text, arrays = block.arrays["text"], block.arrays
+        yield "text", self._text(text)
+        counts = word_counts(arrays["words"])
+        items = {
+            "subword": (np.maximum(text.sizes - 1, 0), "subwords, as the text has"),
+            "word": (counts, "words, as the words have"),
+        }
+        for name, row in FIELDS.items():
+            if name not in arrays:
+                continue
+            yield name, _sizes(row, arrays[name], *items.get(row.per, (None, "")))
+            whole = _whole_items(arrays[name], row.columns)
+            if name in _STRUCTURES:
+                yield name, _STRUCTURES[name](whole, counts)
+            if row.per == "edge":
+                yield name, _edges(whole, counts)
+            if row.label_file is not None:
+                yield name, self._labels(row, whole)
+
+    def _text(self, text: Ragged) -> Iterator[_Fault]:
+        ends = np.maximum(text.offsets[1:] - 1, 0)
+        tokens, sentences, entries = text.values, text.sentences, self._entries["text"]
+        found = np.where(text.sizes > 0, tokens[ends] if len(tokens) else 0, -1)
+        for sentence in _first(found != self._eos):
+            last = found[sentence] if found[sentence] >= 0 else "no token"
+            yield _Fault(
+                sentence,
+                f"expected the end of the sentence, {self._eos}, as the last token, found {last}",
+            )
+        inside = np.ones(len(tokens), dtype=bool)
+        inside[ends[text.sizes > 0]] = False
+        wrong = (tokens < 0) | (tokens >= entries)
+        wrong |= inside & np.isin(tokens, self._special)
+        for index in _first(wrong):
+            yield _Fault(
+                sentences[index],
+                f"expected token {text.positions[index] + 1} to be one of the {entries} in the "
+                f"dictionary, and no padding or end within the sentence, found {tokens[index]}",
+            )
+
+    def _labels(self, row: ParseField, values: Ragged) -> Iterator[_Fault]:
+        """Check that labels are in their dictionary; its first three entries mark padding and ends."""
+        labels = values.values.reshape(-1, row.columns)[:, -1]
+        items = Ragged(labels, values.offsets // row.columns)
+        entries, positions = self._entries[row.name], items.positions
+        for index in _first((labels < len(self._special)) | (labels >= entries)):
+            yield _Fault(
+                items.sentences[index],
+                f"expected {row.per} {positions[index]} to have a label from {len(self._special)} to "
+                f"{entries - 1}, as {row.label_file} numbers them, found {labels[index]} "
+                f"({row.per}s count from 0)",
+            )
+
+
+def in_words(words: Ragged) -> Ragged:
+    """Drop protected tokens, which do not belong to words (-1)."""
+    real = words.values != -1
+    return Ragged(words.values[real], np.concatenate([[0], np.cumsum(real)])[words.offsets])
+
+
+def word_counts(words: Ragged) -> np.ndarray:
+    """Count each sentence's words. Shape: ``(sentences,)``, int64."""
+    words = in_words(words)
+    counts = np.zeros(len(words.sizes), dtype=np.int64)
+    filled = words.sizes > 0
+    counts[filled] = words.values[words.offsets[1:][filled] - 1] + 1
+    return counts
+
+
+def _whole_items(values: Ragged, columns: int) -> Ragged:
+    """Drop all sentences after one whose numbers are not complete items, because they are shifted."""
+    broken = values.sizes % columns != 0
+    if not broken.any():
+        return values
+    stop = int(broken.argmax())
+    return Ragged(values.values[: values.offsets[stop]], values.offsets[: stop + 1])
+
+
+def _sizes(row: ParseField, found: Ragged, items: np.ndarray | None, what: str) -> Iterator[_Fault]:
+    """Check the number of values of each sentence.
+
+    Args:
+        items: required number of items of each sentence; None if any number is valid.
+        what: description of the items and of the file that determines their number, for the message.
+    """
+    columns = row.columns
+    if columns > 1:
+        groups = {2: "pairs", 3: "triples"}.get(columns, f"groups of {columns}")
+        for sentence in _first(found.sizes % columns != 0):
+            yield _Fault(
+                sentence, f"expected {groups} of numbers, found {found.sizes[sentence]} numbers"
+            )
+    if items is not None:
+        for sentence in _first(found.sizes != items * columns):
+            count = found.sizes[sentence] // columns
+            yield _Fault(sentence, f"expected {items[sentence]} {what}, found {count}")
+
+
+def _words(words: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
+    """Check that each subword belongs to the word of the previous subword or to the next word."""
+    words = in_words(words)
+    steps = np.diff(words.values, prepend=0)
+    starts = words.offsets[:-1][words.sizes > 0]
+    steps[starts] = words.values[starts]
+    wrong = (steps < 0) | (steps > 1)
+    wrong[starts] = words.values[starts] != 0
+    positions, values = words.positions, words.values
+    for index in _first(wrong):
+        expected = "0"
+        if positions[index]:
+            expected = f"{values[index - 1]} or {values[index - 1] + 1}"
+        yield _Fault(
+            words.sentences[index],
+            f"expected subword {positions[index]} to belong to word {expected}, found {values[index]} "
+            "(both count from 0)",
+        )
+
+
+def _heads(heads: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
+    sizes, positions = heads.sizes, heads.positions
+    sentences, values = heads.sentences, heads.values
+    outside = (values < 0) | (values >= sizes[sentences])
+    for index in _first(outside):
+        yield _Fault(
+            sentences[index],
+            f"expected the head of word {positions[index]} out of 0 to "
+            f"{sizes[sentences[index]] - 1}, found {values[index]} (words count from 0)",
+        )
+    own = values == positions
+    roots = np.bincount(sentences[own], minlength=len(sizes))
+    for sentence in _first((roots != 1) & (sizes > 0)):
+        yield _Fault(
+            sentence, f"expected one root, a word that is its own head, found {roots[sentence]}"
+        )
+    itself = np.arange(len(values))
+    inside = np.where(outside, itself, values + np.repeat(heads.offsets[:-1], sizes))
+    circling = dependency_depths(inside, int(sizes.max(initial=0)))[1]
+    for index in _first(circling):
+        yield _Fault(
+            sentences[index],
+            f"expected a tree, found a cycle in the heads above word {positions[index]} "
+            "(words count from 0)",
+        )
+
+
+def _spans(spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
+    """Check that constituents do not cross, and that children come before parents."""
+    starts, ends, _ = spans.values.reshape(-1, 3).T
+    triples = Ragged(starts, spans.offsets // 3)
+    sentences, positions = triples.sentences, triples.positions
+    words = counts[sentences]
+    for index in _first((starts < 0) | (starts >= ends) | (ends > words)):
+        yield _Fault(
+            sentences[index],
+            f"expected constituent {positions[index]} to cover words out of 0 to "
+            f"{words[index] - 1}, found {starts[index]} to {ends[index] - 1} (both count from 0)",
+        )
+    inner = positions[1:] > 0
+    out_of_order = (ends[:-1] > ends[1:]) | (ends[:-1] == ends[1:]) & (starts[:-1] < starts[1:])
+    for before in _first(inner & out_of_order):
+        index = before + 1
+        yield _Fault(
+            sentences[index],
+            f"expected children before parents and left before right, found constituent "
+            f"{positions[index]} over words {starts[index]} to {ends[index] - 1} after "
+            f"{starts[before]} to {ends[before] - 1} (words count from 0)",
+        )
+    others = previous_smaller(starts, triples.offsets[sentences])
+    for index in _first((others >= 0) & (ends[others] > starts)):
+        other = others[index]
+        yield _Fault(
+            sentences[index],
+            f"expected constituents within or beside one another, found words {starts[other]} to "
+            f"{ends[other] - 1} and {starts[index]} to {ends[index] - 1}, which cross (words count "
+            "from 0)",
+        )
+
+
+def _edges(edges: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
+    ends = edges.values.reshape(-1, 3)[:, :2]
+    triples = Ragged(ends[:, 0], edges.offsets // 3)
+    sentences, positions = triples.sentences, triples.positions
+    for index in _first(((ends < 0) | (ends >= counts[sentences][:, None])).any(1)):
+        yield _Fault(
+            sentences[index],
+            f"expected edge {positions[index]} to join words out of 0 to "
+            f"{counts[sentences[index]] - 1}, found {ends[index, 0]} and {ends[index, 1]} (both count "
+            "from 0)",
+        )
+
+
+#: Checks of a field's numbers, in addition to the checks of their count and their labels.
+_STRUCTURES = {"words": _words, "heads": _heads, "spans": _spans}
+
+
+def _first(wrong: np.ndarray) -> Iterator[int]:
+    """Yield the index of the first wrong item, if any."""
+    if wrong.any():
+        yield int(wrong.argmax())

@@ -25,7 +25,7 @@ from fairseq_phrase.parsers.interfaces import LineParser, flat, without_trees
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.fields import FIELDS, ParseField
 from fairseq_phrase.syntax.sentence import Edge, ParsedSentence
-from fairseq_phrase.visualization.record_checks import _edges
+from fairseq_phrase.visualization.integrity import _edges
 from fairseq_phrase.visualization.sentence_blocks import Ragged
 
 ROLES = ParseField(

@@ -14,7 +14,7 @@ from fairseq_phrase.data.subwords.text_encoder import words_of_subwords
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.visualization.record_checks import RecordChecker
+from fairseq_phrase.visualization.integrity import RecordChecker
 from tests.support.hostile import constituents, trees
 from tests.support.sentence_blocks import block
 from tests.twins.alignment import check_words
