@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.evaluation.metrics.exact_match import ExactMatch
+from fairseq_phrase.evaluation.metrics.forms import ExactMatch
 from fairseq_phrase.evaluation.report.generation import read_generation
 from fairseq_phrase.evaluation.report.runs import find_runs
 from fairseq_phrase.text import markdown_table, read_lines

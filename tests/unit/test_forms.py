@@ -13,8 +13,7 @@ import pytest
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics import regexes
-from fairseq_phrase.evaluation.metrics.exact_match import ExactMatch
-from fairseq_phrase.evaluation.metrics.forms import Brackets, Queries
+from fairseq_phrase.evaluation.metrics.forms import Brackets, ExactMatch, Queries
 from fairseq_phrase.evaluation.metrics.measure_registry import FORMS
 from fairseq_phrase.evaluation.metrics.regexes import (
     CLASSES,

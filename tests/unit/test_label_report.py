@@ -11,7 +11,7 @@ from seqeval.metrics import f1_score
 from sklearn.metrics import accuracy_score
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.evaluation.metrics.exact_match import ExactMatch
+from fairseq_phrase.evaluation.metrics.forms import ExactMatch
 from fairseq_phrase.evaluation.metrics.labels import UNKNOWN_WORDS, LabelMetrics, SpanMetrics
 from fairseq_phrase.evaluation.metrics.measure_registry import Measure
 from fairseq_phrase.evaluation.metrics.over_sentences import mcnemar_p_value

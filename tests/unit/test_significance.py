@@ -10,7 +10,7 @@ from sacrebleu.significance import PairedTest
 from scipy.stats import t as student
 from scipy.stats import ttest_ind
 
-from fairseq_phrase.evaluation.metrics.exact_match import ExactMatch
+from fairseq_phrase.evaluation.metrics.forms import ExactMatch
 from fairseq_phrase.evaluation.metrics.labels import LabelMetrics, SpanMetrics
 from fairseq_phrase.evaluation.metrics.over_seeds import (
     ErrorParts,

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.evaluation.metrics.exact_match import ExactMatch
-from fairseq_phrase.evaluation.metrics.forms import Brackets, Form, Queries
+from fairseq_phrase.evaluation.metrics.forms import Brackets, ExactMatch, Form, Queries
 from fairseq_phrase.evaluation.metrics.functions import FunctionMetrics, MetricFunction
 from fairseq_phrase.evaluation.metrics.interface import Metrics
 from fairseq_phrase.evaluation.metrics.labels import LabelMetrics, SpanMetrics
