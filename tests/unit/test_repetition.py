@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_phrase.evaluation.metrics.repetition import (
+from fairseq_phrase.evaluation.metrics.translation import (
     NAMES,
+    TranslationMetrics,
     immediate_repetitions,
     repeated_ngrams,
 )
-from fairseq_phrase.evaluation.metrics.translation import TranslationMetrics
 from tests.support.report_table import records, report, write_table
 
 

@@ -1,9 +1,9 @@
-"""BLEU, chrF and TER computed by sacrebleu, and BLEU of many resamples at once."""
+"""BLEU, chrF and TER computed by sacrebleu, BLEU of many resamples at once, and rates of repetition."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from sacrebleu.metrics.ter import TER
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.interface import Metrics, Statistics, percentages
-from fairseq_phrase.evaluation.metrics.repetition import NAMES, NOTE, repetitions
 from fairseq_phrase.evaluation.metrics.tokenizers import (
     DEFAULT,
     is_han_or_kana,
@@ -25,6 +24,14 @@ from fairseq_phrase.evaluation.metrics.tokenizers import (
 #: Parameters of the sigmoids that Kocmi et al. (2024), "Navigating the Metrics Maze", fitted.
 _AGREEMENT = {"BLEU": (88.333, 0.96639), "chrF": (93.0, 1.11427)}
 _ORDER = 4  # BLEU's longest n-grams
+_LONGEST_REPEATED = 4  # words of the longest n-gram
+_IMMEDIATE = "rep-now"
+_REPETITIONS = (*(f"rep-{size}" for size in range(1, _LONGEST_REPEATED + 1)), _IMMEDIATE)
+_REPETITION_NOTE = (
+    "rep-n: share of n-grams, in percent, that the same sentence has before (Welleck et al., 2020). "
+    f"{_IMMEDIATE}: share of words that end an immediate repetition, which is one to "
+    f"{_LONGEST_REPEATED} words that equal those right before them."
+)
 
 
 def bleu_metric(
@@ -67,7 +74,7 @@ class TranslationMetrics(Metrics):
             their tokenizer may differ from 13a.
         tokenizer: BLEU's tokenizer; see :func:`bleu_metric`. None for the language's tokenizer.
         repetition: add the rates of repeated n-grams
-            (:mod:`fairseq_phrase.evaluation.metrics.repetition`) in the same tokens.
+            (:mod:`fairseq_phrase.evaluation.metrics.translation`) in the same tokens.
         others: more references.
         language: the code of the target language; None if it is unknown.
 
@@ -76,7 +83,7 @@ class TranslationMetrics(Metrics):
     """
 
     tested = ("BLEU", "chrF", "TER")
-    lower_is_better = frozenset({"TER", *NAMES})
+    lower_is_better = frozenset({"TER", *_REPETITIONS})
     sentence_metric = "chrF"
 
     def __init__(
@@ -110,7 +117,7 @@ class TranslationMetrics(Metrics):
     @property
     def names(self) -> list[str]:
         """The metrics' names, BLEU first."""
-        return [*self._metrics, *(NAMES if self._repetition else ())]
+        return [*self._metrics, *(_REPETITIONS if self._repetition else ())]
 
     def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
         """Compute sacrebleu's sufficient statistics of each sentence for each metric."""
@@ -131,11 +138,15 @@ class TranslationMetrics(Metrics):
             f"{name} {self.score(name, counts.sum(0)):.2f}"
             for name, counts in self._repetitions(self._references).items()
         )
-        return [*self._notes, NOTE, f"The references have {', '.join(rates)}."]
+        return [*self._notes, _REPETITION_NOTE, f"The references have {', '.join(rates)}."]
 
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a metric's score of many test sets; (resamples, statistics) -> (resamples,)."""
-        formulas = {"chrF": _chrf_scores, "TER": _ter_scores, **dict.fromkeys(NAMES, percentages)}
+        formulas = {
+            "chrF": _chrf_scores,
+            "TER": _ter_scores,
+            **dict.fromkeys(_REPETITIONS, percentages),
+        }
         return formulas.get(name, bleu_scores)(sums)
 
     def people_agree(self, name: str, difference: float) -> float | None:
@@ -214,3 +225,53 @@ def _ter_scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     edits, words = sums[..., 0], sums[..., 1]
     rate = np.divide(edits, words, out=np.where(edits > 0, 1.0, 0.0), where=words > 0)
     return 100 * rate
+
+
+def repeated_ngrams(words: Sequence[str], size: int) -> tuple[int, int]:
+    """Count a sentence's n-grams that occur earlier in it, and all of its n-grams.
+
+    Examples:
+        >>> repeated_ngrams("a man and a man".split(), 2)
+        (1, 4)
+    """
+    ngrams = [tuple(words[start : start + size]) for start in range(len(words) - size + 1)]
+    return len(ngrams) - len(set(ngrams)), len(ngrams)
+
+
+def immediate_repetitions(words: Sequence[str]) -> tuple[int, int]:
+    """Count the words that end a directly repeated sequence of one to four words, and all words.
+
+    Examples:
+        >>> immediate_repetitions("a dog a dog runs runs".split())  # the second dog, and the second runs
+        (2, 6)
+    """
+    found = sum(
+        any(
+            words[end - size : end] == words[end - 2 * size : end - size]
+            for size in range(1, min(_LONGEST_REPEATED, end // 2) + 1)
+        )
+        for end in range(2, len(words) + 1)
+    )
+    return found, len(words)
+
+
+def repetitions(
+    sentences: Sequence[str], tokenize: Callable[[str], str]
+) -> dict[str, Statistics]:  # fmt: skip
+    """Count repetitions.
+
+    Args:
+        tokenize: puts white space between words.
+
+    Returns:
+        By name of the rate, repeated and all items of each sentence. Shape of each: (sentences, 2).
+    """
+    lines = [tokenize(sentence).split() for sentence in sentences]
+    counts = {
+        f"rep-{size}": [repeated_ngrams(words, size) for words in lines]
+        for size in range(1, _LONGEST_REPEATED + 1)
+    }
+    counts[_IMMEDIATE] = [immediate_repetitions(words) for words in lines]
+    return {
+        name: np.array(pairs, dtype=np.float64).reshape(-1, 2) for name, pairs in counts.items()
+    }
