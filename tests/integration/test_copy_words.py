@@ -16,7 +16,7 @@ from fairseq_phrase.data.store.copied_words import copied_path, stored
 from fairseq_phrase.data.store.indexed import IndexedWriter
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.evaluation.probing.sentence_vectors import EncodedLines, SentenceVectors
+from fairseq_phrase.evaluation.probing.probe_checkpoints import EncodedLines, SentenceVectors
 from fairseq_phrase.inference import translator as translators
 from fairseq_phrase.visualization.source_sentence import dataset_sentence
 from tests.support.commands import run

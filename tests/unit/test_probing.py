@@ -15,9 +15,12 @@ import torch
 from fairseq_phrase.data.batches.source_batches import SourceText
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.probing.classifier import Probe, ProbeOptions, probe
-from fairseq_phrase.evaluation.probing.probe_checkpoints import probe_checkpoints
+from fairseq_phrase.evaluation.probing.probe_checkpoints import (
+    EncodedLines,
+    SentenceVectors,
+    probe_checkpoints,
+)
 from fairseq_phrase.evaluation.probing.results import Results, plot_results, short_names
-from fairseq_phrase.evaluation.probing.sentence_vectors import EncodedLines, SentenceVectors
 from fairseq_phrase.evaluation.probing.task_files import Example, ProbingTask
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.testing import build_model, make_dictionary, random_sentence
