@@ -20,8 +20,8 @@ from fairseq_phrase.evaluation.metrics.translation import TranslationMetrics
 from fairseq_phrase.evaluation.report import files, plots
 from fairseq_phrase.evaluation.report.files import marked_phrases
 from fairseq_phrase.evaluation.report.files import row_differences as largest
+from fairseq_phrase.evaluation.report.notes import form_differences
 from fairseq_phrase.evaluation.report.plots import length_buckets
-from fairseq_phrase.evaluation.report.text_form import form_differences
 from fairseq_phrase.text import markdown_code
 from fairseq_phrase.visualization.figures import save
 from tests.support.report_table import (
