@@ -23,8 +23,7 @@ from fairseq_phrase.models.named_encoder import (
 )
 from fairseq_phrase.models.syntax_decoder import over_tokens
 from fairseq_phrase.models.syntax_encoder import TimeFirstEncoder, encoder_output
-from fairseq_phrase.modules.recurrent.bidirectional import run_packed
-from fairseq_phrase.modules.recurrent_attention.attentive_layers import (
+from fairseq_phrase.modules.recurrent.attentive_layers import (
     CELLS,
     AttentiveLayers,
     CellState,
@@ -34,7 +33,8 @@ from fairseq_phrase.modules.recurrent_attention.attentive_layers import (
     both_directions,
     initialize,
 )
-from fairseq_phrase.modules.recurrent_attention.source_attention import (
+from fairseq_phrase.modules.recurrent.bidirectional import run_packed
+from fairseq_phrase.modules.recurrent.source_attention import (
     SCORES,
     WINDOWS,
     BilinearSelfAttention,

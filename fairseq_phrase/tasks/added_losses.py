@@ -28,7 +28,7 @@ from torch.nn.functional import cross_entropy, linear
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.modules.positions.parent_pointer import ParentPointer, Pointed
-from fairseq_phrase.modules.recurrent_attention.source_attention import coverage_loss
+from fairseq_phrase.modules.recurrent.source_attention import coverage_loss
 
 #: The loss, the sample size, and the logging output.
 _Loss = tuple[Any, Any, dict[str, Any]]

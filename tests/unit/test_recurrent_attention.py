@@ -8,7 +8,7 @@ import itertools
 import pytest
 import torch
 
-from fairseq_phrase.modules.recurrent_attention.attentive_layers import (
+from fairseq_phrase.modules.recurrent.attentive_layers import (
     AttentiveLayers,
     CellState,
     DecoderState,
@@ -16,7 +16,7 @@ from fairseq_phrase.modules.recurrent_attention.attentive_layers import (
     Readout,
     both_directions,
 )
-from fairseq_phrase.modules.recurrent_attention.source_attention import (
+from fairseq_phrase.modules.recurrent.source_attention import (
     SCORES,
     WINDOWS,
     BilinearSelfAttention,

@@ -1,1 +1,1 @@
-"""Recurrent networks over sequences, trees and documents."""
+"""Recurrent networks over sequences, trees and documents, and attention of their decoders."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from fairseq_phrase.modules.recurrent_attention.source_attention import Source, SourceAttention
+from fairseq_phrase.modules.recurrent.source_attention import Source, SourceAttention
 
 #: PyTorch's layers by cell name.
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}

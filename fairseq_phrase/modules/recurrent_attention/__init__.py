@@ -1,1 +1,0 @@
-"""Attention of recurrent decoders: scores, windows, coverage, cells. torch only."""
