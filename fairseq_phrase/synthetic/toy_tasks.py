@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.synthetic.writer import check_directory, text_files
+from fairseq_phrase.synthetic.corpus import check_directory, text_files
 from fairseq_phrase.text import written_together
 
 LETTERS = string.ascii_lowercase

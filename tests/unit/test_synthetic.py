@@ -10,12 +10,12 @@ import pytest
 from fairseq_phrase.cli.synthetic import main
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.synthetic import GrammarExhaustedError, corpus, generate
+from fairseq_phrase.synthetic.corpus import conllu
 from fairseq_phrase.synthetic.grammar import is_clear_relative
 from fairseq_phrase.synthetic.lexicon import DEFINITE, default_lexicon
 from fairseq_phrase.synthetic.meaning import Event, Thing
 from fairseq_phrase.synthetic.rules import arrange
 from fairseq_phrase.synthetic.tree import Child, Leaf, phrase, read_off
-from fairseq_phrase.synthetic.writer import conllu
 
 SUFFIXES = ("", ".conllu", ".ptb")
 
