@@ -16,7 +16,8 @@ The last two need raw text (--text) in the source language of DATA, and possibly
 
 ``--transformers`` adds a row for each model: the same search by transformers' ``generate``, as for a
 folder from ``fairseq-phrase-export --to transformers``. ``--ctranslate2`` adds rows of CTranslate2 with
-the Transformer's weights, in float32 and int8.
+the weights of each model that it computes, in float32 and int8: the Transformer, relative positions
+without absolute positions, and source factors in them.
 
 On a shared machine, set OMP_NUM_THREADS=1.
 
@@ -24,6 +25,7 @@ Examples:
     python benchmarks/decode.py --size tiny --batch-size 16
     python benchmarks/decode.py --models "relations, parent" --transformers --target-length 50
     python benchmarks/decode.py DATA --text corpus/test.de --parser spacy:de_core_news_sm
+    python benchmarks/decode.py --models "sequential relative" --size tiny --ctranslate2
     python benchmarks/decode.py DATA --device cuda --dtype bfloat16 --batch-size 128
 """
 
@@ -113,7 +115,7 @@ class Exported:
 
 
 class Converted:
-    """CTranslate2's search with fairseq's Transformer, called like fairseq's.
+    """CTranslate2's search with a model, called like fairseq's.
 
     Args:
         built: the model.
@@ -123,38 +125,24 @@ class Converted:
 
     def __init__(self, built: Built, options: argparse.Namespace, quantization: str):
         from ctranslate2 import Translator
-        from ctranslate2.converters import FairseqConverter
 
-        self._dictionary, cfg = built.task.source_dictionary, built.task.cfg
-        size = options.target_length
+        from fairseq_phrase.inference.exports import save_ctranslate2
+
+        self._built, size = built, options.target_length
         self._options = {"beam_size": options.beam, "max_decoding_length": size}
         self._options["min_decoding_length"] = size
         with tempfile.TemporaryDirectory() as folder:
-            for language, dictionary in (
-                (cfg.source_lang, self._dictionary),
-                (cfg.target_lang, built.task.target_dictionary),
-            ):
-                dictionary.save(f"{folder}/dict.{language}.txt")
-            args = argparse.Namespace(**vars(built.cfg.model))
-            args.task, args.left_pad_source, args.left_pad_target = "translation", False, False
-            torch.save({"args": args, "model": built.model.state_dict()}, f"{folder}/model.pt")
-            languages = {"source_lang": cfg.source_lang, "target_lang": cfg.target_lang}
-            converter = FairseqConverter(
-                f"{folder}/model.pt", folder, unsafe_deserialization=True, **languages
-            )
-            converter.convert(f"{folder}/made", quantization=quantization)
+            save_ctranslate2(built.model, built.task, folder, quantization)
             threads = torch.get_num_threads()
             self._translator = Translator(
-                f"{folder}/made", options.device, compute_type=quantization, intra_threads=threads
+                folder, options.device, compute_type=quantization, intra_threads=threads
             )
 
     def generate(self, models: list[Any], sample: Batch) -> Any:
         """Translate a batch."""
-        symbols, special = self._dictionary.symbols, self._dictionary.nspecial
-        rows = [
-            [symbols[index] for index in row if index >= special]
-            for row in sample["net_input"]["src_tokens"].tolist()
-        ]
+        from fairseq_phrase.inference.factored_tokens import batch_texts
+
+        rows = batch_texts(self._built.task, self._built.model, sample["net_input"])
         return self._translator.translate_batch(rows, **self._options)
 
 
@@ -288,8 +276,12 @@ def main() -> None:
     if options.transformers:
         models += [replace(built, name=built.name + _EXPORTED) for built in models]
     if options.ctranslate2:
+        from fairseq_phrase.inference.exports import obstacle
+
         models += [
-            replace(models[0], name=f"{models[0].name}{_CONVERTED}{kind}")
+            replace(built, name=f"{built.name}{_CONVERTED}{kind}")
+            for built in models
+            if not built.name.endswith(_EXPORTED) and obstacle(built.model) is None
             for kind in ("float32", "int8")
         ]
     if options.text:

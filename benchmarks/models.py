@@ -6,6 +6,7 @@ import argparse
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,10 @@ MODELS["phrase, tuned, first two layers"] = [*MODELS["phrase, tuned"], "--phrase
 # Source factors of two fields, in fairseq's Transformer and in an encoder of ours.
 for title in ("transformer", "relation bias, tree"):
     MODELS[f"{title}, factors"] = [*MODELS[title], "--source-factors", "tags,deprels,subwords"]
+# The positions that CTranslate2 computes as well.
+MODELS["sequential relative"] = [
+    "--arch", "structural_transformer", "--no-sequential-absolute", "--sequential-relative",
+]  # fmt: skip
 LABELS = [f"label{index}" for index in range(16)]
 
 
@@ -187,7 +192,9 @@ def build_of_flags(name: str, flags: list[str], data: str, options: argparse.Nam
     # Random sentences have parses, but lack a manifest that records them.
     task.require_parses = lambda fields: parses.update(f"src_{field}" for field in fields)
     if not options.data:
-        task.label_dictionary = lambda name: Dictionary.load(f"{data}/{FIELDS[name].label_file}")
+        task.label_dictionary = cache(
+            lambda name: Dictionary.load(f"{data}/{FIELDS[name].label_file}")
+        )
     model = task.build_model(cfg.model).to(options.device, getattr(torch, options.dtype))
     return Built(name, cfg, task, model, parses)
 

@@ -28,8 +28,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--card-scores", type=Path, metavar="FILE",
         help="scores for the model card, as fairseq-phrase-score --out FILE writes them")
     parser.add_argument("--to", choices=("bundle", "transformers", "ctranslate2"), default="bundle",
-        help="bundle; transformers, a folder for AutoModelForSeq2SeqLM.from_pretrained (which needs this "
-        "package, except for fairseq's own Transformer); or ctranslate2, for fairseq's own Transformer")
+        help="bundle; transformers, a bundle with code for AutoModelForSeq2SeqLM.from_pretrained, which "
+        "needs this package; or ctranslate2, for fairseq's Transformer, also with relative positions in "
+        "the sentence and source factors")
     parser.add_argument("--quantization", metavar="TYPE",
         help="type of the weights for --to ctranslate2, such as int8 or float16 (default: float32)")
     return parser
@@ -52,14 +53,13 @@ def _exported(args: argparse.Namespace) -> str:
     if args.to == "ctranslate2":
         from fairseq_phrase.inference.exports import export_ctranslate2
 
-        return export_ctranslate2(
-            args.checkpoint, args.data, args.out, args.quantization, **options
-        )
+        export_ctranslate2(args.checkpoint, args.data, args.out, args.quantization, **options)
+        return "ctranslate2.Translator"
     if args.to == "transformers":
         from fairseq_phrase.inference.exports import export_transformers
 
-        kind = export_transformers(args.checkpoint, args.data, args.out, parser, **options)
-        return f"transformers' AutoModelForSeq2SeqLM ({kind})"
+        export_transformers(args.checkpoint, args.data, args.out, parser, **options)
+        return "transformers' AutoModelForSeq2SeqLM"
     from fairseq_phrase.inference.bundle import new_folder, write_bundle
 
     with new_folder(args.out) as folder:

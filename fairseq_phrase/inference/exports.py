@@ -1,7 +1,7 @@
 """Exports for other libraries.
 
-CTranslate2 runs fairseq's own Transformer. For transformers, a model becomes its FSMT class if that
-computes the same, and otherwise a class of this package.
+CTranslate2 runs fairseq's Transformer, also with relative positions and source factors. For transformers,
+a model becomes a bundle with a class of this package.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq.models.transformer import TransformerConfig, TransformerModel, TransformerModelBase
 from fairseq.models.transformer_align import TransformerAlignModel
 from fairseq.utils import split_paths
@@ -22,27 +24,48 @@ from fairseq_phrase.checkpoints.loading import build_models, languages_of, read_
 from fairseq_phrase.compat.late_imports import import_transformers
 from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
+from fairseq_phrase.inference.factored_tokens import SEPARATOR, label_rows, vocabulary
 from fairseq_phrase.inference.model_files import load_ensemble
+from fairseq_phrase.models.source_factors import FactoredEmbedding
+from fairseq_phrase.models.structural_transformer import StructuralEncoder
+from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 
 #: Every value of an option.
 ANY = None
 
-#: Options that do not change a trained model's outputs, provided that the options they depend on are
-#: refused.
-_WITHOUT_EFFECT = (
-    "dropout", "attention_dropout", "activation_dropout", "relu_dropout", "encoder_layerdrop",
-    "decoder_layerdrop", "encoder_embed_path", "decoder_embed_path", "max_source_positions",
-    "max_target_positions", "adaptive_softmax_dropout", "adaptive_softmax_factor",
-    "tie_adaptive_weights", "tie_adaptive_proj", "quant_noise_pq_block_size", "checkpoint_activations",
-    "offload_activations", "min_params_to_wrap", "base_sublayers", "base_shuffle", "export",
-)  # fmt: skip
-#: Options that every other library supports.
-_COMMON = (
-    *(f"{side}_{name}" for side in ("encoder", "decoder")
-      for name in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")),
-    "decoder_input_dim", "decoder_output_dim", "share_decoder_input_output_embed",
-    "share_all_embeddings", "no_scale_embedding",
-)  # fmt: skip
+#: Options of fairseq's Transformer by the values that CTranslate2 computes. Others must have fairseq's
+#: default, so an option that fairseq adds is refused.
+_SUPPORTED: dict[str, tuple[Any, ...] | None] = {
+    # Without an effect on a trained model, provided that the options they depend on are refused.
+    **dict.fromkeys(
+        (
+            "dropout", "attention_dropout", "activation_dropout", "relu_dropout",
+            "encoder_layerdrop", "decoder_layerdrop", "encoder_embed_path", "decoder_embed_path",
+            "max_source_positions", "max_target_positions", "adaptive_softmax_dropout",
+            "adaptive_softmax_factor", "tie_adaptive_weights", "tie_adaptive_proj",
+            "quant_noise_pq_block_size", "checkpoint_activations", "offload_activations",
+            "min_params_to_wrap", "base_sublayers", "base_shuffle", "export",
+        ),
+        ANY,
+    ),
+    **{
+        f"{side}_{name}": ANY
+        for side in ("encoder", "decoder")
+        for name in (
+            "embed_dim", "ffn_embed_dim", "layers", "attention_heads", "normalize_before",
+            "learned_pos",
+        )
+    },
+    **dict.fromkeys(
+        (
+            "decoder_input_dim", "decoder_output_dim", "share_decoder_input_output_embed",
+            "share_all_embeddings", "no_scale_embedding", "layernorm_embedding",
+            "no_decoder_final_norm",
+        ),
+        ANY,
+    ),
+    "activation_fn": ("relu", "gelu", "gelu_fast", "gelu_accurate"),
+}  # fmt: skip
 
 
 def stock_options(cfg: Any = TransformerConfig) -> dict[str, Any]:
@@ -62,22 +85,49 @@ def stock_options(cfg: Any = TransformerConfig) -> dict[str, Any]:
     return {name: value for name, value in options.items() if not name.endswith("_name")}
 
 
-def obstacle(model: Any, supported: Mapping[str, Collection[Any] | None]) -> str | None:
-    """Return the reason why another library cannot run a model; None if it can.
+def obstacle(model: Any) -> str | None:
+    """Return the part of a model that CTranslate2 cannot compute; None if it computes all."""
+    kind: Any = type(model)
+    if isinstance(getattr(model.encoder, "embed_tokens", None), FactoredEmbedding):
+        kind = kind.__base__  # of the class without source factors
+    if issubclass(kind, SyntaxTransformerModel):
+        found = _encoder_obstacle(model) or _decoder_obstacle(model)
+    elif kind in (TransformerModel, TransformerModelBase, TransformerAlignModel):
+        found = None
+    else:
+        found = f"a {kind.__name__}, which is not fairseq's Transformer"
+    return found or _option_obstacle(model.cfg) or _alignment_obstacle(model)
 
-    Args:
-        supported: by option, the values that the library computes, or :data:`ANY`. Every option that is
-            neither here nor common to all libraries must have fairseq's default. Therefore options that
-            fairseq adds are refused.
-    """
-    kinds = (TransformerModel, TransformerModelBase, TransformerAlignModel)
-    if type(model) not in kinds:
-        return f"a {type(model).__name__}, which is not fairseq's Transformer"
-    supported = {**dict.fromkeys([*_WITHOUT_EFFECT, *_COMMON], ANY), **supported}
-    defaults = stock_options()
-    options = stock_options(model.cfg)
+
+def _encoder_obstacle(model: Any) -> str | None:
+    """Return what distinguishes an encoder of this package from CTranslate2's encoders."""
+    method, cfg = model.method, model.cfg
+    if method.encoder is not StructuralEncoder:
+        return None if model.encoder.is_plain(cfg) else f"the encoder {method.name}"
+    for name in ("structural_absolute", "structural_relative"):
+        if getattr(cfg, name):
+            return f"{_flag(name, True)}, positions in a tree"
+    if cfg.sequential_relative and not cfg.no_sequential_absolute:
+        return (
+            "--sequential-relative without --no-sequential-absolute, and CTranslate2 has either relative "
+            "or absolute positions"
+        )
+    if cfg.no_sequential_absolute and not cfg.sequential_relative:
+        return "--no-sequential-absolute without --sequential-relative"
+    return None
+
+
+def _decoder_obstacle(model: Any) -> str | None:
+    """Return what distinguishes a decoder of this package from fairseq's."""
+    if model.cfg.copy != "none":
+        return _flag("copy", model.cfg.copy)
+    return f"the decoder of {model.method.name}" if model.method.decoder else None
+
+
+def _option_obstacle(cfg: Any) -> str | None:
+    defaults, options = stock_options(), stock_options(cfg)
     for name, value in options.items():
-        allowed = supported.get(name, (defaults[name],))
+        allowed = _SUPPORTED.get(name, (defaults[name],))
         if allowed is not ANY and value not in allowed and (value or any(allowed)):
             return _flag(name, value)
     for name in ("decoder_input_dim", "decoder_output_dim"):
@@ -86,19 +136,17 @@ def obstacle(model: Any, supported: Mapping[str, Collection[Any] | None]) -> str
     return None
 
 
+def _alignment_obstacle(model: Any) -> str | None:
+    """Return the reason why the attention of ``transformer_align`` cannot be returned."""
+    layer, layers = getattr(model, "alignment_layer", 0), model.cfg.decoder.layers
+    return f"--alignment-layer {layer}, but --decoder-layers {layers}" if layer >= layers else None
+
+
 def _flag(name: str, value: Any) -> str:
     flag = "--" + name.replace("_", "-")
     return flag if value is True else f"{flag} {value}"
 
 
-_SUPPORTED = {
-    "activation_fn": ("relu", "gelu", "gelu_fast", "gelu_accurate"),
-    "encoder_normalize_before": ANY,
-    "decoder_normalize_before": ANY,
-    "encoder_learned_pos": ANY,
-    "decoder_learned_pos": ANY,
-    "layernorm_embedding": ANY,
-}
 #: A program that translates one line of the given words with the folder's model.
 _TRIAL = """
 import sys
@@ -110,22 +158,21 @@ translator.translate_batch([sys.argv[2:]], beam_size=2, max_decoding_length=3, r
 
 def export_ctranslate2(
     checkpoint: Path, data: str | Path, out: Path, quantization: str | None = None, **identity: Any
-) -> str:
-    """Write a folder that ``ctranslate2.Translator`` loads; return the name of this class.
+) -> None:
+    """Write a folder that ``ctranslate2.Translator`` loads.
 
-    CTranslate2 lacks phrases, trees, and this package's kinds of relative positions. Therefore only
-    fairseq's own Transformer is exported.
+    CTranslate2 lacks phrases and trees. It computes fairseq's Transformer and ``structural_transformer
+    --no-sequential-absolute --sequential-relative``, each also with source factors.
 
     Args:
-        quantization: the type of the weights, such as ``int8`` or ``float16``; by default the
-            checkpoint's.
+        quantization: the type of the weights, such as ``int8`` or ``float16``; by default float32.
         **identity: see :func:`fairseq_phrase.inference.translator.load`.
 
     Raises:
         UserError: ctranslate2 is not installed, or it cannot run the model.
     """
     with needs("--to ctranslate2 needs ctranslate2", "'fairseq-phrase[ctranslate2]'"):
-        from ctranslate2.converters import FairseqConverter
+        import ctranslate2.converters  # noqa: F401
     with new_folder(out) as folder:
         saved = read_checkpoint(checkpoint)
         directory = split_paths(str(data))[0]
@@ -133,43 +180,27 @@ def export_ctranslate2(
         languages = {"source_lang": source, "target_lang": target}
         (model,), task = build_models([saved], directory, **languages, **identity)
         _refuse_tags(task, checkpoint)
-        found = _obstacle(model)
+        found = obstacle(model)
         if found is not None:
             raise UserError(
                 f"CTranslate2 cannot run {checkpoint}: it has {found}; use a bundle or --to transformers"
             )
-        converter = FairseqConverter(str(checkpoint), directory, **languages)
         try:
-            converter.convert(str(folder), quantization=quantization, force=True)
+            save_ctranslate2(model, task, folder, quantization)
         except Exception as error:  # its checks are asserts and errors of many kinds
             raise UserError(
                 f"CTranslate2 cannot convert {checkpoint}: {type(error).__name__}: {error}"
             ) from error
-        _try(folder, task.source_dictionary.symbols[task.source_dictionary.nspecial :][:3])
-    return "ctranslate2.Translator"
+        words = task.source_dictionary.symbols[task.source_dictionary.nspecial :][:3]
+        factors = getattr(model.encoder.embed_tokens, "factors", ())
+        labels = f"{SEPARATOR}<blank>" * len(factors)
+        _try(folder, [word + labels for word in words if SEPARATOR not in word])
 
 
 def _refuse_tags(task: Any, checkpoint: Path) -> None:
     """Refuse a model whose sentences end with tags."""
     if task.cfg.langs:
         raise UserError(f"{checkpoint} was trained with --langs: use a bundle")
-
-
-def _obstacle(model: Any) -> str | None:
-    """Return the part of a model that CTranslate2 cannot compute; None if there is none."""
-    found = obstacle(model, _SUPPORTED)
-    if found is not None:
-        return found
-    cfg = model.cfg
-    for name in ("normalize_before", "attention_heads"):
-        if getattr(cfg.encoder, name) != getattr(cfg.decoder, name):
-            flag = name.replace("_", "-")
-            return f"--encoder-{flag} that differs from --decoder-{flag}"
-    # The options of transformer_align.
-    layer = getattr(model, "alignment_layer", 0)
-    if layer >= cfg.decoder.layers:
-        return f"--alignment-layer {layer}, but --decoder-layers {cfg.decoder.layers}"
-    return None
 
 
 def _try(folder: Path, words: list[str]) -> None:
@@ -185,6 +216,103 @@ def _try(folder: Path, words: list[str]) -> None:
         )
 
 
+@torch.no_grad()  # else parameters cannot become NumPy's arrays
+def save_ctranslate2(
+    model: Any, task: Any, folder: Path | str, quantization: str | None = None
+) -> None:
+    """Write a model without an :func:`obstacle` in CTranslate2's format.
+
+    Args:
+        folder: an empty folder.
+    """
+    from ctranslate2.converters.fairseq import set_transformer_decoder
+    from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
+
+    model = deepcopy(model).float().cpu()  # NumPy lacks bfloat16
+    encoder, cfg = model.encoder, model.cfg
+    tables = list(_source_tables(encoder, task))
+    shared = {
+        "activation": _activation(str(cfg.activation_fn)),
+        "layernorm_embedding": cfg.layernorm_embedding,
+    }
+    spec = TransformerSpec(
+        TransformerEncoderSpec(
+            cfg.encoder.layers,
+            cfg.encoder.attention_heads,
+            pre_norm=cfg.encoder.normalize_before,
+            num_source_embeddings=len(tables),
+            embeddings_merge=int(getattr(encoder.embed_tokens, "adds", False)),
+            relative_position=encoder.embed_positions is None,
+            **shared,
+        ),
+        TransformerDecoderSpec(
+            cfg.decoder.layers,
+            cfg.decoder.attention_heads,
+            pre_norm=cfg.decoder.normalize_before,
+            no_final_norm=cfg.no_decoder_final_norm,
+            alignment_layer=getattr(model, "alignment_layer", -1),
+            alignment_heads=getattr(model, "alignment_heads", 0),
+            **shared,
+        ),
+    )
+    _set_encoder(spec.encoder, encoder)
+    for embeddings, (symbols, weights) in zip(spec.encoder.embeddings, tables, strict=True):
+        embeddings.weight = weights.numpy()
+        spec.register_source_vocabulary(symbols)
+    set_transformer_decoder(spec.decoder, model.decoder)
+    spec.register_target_vocabulary(vocabulary(task.target_dictionary))
+    spec.config.decoder_start_token = spec.config.eos_token
+    spec.config.add_source_eos = True
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    spec.save(str(folder))
+
+
+def _activation(name: str) -> int:
+    from ctranslate2.specs.common_spec import Activation
+
+    gelu = Activation.GELU if name == "gelu" else Activation.GELUTanh
+    return int(gelu if name.startswith("gelu") else Activation.RELU)
+
+
+def _set_encoder(spec: Any, encoder: Any) -> None:
+    """Set the encoder's parameters except embeddings."""
+    from ctranslate2.converters import fairseq as converter
+
+    spec.scale_embeddings = encoder.embed_scale
+    if encoder.embed_positions is not None:
+        converter.set_position_encodings(spec.position_encodings, encoder.embed_positions)
+    for layer_spec, layer in zip(spec.layer, encoder.layers, strict=True):
+        converter.set_transformer_encoder_layer(layer_spec, layer)
+        if encoder.embed_positions is None:
+            _set_relative_positions(layer_spec.self_attention, layer.self_attn)
+    for name in ("layer_norm", "layernorm_embedding"):
+        if getattr(encoder, name) is not None:
+            converter.set_layer_norm(getattr(spec, name), getattr(encoder, name))
+
+
+def _set_relative_positions(spec: Any, attention: Any) -> None:
+    """Set the tables of one layer. CTranslate2 counts j - i, and this package i - j."""
+    keys = attention.relative_keys["sequential"].flip(0)
+    values = attention.relative_values
+    spec.relative_position_keys = keys.numpy()
+    # Its specification requires a table of values.
+    values = torch.zeros_like(keys) if values is None else values["sequential"].flip(0)
+    spec.relative_position_values = values.numpy()
+
+
+def _source_tables(encoder: Any, task: Any) -> Iterator[tuple[list[str], torch.Tensor]]:
+    """Yield the vocabulary and the embeddings of the source tokens, and of each factor."""
+    embedding = encoder.embed_tokens
+    yield vocabulary(task.source_dictionary), embedding.weight
+    if isinstance(embedding, FactoredEmbedding):
+        tables: Any = embedding.factors
+        for name, table in tables.items():
+            rows = label_rows(task, name)
+            yield [*rows], table.weight[[*rows.values()]]
+
+
 #: The file that transformers runs with ``trust_remote_code=True``.
 _CODE = '''"""A model of fairseq_phrase, which must be installed, with its extra [transformers]."""
 
@@ -194,15 +322,6 @@ from fairseq_phrase.inference.transformers_model import (  # noqa: F401
 )
 '''
 _MODULE = "modeling_fairseq_phrase"
-#: FSMT's name of each of fairseq's activation functions.
-_ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_fast": "gelu_accurate",  # an older name in fairseq
-    "gelu_accurate": "gelu_accurate",
-    "tanh": "tanh",
-    "linear": "linear",
-}
 
 
 def _search(dictionary: Any) -> dict[str, Any]:
@@ -236,28 +355,20 @@ def special_tokens(dictionary: Any) -> dict[str, int]:
 
 def export_transformers(
     checkpoint: Path, data: str | Path, out: Path, source_parser: str | None = None, **identity: Any
-) -> str:
+) -> None:
     """Write a folder that ``AutoModelForSeq2SeqLM.from_pretrained`` loads.
 
-    A plain Transformer with layer normalization after each block becomes FSMT. Every other model becomes
-    a bundle with code that imports this package.
-
-    Returns:
-        The name of the model's class.
+    It is a bundle with code that imports this package.
 
     Raises:
         UserError: transformers is not installed, or the checkpoint cannot be exported.
     """
-    transformers = import_transformers("--to transformers")
+    import_transformers("--to transformers")
     with new_folder(out) as folder:
-        (model,), task = load_ensemble(str(checkpoint), data, source_parser, **identity)
+        _, task = load_ensemble(str(checkpoint), data, source_parser, **identity)
         _refuse_tags(task, checkpoint)
-        if _is_fsmt(model):
-            _fsmt(transformers, model, task).save_pretrained(folder)
-            return "FSMTForConditionalGeneration"
         write_bundle(checkpoint, data, folder, source_parser, **identity)
         _describe(folder, task.target_dictionary)
-        return "FairseqPhraseModel"
 
 
 def _describe(folder: Path, dictionary: Any) -> None:
@@ -279,49 +390,3 @@ def _describe(folder: Path, dictionary: Any) -> None:
         text = json.dumps(content, indent=2) + "\n"
         (folder / f"{name}.json").write_text(text, encoding="utf-8")
     (folder / f"{_MODULE}.py").write_text(_CODE, encoding="utf-8")
-
-
-def _is_fsmt(model: Any) -> bool:
-    """Return whether transformers' FSMT computes the same as a model."""
-    return (
-        obstacle(model, {"activation_fn": _ACTIVATIONS}) is None
-        and model.cfg.encoder.embed_dim == model.cfg.decoder.embed_dim
-    )
-
-
-def _fsmt(transformers: Any, model: Any, task: Any) -> Any:
-    """Make transformers' model from a fairseq model's parameters."""
-    cfg = model.cfg
-    config = transformers.FSMTConfig(
-        langs=[task.cfg.source_lang, task.cfg.target_lang],
-        src_vocab_size=len(task.source_dictionary),
-        tgt_vocab_size=len(task.target_dictionary),
-        activation_function=_ACTIVATIONS[str(cfg.activation_fn)],
-        d_model=cfg.encoder.embed_dim,
-        max_position_embeddings=max(cfg.max_source_positions, cfg.max_target_positions),
-        encoder_layers=cfg.encoder.layers,
-        encoder_ffn_dim=cfg.encoder.ffn_embed_dim,
-        encoder_attention_heads=cfg.encoder.attention_heads,
-        decoder_layers=cfg.decoder.layers,
-        decoder_ffn_dim=cfg.decoder.ffn_embed_dim,
-        decoder_attention_heads=cfg.decoder.attention_heads,
-        dropout=cfg.dropout,
-        attention_dropout=cfg.attention_dropout,
-        activation_dropout=cfg.activation_dropout,
-        scale_embedding=not cfg.no_scale_embedding,
-        # It ties all three embeddings. Two embeddings that fairseq shares are written twice.
-        tie_word_embeddings=cfg.share_all_embeddings,
-        decoder_start_token_id=task.target_dictionary.eos(),
-    )
-    made = transformers.FSMTForConditionalGeneration(config)
-    states = {
-        f"model.{name}": value
-        for name, value in model.state_dict().items()
-        if not name.endswith((".version", "._float_tensor"))
-    }
-    absent, unknown = made.load_state_dict(states, strict=False)
-    absent = [name for name in absent if "embed_positions" not in name]
-    if absent or unknown:
-        raise UserError(f"this model has no form in transformers: {', '.join([*absent, *unknown])}")
-    made.generation_config.update(**_search(task.target_dictionary))
-    return made.eval()

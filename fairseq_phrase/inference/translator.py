@@ -32,6 +32,7 @@ from fairseq_phrase.inference.constraints import (
     TextPerLine,
     word_translations,
 )
+from fairseq_phrase.inference.factored_tokens import token_texts
 from fairseq_phrase.inference.model_files import device_named, load_ensemble
 from fairseq_phrase.inference.raw_lines import RawLines, TargetForm, numbered, source_form
 from fairseq_phrase.inference.sampling import SamplingBySentence, seed_of
@@ -341,13 +342,25 @@ class Translator:
         found = {"input_ids": tokens, "attention_mask": tokens.ne(padding).long(), **parse}
         return {name: value.to(self.device) for name, value in found.items()}
 
+    def tokens(self, lines: Iterable[str]) -> list[list[str]]:
+        """Segment and parse lines, none of them empty, for an exported model of CTranslate2.
+
+        Returns:
+            The tokens of each line, each followed by its labels if the model has source factors.
+
+        Raises:
+            UserError: a line cannot be segmented or parsed, or a token with labels contains ``￨``.
+        """
+        return token_texts(self.task, self.models[0], self._lines.encode(list(lines)))
+
     def texts(
-        self, tokens: Sequence[torch.Tensor], lines: Sequence[str] | None = None
+        self, tokens: Sequence[torch.Tensor | Sequence[str]], lines: Sequence[str] | None = None
     ) -> list[str]:
-        """Join the token indices of translations to text.
+        """Join the tokens of translations to text.
 
         Args:
-            tokens: indices of the target; special tokens are left out. Shape: ``(tokens,)`` each.
+            tokens: indices of the target, of shape ``(tokens,)`` each, whose special tokens are left out;
+                or CTranslate2's tokens.
             lines: the raw lines that were translated; all have the same number of translations, one after
                 the other. A model that copies needs them: their unknown words fill the slots of the
                 translations.
@@ -358,7 +371,11 @@ class Translator:
         """
         dictionary = self.task.target_dictionary
         padding = dictionary.pad()
-        rows = [row[row != padding].int().cpu() for row in tokens]
+        indices = (
+            row if isinstance(row, torch.Tensor) else torch.tensor([*map(dictionary.index, row)])
+            for row in tokens
+        )
+        rows = [row[row != padding].int().cpu() for row in indices]
         words: list[Sequence[str]] = [()] * len(rows)
         if lines is None:
             if any(dictionary.has_slot(row.tolist()) for row in rows):

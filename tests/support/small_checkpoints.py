@@ -60,14 +60,18 @@ def make_data(folder: Path, parser: str = "chain") -> Path:
     return folder
 
 
-def make_checkpoint(path: Path, data: Path, *arguments: str, seed: int = 1) -> Path:
+def make_checkpoint(
+    path: Path, data: Path, *arguments: str, seed: int = 1, shared: bool = True
+) -> Path:
     """Write a checkpoint as fairseq-train does.
 
     Args:
         arguments: options of fairseq-train.
+        shared: share all embeddings.
     """
     task = ["--task", "syntax_translation", "--source-lang", "de", "--target-lang", "en"]
-    given = [str(data), *task, *SIZES, "--share-all-embeddings", *arguments]
+    given = [str(data), *task, *SIZES, *arguments]
+    given += ["--share-all-embeddings"] * shared
     parser = options.get_training_parser()
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, given))
     torch.manual_seed(seed)
