@@ -94,6 +94,10 @@ def _fields(cfg: Any) -> Sequence[str]:
             f"--relation-source {cfg.relation_source}: a model of transformers has the relations of "
             "the dependency tree: leave it out"
         )
+    if cfg.relation_vectors != "none":
+        raise UserError(
+            f"--relation-vectors {cfg.relation_vectors}: a model of transformers has biases: leave it out"
+        )
     return parse_fields(cfg)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fairseq.dataclass import ChoiceEnum
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
-from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.modules.positions.relation_bias import (
     BIASES,
     PairRelations,
@@ -25,8 +26,16 @@ from fairseq_phrase.modules.positions.relation_bias import (
     tree_relations,
     with_co_heads,
 )
+from fairseq_phrase.modules.positions.relation_vectors import (
+    VECTORS,
+    RelationVectorAttention,
+    label_rows,
+    most_labels,
+    relation_positions,
+)
+from fairseq_phrase.modules.positions.relative_attention import RelativePositions
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
-from fairseq_phrase.modules.tensors import masked_keys
+from fairseq_phrase.modules.tensors import carried, masked_keys
 from fairseq_phrase.syntax.fields import FIELDS
 
 
@@ -40,6 +49,9 @@ class RelationOptions:
         "tree (tree), distances in the sentence as in T5 (sequence), both, or none")
     relation_labels: bool = option(False,
         "add a bias for the dependency label of pairs of parent and child")
+    relation_vectors: ChoiceEnum(list(VECTORS)) = option("none",  # type: ignore[valid-type]
+        "give the relations of --relation-bias learned vectors instead of biases (Shaw et al. 2018; "
+        "RAT-SQL): added to keys, or to keys and values")
     relation_source: str = option("heads",
         "the parse field of the relations: heads, the dependency tree, or a field of a graph's edges, "
         "such as enhanced")
@@ -56,6 +68,8 @@ def parse_fields(cfg: Any) -> Sequence[str]:
         raise UserError(
             f"--relation-labels needs --relation-bias tree or both, not {cfg.relation_bias}"
         )
+    if cfg.relation_vectors != "none" and cfg.relation_bias == "none":
+        raise UserError("--relation-vectors needs --relation-bias tree, sequence or both, not none")
     if cfg.relation_bias != "none" and cfg.encoder.xformers_att_config:
         raise UserError(
             "--encoder-xformers-att-config does not support relation biases: leave it out"
@@ -82,20 +96,22 @@ def _label_field(cfg: Any) -> str:
 
 
 class RelationEncoderLayer(SyntaxEncoderLayer):
-    """fairseq's encoder layer with relation biases."""
+    """fairseq's encoder layer with relation biases or vectors."""
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
-        """Build attention with the biases that the options ask for."""
-        return self.with_quant_noise(
-            RelationAttention(
-                embed_dim=embed_dim,
-                num_heads=cfg.encoder.attention_heads,
-                kind=cfg.relation_bias,
-                num_labels=cfg.count_labels(_label_field(cfg)) if cfg.relation_labels else 0,
-                of_graph=cfg.relation_source != "heads",
-                dropout=cfg.attention_dropout,
-            )
-        )
+        """Build attention with the biases or vectors that the options ask for."""
+        options: dict[str, Any] = {
+            "embed_dim": embed_dim,
+            "num_heads": cfg.encoder.attention_heads,
+            "kind": cfg.relation_bias,
+            "num_labels": cfg.count_labels(_label_field(cfg)) if cfg.relation_labels else 0,
+            "of_graph": cfg.relation_source != "heads",
+            "dropout": cfg.attention_dropout,
+        }
+        if cfg.relation_vectors == "none":
+            return self.with_quant_noise(RelationAttention(**options))
+        use_values = cfg.relation_vectors == "keys-values"
+        return self.with_quant_noise(RelationVectorAttention(**options, use_values=use_values))
 
 
 @register_encoder(
@@ -108,18 +124,32 @@ class RelationEncoderLayer(SyntaxEncoderLayer):
         "relation bias, both": {"relation_bias": "both"},
         "relation bias, both, labels": {"relation_bias": "both", "relation_labels": True},
         "relation bias, graph, labels": {"relation_source": "enhanced", "relation_labels": True},
+        "relation vectors, labels": {"relation_vectors": "keys-values", "relation_labels": True},
+        "relation vectors, both, graph, labels": {
+            "relation_vectors": "keys-values",
+            "relation_bias": "both",
+            "relation_source": "enhanced",
+            "relation_labels": True,
+        },
+        "relation vectors, sequence, keys": {
+            "relation_vectors": "keys",
+            "relation_bias": "sequence",
+        },
     },
 )
 class RelationEncoder(SyntaxEncoder):
-    """fairseq's Transformer encoder with learned biases for the relations of words.
+    """fairseq's Transformer encoder with learned biases or vectors for the relations of words.
 
     Source: ``docs/models/tree_relations.md``, after McDonald and Chiang (2021) and T5; ``--arch
-    relation_transformer`` and its presets. All biases start at 0, so training starts from fairseq's
-    Transformer. With ``--relation-bias none`` it is fairseq's Transformer.
+    relation_transformer`` and its presets. All biases and vectors start at 0, so training starts from
+    fairseq's Transformer. With ``--relation-bias none`` it is fairseq's Transformer.
     """
 
     layer_class = RelationEncoderLayer
-    neutral_parameters = ("tree_bias", "co_head_bias", "label_bias", "sequence_bias")
+    neutral_parameters = (
+        *("tree_bias", "co_head_bias", "label_bias", "sequence_bias"),
+        *("relation_keys", "relation_values"),
+    )
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
@@ -127,12 +157,12 @@ class RelationEncoder(SyntaxEncoder):
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
-        """Return whether the layers lack biases."""
+        """Return whether the layers lack biases and vectors."""
         return bool(cfg.relation_bias == "none")
 
     @classmethod
     def neutral_obstacle(cls, cfg: TransformerConfig) -> None:
-        """Return None: all biases start at 0."""
+        """Return None: all biases and vectors start at 0."""
         return
 
     def upgrade_state_dict_named(
@@ -143,11 +173,21 @@ class RelationEncoder(SyntaxEncoder):
             with_co_heads(state_dict, name)
         return super().upgrade_state_dict_named(state_dict, name)
 
-    def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PairRelations:
+    @classmethod
+    def batch_structure(
+        cls, cfg: TransformerConfig, dictionary: Any
+    ) -> tuple[str, MakeStructure] | None:
+        """Return the function that counts the labels of a pair in a graph, for vectors."""
+        field = cfg.relation_source
+        if cfg.relation_vectors == "none" or not cfg.relation_labels or field == "heads":
+            return None
+        return f"most labels of {field}", partial(most_labels, field)
+
+    def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PairRelations | RelativePositions:
         """Number the relations of all pairs of tokens."""
         tree = buckets = edges = None
-        padding_mask = self.padding(src_tokens)
-        if self.cfg.relation_source != "heads":
+        padding_mask, is_graph = self.padding(src_tokens), self.cfg.relation_source != "heads"
+        if is_graph:
             graph = parse[self.cfg.relation_source]
             tree = graph_relations(parse["words"], graph)
             if self.cfg.relation_labels:
@@ -158,5 +198,13 @@ class RelationEncoder(SyntaxEncoder):
             tree = tree_relations(positions, labels, self._num_labels)
         if self.cfg.relation_bias in ("sequence", "both"):
             buckets = sentence_buckets(src_tokens.size(1), src_tokens.device)
-        pairs = kinds_of_pairs(tree, buckets)
-        return PairRelations(pairs, masked_keys(padding_mask)[:, None], edges)
+        masked = masked_keys(padding_mask)[:, None]
+        if self.cfg.relation_vectors == "none":
+            return PairRelations(kinds_of_pairs(tree, buckets), masked, edges)
+        of_graph: Sequence[Tensor] | None = () if is_graph else None
+        if edges is not None:
+            made = self.batch_structure(self.cfg, self.dictionary)
+            assert made is not None
+            (most,) = parse.made(made[0]) or made[1](src_tokens, parse)
+            of_graph = label_rows(edges, self._num_labels, carried(most))
+        return relation_positions(tree, buckets, self._num_labels, of_graph, masked)
