@@ -86,6 +86,7 @@ TABLES = {
         for part in ("tagging", "chunking", "sst", "translation")
     },
     "quickstart": [],
+    "quickstart full": ["--full"],
     "quickstart fast": ["--fast"],
 }
 
