@@ -68,6 +68,19 @@ def run_as_printed(printed: dict[str, str]) -> str:
     return translated.stdout
 
 
+@pytest.mark.parametrize(
+    ("option", "duration", "length"),
+    [("--fast", "Two minutes", "--max-update 900"), ("--full", "18 minutes", "--max-epoch 6")],
+)
+def test_each_part_names_its_duration_and_the_time_so_far(option, duration, length, tmp_path):
+    output = run_script("quickstart", option, "--dry-run", "--out", tmp_path / "out")
+    parts = re.findall(r"== (\d) of 4: .*\n(.*) on two idle cores\. Since the start: \d+:\d\d", output)
+    assert [number for number, _ in parts] == list("1234")
+    assert parts[1][1] == duration
+    assert output.count(f" {length} ") == 3
+    assert ("--max-update" in output) == (option == "--fast"), "no limit of updates but the epochs"
+
+
 def test_the_commands_after_the_fast_quickstart_run_as_printed(tmp_path):
     """With --slice, too: the synthetic corpus is smaller then, and so are its trees."""
     out = tmp_path / "my run"

@@ -173,6 +173,7 @@ def test_several_gpus_train_a_run_on_the_same_batch_and_one_translates(tmp_path,
             "--tatoeba /none: there is no such file",
         ),
         ("multi30k_table1", ["--text", "bpe"], "--text bpe: expected one of raw moses"),
+        ("quickstart", ["--fast", "--full"], "--fast and --full: choose one"),
     ],
 )
 def test_bad_options_are_named(name, arguments, message, tmp_path):
