@@ -74,7 +74,9 @@ def run_as_printed(printed: dict[str, str]) -> str:
 )
 def test_each_part_names_its_duration_and_the_time_so_far(option, duration, length, tmp_path):
     output = run_script("quickstart", option, "--dry-run", "--out", tmp_path / "out")
-    parts = re.findall(r"== (\d) of 4: .*\n(.*) on two idle cores\. Since the start: \d+:\d\d", output)
+    parts = re.findall(
+        r"== (\d) of 4: .*\n(.*) on two idle cores\. Since the start: \d+:\d\d", output
+    )
     assert [number for number, _ in parts] == list("1234")
     assert parts[1][1] == duration
     assert output.count(f" {length} ") == 3
