@@ -25,8 +25,15 @@ def _parser() -> argparse.ArgumentParser:
     add(parser, "--source-parser",
         help="later parse with this parser instead of the one that made the data, such as spacy:MODEL")
     add(parser, "--allow-difference", "--strict-identity", "--user-dir")
+    parser.add_argument("--license", metavar="ID",
+        help="the licence in the model card's metadata, such as mit or cc-by-4.0")
+    parser.add_argument("--datasets", metavar="NAME,…", default="",
+        help="the training data in the model card's metadata")
     parser.add_argument("--card-scores", type=Path, metavar="FILE",
-        help="scores for the model card, as fairseq-phrase-score --out FILE writes them")
+        help="scores for the model card, as fairseq-phrase-score --out FILE writes them; of FILE.json "
+        "also in its metadata, with their signatures")
+    parser.add_argument("--push", metavar="USER/NAME",
+        help="then upload the folder to this repository of the Hugging Face hub, by huggingface_hub")
     parser.add_argument("--to", choices=("bundle", "transformers", "ctranslate2"), default="bundle",
         help="bundle; transformers, a bundle with code for AutoModelForSeq2SeqLM.from_pretrained, which "
         "needs this package; or ctranslate2, for fairseq's Transformer, also with relative positions in "
@@ -41,9 +48,18 @@ def main(args: argparse.Namespace) -> None:
     """Run the command."""
     if args.quantization is not None and args.to != "ctranslate2":
         raise UserError("--quantization goes with --to ctranslate2")
+    card = args.license or args.datasets or args.card_scores
+    if card and args.to == "ctranslate2":
+        raise UserError("--to ctranslate2 writes no model card: leave its options out")
+    if args.push:
+        from fairseq_phrase.inference.hub import load_hub, push
+
+        load_hub()
     read_by = _exported(args)
     size = sum(path.stat().st_size for path in args.out.iterdir())
     print(f"wrote {args.out} ({size / 1e6:.1f} MB), for {read_by}")
+    if args.push:
+        print(f"pushed to {push(args.out, args.push)}")
 
 
 def _exported(args: argparse.Namespace) -> str:
@@ -55,13 +71,17 @@ def _exported(args: argparse.Namespace) -> str:
 
         export_ctranslate2(args.checkpoint, args.data, args.out, args.quantization, **options)
         return "ctranslate2.Translator"
+    from fairseq_phrase.inference.model_card import CardOptions
+
+    datasets = [name.strip() for name in args.datasets.split(",") if name.strip()]
+    card = CardOptions(args.license, datasets, args.card_scores)
     if args.to == "transformers":
         from fairseq_phrase.inference.exports import export_transformers
 
-        export_transformers(args.checkpoint, args.data, args.out, parser, **options)
+        export_transformers(args.checkpoint, args.data, args.out, parser, card, **options)
         return "transformers' AutoModelForSeq2SeqLM"
     from fairseq_phrase.inference.bundle import new_folder, write_bundle
 
     with new_folder(args.out) as folder:
-        write_bundle(args.checkpoint, args.data, folder, parser, args.card_scores, **options)
+        write_bundle(args.checkpoint, args.data, folder, parser, card, **options)
     return "fairseq-phrase-translate and fairseq_phrase.load"

@@ -65,7 +65,8 @@ def main(args: argparse.Namespace) -> None:
         _parser().error("--line names the sentences: leave out --sentences")
     if args.out is not None and args.sentences == 0:
         _parser().error("--sentences 0 leaves nothing to draw for --out")
-    if args.data.is_file() or (args.data / "bundle.json").is_file():
+    contents = (args.data / name for name in ("config.json", "bundle.json"))
+    if args.data.is_file() or any(path.is_file() for path in contents):
         from fairseq_phrase.inference.model_files import read_identity
 
         print(read_identity(args.data).text())

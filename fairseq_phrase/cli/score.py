@@ -25,7 +25,9 @@ def _parser() -> argparse.ArgumentParser:
     add(parser, "--subset",
         help="the test set's name in fairseq, if --reference does not have it")
     add(parser, "--tokenize")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="also write the table here")
+    parser.add_argument("--out", type=Path, metavar="FILE",
+        help="also write the table here; FILE.json gets the scores in sacrebleu's form, for "
+        "fairseq-phrase-export --card-scores")
     return parser
 
 
@@ -37,12 +39,14 @@ def main(args: argparse.Namespace) -> None:
     from fairseq_phrase.evaluation.report.make_report import ReportOptions, make_report
     from fairseq_phrase.evaluation.report.references import read_references
     from fairseq_phrase.evaluation.report.runs import find_runs
-    from fairseq_phrase.evaluation.report.tables import markdown
+    from fairseq_phrase.evaluation.report.tables import markdown, scores_json
 
     texts = read_references(args.reference, args.subset)
     measure = Measure(tokenizer=args.tokenize and check_tokenizer(args.tokenize))
     options = ReportOptions(test="none", measure=measure, needs_training=False, caption="Scores")
-    table = markdown(make_report(find_runs(args.runs), texts, options))
+    report = make_report(find_runs(args.runs), texts, options)
+    table = markdown(report)
     if args.out is not None:
-        write_atomically(args.out, table.encode())
+        is_json = args.out.suffix == ".json"
+        write_atomically(args.out, (scores_json(report) if is_json else table).encode())
     print(table, end="")

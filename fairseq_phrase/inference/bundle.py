@@ -1,8 +1,8 @@
 """Bundles: one folder with all files that translation needs. None of them is a pickle or runs code.
 
-``bundle.json`` holds the model's and the task's configuration and the checksums of the other files:
-the weights (``model.safetensors``), fairseq's dictionaries, the label dictionaries, the subword model,
-and the manifest, which names the parser.
+A model hub takes the folder. ``config.json`` holds, in its entry ``bundle``, the model's and the task's
+configuration and the checksums of the other files: the weights (``model.safetensors``), fairseq's
+dictionaries, the label dictionaries, the subword model, and the manifest, which names the parser.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ import json
 import logging
 import os
 import re
-import shlex
 import shutil
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, distribution, entry_points
@@ -38,27 +37,30 @@ from fairseq_phrase.checkpoints.loading import (
     read_checkpoint,
     register_all,
 )
-from fairseq_phrase.data.store.identity import PARTS, Identity
+from fairseq_phrase.data.store.identity import Identity
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.outputs import only_writer
 from fairseq_phrase.data.subwords.segmenters import GROUP as SEGMENTER_GROUP
 from fairseq_phrase.data.subwords.segmenters import model_name
 from fairseq_phrase.errors import UserError, as_given, naming
+from fairseq_phrase.inference.model_card import CardOptions, model_card
 from fairseq_phrase.models.architectures import GROUP as ENCODER_GROUP
 from fairseq_phrase.modules.phrases.phrase_sources import GROUP as SOURCE_GROUP
 from fairseq_phrase.parsers import GROUP as PARSER_GROUP
 from fairseq_phrase.parsers import names_path, without_path
-from fairseq_phrase.parsers.conllu import ConlluFiles
-from fairseq_phrase.parsers.ptb import BracketFiles
 from fairseq_phrase.syntax.fields import GROUP as FIELD_GROUP
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
-from fairseq_phrase.text import digest_of, escape_markdown, markdown_code
+from fairseq_phrase.text import digest_of
 
 logger = logging.getLogger(__name__)
-FORMAT_VERSION = 1
-CONTENTS, WEIGHTS = "bundle.json", "model.safetensors"
+FORMAT_VERSION = 2
+CONTENTS, WEIGHTS = "config.json", "model.safetensors"
+#: The entry of :data:`CONTENTS` with the bundle's content; other entries are for hubs and transformers.
+_ENTRY = "bundle"
+#: The file of format 1.
+_EARLIER = "bundle.json"
 #: The errors that files with other content than a bundle's raise when they are read.
 _DAMAGES = (
     *(ValueError, KeyError, TypeError, AttributeError, RecursionError),
@@ -67,8 +69,20 @@ _DAMAGES = (
 
 
 def is_bundle(path: Path) -> bool:
-    """Return whether a path is a bundle."""
+    """Return whether a path is a bundle, or looks like one.
+
+    Raises:
+        UserError: it is a bundle of an earlier version.
+    """
+    if not (path / CONTENTS).is_file() and (path / _EARLIER).is_file():
+        raise _earlier(path)
     return (path / CONTENTS).is_file()
+
+
+def _earlier(folder: Path) -> UserError:
+    return UserError(
+        f"{folder} is a bundle of an earlier version, with {_EARLIER}: export the checkpoint again"
+    )
 
 
 @contextmanager
@@ -102,7 +116,8 @@ def write_bundle(
     data: str | Path,
     folder: Path,
     source_parser: str | None = None,
-    scores: Path | None = None,
+    card: CardOptions | None = None,
+    config: Mapping[str, Any] | None = None,
     **identity: Any,
 ) -> None:
     """Write a bundle.
@@ -111,11 +126,13 @@ def write_bundle(
         data: its data directory; the first of ``data1:data2`` is copied.
         folder: an empty folder, see :func:`new_folder`.
         source_parser: the parser's name on other machines, if the manifest names a path.
-        scores: a file of Markdown for the model card.
+        card: additions to the model card.
+        config: more entries of ``config.json``, for transformers.
         **identity: see :func:`fairseq_phrase.inference.translator.load`.
 
     Raises:
-        UserError: the checkpoint or the data are missing, do not fit together or cannot be exported.
+        UserError: the checkpoint or the data are missing, do not fit together or cannot be exported; or
+            the file of scores cannot be read.
     """
     saved = read_checkpoint(checkpoint)
     require_exportable(saved)
@@ -149,10 +166,11 @@ def write_bundle(
     manifest.save(folder)
     described["files"] = {path.name: digest_of(path) for path in sorted(folder.iterdir())}
     packages = sorted({name for names in described["packages"].values() for name in names})
-    text = scores.read_text(encoding="utf-8") if scores else None
-    card = _model_card(record, manifest, packages, text)
-    (folder / "README.md").write_text(card, encoding="utf-8")
-    text = json.dumps(described, indent=2, ensure_ascii=False)
+    text = model_card(record, manifest, languages, packages, card or CardOptions())
+    (folder / "README.md").write_text(text, encoding="utf-8")
+    named = {"model_type": "fairseq_phrase", "architectures": ["FairseqPhraseModel"]}
+    content = {**named, **(config or {}), _ENTRY: described}
+    text = json.dumps(content, indent=2, ensure_ascii=False)
     (folder / CONTENTS).write_text(text + "\n", encoding="utf-8")
 
 
@@ -198,47 +216,6 @@ def _check_packages(described: Mapping[str, Any], path: Path) -> None:
                 logger.warning("%s, or name another, %s", message, as_given("source-parser"))
 
 
-def _model_card(
-    record: Identity, manifest: Manifest, packages: Sequence[str], scores: str | None
-) -> str:
-    """Describe a model, for a README.md; options at their defaults are left out."""
-    pair = escape_markdown(
-        " to ".join(entry.label for entry in record.entries.values() if entry.part == "languages")
-    )
-    lines = [f"# {pair}", "", f"A translation model of fairseq_phrase, {pair}."]
-    title = ""
-    order = list(PARTS)
-    for key, entry in sorted(record.entries.items(), key=lambda one: order.index(one[1].part)):
-        if entry.value == entry.default:
-            continue
-        if PARTS[entry.part].title != title:
-            title = PARTS[entry.part].title
-            lines += ["", f"## {title}", ""]
-        made = f", {markdown_code(f'--parser {manifest.parser}')}" if key == "parser" else ""
-        lines.append(f"- {key}: {escape_markdown(entry.label)}{made}")
-    if record.allowed:
-        lines += ["", "## Differences that were allowed", ""]
-        lines += [f"- {escape_markdown(each)}" for each in record.allowed]
-    if scores:
-        lines += ["", "## Scores", "", scores.strip()]
-    return "\n".join([*lines, *_use(manifest.parser, packages)])
-
-
-def _use(parser: str, packages: Sequence[str]) -> list[str]:
-    """Return the lines of a model card that show how to translate."""
-    kind, note, options, text = parser.partition(":")[0], [], "", "< text"
-    if names_path(parser):
-        note = [f"The parser {markdown_code(parser)} is not in this folder.", ""]
-        options = f" --source-parser {shlex.quote(parser)}"
-    elif kind in (ConlluFiles.suffix, BracketFiles.suffix):
-        note, text = [f"The text's parses are in {markdown_code(f'text.{kind}')}.", ""], "text"
-    return [
-        "", "## Use", "", *note, "```bash", " ".join(["pip install fairseq-phrase", *packages]),
-        "fairseq-phrase-inspect BUNDLE",
-        f"fairseq-phrase-translate BUNDLE{options} {text} > translation", "```", "",
-    ]  # fmt: skip
-
-
 def translates(saved: SavedModel) -> bool:
     """Return whether a model's task translates, or is unknown; building the model reports the latter."""
     name = saved.name("task")
@@ -279,7 +256,14 @@ def read_bundle(folder: Path) -> SavedModel:
     register_all()
     path = folder / CONTENTS
     try:
-        described = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if _ENTRY not in content:
+            if (folder / _EARLIER).is_file():
+                raise _earlier(folder)
+            raise UserError(
+                f"{folder} is not a bundle of fairseq-phrase-export: {CONTENTS} describes another model"
+            )
+        described = content[_ENTRY]
         if described["format"] != FORMAT_VERSION:
             raise UserError(
                 f"{path} has format {described['format']}, but this version reads {FORMAT_VERSION}: "

@@ -25,6 +25,7 @@ from fairseq_phrase.compat.late_imports import import_transformers
 from fairseq_phrase.errors import UserError, needs
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.factored_tokens import SEPARATOR, label_rows, vocabulary
+from fairseq_phrase.inference.model_card import CardOptions
 from fairseq_phrase.inference.model_files import load_ensemble
 from fairseq_phrase.models.source_factors import FactoredEmbedding
 from fairseq_phrase.models.structural_transformer import StructuralEncoder
@@ -322,6 +323,12 @@ from fairseq_phrase.inference.transformers_model import (  # noqa: F401
 )
 '''
 _MODULE = "modeling_fairseq_phrase"
+#: The classes in it by transformers' names.
+_AUTO_MAP = {
+    "AutoConfig": f"{_MODULE}.FairseqPhraseConfig",
+    "AutoModel": f"{_MODULE}.FairseqPhraseModel",
+    "AutoModelForSeq2SeqLM": f"{_MODULE}.FairseqPhraseModel",
+}
 
 
 def _search(dictionary: Any) -> dict[str, Any]:
@@ -354,7 +361,12 @@ def special_tokens(dictionary: Any) -> dict[str, int]:
 
 
 def export_transformers(
-    checkpoint: Path, data: str | Path, out: Path, source_parser: str | None = None, **identity: Any
+    checkpoint: Path,
+    data: str | Path,
+    out: Path,
+    source_parser: str | None = None,
+    card: CardOptions | None = None,
+    **identity: Any,
 ) -> None:
     """Write a folder that ``AutoModelForSeq2SeqLM.from_pretrained`` loads.
 
@@ -367,26 +379,10 @@ def export_transformers(
     with new_folder(out) as folder:
         _, task = load_ensemble(str(checkpoint), data, source_parser, **identity)
         _refuse_tags(task, checkpoint)
-        write_bundle(checkpoint, data, folder, source_parser, **identity)
-        _describe(folder, task.target_dictionary)
-
-
-def _describe(folder: Path, dictionary: Any) -> None:
-    """Write the files that transformers needs in addition to a bundle."""
-    special = special_tokens(dictionary)
-    config = {
-        "model_type": "fairseq_phrase",
-        "architectures": ["FairseqPhraseModel"],
-        "auto_map": {
-            "AutoConfig": f"{_MODULE}.FairseqPhraseConfig",
-            "AutoModel": f"{_MODULE}.FairseqPhraseModel",
-            "AutoModelForSeq2SeqLM": f"{_MODULE}.FairseqPhraseModel",
-        },
-        "vocab_size": len(dictionary),
-        **special,
-    }
-    generation = {**special, **_search(dictionary)}
-    for name, content in (("config", config), ("generation_config", generation)):
-        text = json.dumps(content, indent=2) + "\n"
-        (folder / f"{name}.json").write_text(text, encoding="utf-8")
-    (folder / f"{_MODULE}.py").write_text(_CODE, encoding="utf-8")
+        dictionary = task.target_dictionary
+        special = special_tokens(dictionary)
+        config = {"auto_map": _AUTO_MAP, "vocab_size": len(dictionary), **special}
+        write_bundle(checkpoint, data, folder, source_parser, card, config, **identity)
+        generation = json.dumps({**special, **_search(dictionary)}, indent=2) + "\n"
+        (folder / "generation_config.json").write_text(generation, encoding="utf-8")
+        (folder / f"{_MODULE}.py").write_text(_CODE, encoding="utf-8")

@@ -388,11 +388,11 @@ def test_a_bundle_translates_as_its_checkpoint(bundle, checkpoints, translate, t
 def test_a_bundle_holds_no_pickle_and_no_path_of_its_training(bundle, data_directory, checkpoints):
     names = {path.name for path in bundle.iterdir()}
     assert names == {
-        "bundle.json", "model.safetensors", "dict.de.txt", "dict.en.txt", "dict.deprel.txt",
+        "config.json", "model.safetensors", "dict.de.txt", "dict.en.txt", "dict.deprel.txt",
         "dict.tag.txt", "dict.constituent.txt", "spm.model", "syntax.de.json",
         "README.md",
     }  # fmt: skip
-    for name in ("bundle.json", "README.md"):
+    for name in ("config.json", "README.md"):
         text = (bundle / name).read_text(encoding="utf-8")
         assert str(data_directory.parent) not in text
         assert str(checkpoints["tree"].parent) not in text
@@ -401,26 +401,26 @@ def test_a_bundle_holds_no_pickle_and_no_path_of_its_training(bundle, data_direc
 
 @pytest.mark.parametrize("damage", ["changed", "missing", "other format", "no json", "outside"])
 def test_a_damaged_bundle_is_refused(damage, bundle, text):
-    contents = bundle / "bundle.json"
-    described = json.loads(contents.read_text(encoding="utf-8"))
+    contents = bundle / "config.json"
+    described = json.loads(contents.read_text(encoding="utf-8"))["bundle"]
     if damage == "changed":
         weights = bundle / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     elif damage == "missing":
         (bundle / "dict.en.txt").unlink()
     elif damage == "other format":
-        contents.write_text(json.dumps({**described, "format": 99}))
+        contents.write_text(json.dumps({"bundle": {**described, "format": 99}}))
     elif damage == "no json":
         contents.write_text("hello")
     else:
-        contents.write_text(json.dumps({**described, "files": {"../secret": "x"}}))
+        contents.write_text(json.dumps({"bundle": {**described, "files": {"../secret": "x"}}}))
     with pytest.raises(UserError, match=r"checksum|missing|format 99|damaged"):
         fairseq_phrase.load(bundle, source_parser="gold")
 
 
 def test_a_hostile_bundle_opens_nothing_that_its_user_did_not_name(bundle, text, tmp_path):
-    contents, manifest = bundle / "bundle.json", bundle / "syntax.de.json"
-    whole = json.loads(contents.read_text(encoding="utf-8"))
+    contents, manifest = bundle / "config.json", bundle / "syntax.de.json"
+    whole = json.loads(contents.read_text(encoding="utf-8"))["bundle"]
     expected = fairseq_phrase.load(bundle, source_parser="gold").translate("Der Hund")
     trap = tmp_path / "trap"  # opening it would be an error
 
@@ -430,7 +430,7 @@ def test_a_hostile_bundle_opens_nothing_that_its_user_did_not_name(bundle, text,
             "model": {**whole["model"], **dict(model)},
             "task": {**whole["task"], **dict(task)},
         }
-        contents.write_text(json.dumps({**whole, "files": files, **changed}))
+        contents.write_text(json.dumps({"bundle": {**whole, "files": files, **changed}}))
 
     write(
         {"encoder_embed_path": f"{trap}", "decoder_embed_path": f"{trap}", "pretrained": f"{trap}"},

@@ -6,16 +6,24 @@ import contextlib
 import copy
 import json
 import shutil
+import sys
 from argparse import Namespace
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+import yaml
+from huggingface_hub import RepoUrl
+from huggingface_hub.repocard_data import model_index_to_eval_results
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from torch import nn
 
 from fairseq_phrase import parsers
+from fairseq_phrase.cli.export import main as export_main
+from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translator
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
@@ -83,21 +91,23 @@ def use(path) -> None:
 @settings(max_examples=50)
 @given(st.data())
 def test_a_bundle_with_any_other_value_is_used_or_refused(checkpoint, bundle, data) -> None:
-    whole = (bundle / "bundle.json").read_text(encoding="utf-8")
+    whole = (bundle / "config.json").read_text(encoding="utf-8")
     other = checkpoint.with_name("other")
     shutil.copytree(bundle, other, dirs_exist_ok=True)
     way = data.draw(st.sampled_from(slots(json.loads(whole))))
     value = data.draw(st.sampled_from((REMOVED, *VALUES)))
     text = json.dumps(changed(json.loads(whole), way, value))
-    (other / "bundle.json").write_text(text, encoding="utf-8")
+    (other / "config.json").write_text(text, encoding="utf-8")
     with contextlib.suppress(UserError):
         use(other)
 
 
 def with_contents(bundle, way: str, value: Any):
-    contents = bundle / "bundle.json"
+    contents = bundle / "config.json"
     whole = json.loads(contents.read_text(encoding="utf-8"))
-    contents.write_text(json.dumps(changed(whole, tuple(way.split(".")), value)), encoding="utf-8")
+    contents.write_text(
+        json.dumps(changed(whole, ("bundle", *way.split(".")), value)), encoding="utf-8"
+    )
 
 
 @pytest.fixture
@@ -109,9 +119,9 @@ def own_bundle(bundle, tmp_path):
 @pytest.mark.parametrize(
     ("way", "value", "message"),
     [
-        ("task_state", {}, r"bundle\.json is damaged \('identity'\): export"),
-        ("task_state", [], r"bundle\.json is damaged \(.*\): export"),
-        ("task_state.identity", REMOVED, r"bundle\.json is damaged \('identity'\): export"),
+        ("task_state", {}, r"config\.json is damaged \('identity'\): export"),
+        ("task_state", [], r"config\.json is damaged \(.*\): export"),
+        ("task_state.identity", REMOVED, r"config\.json is damaged \('identity'\): export"),
         (
             "model.encoder_attention_heads",
             -2,
@@ -142,7 +152,7 @@ def test_what_a_bundle_asks_for_is_compared_with_what_it_holds(
 
 def test_the_record_of_a_bundle_without_one_is_missed(own_bundle) -> None:
     with_contents(own_bundle, "task_state", {})
-    with pytest.raises(UserError, match=r"bundle\.json is damaged"):
+    with pytest.raises(UserError, match=r"config\.json is damaged"):
         read_identity(own_bundle)
 
 
@@ -202,7 +212,7 @@ def test_a_parser_in_a_folder_is_named_without_its_path(exported, tmp_path, capl
     (tmp_path / "my parser").mkdir()
     folder = exported(f"spacy:{tmp_path}/my parser")
     assert f"the parser spacy:{tmp_path}/my parser is a folder, which is not in the" in caplog.text
-    for path in (folder / "README.md", folder / "bundle.json", folder / "syntax.de.json"):
+    for path in (folder / "README.md", folder / "config.json", folder / "syntax.de.json"):
         assert str(tmp_path) not in path.read_text(encoding="utf-8")
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "fairseq-phrase-translate BUNDLE --source-parser 'spacy:./my parser' < text" in card
@@ -236,3 +246,159 @@ def test_the_package_of_a_plugin_is_named(own_bundle, caplog, part) -> None:
         assert (
             "its parser is of the package my-plugin: pip install my-plugin, or name" in caplog.text
         )
+
+
+def test_a_bundle_of_an_earlier_version_is_refused(own_bundle) -> None:
+    contents = own_bundle / "config.json"
+    described = json.loads(contents.read_text(encoding="utf-8"))["bundle"]
+    (own_bundle / "bundle.json").write_text(json.dumps({**described, "format": 1}))
+    with_contents_of_another = json.dumps({"model_type": "fairseq_phrase"})  # --to transformers
+    for write in (contents.unlink, lambda: contents.write_text(with_contents_of_another)):
+        write()
+        for read in (use, read_identity, lambda path: inspect([str(path)])):
+            with pytest.raises((UserError, SystemExit)) as refused:
+                read(own_bundle)
+            if isinstance(refused.value, UserError):
+                assert str(refused.value) == (
+                    f"{own_bundle} is a bundle of an earlier version, with bundle.json: export the "
+                    "checkpoint again"
+                )
+
+
+def test_the_folder_of_another_model_is_not_a_bundle(own_bundle) -> None:
+    (own_bundle / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(
+        UserError, match=r"is not a bundle .*: config\.json describes another model"
+    ):
+        use(own_bundle)
+
+
+def test_embeddings_that_are_shared_are_written_once(bundle, checkpoint) -> None:
+    described = json.loads((bundle / "config.json").read_text(encoding="utf-8"))["bundle"]
+    kept = load_file(bundle / "model.safetensors")
+    whole = torch.load(checkpoint, weights_only=True)["model"]
+    assert kept.keys() | described["aliases"].keys() == whole.keys()
+    assert "decoder.embed_tokens.weight" in described["aliases"]
+    for name, value in whole.items():
+        torch.testing.assert_close(kept[described["aliases"].get(name, name)], value)
+
+
+def metadata_of(folder) -> dict[str, Any]:
+    _, metadata, _ = (folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    return yaml.safe_load(metadata)
+
+
+def export(checkpoint, out, *options) -> None:
+    export_main([str(checkpoint), str(checkpoint.with_name("data")), str(out), *map(str, options)])
+
+
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"
+
+
+@pytest.mark.parametrize("form", ["sacrebleu", "fairseq-phrase-score"])
+def test_the_metadata_of_the_card_are_a_hubs(checkpoint, tmp_path, form) -> None:
+    scores, out = tmp_path / "scores.json", tmp_path / "out"
+    own = {"name": "BLEU", "score": 41.25, "signature": SIGNATURE}
+    if form == "fairseq-phrase-score":
+        own |= {"model": "chains", "test_set": "test2016"}
+    scores.write_text(json.dumps([own, {**own, "name": "chrF", "signature": ""}]))
+    options = ("--license", "cc-by-4.0", "--datasets", "multi30k, wmt14", "--card-scores", scores)
+    export(checkpoint, out, *options)
+    assert {**metadata_of(out), "model-index": None} == {
+        "language": ["de", "en"], "license": "cc-by-4.0", "library_name": "fairseq-phrase",
+        "pipeline_tag": "translation", "tags": ["fairseq", "structural_transformer"],
+        "datasets": ["multi30k", "wmt14"], "metrics": ["bleu", "chrf"], "model-index": None,
+    }  # fmt: skip
+    bleu, chrf = model_index_to_eval_results(metadata_of(out)["model-index"])[1]
+    assert (bleu.task_type, bleu.metric_type, bleu.metric_value) == ("translation", "bleu", 41.25)
+    assert bleu.metric_args == {"signature": SIGNATURE}
+    assert bleu.dataset_type == "multi30k"
+    assert bleu.dataset_name == own.get("test_set", "test")
+    assert (chrf.metric_type, chrf.metric_args) == ("chrf", None)
+    card = (out / "README.md").read_text(encoding="utf-8")
+    assert "| BLEU     | 41.25   | nrefs:1\\|case:mixed" in card
+    assert metadata_repeats(card) == 2
+
+
+def metadata_repeats(card: str) -> int:
+    """The number of lines that a hub reads as the border of metadata."""
+    return card.splitlines().count("---")
+
+
+def test_the_metadata_without_options_have_nothing_empty(bundle) -> None:
+    assert set(metadata_of(bundle)) == {"language", "library_name", "pipeline_tag", "tags"}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "expected scores as fairseq-phrase-score --out FILE.json or sacrebleu"),
+        ('[{"name": "BLEU"}]', "KeyError: 'score'"),
+        ('[{"name": "BLEU", "score": "much"}]', "ValueError"),
+        ('["BLEU"]', "TypeError"),
+        (
+            '[{"name": "BLEU", "score": 1, "model": "a"}, {"name": "BLEU", "score": 1, "model": "b"}]',
+            "has scores of 2 models: score only this one",
+        ),
+    ],
+)
+def test_other_files_of_scores_are_refused(checkpoint, tmp_path, capsys, content, message) -> None:
+    (tmp_path / "scores.json").write_text(content)
+    with pytest.raises(SystemExit):
+        export(checkpoint, tmp_path / "out", "--card-scores", tmp_path / "scores.json")
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+class Hub(ModuleType):
+    """A stand-in for huggingface_hub, which records the calls.
+
+    Args:
+        error: is raised by the upload.
+    """
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__("huggingface_hub")
+        self.error, self.calls = error, []
+        self.HfApi = lambda: self
+
+    def create_repo(self, repo_id, *, exist_ok):
+        self.calls.append(("create", repo_id, exist_ok))
+        return RepoUrl(f"https://huggingface.co/{repo_id}")
+
+    def upload_folder(self, *, repo_id, folder_path):
+        self.calls.append(("upload", repo_id, sorted(path.name for path in folder_path.iterdir())))
+        if self.error is not None:
+            raise self.error
+
+
+def test_a_bundle_is_pushed(checkpoint, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub := Hub())
+    export(checkpoint, tmp_path / "out", "--push", "me/de-en")
+    files = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert {"config.json", "model.safetensors", "README.md"} <= set(files)
+    assert hub.calls == [("create", "me/de-en", True), ("upload", "me/de-en", files)]
+    assert "pushed to https://huggingface.co/me/de-en" in capsys.readouterr().out
+
+
+def test_a_failed_push_leaves_the_bundle(checkpoint, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(ValueError("no token\nlog in")))
+    out = tmp_path / "out"
+    with pytest.raises(SystemExit):
+        export(checkpoint, out, "--push", "me/de-en")
+    assert (
+        f"{out} is complete, but --push me/de-en failed: no token. Upload it later by hf upload "
+        f"me/de-en {out}\n"
+    ) in capsys.readouterr().err
+    use(out)
+
+
+def test_push_without_the_hubs_client_is_refused_first(
+    checkpoint, tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(SystemExit):
+        export(checkpoint, tmp_path / "out", "--push", "me/de-en")
+    message = "--push needs huggingface_hub: pip install huggingface_hub"
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

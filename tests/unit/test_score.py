@@ -9,6 +9,7 @@ from fairseq_phrase.cli.score import main
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics import tokenizers
 from fairseq_phrase.evaluation.report.generation import read_generation
+from fairseq_phrase.inference.model_card import read_scores
 from tests.support.report_table import table_lines
 from tests.support.run_folders import LogWriter
 
@@ -206,3 +207,17 @@ def test_a_tokenizer_is_named_or_refused_by_name(run, capsys):
     with pytest.raises(SystemExit):
         score(run, out=("--tokenize", "nothing"))
     assert "--tokenize nothing: expected one of 13a, char" in capsys.readouterr().err
+
+
+def test_scores_in_json_are_those_of_a_model_card(run, tmp_path):
+    score(run, out=["--out", str(tmp_path / "scores.json")])
+    bleu, chrf, ter = read_scores(tmp_path / "scores.json")
+    expected = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES])
+    assert (bleu.metric, chrf.metric, ter.metric) == ("BLEU", "chrF", "TER")
+    assert bleu.value == pytest.approx(expected.score)
+    assert bleu.signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a")
+    assert bleu.test_set == "test"
+    other = write_output(tmp_path / "other.txt", REFERENCES)
+    score(run, str(run), f"other={other}", out=["--out", str(tmp_path / "two.json")])
+    with pytest.raises(UserError, match=r"two\.json has scores of 2 models"):
+        read_scores(tmp_path / "two.json")

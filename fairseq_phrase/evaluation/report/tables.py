@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, stdev
 
@@ -216,6 +217,21 @@ def runs_csv(report: Report) -> str:
             record["sentences_per_second_with_parsing"] = run.parsed_speed
             records.append(record)
     return _csv(records)
+
+
+def scores_json(report: Report) -> str:
+    """Write the scores of each row and test set in sacrebleu's JSON form."""
+    scores = []
+    for row in report.shown:
+        for number, text in enumerate(report.texts if row.runs else ()):
+            for metric in report.metrics.names:
+                signature = report.signatures.get(f"{metric} {text.name}") or (
+                    report.signatures.get(metric, "")
+                )
+                score = row.mean(metric, number)
+                own = {"name": metric, "score": score, "signature": signature}
+                scores.append({**own, "model": row.title, "test_set": text.name})
+    return json.dumps(scores, indent=2, ensure_ascii=False) + "\n"
 
 
 def _csv(records: Sequence[dict[str, object]]) -> str:

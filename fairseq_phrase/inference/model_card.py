@@ -1,0 +1,194 @@
+"""The model card of a bundle, README.md, with the metadata that model hubs read."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fairseq_phrase.data.store.identity import PARTS, Identity
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import names_path
+from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.parsers.ptb import BracketFiles
+from fairseq_phrase.text import escape_markdown, markdown_code, markdown_table, read_lines
+
+
+@dataclass(frozen=True)
+class CardOptions:
+    """What a model card states in addition to the identity record.
+
+    Attributes:
+        license: the licence's identifier, such as ``mit``.
+        datasets: names of the training data.
+        scores: a file of scores: JSON of ``fairseq-phrase-score`` or sacrebleu, or any Markdown.
+    """
+
+    license: str | None = None
+    datasets: Sequence[str] = ()
+    scores: Path | None = None
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score of a test set.
+
+    Attributes:
+        metric: its name, such as ``BLEU``.
+        signature: how it was computed, in sacrebleu's form.
+    """
+
+    metric: str
+    value: float
+    signature: str = ""
+    test_set: str = "test"
+
+
+def read_scores(path: Path) -> list[Score]:
+    """Read scores in sacrebleu's JSON: one score or a list, each with ``name`` and ``score``.
+
+    Raises:
+        UserError: the file is missing, has another form, or has scores of several models.
+    """
+    try:
+        content = json.loads("\n".join(read_lines(path)))
+        entries = content if isinstance(content, list) else [content]
+        scores = [
+            Score(
+                str(one["name"]),
+                float(one["score"]),
+                str(one.get("signature", "")),
+                str(one.get("test_set", "test")),
+            )
+            for one in entries
+        ]
+        models = {one.get("model") for one in entries}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path}: expected scores as fairseq-phrase-score --out FILE.json or sacrebleu --format json "
+            f"writes them ({type(error).__name__}: {error})"
+        ) from None
+    if len(models) > 1:
+        raise UserError(f"{path} has scores of {len(models)} models: score only this one")
+    return scores
+
+
+def model_card(
+    record: Identity,
+    manifest: Manifest,
+    languages: Sequence[str],
+    packages: Sequence[str],
+    given: CardOptions,
+) -> str:
+    """Describe a model, for a README.md; options at their defaults are left out.
+
+    Args:
+        packages: the packages that the model needs.
+
+    Raises:
+        UserError: the file of scores cannot be read.
+    """
+    scores, text = [], None
+    if given.scores is not None and given.scores.suffix == ".json":
+        scores = read_scores(given.scores)
+        text = _score_table(scores)
+    elif given.scores is not None:
+        text = "\n".join(read_lines(given.scores))
+    metadata = yaml.safe_dump(
+        _metadata(record, languages, given, scores), sort_keys=False, allow_unicode=True, width=1000
+    )
+    pair = escape_markdown(" to ".join(languages))
+    lines = ["---", metadata.rstrip(), "---", "", f"# {pair}", ""]
+    lines += [f"A translation model of fairseq_phrase, {pair}.", *_record(record, manifest)]
+    if text:
+        lines += ["", "## Scores", "", text.strip()]
+    return "\n".join([*lines, *_use(manifest.parser, packages)])
+
+
+def _metadata(
+    record: Identity, languages: Sequence[str], given: CardOptions, scores: Sequence[Score]
+) -> dict[str, Any]:
+    """Return the metadata of a card, in the order in which hubs list them."""
+    codes = [found[0] for one in languages if (found := re.match(r"[a-z]{2,3}(?![a-z])", one))]
+    encoder = record.value("encoder")
+    metadata: dict[str, Any] = {
+        "language": list(dict.fromkeys(codes)),
+        "license": given.license,
+        "library_name": "fairseq-phrase",
+        "pipeline_tag": "translation",
+        "tags": ["fairseq", *([encoder] if encoder else [])],
+        "datasets": list(given.datasets),
+        "metrics": list(dict.fromkeys(one.metric.lower() for one in scores)),
+    }
+    if scores:
+        metadata["model-index"] = [
+            {
+                "name": "-".join(["fairseq_phrase", *languages]),
+                "results": [
+                    _result(test_set, [one for one in scores if one.test_set == test_set], given)
+                    for test_set in dict.fromkeys(one.test_set for one in scores)
+                ],
+            }
+        ]
+    return {name: value for name, value in metadata.items() if value}
+
+
+def _result(test_set: str, scores: Sequence[Score], given: CardOptions) -> dict[str, Any]:
+    """Return the scores of one test set in the form of a hub's model index."""
+    return {
+        "task": {"type": "translation"},
+        "dataset": {"name": test_set, "type": next(iter(given.datasets), test_set)},
+        "metrics": [
+            {
+                "type": one.metric.lower(),
+                "name": one.metric,
+                "value": one.value,
+                **({"args": {"signature": one.signature}} if one.signature else {}),
+            }
+            for one in scores
+        ],
+    }
+
+
+def _score_table(scores: Sequence[Score]) -> str:
+    lines = [[one.test_set, one.metric, f"{one.value:.2f}", one.signature] for one in scores]
+    return markdown_table(["test set", "metric", "score", "signature"], lines)
+
+
+def _record(record: Identity, manifest: Manifest) -> list[str]:
+    """Return the lines of the identity record."""
+    lines, title, order = [], "", list(PARTS)
+    for key, entry in sorted(record.entries.items(), key=lambda one: order.index(one[1].part)):
+        if entry.value == entry.default:
+            continue
+        if PARTS[entry.part].title != title:
+            title = PARTS[entry.part].title
+            lines += ["", f"## {title}", ""]
+        made = f", {markdown_code(f'--parser {manifest.parser}')}" if key == "parser" else ""
+        lines.append(f"- {key}: {escape_markdown(entry.label)}{made}")
+    if record.allowed:
+        lines += ["", "## Differences that were allowed", ""]
+        lines += [f"- {escape_markdown(each)}" for each in record.allowed]
+    return lines
+
+
+def _use(parser: str, packages: Sequence[str]) -> list[str]:
+    """Return the lines of a model card that show how to translate."""
+    kind, note, options, text = parser.partition(":")[0], [], "", "< text"
+    if names_path(parser):
+        note = [f"The parser {markdown_code(parser)} is not in this folder.", ""]
+        options = f" --source-parser {shlex.quote(parser)}"
+    elif kind in (ConlluFiles.suffix, BracketFiles.suffix):
+        note, text = [f"The text's parses are in {markdown_code(f'text.{kind}')}.", ""], "text"
+    return [
+        "", "## Use", "", *note, "```bash", " ".join(["pip install fairseq-phrase", *packages]),
+        "fairseq-phrase-inspect BUNDLE",
+        f"fairseq-phrase-translate BUNDLE{options} {text} > translation", "```", "",
+    ]  # fmt: skip
