@@ -83,6 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sampling-topk", type=positive, metavar="N",
         help="draw from the N most probable subwords")
     parser.add_argument("--seed", type=int, default=1, help="seed of --sampling")
+    parser.add_argument("--mbr", metavar="METRIC",
+        help="write the one of --nbest samples with the most expected utility: by bleu, chrf or ter of "
+        "sacrebleu, or a metric NAME[:ARGUMENT] of fairseq-phrase-report")
     parser.add_argument("--out", type=Path, metavar="FILE",
         help="write to this file when all is translated. A run with the same options goes on after one "
         "that was interrupted")
@@ -102,7 +105,8 @@ def _parser() -> argparse.ArgumentParser:
 @command(_parser)
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
-    if args.score and (args.nbest > 1 or args.constraints or args.prefix or args.glossary):
+    search = args.nbest > 1 or args.mbr or args.constraints or args.prefix or args.glossary
+    if args.score and search:
         raise UserError("--score scores given translations: leave the options of a search out")
     if args.unk_dictionary and not args.replace_unk:
         raise UserError("--unk-dictionary goes with --replace-unk")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, partial
@@ -211,6 +211,7 @@ class Translator:
         sampling: bool = False,
         sampling_topk: int | None = None,
         seed: int = 1,
+        mbr: str | None = None,
         glossary: str | Path | Mapping[str, str] | None = None,
         alignments: bool = False,
         replace_unk: bool | str | Path | Mapping[str, str] = False,
@@ -227,6 +228,8 @@ class Translator:
             sampling_topk: draw from this number of most probable subwords.
             seed: the seed of sampling. The draws for a line depend only on the seed, the line and the
                 line's number.
+            mbr: choose the one of ``nbest`` samples with the most expected utility by this metric
+                (:class:`fairseq_phrase.inference.minimum_risk.MinimumRisk`).
             glossary: translations of terms, or a file of lines ``source<tab>target``. The translation of
                 a line with a term, as whole words, contains the target.
             alignments: align each translation's words with the line's words to which the decoder attends
@@ -236,18 +239,19 @@ class Translator:
                 with a word and its translation.
 
         Yields:
-            For each line of a chunk, its translations.
+            For each line of a chunk, its translations; with ``mbr`` the chosen one.
 
         Raises:
-            UserError: there are more translations than beams; a line cannot be segmented or parsed; a
-                required text is longer than a translation or unknown to the target dictionary; or the
-                decoder lacks attention for alignments.
+            UserError: there are more translations than beams; two options contradict each other; a line
+                cannot be segmented or parsed; a required text is longer than a translation or unknown to
+                the target dictionary; or the decoder lacks attention for alignments.
         """
         beam = beam or (nbest if sampling else 5)
         if not 1 <= nbest <= beam:
             raise UserError(f"nbest {nbest}: expected 1 to the number of beams, {beam}")
         if sampling_topk is not None and not sampling:
             raise UserError("sampling_topk goes with sampling")
+        choose = self._choice(mbr, nbest if sampling else 0)
         if sampling and (given.has_constraints or glossary is not None):
             raise UserError("constraints and a glossary need a search: leave sampling or them out")
         entries = len(self.task.target_dictionary)
@@ -287,7 +291,32 @@ class Translator:
                 ]
             with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
                 found = iter(self._generated(search, [*chain.from_iterable(pieces)], batch_size))
-            yield [joined_hypotheses([next(found) for _ in own], nbest, lenpen) for own in pieces]
+            joined = (
+                joined_hypotheses([next(found) for _ in own], nbest, lenpen) for own in pieces
+            )
+            yield [choose(line.text, each) for line, each in zip(chunk.lines, joined, strict=True)]
+
+    def _choice(
+        self, mbr: str | None, samples: int
+    ) -> Callable[[str, list[Hypothesis]], list[Hypothesis]]:
+        """Return the function that chooses among a line's hypotheses; by default it keeps all.
+
+        Args:
+            samples: their number, 0 without sampling.
+        """
+        if mbr is None:
+            return lambda line, hypotheses: hypotheses
+        if samples < 2:
+            raise UserError(
+                f"{as_given('mbr', mbr)} chooses among samples: give {as_given('sampling')} and 2 or "
+                f"more of {as_given('nbest')}"
+            )
+        from fairseq_phrase.inference.minimum_risk import MinimumRisk
+
+        risk = MinimumRisk(mbr, self.task.cfg.target_lang)
+        return lambda line, hypotheses: [
+            hypotheses[risk.choose(line, [one.text for one in hypotheses])]
+        ]
 
     def translate_parsed(self, sentence: ParsedSentence, *, beam: int = 5) -> str:
         """Translate a sentence with given trees, such as a sentence of :meth:`parse` with edited heads.
