@@ -75,8 +75,8 @@ def label_rows(edges: EdgePairs, num_labels: int, count: int) -> Sequence[Tensor
     labels = pairs.new_full((len(pairs), count * (tokens**2 + 1)), 2 * num_labels)
     labels = labels.scatter(1, slots, edges.labels.gather(1, order))
     found = labels.unflatten(1, (count, -1)).gather(2, pairs[:, None].expand(-1, count, -1))
-    by_edge: Sequence[Tensor] = found.unflatten(2, (tokens, tokens)).unbind(1)
-    return by_edge
+    layers: Sequence[Tensor] = found.unflatten(2, (tokens, tokens)).unbind(1)
+    return layers
 
 
 def relation_positions(
