@@ -24,6 +24,7 @@ sys.path.insert(0, str(REPOSITORY / "scripts"))
 import curve
 import download
 import iwslt14
+import parallel_trees
 
 CONTENT = bytes(range(256)) * 400
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -210,6 +211,39 @@ def test_the_curve_has_a_column_for_each_share_and_gaps_where_a_row_is_missing(t
     ]
     curve.plot(reports, "Curve", tmp_path / "curve.png")
     assert (tmp_path / "curve.png").stat().st_size > 1000
+
+
+# Parallel treebanks
+
+
+def test_parallel_trees_become_texts_beside_their_trees(tmp_path):
+    tree = "# text = {0}\n1\t{0}\t_\t_\t_\t_\t0\troot\t_\t_\n\n"
+    for language, words in (("en", "one two three"), ("tr", "bir iki üç")):
+        trees = "".join(tree.format(word) for word in words.split())
+        with gzip.open(tmp_path / f"train.{language}.conllu.gz", "wt", encoding="utf-8") as file:
+            file.write(trees)
+    parallel_trees.main([f"{tmp_path}/train", "en", "tr", f"{tmp_path}/out/train", "--pairs", "2"])
+    assert (tmp_path / "out" / "train.tr").read_text("utf-8") == "bir\niki\n"
+    trees = (tmp_path / "out" / "train.en.conllu").read_text("utf-8")
+    assert trees == tree.format("one") + tree.format("two")
+
+
+@pytest.mark.parametrize(
+    ("turkish", "message"),
+    [
+        (
+            "# text = bir\n1\tbir\n",
+            "train.tr.conllu has 1: expected the same sentences in the same",
+        ),
+        ("1\tbir\n", "train.tr.conllu, line 1: a tree without a line '# text = …'"),
+    ],
+)
+def test_trees_that_are_not_parallel_are_refused(turkish, message, tmp_path):
+    (tmp_path / "train.en.conllu").write_text("# text = one\n1\tone\n\n# text = two\n1\ttwo\n")
+    (tmp_path / "train.tr.conllu").write_text(turkish)
+    with pytest.raises(SystemExit, match=re.escape(message)):
+        parallel_trees.main([f"{tmp_path}/train", "en", "tr", f"{tmp_path}/out"])
+    assert not [*tmp_path.glob("out*")]
 
 
 # Corpora that scripts look for

@@ -93,6 +93,48 @@ def test_a_slice_of_the_wmt_table_comes_to_its_end(synthetic_corpus, trained_pip
     assert "name another folder with --out" in refused
 
 
+def test_a_slice_of_true_trees_comes_to_its_end_with_a_parsers_trees_of_the_same_words(
+    synthetic_corpus, trained_pipeline, tmp_path
+):
+    data, out = tmp_path / "treebanks", tmp_path / "out"
+    data.mkdir()
+    for split in ("train", "valid", "test"):
+        for own, language in (("en", "en"), ("de", "tr")):
+            trees = (synthetic_corpus / f"{split}.{own}.conllu").read_text()
+            (data / f"{split}.{language}.conllu").write_text(_with_spaces(trees))
+    run_script(
+        "true_trees", *FEW, "--data", data, "--rows", "structural_linear,structural_adapted",
+        "--out", out, FAIRSEQ_PHRASE_PARSER=pipeline_of("en", trained_pipeline),
+    )  # fmt: skip
+    caption, titles = table_of(out / "report")
+    assert "True trees: UD ATIS, en-tr, only 4 updates, only 300 training pairs" in caption
+    assert titles == [
+        f"Structural positions, {whose} trees" for whose in ("linear", "an adapted parser's")
+    ]
+    assert "  after   UAS " in (out / "parser.txt").read_text()
+    for name in ("train", "valid", "test"):
+        gold, parsed, adapted = (
+            out / f"data-bin{data}" / f"{name}.en-tr.en" for data in ("", ".parsed", ".adapted")
+        )
+        for end in (".bin", ".words.bin"):
+            same = Path(f"{gold}{end}").read_bytes()
+            assert Path(f"{parsed}{end}").read_bytes() == same
+            assert Path(f"{adapted}{end}").read_bytes() == same
+        trees = [Path(f"{each}.heads.bin").read_bytes() for each in (gold, parsed, adapted)]
+        assert len(set(trees)) == 3
+
+
+def _with_spaces(trees: str) -> str:
+    """Trees whose text has a space between any two words, as ATIS."""
+    sentences = []
+    for tree in trees.strip().split("\n\n"):
+        rows = [line.split("\t") for line in tree.splitlines() if not line.startswith("#")]
+        text = " ".join(row[1] for row in rows)
+        body = "\n".join("\t".join([*row[:9], "_"]) for row in rows)
+        sentences.append(f"# text = {text}\n{body}\n\n")
+    return "".join(sentences)
+
+
 def test_a_slice_of_the_tree_table_comes_to_its_end_with_a_curve(trained_pipeline, tmp_path):
     run_script(
         "iwslt14_trees", *FEW, "--rows", "tree_neither", "--fractions", "1/2,1", "--out", tmp_path,

@@ -1,0 +1,81 @@
+"""Write the texts of two parallel treebanks beside their trees.
+
+    python scripts/parallel_trees.py DIR/train en tr OUT/train [--pairs N]
+
+DIR/train.en.conllu and DIR/train.tr.conllu, also compressed (.gz), have the same sentences in one order.
+OUT/train.en and OUT/train.tr get a sentence's text (``# text``) per line, OUT/train.en.conllu and
+OUT/train.tr.conllu its tree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.text import find_text, read_lines
+
+
+def read_sentences(path: Path) -> list[tuple[str, str]]:
+    """Read the text and the lines of each tree.
+
+    Raises:
+        UserError: a tree lacks its text.
+    """
+    sentences: list[tuple[str, str]] = []
+    lines: list[str] = []
+    for number, line in enumerate([*read_lines(path), ""], start=1):
+        if line.strip():
+            lines.append(line)
+        elif lines:
+            text = [each.partition("=")[2].strip() for each in lines if each.startswith("# text =")]
+            if len(text) != 1:
+                raise UserError(
+                    f"{at(path, number - len(lines))}: a tree without a line '# text = …'"
+                )
+            sentences.append((text[0], "\n".join(lines)))
+            lines = []
+    return sentences
+
+
+def write(sentences: Sequence[tuple[str, str]], out: Path) -> None:
+    """Write texts and trees; a file exists only if it is complete."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for path, blocks in (
+        (Path(f"{out}.conllu"), [f"{tree}\n\n" for _, tree in sentences]),
+        (out, [f"{text}\n" for text, _ in sentences]),
+    ):
+        partial = path.with_name(f"{path.name}.partial")
+        partial.write_text("".join(blocks), encoding="utf-8")
+        partial.rename(path)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the command line, and write both sides."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("prefix", help="of the trees, PREFIX.LANGUAGE.conllu")
+    parser.add_argument("languages", nargs=2, metavar="LANGUAGE")
+    parser.add_argument("out", type=Path, help="prefix of the files to write")
+    parser.add_argument("--pairs", type=int, help="the first N pairs only")
+    args = parser.parse_args(arguments)
+    try:
+        files = [find_text(args.prefix, f"{language}.conllu") for language in args.languages]
+        sides = [read_sentences(path) for path in files]
+        if len(sides[0]) != len(sides[1]):
+            raise UserError(
+                f"{files[0]} has {len(sides[0])} trees, and {files[1]} has {len(sides[1])}: expected the "
+                "same sentences in the same order"
+            )
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    for language, sentences in zip(args.languages, sides, strict=True):
+        write([*islice(sentences, args.pairs)], Path(f"{args.out}.{language}"))
+
+
+if __name__ == "__main__":
+    main()
