@@ -125,7 +125,7 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
         # Scores do not need a second pass.
         with calls_of(model) as calls:
             loss, sample_size, output = super().valid_step(sample, model, criterion)
-        counts = span_counts(calls[0][1], sample["target"], self.target_dictionary)
+        counts = span_counts(calls[0].output, sample["target"], self.target_dictionary)
         return loss, sample_size, {**output, **counts}
 
     def reduce_metrics(self, logging_outputs: Any, criterion: Any) -> None:

@@ -35,22 +35,19 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.source_factors import COMBINE, SourceFactors
 from fairseq_phrase.modules.parse_batch import MakeStructure
-from fairseq_phrase.tasks.added_losses import (
-    CoverageCriterion,
-    ParseLossCriterion,
-    check_layers,
-    head_width,
-)
+from fairseq_phrase.tasks.added_losses import CoverageCriterion, check_layers
 from fairseq_phrase.tasks.fairseq_interactive import RawTextTask
 from fairseq_phrase.tasks.identity_task import IdentifiedTask, IdentityOptions
 from fairseq_phrase.tasks.language_tags import LanguageTagOptions, LanguageTagTask
+from fairseq_phrase.tasks.tree_losses import Setting, TreeLossOptions, wanted_losses
 from fairseq_phrase.tasks.validation_bleu import ValidationBleuOptions, ValidationBleuTask
 
 
 @dataclass
 class SyntaxTranslationConfig(
-    IdentityOptions, PretrainedOptions, LanguageTagOptions, ValidationBleuOptions, TranslationConfig
-):
+    IdentityOptions, PretrainedOptions, LanguageTagOptions, TreeLossOptions, ValidationBleuOptions,
+    TranslationConfig,
+):  # fmt: skip
     """Options of fairseq's translation task and of parses."""
 
     left_pad_source: bool = option(False, "pad the source on the left")
@@ -67,11 +64,6 @@ class SyntaxTranslationConfig(
         "checkpoint's, else parse")
     tree_seed: Optional[int] = option(None,  # noqa: UP045 - fairseq reads this type
         "seed of --tree-source random and shuffled; by default the checkpoint's, else 1")
-    parse_loss: float = option(0.0,
-        "weight λ of a loss that teaches the first head of an encoder layer to point at each "
-        "word's parent; it is added to the criterion's loss; translation needs no parses for it")
-    parse_loss_layer: int = option(0,
-        "the encoder layer of --parse-loss, from 1; 0 is the middle layer")
     coverage: float = option(0.0,
         "weight λ of a loss of attending again to the same source words, Σ min(weight, sum "
         "of the weights before), which is added to the criterion's loss; 1 is usual")
@@ -122,7 +114,8 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
             cfg.source_factors, cfg.source_factors_combine, cfg.source_factors_dim
         )
         self._copies = False
-        self._pointing_width = 0
+        self._tree_losses = wanted_losses(cfg)
+        self._loss_settings: dict[str, Setting] = {}
         check_alpha(cfg.subword_sampling)
 
     def require_parses(self, fields: Sequence[str], for_model: bool = True) -> None:
@@ -150,7 +143,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
             Manifest.load(directory, self.cfg.source_lang).require(needed, directory)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build a model, and find the layer of the parse loss."""
+        """Build a model, and find the layers of the losses that teach trees."""
         model = super().build_model(cfg, from_checkpoint)
         has_trees = from_checkpoint and self._loaded and self._loaded[-1][1].value("tree-source")
         if has_trees and self._trees.last != self._trees.settings[0]:
@@ -158,29 +151,26 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         self._copies = hasattr(getattr(model, "decoder", None), "copy_scores")
         if self.cfg.coverage:
             check_layers(model)
-        if self.cfg.parse_loss:
-            self._pointing_width = head_width(model, self.cfg.parse_loss_layer)
+        for loss in self._tree_losses:
+            self._loss_settings[loss.option] = loss.setting_for(self.cfg, model)
         return model
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the criterion, with the losses added that the options ask for.
 
         Raises:
-            UserError: a data directory has no dependency trees, or λ is negative.
+            UserError: a data directory lacks the trees of a loss, or the weight of coverage is negative.
         """
         criterion = super().build_criterion(cfg, from_checkpoint)
         if self.cfg.coverage < 0:
             raise UserError(f"--coverage {self.cfg.coverage}: expected 0 or more")
         if self.cfg.coverage:
             criterion = CoverageCriterion.over(criterion, self.cfg.coverage)
-        if self.cfg.parse_loss < 0:
-            raise UserError(f"--parse-loss {self.cfg.parse_loss}: expected 0 or more")
-        if not self.cfg.parse_loss:
-            return criterion
-        self.require_parses(["heads"], for_model=False)
-        return ParseLossCriterion.over(
-            criterion, self.cfg.parse_loss, self.cfg.parse_loss_layer, self._pointing_width
-        )
+        for loss in self._tree_losses:
+            self.require_parses([loss.field_for(self.cfg)], for_model=False)
+            weight = getattr(self.cfg, loss.option)
+            criterion = loss.over(criterion, weight, self._loss_settings[loss.option])
+        return criterion
 
     def extend(self, model: Any, trained: Identity | None) -> None:
         """Add source factors, of the options or else of the checkpoint."""

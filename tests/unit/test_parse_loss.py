@@ -15,11 +15,12 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import (
 from fairseq.logging import metrics
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
+from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.modules.positions.parent_pointer import ParentPointer
-from fairseq_phrase.tasks.added_losses import ParseLossCriterion, head_width
+from fairseq_phrase.tasks.tree_losses import ParseLossCriterion, attention_layer
 from fairseq_phrase.testing import build_model, make_batch, make_dictionary
 from tests.support.tolerance import assert_same
+from tests.support.tree_losses import make_criterion, make_sample, own_inputs, with_loss
 
 LENGTHS = [7, 1, 4, 5]
 #: All with self-attention of their own.
@@ -67,29 +68,6 @@ def test_the_pointer_is_the_equation_in_loops(dictionary, left):
         assert_same(own, expected)
 
 
-def make_sample(dictionary, inputs):
-    """A sample as the dataset makes it, with as many target tokens as source sentences have."""
-    tokens = inputs["src_tokens"]
-    lengths = tokens.ne(dictionary.pad()).sum(1)
-    return {
-        "net_input": {"src_tokens": tokens, "src_lengths": lengths, "prev_output_tokens": tokens},
-        "target": tokens,
-        "ntokens": int(lengths.sum()),
-        "parse": {"words": inputs["src_words"], "heads": inputs["src_heads"]},
-    }
-
-
-def make_criterion(kind, dictionary, **options):
-    task = Namespace(target_dictionary=dictionary)
-    return kind(task, sentence_avg=False, label_smoothing=0.1, **options)
-
-
-def own_inputs(name, model, inputs):
-    """The parses that an encoder takes."""
-    needed = ENCODERS[name].parse_fields(model.cfg) if name in ENCODERS else []
-    return {f"src_{field}": inputs[f"src_{field}"] for field in needed}
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("pre_norm", [False, True], ids=["post-norm", "pre-norm"])
 @pytest.mark.parametrize("checkpointed", [False, True], ids=["", "checkpointed"])
@@ -104,7 +82,7 @@ def test_the_loss_is_added_for_every_encoder(dictionary, name, pre_norm, checkpo
     sample = make_sample(dictionary, inputs)
     sample["net_input"] |= own_inputs(name, model, inputs)
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    wrapped = ParseLossCriterion.over(plain, 0.5, 2, head_width(model, 2)).double()
+    wrapped = with_loss(ParseLossCriterion, plain, model, 0.5, 2)
     seen = []
     layer = model.encoder.layers[1]
     handle = layer.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
@@ -122,7 +100,7 @@ def test_the_loss_is_added_for_every_encoder(dictionary, name, pre_norm, checkpo
     loss, found_size, logged = wrapped(model, sample)
     assert found_size == size
     assert_same(loss, expected + 0.5 * size * losses.mean())
-    assert (int(logged["parse_correct"]), int(logged["parse_words"])) == (correct, len(losses))
+    assert (int(logged["parse_correct"]), int(logged["parse_count"])) == (correct, len(losses))
     loss.backward()
     assert wrapped.pointer.weight.grad.any()
     projection = layer.self_attn.q_proj.weight.grad
@@ -134,22 +112,21 @@ def test_r_drop_points_in_both_copies_of_the_batch(dictionary):
     model = build_model("transformer", dictionary, dropout=0.3).train()
     sample = make_sample(dictionary, make_batch(dictionary, LENGTHS))
     rdrop = make_criterion(RdropLabelSmoothedCrossEntropyCriterion, dictionary, rdrop_alpha=1.0)
-    wrapped = ParseLossCriterion.over(rdrop, 1.0, 1, head_width(model, 1)).double()
+    wrapped = with_loss(ParseLossCriterion, rdrop, model, 1.0, 1)
     loss, _, logged = wrapped(model, sample)
-    assert int(logged["parse_words"]) == 2 * int((sample["parse"]["heads"] >= 0).sum())
+    assert int(logged["parse_count"]) == 2 * int((sample["parse"]["heads"] >= 0).sum())
     loss.backward()
     assert wrapped.pointer.weight.grad.isfinite().all()
 
 
 def test_lambda_weighs_the_same_with_r_drop_as_with_the_batch_given_twice(dictionary):
     model = build_model("transformer", dictionary)
-    width = head_width(model, 1)
     inputs = make_batch(dictionary, LENGTHS)
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
     rdrop = make_criterion(RdropLabelSmoothedCrossEntropyCriterion, dictionary, rdrop_alpha=1.0)
     added = []
     for criterion in (plain, rdrop):
-        with_trees = ParseLossCriterion.over(criterion, 0.5, 1, width).double()
+        with_trees = with_loss(ParseLossCriterion, criterion, model, 0.5, 1)
         loss, size, _ = with_trees(model, make_sample(dictionary, inputs))
         without, _, _ = criterion(model, make_sample(dictionary, inputs))
         # R-Drop divides the losses of two copies by the tokens of one.
@@ -161,7 +138,7 @@ def test_lambda_weighs_the_same_with_r_drop_as_with_the_batch_given_twice(dictio
 def test_what_is_logged_is_the_criterions_and_the_accuracy_of_all_batches(dictionary):
     model = build_model("transformer", dictionary)
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    wrapped = ParseLossCriterion.over(plain, 1.0, 1, head_width(model, 1)).double()
+    wrapped = with_loss(ParseLossCriterion, plain, model, 1.0, 1)
     logs = []
     for lengths in (LENGTHS, [3, 12]):
         sample = make_sample(dictionary, make_batch(dictionary, lengths))
@@ -170,7 +147,7 @@ def test_what_is_logged_is_the_criterions_and_the_accuracy_of_all_batches(dictio
         type(wrapped).reduce_metrics(logs)
     values = found.get_smoothed_values()
     correct, words = (
-        sum(int(log[name]) for log in logs) for name in ("parse_correct", "parse_words")
+        sum(int(log[name]) for log in logs) for name in ("parse_correct", "parse_count")
     )
     assert values["uas"] == round(100 * correct / words, 2)
     assert {"loss", "nll_loss", "ppl", "parse_loss"} <= values.keys()
@@ -182,10 +159,8 @@ def test_a_layer_that_was_dropped_teaches_nothing(dictionary):
     model = build_model("transformer", dictionary, encoder_layerdrop=0.999).train()
     sample = make_sample(dictionary, make_batch(dictionary, LENGTHS))
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    _, _, logged = ParseLossCriterion.over(plain, 1.0, 1, head_width(model, 1)).double()(
-        model, sample
-    )
-    assert "parse_words" not in logged
+    _, _, logged = with_loss(ParseLossCriterion, plain, model, 1.0, 1)(model, sample)
+    assert "parse_count" not in logged
 
 
 def test_batches_without_trees_have_the_criterions_loss_alone(dictionary):
@@ -193,7 +168,7 @@ def test_batches_without_trees_have_the_criterions_loss_alone(dictionary):
     sample = make_sample(dictionary, make_batch(dictionary, LENGTHS))
     del sample["parse"]
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    wrapped = ParseLossCriterion.over(plain, 1.0, 1, head_width(model, 1)).double()
+    wrapped = with_loss(ParseLossCriterion, plain, model, 1.0, 1)
     assert torch.equal(wrapped(model, sample)[0], plain(model, sample)[0])
 
 
@@ -203,9 +178,9 @@ def test_a_layer_that_the_encoder_lacks_is_refused(dictionary, layer):
     with pytest.raises(
         UserError, match=f"--parse-loss-layer {layer}: the encoder has layers 1 to 2"
     ):
-        head_width(model, layer)
+        attention_layer(model, layer, "--parse-loss")
 
 
 def test_an_encoder_without_attention_is_refused():
     with pytest.raises(UserError, match="needs an encoder with layers of self-attention"):
-        head_width(Namespace(encoder=torch.nn.LSTM(2, 2)), 1)
+        attention_layer(Namespace(encoder=torch.nn.LSTM(2, 2)), 1, "--parse-loss")

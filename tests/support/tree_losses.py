@@ -1,0 +1,39 @@
+"""Samples and criteria for losses that teach trees."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.tasks.tree_losses import TreeLossOptions
+
+
+def make_sample(dictionary, inputs):
+    """A sample as the dataset makes it, with as many target tokens as source sentences have."""
+    tokens = inputs["src_tokens"]
+    lengths = tokens.ne(dictionary.pad()).sum(1)
+    return {
+        "net_input": {"src_tokens": tokens, "src_lengths": lengths, "prev_output_tokens": tokens},
+        "target": tokens,
+        "ntokens": int(lengths.sum()),
+        "parse": {name: inputs[f"src_{name}"] for name in ("words", "heads", "spans")},
+    }
+
+
+def make_criterion(kind, dictionary, **options):
+    task = Namespace(target_dictionary=dictionary)
+    return kind(task, sentence_avg=False, label_smoothing=0.1, **options)
+
+
+def own_inputs(name, model, inputs):
+    """The parses that an encoder takes."""
+    needed = ENCODERS[name].parse_fields(model.cfg) if name in ENCODERS else []
+    return {f"src_{field}": inputs[f"src_{field}"] for field in needed}
+
+
+def with_loss(loss, criterion, model, weight, layer, **options):
+    """A criterion with a loss as the task adds it; its options without their prefix."""
+    given = {loss.option: weight, f"{loss.option}_layer": layer}
+    given |= {f"{loss.option}_{name}": value for name, value in options.items()}
+    setting = loss.setting_for(TreeLossOptions(**given), model)
+    return loss.over(criterion, weight, setting).double()
