@@ -118,29 +118,32 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         self._loss_settings: dict[str, Setting] = {}
         check_alpha(cfg.subword_sampling)
 
-    def require_parses(self, fields: Sequence[str], for_model: bool = True) -> None:
+    def require_parses(
+        self, fields: Sequence[str], for_model: bool = True, needer: str = "this model"
+    ) -> None:
         """Add parses to every later batch.
 
         Args:
             fields: names in :data:`fairseq_phrase.syntax.fields.FIELDS`.
             for_model: whether the model reads them, from ``net_input``. False for a criterion, which
                 works with any architecture: the tensors are in ``sample["parse"]``, by field.
+            needer: what reads them, in the message about missing ones.
         """
         needed = self.source_text.fields if for_model else self._fields_of_loss
         if for_model:
             self._trees.read_by_last({"words", *fields})
-        self._check_fields({*fields, *self._fields_of_loss, *self.source_text.fields})
+        self._check_fields({*fields, *self._fields_of_loss, *self.source_text.fields}, needer)
         needed.update({"words", *fields})
 
     def require_structure(self, key: str, make: MakeStructure) -> None:
         """Compute tensors from the parses of every later batch, in the processes that collate."""
         self.source_text.structures[key] = make
 
-    def _check_fields(self, fields: Collection[str]) -> None:
+    def _check_fields(self, fields: Collection[str], needer: str) -> None:
         read = self._trees.fields_to_read(fields)
         needed = set(fields) if self._trees.needs_parses else read
         for directory in utils.split_paths(self.cfg.data):
-            Manifest.load(directory, self.cfg.source_lang).require(needed, directory)
+            Manifest.load(directory, self.cfg.source_lang).require(needed, directory, needer)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build a model, and find the layers of the losses that teach trees."""
@@ -167,9 +170,10 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         if self.cfg.coverage:
             criterion = CoverageCriterion.over(criterion, self.cfg.coverage)
         for loss in self._tree_losses:
-            self.require_parses([loss.field_for(self.cfg)], for_model=False)
-            weight = getattr(self.cfg, loss.option)
-            criterion = loss.over(criterion, weight, self._loss_settings[loss.option])
+            setting = self._loss_settings[loss.option]
+            loss.check_field(setting.field, self.cfg.tree_source)
+            self.require_parses([setting.field], for_model=False, needer=loss.flag())
+            criterion = loss.over(criterion, getattr(self.cfg, loss.option), setting)
         return criterion
 
     def extend(self, model: Any, trained: Identity | None) -> None:

@@ -50,7 +50,8 @@ class TreeLossOptions:
         "the tree; translation needs no parses for it")
     tree_planting_layer: int = option(0,
         "the encoder layer of --tree-planting, from 1; 0 is the middle layer")
-    tree_planting_heads: int = option(1, "the number of first heads of --tree-planting")
+    tree_planting_heads: int = option(1,
+        "the number of first heads of --tree-planting; 0 is a quarter of them")
     tree_planting_trees: str = option("heads",
         "the trees of --tree-planting: heads (dependencies) or spans (constituents)")
     # fmt: on
@@ -63,11 +64,6 @@ class Setting(NamedTuple):
     heads: int
     width: int
     field: str
-
-
-def flag_of(option: str) -> str:
-    """Return an option as it is given."""
-    return f"--{option.replace('_', '-')}"
 
 
 def attention_layer(model: Any, number: int, flag: str) -> Any:
@@ -117,25 +113,46 @@ class TreeLoss(AddedLoss):
         self.setting = setting
 
     @classmethod
+    def flag(cls) -> str:
+        """Return the option of the weight as it is given."""
+        return f"--{cls.option.replace('_', '-')}"
+
+    @classmethod
     def setting_for(cls, cfg: Any, model: Any) -> Setting:
         """Check the loss' options for a model.
 
         Raises:
             UserError: the layer does not exist, or has no such heads.
         """
-        flag = flag_of(cls.option)
+        flag = cls.flag()
         number = getattr(cfg, f"{cls.option}_layer")
         attention = attention_layer(model, number, flag).self_attn
         heads = getattr(cfg, f"{cls.option}_heads", 1) or max(attention.num_heads // 4, 1)
         if not 0 < heads <= attention.num_heads:
             raise UserError(f"{flag}-heads {heads}: the layer has {attention.num_heads} heads")
         width = attention.q_proj.weight.size(0) // attention.num_heads
-        return Setting(number, heads, width, cls.field_for(cfg))
+        return Setting(number, heads, width, getattr(cfg, f"{cls.option}_trees", cls.field))
 
     @classmethod
-    def field_for(cls, cfg: Any) -> str:
-        """Return the parse field that the loss reads."""
-        return cls.field
+    def check_field(cls, field: str, source: str | None) -> None:
+        """Check the parse field that the loss reads.
+
+        Args:
+            source: ``--tree-source``.
+
+        Raises:
+            UserError: it is not a field of trees, or the source does not make it.
+        """
+        if field not in ("heads", "spans"):
+            raise UserError(
+                f"{cls.flag()}-trees {field}: expected heads or spans; in a graph there are no "
+                "distances of a tree"
+            )
+        if field == "spans" and source not in (None, "parse"):
+            raise UserError(
+                f"--tree-source {source} makes only dependency heads, and {cls.flag()} reads "
+                "constituents: leave one of them out"
+            )
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> Loss:
         """Compute the criterion's loss, plus λ times the tree loss averaged over what it counts.
@@ -144,7 +161,7 @@ class TreeLoss(AddedLoss):
         the batch and sums the losses of both copies, but its sample size is the size of one copy.
         """
         trees = sample.get("parse")
-        layer = attention_layer(model, self.setting.layer, flag_of(self.option))
+        layer = attention_layer(model, self.setting.layer, self.flag())
         with calls_of(layer) as calls, self.watched(layer) as weights:
             loss, sample_size, logging_output = self.inner(model, sample, reduce)
         # A layer that was dropped (--encoder-layerdrop) has no input states.
@@ -246,21 +263,6 @@ class TreePlantingCriterion(TreeLoss):
 
     option, field, logged = "tree_planting", "heads", "planting"
 
-    @classmethod
-    def field_for(cls, cfg: Any) -> str:
-        """Return the field of the option's trees.
-
-        Raises:
-            UserError: it is not a field of trees.
-        """
-        field = str(cfg.tree_planting_trees)
-        if field not in ("heads", "spans"):
-            raise UserError(
-                f"--tree-planting-trees {field}: expected heads or spans; a graph has no distances in "
-                "a tree"
-            )
-        return field
-
     def watched(self, layer: Any) -> AbstractContextManager[list[Tensor]]:
         """Collect the attention weights, unless --checkpoint-activations computes no gradients yet."""
         is_checkpointed = torch.is_grad_enabled() and "forward" in vars(layer)
@@ -294,7 +296,7 @@ def wanted_losses(cfg: TreeLossOptions) -> list[type[TreeLoss]]:
     """
     for loss in TREE_LOSSES:
         if (weight := getattr(cfg, loss.option)) < 0:
-            raise UserError(f"{flag_of(loss.option)} {weight}: expected 0 or more")
+            raise UserError(f"{loss.flag()} {weight}: expected 0 or more")
     return [loss for loss in TREE_LOSSES if getattr(cfg, loss.option)]
 
 

@@ -1,4 +1,4 @@
-"""A parse learned in training, by fairseq's own Transformer and ours; translation without parses."""
+"""Trees learned in training, by fairseq's own Transformer and ours; translation without parses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import train as fairseq_train
 
+from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401 - registers the task
 from tests.support.commands import SIZES, TRAINING
@@ -50,6 +51,11 @@ def test_heads_are_learned_and_translation_needs_no_parser(
     assert re.search(r"valid.*uas", printed)
     losses = [float(loss) for loss in re.findall(r"parse_loss=([\d.]+),", printed)]
     assert mean(losses[-15:]) < mean(losses[:15]) - 0.5
+    translates_without_parses(data_directory, command, tmp_path)
+
+
+def translates_without_parses(data_directory, command, tmp_path):
+    """Translate with a checkpoint by stock fairseq and this plugin, from data without parses."""
     flags = ("--path", tmp_path / "run" / "checkpoint_last.pt", "--beam", "1", "--max-len-b", "5")
     plain = plain_copy(data_directory, tmp_path / "plain")
     stock = command(fairseq_generate, plain, "--task", "translation", *flags)
@@ -71,6 +77,22 @@ def test_heads_are_learned_and_translation_needs_no_parser(
     assert len(translations(ours)) == 100
     assert len(translations(stock)) > 90
     assert translations(stock).items() <= translations(ours).items()
+
+
+def test_states_and_attention_learn_trees_and_translation_needs_no_parser(
+    train, data_directory, command, tmp_path
+):
+    options = ("--tree-regularization", "1", "--tree-planting", "1", "--tree-planting-layer", "2")
+    printed = train(60, *options, "--parse-loss", "1")
+    assert re.search(r"valid.*treereg_accuracy.*", printed)
+    for name in ("treereg_loss", "planting_loss", "parse_loss"):
+        losses = [float(loss) for loss in re.findall(rf"\b{name}=([\d.]+),", printed)]
+        assert mean(losses[-15:]) < 0.9 * mean(losses[:15]), name
+    # Both have no parameters, so training goes on without them.
+    resumed = train(61, "--parse-loss", "1", "--disable-validation")
+    assert "Loaded checkpoint" in resumed
+    assert not re.search(r"planting_loss=\d", resumed)
+    translates_without_parses(data_directory, command, tmp_path)
 
 
 def test_training_resumes_with_the_matrix_of_the_checkpoint(train):
@@ -104,11 +126,43 @@ def test_controls_are_learned_likewise(train):
             ("--parse-loss", "1", "--parse-loss-layer", "3"),
             "--parse-loss-layer 3: the encoder has layers 1 to 2",
         ),
+        (("--tree-planting", "-1"), "--tree-planting -1.0: expected 0 or more"),
+        (
+            ("--tree-planting", "1", "--tree-planting-heads", "3"),
+            "--tree-planting-heads 3: the layer has 2 heads",
+        ),
+        (
+            ("--tree-planting", "1", "--tree-planting-trees", "enhanced"),
+            "--tree-planting-trees enhanced: expected heads or spans; in a graph there are no distances",
+        ),
+        (
+            ("--tree-regularization", "1", "--tree-source", "linear"),
+            "--tree-source linear makes only dependency heads, and --tree-regularization reads constit",
+        ),
     ],
 )
 def test_options_that_make_no_sense_are_refused(train, options, message):
     with pytest.raises(UserError, match=re.escape(message)):
         train(1, *options)
+
+
+@pytest.mark.parametrize(
+    "options", [("--tree-regularization",), ("--tree-planting-trees", "spans", "--tree-planting")]
+)
+def test_data_without_constituents_are_refused_for_the_loss(
+    train, synthetic_corpus, tmp_path, options
+):
+    files = [f"--{name}pref={synthetic_corpus / 'valid'}" for name in ("train", "valid", "test")]
+    data = tmp_path / "heads"
+    preprocess_command.main([
+        *("-s", "de", "-t", "en", "--destdir", str(data), "--parser", "conllu"),
+        *("--vocab-size", "200", "--joined-dictionary", *files),
+    ])  # fmt: skip
+    message = (
+        rf"has no spans for 'de', which {options[-1]} needs: .*--constituents from-dependencies"
+    )
+    with pytest.raises(UserError, match=message):
+        train(1, *options, "1", data=data)
 
 
 def test_data_without_parses_are_refused(train, data_directory, tmp_path):

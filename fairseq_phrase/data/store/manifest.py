@@ -252,8 +252,10 @@ class Manifest:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} is damaged ({error}): {rerun(directory)}") from None
 
-    def require(self, fields: set[str], directory: str | os.PathLike[str]) -> None:
-        """Check that the parses have the fields that a model needs.
+    def require(
+        self, fields: set[str], directory: str | os.PathLike[str], needer: str = "this model"
+    ) -> None:
+        """Check that the parses have the fields that a model, or an option, needs.
 
         Raises:
             UserError: a field is missing, for example heads if no parser was used; or the name of a
@@ -268,7 +270,7 @@ class Manifest:
         if missing:
             raise UserError(
                 f"{directory} was made with --parser {self.parser} and has no "
-                f"{', '.join(missing)} for '{self.language}', which this model needs: "
+                f"{', '.join(missing)} for '{self.language}', which {needer} needs: "
                 f"{rerun(directory)} with {FIELDS[missing[0]].made_by}"
             )
 
