@@ -22,7 +22,8 @@ from fairseq_phrase.data.preprocessing.engines import (
 )
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.constraints import Given, Line
-from fairseq_phrase.inference.translator import Hypothesis, load
+from fairseq_phrase.inference.search import Hypothesis
+from fairseq_phrase.inference.translator import load
 
 #: Chunks of lines, each with the number of its first line, from 1.
 Chunks = Iterator[tuple[int, list[Line]]]

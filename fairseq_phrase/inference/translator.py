@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from argparse import Namespace
-from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, overload
 
 import torch
 from fairseq import utils
-from fairseq.data import data_utils
-from fairseq.token_generation_constraints import pack_constraints
 
 from fairseq_phrase.compat.commands import use_idle_cores
-from fairseq_phrase.data.batches.word_alignments import words_by_marks
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.inference.constraints import (
-    ConstrainedSearch,
     Given,
     Glossary,
     Line,
@@ -35,15 +26,18 @@ from fairseq_phrase.inference.constraints import (
 from fairseq_phrase.inference.factored_tokens import token_texts
 from fairseq_phrase.inference.model_files import device_named, load_ensemble
 from fairseq_phrase.inference.raw_lines import RawLines, TargetForm, numbered, source_form
-from fairseq_phrase.inference.sampling import SamplingBySentence, seed_of
+from fairseq_phrase.inference.search import (
+    Hypothesis,
+    SegmentSearch,
+    joined_hypotheses,
+    seed_of,
+    written_tokens,
+)
 from fairseq_phrase.modules.parse_batch import MADE
 from fairseq_phrase.parsers.pipeline import Parse
-from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
+from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.visualization.encoder_maps import SentenceAttention, sentence_attention
 from fairseq_phrase.visualization.source_sentence import SourceSentence, raw_sentence
-
-#: fairseq-generate's default of ``--max-tokens``.
-_MAX_TOKENS = 12000
 
 
 def load(
@@ -87,27 +81,6 @@ def load(
         source_tokenized=source_tokenized,
         target_tokenized=target_tokenized,
     )
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A translation of one line.
-
-    Attributes:
-        score: the mean log probability (base 2) of its subwords and its end, as ``fairseq-generate``
-            prints it; for a long line in segments, the mean over all subwords; None for an empty line.
-        tokens: the number of its subwords, with the end of each sentence.
-        alignment: pairs of aligned words of the line and of the translation, from 0, in ascending order;
-            empty unless it was requested. Words are separated by spaces; in tokenized data they are
-            tokens.
-        words: the numbers of words of the line and of the translation, with an alignment.
-    """
-
-    text: str
-    score: float | None = None
-    tokens: int = 0
-    alignment: Sequence[tuple[int, int]] = ()
-    words: tuple[int, int] = (0, 0)
 
 
 class Translator:
@@ -260,8 +233,8 @@ class Translator:
                 f"{as_given('beam', str(beam))}: with constraints or a glossary, at most half as many as "
                 f"the target dictionary has entries: give {(entries - 1) // 2} or fewer"
             )
-        search = _Search(
-            self.task, self.models, beam=beam, lenpen=lenpen, sampling=sampling,
+        search = self._search(
+            beam=beam, lenpen=lenpen, sampling=sampling,
             sampling_topk=sampling_topk or -1,
         )  # fmt: skip
         if replace_unk is not False:
@@ -290,7 +263,7 @@ class Translator:
                     for number, own in enumerate(pieces, start=chunk.first)
                 ]
             with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-                found = iter(self._generated(search, [*chain.from_iterable(pieces)], batch_size))
+                found = iter(search.hypotheses([*chain.from_iterable(pieces)], batch_size))
             joined = (
                 joined_hypotheses([next(found) for _ in own], nbest, lenpen) for own in pieces
             )
@@ -327,8 +300,8 @@ class Translator:
         encoded = self.task.source_text.encoder.encode(sentence)
         if (count := len(encoded.pieces) + 1) > self._limit:
             raise UserError(f"the sentence has {count} subwords, and the model takes {self._limit}")
-        search = _Search(self.task, self.models, beam=beam, lenpen=1.0)
-        return self._generated(search, [LinePart(encoded)], 1)[0][0].text
+        search = self._search(beam=beam, lenpen=1.0)
+        return search.hypotheses([LinePart(encoded)], 1)[0][0].text
 
     def parse(self, lines: Iterable[str]) -> list[ParsedSentence]:
         """Parse lines with the data's parser: words, heads, relations, tags and constituents.
@@ -419,7 +392,7 @@ class Translator:
             encoded = self._lines.encode(list(lines))
             words = [self.task.source_text.numbered(one)[1] for one in encoded for _ in range(each)]
         pairs = zip(rows, words, strict=True)
-        return [self._target.text(self._pieces(row, own)) for row, own in pairs]
+        return [self._target.text(written_tokens(dictionary, row, own)) for row, own in pairs]
 
     def score(self, source: str, target: str) -> float:
         """Return the mean log probability (base 2) of a translation's subwords and its end.
@@ -435,70 +408,6 @@ class Translator:
         if best.score is None:
             raise UserError("score: the source is empty")
         return best.score
-
-    def _on_device(self, sample: dict[str, Any]) -> dict[str, Any]:
-        return dict(utils.apply_to_sample(lambda value: value.to(self.device), sample))
-
-    @torch.inference_mode()
-    def _generated(
-        self, search: _Search, pieces: Sequence[LinePart], size: int
-    ) -> list[list[Hypothesis]]:
-        """Translate segments, or score their targets; returns the hypotheses of each, the best first.
-
-        In one batch all segments have constraints or none, and all have a prefix or none: otherwise
-        fairseq's search for some of them would differ. In sampling they also share the largest length,
-        which a draw may reach.
-        """
-        found: dict[int, list[Hypothesis]] = {}
-        kinds: dict[tuple[str, int, int], list[int]] = defaultdict(list)
-        for index, piece in enumerate(pieces):
-            length = len(piece.prefix)
-            kind = "constrained" if piece.constraints else "plain"
-            if piece.target is not None:
-                kind = "given"
-            most = longest_target(len(piece.sentence.pieces) + 1) if search.sampling else 0
-            kinds[kind, length if piece.constraints else min(length, 1), most].append(index)
-        source = self.task.source_text
-        for (kind, prefix, _), own in kinds.items():
-            sentences = [pieces[index].sentence for index in own]
-            generator = search.generator(kind)
-            for batch, sample in source.batches(sentences, _MAX_TOKENS, size):
-                chosen = [pieces[own[index]] for index in batch]
-                generator.max_len_b = longest_target(sample["net_input"]["src_tokens"].size(1))
-                given: dict[str, torch.Tensor] = {}
-                if kind == "given":
-                    self._add_targets(sample, [piece.target for piece in chosen])
-                if prefix:
-                    padding = self.task.target_dictionary.pad()
-                    prefixes = [piece.prefix for piece in chosen]
-                    given["prefix_tokens"] = data_utils.collate_tokens(prefixes, padding)
-                if search.sampling and kind == "plain":
-                    generator.search.begin([piece.seed for piece in chosen], self.device)
-                if kind == "constrained":
-                    generator.search.prefix = prefix
-                    given["constraints"] = pack_constraints([piece.constraints for piece in chosen])
-                sample = self._on_device(sample)
-                generated = generator.generate(self.models, sample, **self._on_device(given))
-                is_token = sample["net_input"]["src_tokens"].ne(self.task.source_dictionary.pad())
-                rows = zip(batch, chosen, generated, sample["copied"], is_token, strict=True)
-                for index, piece, hypotheses, words, columns in rows:
-                    if kind == "given":
-                        # fairseq's scorer returns the mean, whatever the power of the length.
-                        length = len(hypotheses[0]["tokens"])
-                        hypotheses[0]["score"] *= length ** (1 - search.lenpen)
-                        if hypotheses[0]["attention"] is not None:
-                            hypotheses[0]["attention"] = hypotheses[0]["attention"].t()
-                    found[own[index]] = [
-                        self._hypothesis(one, piece.sentence, words, search, columns)
-                        for one in hypotheses
-                    ]
-        return [found[index] for index in range(len(pieces))]
-
-    def _add_targets(self, sample: dict[str, Any], targets: Sequence[Any]) -> None:
-        dictionary = self.task.target_dictionary
-        collate = partial(data_utils.collate_tokens, targets, dictionary.pad(), dictionary.end)
-        sample["target"] = collate()
-        sample["net_input"]["prev_output_tokens"] = collate(move_eos_to_beginning=True)
 
     def _target_of(self, text: str, slots: Sequence[str], where: str) -> torch.Tensor:
         tokens: torch.Tensor = self.task.target_dictionary.encode_target(
@@ -523,140 +432,5 @@ class Translator:
                 )
         return tokens
 
-    def _hypothesis(
-        self,
-        generated: dict[str, Any],
-        sentence: EncodedSentence,
-        words: Sequence[str],
-        search: _Search,
-        is_token: torch.Tensor,
-    ) -> Hypothesis:
-        """Make the hypothesis from fairseq's output for a sentence.
-
-        Args:
-            words: the sentence's words that have slots.
-            is_token: which of the batch's columns are tokens of the sentence. Shape: ``(columns,)``
-        """
-        tokens = generated["tokens"].int().cpu()
-        pieces = self._pieces(tokens, words)
-        score = base_2(generated["score"])
-        if search.unknown is None and not search.alignments:
-            return Hypothesis(self._target.text(pieces), score, len(tokens))
-        attention = generated["attention"]  # (source, target)
-        if attention is None or not attention.numel():
-            raise UserError(
-                "alignments and replaced unknown words need a decoder with attention, and "
-                f"{type(self.models[0].decoder).__name__} returns no weights"
-            )
-        # Without the ends of sentence.
-        target = self.task.target_dictionary
-        count = len(tokens) - 1 - len(target.tags)
-        weights = attention[: len(is_token)][is_token][: len(sentence.pieces), :count]
-        attended, parts = weights.argmax(0).tolist(), pieces.split(" ") if pieces else []
-        if search.unknown is not None:
-            for index, source in enumerate(attended):
-                if tokens[index] == self.task.target_dictionary.unk():
-                    known = self._known(sentence, source, search.unknown)
-                    has_space = index and parts[index - 1] == "▁"
-                    parts[index] = known.removeprefix("▁") if has_space else known
-        text, aligned, counts = self._target.text(" ".join(parts)), set[tuple[int, int]](), (0, 0)
-        if search.alignments:
-            sources, targets = (
-                words_by_marks(side, ()).tolist() for side in (sentence.pieces, parts)
-            )
-            aligned = {(sources[source], targets[n]) for n, source in enumerate(attended)}
-            counts = max(sources) + 1, max(targets, default=-1) + 1
-        return Hypothesis(text, score, len(tokens), sorted(aligned), counts)
-
-    def _known(self, sentence: EncodedSentence, piece: int, terms: Mapping[str, str]) -> str:
-        """Return the replacement of an unknown word: a word of the segment, or its translation."""
-        words = sentence.words.tolist()
-        own = [
-            one for one, word in zip(sentence.pieces, words, strict=True) if word == words[piece]
-        ]
-        text = self._target.join(" ".join(own))
-        return ("▁" if own[0].startswith("▁") else "") + terms.get(text, text)
-
-    def _pieces(self, tokens: torch.Tensor, words: Sequence[str]) -> str:
-        dictionary = self.task.target_dictionary
-        pieces: str = dictionary.string(
-            tokens, extra_symbols_to_ignore={dictionary.pad(), *dictionary.tags}
-        )
-        return dictionary.written(pieces, words) if words else pieces
-
-
-class _Search:
-    """fairseq's generators of an ensemble.
-
-    Attributes:
-        unknown: translations of words that replace unknown ones; None to replace none.
-        lenpen: scores are divided by the length to this power.
-    """
-
-    def __init__(self, task: Any, models: Sequence[Any], **options: Any) -> None:
-        self._task, self._models, self._options = task, models, options
-        self.sampling = options.get("sampling", False)
-        self.lenpen: float = options["lenpen"]
-        self.generator, self.alignments = cache(self._generator), False
-        self.unknown: Mapping[str, str] | None = None
-
-    def _generator(self, kind: str) -> Any:
-        """Build the generator of ``plain`` or ``constrained`` sentences, or of ``given`` targets."""
-        options = Namespace(score_reference=kind == "given", **self._options)
-        generator = self._task.build_generator(self._models, options)
-        if self.sampling and kind != "given":
-            generator.search = SamplingBySentence(
-                self._task.target_dictionary, options.sampling_topk
-            )
-        if kind == "constrained":
-            generator.search = ConstrainedSearch(self._task.target_dictionary)
-        return generator
-
-    def longest(self, sentence: EncodedSentence) -> int:
-        """Return the largest number of subwords of a sentence's translation."""
-        most: int = self.generator("plain").max_len - 1
-        return min(longest_target(len(sentence.pieces) + 1), most)
-
-
-def longest_target(source: int) -> int:
-    """Return the largest number of subwords of a translation.
-
-    ``fairseq-generate`` ends every translation after 200 subwords, in the middle of a long one.
-    """
-    return max(200, 2 * source)
-
-
-def joined_hypotheses(
-    pieces: list[list[Hypothesis]], nbest: int, lenpen: float = 1.0
-) -> list[Hypothesis]:  # fmt: skip
-    """Join the hypotheses of a line's segments: the best of each, then the second best, and so on.
-
-    The score is the whole translation's: the sum of its log probabilities, divided by its length to the
-    power of ``lenpen``.
-
-    A search with constraints may find fewer hypotheses than beams; the last one is then repeated.
-    """
-    if not pieces:
-        return [Hypothesis("")] * nbest
-    if len(pieces) == 1 and len(pieces[0]) >= nbest:
-        return pieces[0][:nbest]
-    hypotheses = []
-    for rank in range(nbest):
-        parts = [found[min(rank, len(found) - 1)] for found in pieces]
-        tokens = sum(part.tokens for part in parts)
-        total = sum((part.score or 0.0) * part.tokens**lenpen for part in parts)
-        score = total / tokens**lenpen
-        alignment, words = [], (0, 0)
-        for part in parts:
-            alignment += [
-                (words[0] + source, words[1] + target) for source, target in part.alignment
-            ]
-            words = words[0] + part.words[0], words[1] + part.words[1]
-        text = " ".join(part.text for part in parts)
-        hypotheses.append(Hypothesis(text, score, tokens, alignment, words))
-    return hypotheses
-
-
-def base_2(score: Any) -> float:
-    """Convert a natural logarithm to base 2, as fairseq does before it prints."""
-    return float(score) / math.log(2)
+    def _search(self, **options: Any) -> SegmentSearch:
+        return SegmentSearch(self.task, self.models, self.device, self._target, **options)

@@ -21,9 +21,8 @@ from fairseq_phrase.data.preprocessing import engines
 from fairseq_phrase.data.preprocessing.engines import EngineOptions
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translation_jobs
-from fairseq_phrase.inference.sampling import seed_of
+from fairseq_phrase.inference.search import base_2, seed_of
 from fairseq_phrase.inference.translation_jobs import with_gpus
-from fairseq_phrase.inference.translator import base_2
 from tests.support.commands import SIZES, TRAINING
 
 SAMPLING = ["--sampling", "--sampling-topk", "20", "--nbest", "2", "--scores", "--seed", "5"]

@@ -31,6 +31,7 @@ from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.data.subwords.segmenters import Gpt2Segmenter, gpt2_file
 from fairseq_phrase.data.subwords.text_encoder import spell
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.search import SegmentSearch
 from fairseq_phrase.inference.translator import load
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import write_lines
@@ -330,11 +331,11 @@ def test_prefixes_of_translations_with_tags_are_those_of_fairseq(mbart, tuned, s
 
 @pytest.mark.parametrize("prefix", ["", "The dog"])
 def test_constraints_are_in_translations_with_tags_before_their_end(tagging, monkeypatch, prefix):
-    rows, made = [], tagging._hypothesis
+    rows, made = [], SegmentSearch._hypothesis
     monkeypatch.setattr(
-        tagging,
+        SegmentSearch,
         "_hypothesis",
-        lambda one, *rest: rows.append(one["tokens"].tolist()) or made(one, *rest),
+        lambda self, one, *rest: rows.append(one["tokens"].tolist()) or made(self, one, *rest),
     )
     line, dictionary = next(iter(ERRORS)), tagging.task.target_dictionary
     (found,) = tagging.hypotheses([line], nbest=5, constraints=["sleep dog"], prefix=[prefix])

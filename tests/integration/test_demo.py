@@ -22,7 +22,7 @@ from fairseq_phrase.cli.demo import main, named_paths
 from fairseq_phrase.demo import server
 from fairseq_phrase.demo.server import make_app
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference import translator
+from fairseq_phrase.inference import search
 from fairseq_phrase.inference.translator import load
 from fairseq_phrase.syntax.sentence import Edge
 from fairseq_phrase.text import read_lines
@@ -47,7 +47,7 @@ def models(data_directory, synthetic_corpus, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         gold = parsers._BuiltIn("gold", lambda: GoldParser(synthetic_corpus / "test.de"))
         patch.setitem(parsers._BUILT_IN, "gold", gold)
-        patch.setattr(translator, "longest_target", lambda source: 10)
+        patch.setattr(search, "longest_target", lambda source: 10)
         loaded = {}
         for name, options in {
             "tree": ["--task", "syntax_translation", "--arch", "tree_transformer_tiny"],

@@ -23,10 +23,10 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM
 import fairseq_phrase
 from fairseq_phrase import parsers
 from fairseq_phrase.cli import export as export_command
-from fairseq_phrase.inference import exports, translator
+from fairseq_phrase.inference import exports, search
 from fairseq_phrase.inference.exports import obstacle, stock_options
+from fairseq_phrase.inference.search import Hypothesis
 from fairseq_phrase.inference.transformers_model import CACHE
-from fairseq_phrase.inference.translator import Hypothesis
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
 
@@ -83,7 +83,7 @@ def test_transformers_computes_and_searches_as_fairseq(
     name, checkpoints, data_directory, lines, tmp_path, monkeypatch
 ):
     longest = 100 if name in ENDING else 10
-    monkeypatch.setattr(translator, "longest_target", lambda source: longest)
+    monkeypatch.setattr(search, "longest_target", lambda source: longest)
     out = exported(checkpoints[name], data_directory, tmp_path / "model", "transformers")
     own = fairseq_phrase.load(checkpoints[name], source_parser="gold", device="cpu")
     parse = own.inputs(lines)

@@ -27,8 +27,8 @@ from fairseq_phrase import parsers
 from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference import translator
-from fairseq_phrase.inference.translator import Hypothesis, joined_hypotheses
+from fairseq_phrase.inference import search
+from fairseq_phrase.inference.search import Hypothesis, joined_hypotheses
 from fairseq_phrase.text import digest_of, read_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
@@ -68,7 +68,7 @@ def checkpoints(data_directory, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
     """Models that have hardly learned would go on to the longest translation."""
-    monkeypatch.setattr(translator, "longest_target", lambda source: 10)
+    monkeypatch.setattr(search, "longest_target", lambda source: 10)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_hypotheses_are_those_of_fairseq_generate(
 def test_constraints_are_those_of_fairseq_interactive(
     data_directory, checkpoints, translate, text, command, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(translator, "longest_target", lambda source: 30)
+    monkeypatch.setattr(search, "longest_target", lambda source: 30)
     lines = list(read_lines(text))
     asked = {2: "The woman", 3: "runs\tman", 11: "the house"}
     beside, both = tmp_path / "constraints.txt", tmp_path / "both.txt"

@@ -25,7 +25,7 @@ from fairseq_phrase import parsers
 from fairseq_phrase.cli.export import main as export_main
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference import translator
+from fairseq_phrase.inference import search, translator
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.model_files import read_identity
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
@@ -43,7 +43,7 @@ def _translates():
     """Lines are parsed as chains, and translations are short."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(parsers._BUILT_IN, "chain", parsers._BuiltIn("chain", ChainParser))
-        patch.setattr(translator, "longest_target", lambda source: 5)
+        patch.setattr(search, "longest_target", lambda source: 5)
         yield
 
 

@@ -19,7 +19,7 @@ from fairseq_phrase.inference.constraints import (
     Requirements,
     word_translations,
 )
-from fairseq_phrase.inference.translator import Hypothesis, joined_hypotheses
+from fairseq_phrase.inference.search import Hypothesis, joined_hypotheses
 from fairseq_phrase.testing import make_dictionary
 
 LONGEST = 6

@@ -9,7 +9,7 @@ import pytest
 from fairseq_phrase import parsers
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference import translator
+from fairseq_phrase.inference import search, translator
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.source_parses import read_parses
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
@@ -41,7 +41,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture
 def text(tmp_path, monkeypatch):
-    monkeypatch.setattr(translator, "longest_target", lambda source: 5)
+    monkeypatch.setattr(search, "longest_target", lambda source: 5)
     path = tmp_path / "new.de"
     path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
     path.with_name("new.de.conllu").write_text(conllu(LINES), encoding="utf-8")

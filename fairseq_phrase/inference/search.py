@@ -1,0 +1,319 @@
+"""The search for translations of segments: fairseq's generators, and their hypotheses as text."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from argparse import Namespace
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import torch
+from fairseq import utils
+from fairseq.data import data_utils
+from fairseq.search import Sampling
+from fairseq.token_generation_constraints import pack_constraints
+from torch import Tensor
+
+from fairseq_phrase.data.batches.word_alignments import words_by_marks
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.constraints import ConstrainedSearch, LinePart
+from fairseq_phrase.inference.raw_lines import TargetForm
+from fairseq_phrase.syntax.sentence import EncodedSentence
+
+#: fairseq-generate's default of ``--max-tokens``.
+_MAX_TOKENS = 12000
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation of one line.
+
+    Attributes:
+        score: the mean log probability (base 2) of its subwords and its end, as ``fairseq-generate``
+            prints it; for a long line in segments, the mean over all subwords; None for an empty line.
+        tokens: the number of its subwords, with the end of each sentence.
+        alignment: pairs of aligned words of the line and of the translation, from 0, in ascending order;
+            empty unless it was requested. Words are separated by spaces; in tokenized data they are
+            tokens.
+        words: the numbers of words of the line and of the translation, with an alignment.
+    """
+
+    text: str
+    score: float | None = None
+    tokens: int = 0
+    alignment: Sequence[tuple[int, int]] = ()
+    words: tuple[int, int] = (0, 0)
+
+
+class SegmentSearch:
+    """fairseq's generators of an ensemble: translations of segments of lines, with their scores.
+
+    Args:
+        task: the models' task.
+        models: the models, on the device.
+        target: writes the translations.
+        **options: options of fairseq's generators.
+
+    Attributes:
+        unknown: translations of words that replace unknown ones; None to replace none.
+        alignments: whether hypotheses have alignments.
+        lenpen: scores are divided by the length to this power.
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        models: Sequence[Any],
+        device: torch.device,
+        target: TargetForm,
+        **options: Any,
+    ) -> None:
+        self._task, self._models, self._options = task, models, options
+        self._device, self._target = device, target
+        self.sampling = options.get("sampling", False)
+        self.lenpen: float = options["lenpen"]
+        self.generator, self.alignments = cache(self._generator), False
+        self.unknown: Mapping[str, str] | None = None
+
+    def _generator(self, kind: str) -> Any:
+        """Build the generator of ``plain`` or ``constrained`` sentences, or of ``given`` targets."""
+        options = Namespace(score_reference=kind == "given", **self._options)
+        generator = self._task.build_generator(self._models, options)
+        if self.sampling and kind != "given":
+            generator.search = SamplingBySentence(
+                self._task.target_dictionary, options.sampling_topk
+            )
+        if kind == "constrained":
+            generator.search = ConstrainedSearch(self._task.target_dictionary)
+        return generator
+
+    def longest(self, sentence: EncodedSentence) -> int:
+        """Return the largest number of subwords of a sentence's translation."""
+        most: int = self.generator("plain").max_len - 1
+        return min(longest_target(len(sentence.pieces) + 1), most)
+
+    @torch.inference_mode()
+    def hypotheses(self, pieces: Sequence[LinePart], size: int) -> list[list[Hypothesis]]:
+        """Translate segments, or score their targets; returns the hypotheses of each, the best first.
+
+        In one batch all segments have constraints or none, and all have a prefix or none: otherwise
+        fairseq's search for some of them would differ. In sampling they also share the largest length,
+        which a draw may reach.
+        """
+        found: dict[int, list[Hypothesis]] = {}
+        kinds: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+        for index, piece in enumerate(pieces):
+            length = len(piece.prefix)
+            kind = "constrained" if piece.constraints else "plain"
+            if piece.target is not None:
+                kind = "given"
+            most = longest_target(len(piece.sentence.pieces) + 1) if self.sampling else 0
+            kinds[kind, length if piece.constraints else min(length, 1), most].append(index)
+        source = self._task.source_text
+        for (kind, prefix, _), own in kinds.items():
+            sentences = [pieces[index].sentence for index in own]
+            generator = self.generator(kind)
+            for batch, sample in source.batches(sentences, _MAX_TOKENS, size):
+                chosen = [pieces[own[index]] for index in batch]
+                generator.max_len_b = longest_target(sample["net_input"]["src_tokens"].size(1))
+                given: dict[str, torch.Tensor] = {}
+                if kind == "given":
+                    self._add_targets(sample, [piece.target for piece in chosen])
+                if prefix:
+                    padding = self._task.target_dictionary.pad()
+                    prefixes = [piece.prefix for piece in chosen]
+                    given["prefix_tokens"] = data_utils.collate_tokens(prefixes, padding)
+                if self.sampling and kind == "plain":
+                    generator.search.begin([piece.seed for piece in chosen], self._device)
+                if kind == "constrained":
+                    generator.search.prefix = prefix
+                    given["constraints"] = pack_constraints([piece.constraints for piece in chosen])
+                sample = self._on_device(sample)
+                generated = generator.generate(self._models, sample, **self._on_device(given))
+                is_token = sample["net_input"]["src_tokens"].ne(self._task.source_dictionary.pad())
+                rows = zip(batch, chosen, generated, sample["copied"], is_token, strict=True)
+                for index, piece, hypotheses, words, columns in rows:
+                    if kind == "given":
+                        # fairseq's scorer returns the mean, whatever the power of the length.
+                        length = len(hypotheses[0]["tokens"])
+                        hypotheses[0]["score"] *= length ** (1 - self.lenpen)
+                        if hypotheses[0]["attention"] is not None:
+                            hypotheses[0]["attention"] = hypotheses[0]["attention"].t()
+                    found[own[index]] = [
+                        self._hypothesis(one, piece.sentence, words, columns) for one in hypotheses
+                    ]
+        return [found[index] for index in range(len(pieces))]
+
+    def _add_targets(self, sample: dict[str, Any], targets: Sequence[Any]) -> None:
+        dictionary = self._task.target_dictionary
+        collate = partial(data_utils.collate_tokens, targets, dictionary.pad(), dictionary.end)
+        sample["target"] = collate()
+        sample["net_input"]["prev_output_tokens"] = collate(move_eos_to_beginning=True)
+
+    def _hypothesis(
+        self,
+        generated: dict[str, Any],
+        sentence: EncodedSentence,
+        words: Sequence[str],
+        is_token: torch.Tensor,
+    ) -> Hypothesis:
+        """Make the hypothesis from fairseq's output for a sentence.
+
+        Args:
+            words: the sentence's words that have slots.
+            is_token: which of the batch's columns are tokens of the sentence. Shape: ``(columns,)``
+        """
+        tokens = generated["tokens"].int().cpu()
+        pieces = written_tokens(self._task.target_dictionary, tokens, words)
+        score = base_2(generated["score"])
+        if self.unknown is None and not self.alignments:
+            return Hypothesis(self._target.text(pieces), score, len(tokens))
+        attention = generated["attention"]  # (source, target)
+        if attention is None or not attention.numel():
+            raise UserError(
+                "alignments and replaced unknown words need a decoder with attention, and "
+                f"{type(self._models[0].decoder).__name__} returns no weights"
+            )
+        # Without the ends of sentence.
+        target = self._task.target_dictionary
+        count = len(tokens) - 1 - len(target.tags)
+        weights = attention[: len(is_token)][is_token][: len(sentence.pieces), :count]
+        attended, parts = weights.argmax(0).tolist(), pieces.split(" ") if pieces else []
+        if self.unknown is not None:
+            for index, source in enumerate(attended):
+                if tokens[index] == self._task.target_dictionary.unk():
+                    known = self._known(sentence, source, self.unknown)
+                    has_space = index and parts[index - 1] == "▁"
+                    parts[index] = known.removeprefix("▁") if has_space else known
+        text, aligned, counts = self._target.text(" ".join(parts)), set[tuple[int, int]](), (0, 0)
+        if self.alignments:
+            sources, targets = (
+                words_by_marks(side, ()).tolist() for side in (sentence.pieces, parts)
+            )
+            aligned = {(sources[source], targets[n]) for n, source in enumerate(attended)}
+            counts = max(sources) + 1, max(targets, default=-1) + 1
+        return Hypothesis(text, score, len(tokens), sorted(aligned), counts)
+
+    def _known(self, sentence: EncodedSentence, piece: int, terms: Mapping[str, str]) -> str:
+        """Return the replacement of an unknown word: a word of the segment, or its translation."""
+        words = sentence.words.tolist()
+        own = [
+            one for one, word in zip(sentence.pieces, words, strict=True) if word == words[piece]
+        ]
+        text = self._target.join(" ".join(own))
+        return ("▁" if own[0].startswith("▁") else "") + terms.get(text, text)
+
+    def _on_device(self, sample: dict[str, Any]) -> dict[str, Any]:
+        return dict(utils.apply_to_sample(lambda value: value.to(self._device), sample))
+
+
+def written_tokens(dictionary: Any, tokens: torch.Tensor, words: Sequence[str]) -> str:
+    """Write a translation's subwords, without special tokens; slots are filled with copied words."""
+    pieces: str = dictionary.string(
+        tokens, extra_symbols_to_ignore={dictionary.pad(), *dictionary.tags}
+    )
+    return dictionary.written(pieces, words) if words else pieces
+
+
+def longest_target(source: int) -> int:
+    """Return the largest number of subwords of a translation.
+
+    ``fairseq-generate`` ends every translation after 200 subwords, in the middle of a long one.
+    """
+    return max(200, 2 * source)
+
+
+def joined_hypotheses(
+    pieces: list[list[Hypothesis]], nbest: int, lenpen: float = 1.0
+) -> list[Hypothesis]:  # fmt: skip
+    """Join the hypotheses of a line's segments: the best of each, then the second best, and so on.
+
+    The score is the whole translation's: the sum of its log probabilities, divided by its length to the
+    power of ``lenpen``.
+
+    A search with constraints may find fewer hypotheses than beams; the last one is then repeated.
+    """
+    if not pieces:
+        return [Hypothesis("")] * nbest
+    if len(pieces) == 1 and len(pieces[0]) >= nbest:
+        return pieces[0][:nbest]
+    hypotheses = []
+    for rank in range(nbest):
+        parts = [found[min(rank, len(found) - 1)] for found in pieces]
+        tokens = sum(part.tokens for part in parts)
+        total = sum((part.score or 0.0) * part.tokens**lenpen for part in parts)
+        score = total / tokens**lenpen
+        alignment, words = [], (0, 0)
+        for part in parts:
+            alignment += [
+                (words[0] + source, words[1] + target) for source, target in part.alignment
+            ]
+            words = words[0] + part.words[0], words[1] + part.words[1]
+        text = " ".join(part.text for part in parts)
+        hypotheses.append(Hypothesis(text, score, tokens, alignment, words))
+    return hypotheses
+
+
+def base_2(score: Any) -> float:
+    """Convert a natural logarithm to base 2, as fairseq does before it prints."""
+    return float(score) / math.log(2)
+
+
+def seed_of(seed: int, line: int, piece: int) -> int:
+    """Return the seed of a line's segment, by the numbers of the line and of the segment in it."""
+    digest = hashlib.blake2b(f"{seed} {line} {piece}".encode(), digest_size=7).digest()
+    return int.from_bytes(digest, "big")
+
+
+class SamplingBySentence(Sampling):
+    """fairseq's sampling, in which each sentence of a batch has a random state.
+
+    fairseq draws for a whole batch from one state: a translation depends on the other sentences.
+    """
+
+    def begin(self, seeds: Sequence[int], device: torch.device) -> None:
+        """Set the states of a batch.
+
+        Args:
+            seeds: a seed for each sentence.
+        """
+        self._device = device
+        self._states = [torch.Generator(device).manual_seed(seed).get_state() for seed in seeds]
+
+    def step(
+        self,
+        step: int,
+        lprobs: Tensor,
+        scores: Tensor | None,
+        prev_output_tokens: Tensor | None = None,
+        original_batch_idxs: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw the next subwords; the arguments and the results are fairseq's.
+
+        Args:
+            lprobs: Shape: ``(sentences, beams, vocabulary)``.
+            original_batch_idxs: the numbers in the batch of the sentences that are not finished.
+        """
+        assert original_batch_idxs is not None
+        drawn = []
+        for row, sentence in enumerate(original_batch_idxs.tolist()):
+            self._set_state(self._states[sentence])
+            own = None if scores is None else scores[row : row + 1]
+            drawn.append(super().step(step, lprobs[row : row + 1], own))
+            self._states[sentence] = self._state()
+        return tuple(map(torch.cat, zip(*drawn, strict=True)))  # type: ignore[return-value]
+
+    def _state(self) -> Any:
+        if self._device.type == "cuda":
+            return torch.cuda.get_rng_state(self._device)
+        return torch.get_rng_state()
+
+    def _set_state(self, state: Tensor) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.set_rng_state(state, self._device)
+        else:
+            torch.set_rng_state(state)
