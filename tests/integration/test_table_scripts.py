@@ -48,6 +48,17 @@ def parse(monkeypatch):
     return parsed
 
 
+def of_different_options(commands: list[list[str]], out: Path) -> list[list[str]]:
+    """One of all commands that differ in their seed and in their files below ``out``."""
+    found = {}
+    for words in commands:
+        shape = [re.sub(rf"{re.escape(str(out))}\S*", "FILE", word) for word in words]
+        if "--seed" in shape:
+            shape[shape.index("--seed") + 1] = "1"
+        found.setdefault(tuple(shape), words)
+    return [*found.values()]
+
+
 TABLES = {
     "multi30k_table1": ["--setting", "tuned"],
     "multi30k_table1 paper": ["--setting", "paper"],
@@ -92,6 +103,23 @@ TABLES = {
 }
 
 
+#: Words of the commands that make their reports.
+REPORTED = {
+    "multi30k_table1": "Multi30k de-en, test_2016_flickr, tuned setting --lowercase",
+    "multi30k_table1 moses": "tuned setting, lower-cased tokens of Moses --tokenize none",
+    "iwslt14_trees": "1/4 of the training data, constituents of spacy:any (from-dependencies)",
+    "which_syntax tatoeba": "Tatoeba de-en, 1000 pairs, small setting",
+    "which_syntax gold": "synthetic corpus, gold trees, 40000 pairs, small setting",
+    "ptb_tagging_table2 ptb": "Penn Treebank (tests) (the paper's numbers: the whole Penn Treebank)",
+    "compositional": "Compositional generalization, slog --measure exact --form calls",
+    "regex": "Regular expressions, NL-RX synth --measure exact --form regex",
+    "sql": "WikiSQL, 10000 training questions --measure exact --form sql",
+    "lecture_table": "Recurrent models and Transformers, Multi30k de-en --source",
+    "chunking": "Chunking, CoNLL-2000 --measure spans",
+    "sst_imdb_table imdb": "Classification, IMDB, reviews cut to 1,024 tokens --measure labels",
+}
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, parse):
     name, arguments = table.split()[0], TABLES[table]
@@ -107,8 +135,11 @@ def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, pars
     # sst_imdb_table trains the row with other trees first.
     ordered = sorted if name == "sst_imdb_table" else list
     assert ordered(path.parent.name for path in trained) == ordered((rows + rows) * repeated)
-    for words in commands:
+    for words in of_different_options(commands, out):
         parse(words)
+    reports = [" ".join(words) for words in commands if words[0] == "fairseq-phrase-report"]
+    said = re.sub(rf"--out {out}\S* ", "", "\n".join(reports))
+    assert REPORTED.get(table, "") in said
     assert not out.exists(), "nothing was run"
 
 
@@ -310,7 +341,16 @@ def test_a_dry_run_names_a_text_that_is_missing_and_prints_every_command(table, 
     assert "fairseq-train" in {words[0] for words in printed_commands(output)}
 
 
-@pytest.mark.parametrize("table", TABLES)
+def of_each_part() -> list[str]:
+    """The first table of each script, and of each of its parts."""
+    found = {}
+    for table, arguments in TABLES.items():
+        part = arguments[arguments.index("--part") + 1] if "--part" in arguments else ""
+        found.setdefault((table.split()[0], part), table)
+    return [*found.values()]
+
+
+@pytest.mark.parametrize("table", of_each_part())
 def test_data_only_makes_the_data_and_trains_nothing(table, tmp_path):
     output = run_script(
         table.split()[0], DRY, *TABLES[table], "--data-only", "--out", tmp_path / "out"

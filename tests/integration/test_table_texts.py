@@ -1,0 +1,254 @@
+"""What the scripts of tables make of their corpora, ``--data-only``: texts, subwords and trees.
+
+``test_table_slices.py`` runs some scripts to their reports.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from itertools import combinations
+from pathlib import Path
+
+from tests.support.commands import run_script
+from tests.support.multi30k import multi30k_of
+from tests.support.repository import REPOSITORY, shared_data
+from tests.support.table_slices import pipeline_of
+
+
+def texts_of(script: str, out: Path, *options: object, **settings: str) -> dict:
+    """Make the data of a table; return the manifest in data-bin."""
+    run_script(script, "--data-only", "--rows", "1", "--out", out, *options, **settings)
+    (path,) = (out / "data-bin").glob("syntax.*.json")
+    return json.loads(path.read_text())
+
+
+def sizes_of(manifest: dict) -> dict[str, int]:
+    """The number of sentences of each split."""
+    splits = manifest["splits"].items()
+    return {name.partition(".")[0]: record["sentences"] for name, record in splits}
+
+
+def test_multi30k_in_tokens_of_moses(gold_corpus, trained_pipeline, tmp_path):
+    data, out = tmp_path / "multi30k", tmp_path / "out"
+    data.mkdir()
+    for name, other in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr")):
+        for language in ("de", "en"):
+            lines = (gold_corpus / f"{name}.{language}").read_text().splitlines()
+            with gzip.open(data / f"{other}.{language}.gz", "wt") as file:
+                file.writelines(f"It's {line}\n" for line in lines)
+    manifest = texts_of(
+        "multi30k_table1", out, "--text", "moses", "--vocab-size", "300", "--slice", "150",
+        "--direction", "en-de", FAIRSEQ_PHRASE_DATA=str(tmp_path),
+        FAIRSEQ_PHRASE_PARSER=pipeline_of("en", trained_pipeline),
+    )  # fmt: skip
+    assert (manifest["bpe"], manifest["tokenized"]) == ("subword_nmt", True)
+    tokens = (out / "raw" / "train.en").read_text().splitlines()
+    assert len(tokens) == 150
+    assert all(line == line.lower() and "it &apos;s" in line for line in tokens)
+
+
+def test_own_text_or_the_pairs_at_hand_for_wmt(gold_corpus, trained_pipeline, tmp_path):
+    options, parser = ["--slice", "150"], pipeline_of("en", trained_pipeline)
+    settings = {"FAIRSEQ_PHRASE_PARSER": parser}
+    if shared_data("wmt") is None:
+        for path in gold_corpus.iterdir():
+            shutil.copy(path, tmp_path / path.name.replace("valid", "dev"))
+        options += ["--data", str(tmp_path)]
+    else:
+        settings["FAIRSEQ_PHRASE_DATA"] = str(shared_data("wmt").parent)
+    out = tmp_path / "out"
+    manifest = texts_of("wmt14_table2", out, *options, **settings)
+    assert manifest["tokenized"] == ("--data" not in options)  # the 10,000 pairs at hand
+    assert sizes_of(manifest)["train"] <= 150
+    # What is in a folder cannot be taken for a table of other settings.
+    refused = run_script("wmt14_table2", "--out", out, expect=1, **settings)
+    assert "name another folder with --out" in refused
+
+
+def test_shares_of_the_training_text(trained_pipeline, tmp_path):
+    run_script(
+        "iwslt14_trees", "--data-only", "--slice", "150", "--rows", "1", "--fractions", "1/2,1",
+        "--out", tmp_path, FAIRSEQ_PHRASE_PARSER=pipeline_of("de", trained_pipeline),
+    )  # fmt: skip
+    folders = [tmp_path / f"fraction-{name}" for name in ("1-2", "1")]
+    half, whole = ((folder / "raw" / "train.de").read_text().splitlines() for folder in folders)
+    assert half == whole[::2]
+    assert all((folder / "data-bin" / "syntax.de.json").is_file() for folder in folders)
+
+
+def test_other_corpora_of_the_table_of_syntax(gold_corpus, trained_pipeline, tmp_path):
+    source, target = (
+        (gold_corpus / f"train.{language}").read_text().splitlines() for language in ("en", "de")
+    )
+    table = tmp_path / "pairs.tsv"
+    pairs = [
+        (f"{en} {i}", f"{de} {i}") for i in range(13) for en, de in zip(source, target, strict=True)
+    ]
+    table.write_text("".join(f"{en}\t{de}\tx\n" for en, de in pairs))
+    settings = {"FAIRSEQ_PHRASE_PARSER": pipeline_of("de", trained_pipeline)}
+    for options in (["tatoeba", "--tatoeba", table], ["synthetic"]):
+        out = tmp_path / options[0]
+        manifest = texts_of("which_syntax", out, "--slice", "150", "--corpus", *options, **settings)
+        assert sizes_of(manifest)["train"] == 150
+
+
+def test_splits_of_tatoeba_share_no_sentence(tmp_path):
+    table = tmp_path / "pairs.tsv"
+    pairs = [(f"word {n % 400}{'.' * (n % 3)}", f"Wort {n % 350}") for n in range(3000)]
+    table.write_text("".join(f"{en}\t{de}\n" for en, de in pairs))
+    tatoeba = [sys.executable, str(REPOSITORY / "scripts" / "tatoeba.py")]
+    subprocess.run(
+        [*tatoeba, table, tmp_path, "--held-out", "20", "--train", "500"],
+        check=True,
+        cwd=REPOSITORY,
+    )
+    splits = {
+        name: [
+            (tmp_path / f"{name}.{language}").read_text().splitlines() for language in ("en", "de")
+        ]
+        for name in ("train", "valid", "test")
+    }
+    assert len(splits["train"][0]) == 500
+    for one, other in combinations(splits.values(), 2):
+        for these, those in zip(one, other, strict=True):
+            assert these
+            assert not {text.rstrip(".") for text in these} & {text.rstrip(".") for text in those}
+    table.write_text("one\teins\ntwo\n")
+    failed = subprocess.run(
+        [*tatoeba, table, tmp_path], capture_output=True, text=True, cwd=REPOSITORY
+    )
+    assert failed.returncode == 1
+    assert f"{table}, line 2: expected English, tab, German" in failed.stderr
+
+
+def test_a_sample_of_the_treebank(english_parser, tmp_path):
+    data, out = tmp_path / "wsj", tmp_path / "out"
+    tree = "( (S (NP (DT The) (NN dog)) (VP (VBZ sleeps)) (. .)) )\n"
+    for section in ("00", "01"):
+        (data / section).mkdir(parents=True)
+        for number in range(5):
+            (data / section / f"wsj_{section}{number:02}.mrg").write_text(tree * 10)
+    texts_of("ptb_tagging_table2", out, "--data", data, **english_parser)
+    texts = [(out / "raw" / "labels" / f"{name}.tag").read_text() for name in ("train", "test")]
+    assert [len(set(text.splitlines())) for text in texts] == [1, 1]
+    assert texts[1].startswith("DT NN VBZ .")
+
+
+def test_chunks(english_parser, tmp_path):
+    data, out = tmp_path / "conll2000", tmp_path / "out"
+    data.mkdir()
+    sentence = "The DT B-NP\ndog NN I-NP\nsleeps VBZ B-VP\n. . O\n\n"
+    for name, count in (("train", 40), ("test", 5)):
+        (data / f"{name}.txt").write_text(sentence * count)
+    manifest = texts_of("chunking", out, "--data", data, "--slice", "30", **english_parser)
+    assert sizes_of(manifest)["train"] == 30
+
+
+def test_long_reviews_are_in_the_test_set_alone(synthetic_corpus, english_parser, tmp_path):
+    data, out = tmp_path / "imdb", tmp_path / "out"
+    data.mkdir()
+    lines = (synthetic_corpus / "train.en").read_text().splitlines()
+    reviews = [" ".join(lines[start : start + 2]) for start in range(0, 1002, 2)]
+    long = " ".join(lines[:150])
+    for name, texts in (("train", [*reviews, long]), ("test", [*reviews[:2], long])):
+        rows = [f"{'pos' if i % 2 else 'neg'}\t5\t{i}\t{text}\n" for i, text in enumerate(texts)]
+        (data / f"{name}.tsv").write_text("".join(rows))
+    options = ("--task", "imdb", "--data", data, "--slice", "600")
+    manifest = texts_of("sst_imdb_table", out, *options, **english_parser)
+    # Every tenth review is for validation.
+    assert sizes_of(manifest) == {"train": 450, "valid": 51, "test": 3}
+
+
+def test_descriptions_of_regular_expressions(tmp_path):
+    data, out = tmp_path / "synth", tmp_path / "out"
+    data.mkdir()
+    for name, count in (("train", 150), ("val", 5), ("test", 5)):
+        texts = {"src": "lines with a letter\n" * count, "targ": ". * ( [ <LET> ] ) . *\n" * count}
+        for side, text in texts.items():
+            (data / f"{side}-{name}.txt.gz").write_bytes(gzip.compress(text.encode()))
+    texts_of("regex", out, "--data", data, "--slice", "100")
+    assert "<copy5>" in (out / "data-bin" / "dict.en.txt").read_text()
+
+
+def test_questions_and_queries(tmp_path):
+    path, out = tmp_path / "wikisql.json", tmp_path / "out"
+    query = "SELECT TABLEalias0.NAME_FIELD FROM TABLE AS TABLEalias0 WHERE TABLEalias0.NO._FIELD"
+    entries = [
+        {
+            "sql": [f'{query} = "var{n}" ;'],
+            "sentences": [
+                {
+                    "question-split": split, "table-id": split, "text": f"who is number var{n} ?",
+                    "variables": {f"var{n}": str(n)},
+                }
+            ],
+        }
+        for split, count in (("train", 150), ("dev", 5), ("test", 5))
+        for n in range(count)
+    ]  # fmt: skip
+    path.write_text(json.dumps(entries))
+    manifest = texts_of("sql", out, "--data", path, "--slice", "100")
+    assert sizes_of(manifest)["test"] == 5
+
+
+def test_generalization_sets_and_an_adapted_parser(english_parser, tmp_path):
+    data, out = tmp_path / "slog", tmp_path / "out"
+    data.mkdir()
+    for name, count in (("train", 300), ("dev", 5), ("test", 5)):
+        (data / f"{name}.tsv").write_text("A dog ran .\trun ( agent = dog )\tname\n" * count)
+    with zipfile.ZipFile(data / "generalization_sets.zip", "w") as archive:
+        sets = (f"A cat ran .\trun ( agent = cat )\t{name}\n" * 5 for name in ("PP_3", "CP_3"))
+        archive.writestr("gen_varfreeLF.tsv", "".join(sets))
+    options = ("--data", data, "--slice", "100", "--trees", "adapted")
+    manifest = texts_of("compositional", out, *options, **english_parser)
+    assert manifest["parser"] == f"spacy:{out / 'parser'}"
+    assert list(sizes_of(manifest)) == ["train", "valid", "test", "test1", "test2"]
+    assert "UAS" in (out / "parser.txt").read_text()
+
+
+def test_multi30k_under_the_names_of_its_files(gold_corpus, tmp_path):
+    multi30k_of(gold_corpus, tmp_path / "multi30k")
+    settings = {"FAIRSEQ_PHRASE_DATA": str(tmp_path)}
+    manifest = texts_of("lecture_table", tmp_path / "out", "--slice", "150", **settings)
+    assert sizes_of(manifest) == {"train": 150, "valid": 20, "test": 30}
+
+
+def test_true_trees_and_a_parsers_trees_of_the_same_words(gold_corpus, trained_pipeline, tmp_path):
+    data, out = tmp_path / "treebanks", tmp_path / "out"
+    data.mkdir()
+    for split in ("train", "valid", "test"):
+        for own, language in (("en", "en"), ("de", "tr")):
+            trees = (gold_corpus / f"{split}.{own}.conllu").read_text()
+            (data / f"{split}.{language}.conllu").write_text(_with_spaces(trees))
+    run_script(
+        "true_trees", "--data-only", "--slice", "150", "--data", data, "--rows",
+        "structural_linear,structural_adapted", "--out", out,
+        FAIRSEQ_PHRASE_PARSER=pipeline_of("en", trained_pipeline),
+    )  # fmt: skip
+    assert "  after   UAS " in (out / "parser.txt").read_text()
+    for name in ("train", "valid", "test"):
+        gold, parsed, adapted = (
+            out / f"data-bin{data}" / f"{name}.en-tr.en" for data in ("", ".parsed", ".adapted")
+        )
+        for end in (".bin", ".words.bin"):
+            same = Path(f"{gold}{end}").read_bytes()
+            assert Path(f"{parsed}{end}").read_bytes() == same
+            assert Path(f"{adapted}{end}").read_bytes() == same
+        trees = [Path(f"{each}.heads.bin").read_bytes() for each in (gold, parsed, adapted)]
+        assert len(set(trees)) == 3
+
+
+def _with_spaces(trees: str) -> str:
+    """Trees whose text has a space between any two words, as ATIS."""
+    sentences = []
+    for tree in trees.strip().split("\n\n"):
+        rows = [line.split("\t") for line in tree.splitlines() if not line.startswith("#")]
+        text = " ".join(row[1] for row in rows)
+        body = "\n".join("\t".join([*row[:9], "_"]) for row in rows)
+        sentences.append(f"# text = {text}\n{body}\n\n")
+    return "".join(sentences)
