@@ -12,6 +12,7 @@ import zipfile
 
 import pytest
 
+from tests.support.commands import script_environment
 from tests.support.report_table import report, rows_with_runs, write_table
 from tests.support.repository import REPOSITORY
 from tests.support.run_folders import write_interactive
@@ -27,6 +28,7 @@ def script(name, *arguments, cwd=REPOSITORY, expect=0) -> str:
     finished = subprocess.run(
         [python(), str(REPOSITORY / "scripts" / f"{name}.py"), *map(str, arguments)],
         cwd=cwd,
+        env=script_environment(),
         capture_output=True,
         text=True,
     )
@@ -121,22 +123,31 @@ def test_a_command_scores_a_kept_table_again(table, tmp_path):
 
 
 def test_a_table_in_the_repository_scores_as_its_report_says(tmp_path):
-    """The smallest kept table whose test set is the project's own: no data are needed."""
-    results = REPOSITORY / "results" / "which_syntax.synthetic1k.de-en.parsed.cpu"
-    script("score_results", results, "--work", tmp_path)
-    scored, kept = (
+    """A row of the smallest kept table whose test set is the project's own: no data are needed."""
+    kept = REPOSITORY / "results" / "which_syntax.synthetic1k.de-en.parsed.cpu"
+    table, chosen = tmp_path / "work" / kept.name, "structural_9"
+    script("restore_results", kept, table)
+    for row in (table / "rows").iterdir():
+        if row.name != chosen:
+            shutil.rmtree(row)
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / kept.name).symlink_to(kept)
+    lines = (kept.parent / "reports.txt").read_text().splitlines(keepends=True)
+    (command,) = (line for line in lines if line.startswith(kept.name))
+    (results / "reports.txt").write_text(command.replace("transformer,relative", "transformer"))
+    script("score_results", results / kept.name, "--work", tmp_path / "work")
+    scored, expected = (
         [
-            (
-                row["row"],
-                row["runs"],
-                *(round(float(row[f"{name}_mean"]), 9) for name in ("BLEU", "chrF", "TER")),
-            )
+            round(float(row[f"{name}_mean"]), 9)
             for row in rows_with_runs(folder / "report")
+            if row["row"] == chosen
+            for name in ("BLEU", "chrF", "TER")
         ]
-        for folder in (tmp_path / results.name, results)
+        for folder in (table, kept)
     )
-    assert scored == kept
-    assert len(kept) == 6
+    assert scored == expected
+    assert len(scored) == 3
 
 
 def test_neither_the_test_set_nor_this_machines_folders_are_kept(table, tmp_path):

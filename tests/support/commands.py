@@ -103,26 +103,40 @@ def losses(log: str) -> dict[int, float]:
     return {int(update): float(loss) for loss, update in found}
 
 
-def train_with_stops(train: Callable[..., object], folder: Path) -> None:
-    """Compare a training of two epochs with one that stops in the middle and at the end of each.
+def train_with_stops(train: Callable[..., object], folder: Path, epochs: int = 2) -> None:
+    """Compare a training with one that stops in the middle and at the end of each epoch.
 
     Args:
         train: trains with the options that it is given.
         folder: for both.
+        epochs: their number.
     """
-    train("--max-epoch", 2, "--save-dir", folder / "once")
+    train("--max-epoch", epochs, "--save-dir", folder / "once")
     once = torch.load(folder / "once" / "checkpoint_last.pt", weights_only=True)
-    updates, rest = divmod(once["optimizer_history"][-1]["num_updates"], 2)
+    updates, rest = divmod(once["optimizer_history"][-1]["num_updates"], epochs)
     assert not rest
     assert updates > 2
     save = ("--save-dir", folder / "stopped")
-    for epoch in (1, 2):
+    for epoch in range(1, epochs + 1):
         train("--max-update", epoch * updates - updates // 2, *save)
         train("--max-epoch", epoch, *save)
     stopped = torch.load(folder / "stopped" / "checkpoint_last.pt", weights_only=True)
-    assert stopped["optimizer_history"][-1]["num_updates"] == 2 * updates
+    assert stopped["optimizer_history"][-1]["num_updates"] == epochs * updates
     for part in ("model", "last_optimizer_state"):
         torch.testing.assert_close(stopped[part], once[part], rtol=0, atol=0)
+
+
+def script_environment(**settings: str) -> dict[str, str]:
+    """The environment of a script that need not make one, in which commands start warm."""
+    return {
+        **os.environ,
+        "PATH": f"{commands()}{os.pathsep}{REAL}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(REPOSITORY),
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+        "FAIRSEQ_PHRASE_READY": "1",
+        **settings,
+    }
 
 
 def run_script(
@@ -132,16 +146,7 @@ def run_script(
     finished = subprocess.run(
         ["bash", f"scripts/{name}.sh", *map(str, arguments)],
         cwd=cwd,
-        env={
-            **os.environ,
-            "PATH": f"{commands()}{os.pathsep}{REAL}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(REPOSITORY),
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": "1",
-            "FAIRSEQ_PHRASE_READY": "1",
-            "FAIRSEQ_PHRASE_PARSER": "spacy:any",
-            **environment,
-        },
+        env=script_environment(FAIRSEQ_PHRASE_PARSER="spacy:any") | environment,
         capture_output=True,
         text=True,
     )
