@@ -81,7 +81,7 @@ def config(**options):
     return MODEL_DATACLASS_REGISTRY[NAME](**{**sizes, "dropout": 0.0, **options})
 
 
-@every_row
+@pytest.mark.parametrize(("name", "row"), [(n, next(iter(m.rows))) for n, m in ENCODERS.items()])
 def test_every_encoder_is_built_and_returns_fairseqs_dictionary(task, name, row):
     encoder = build_named_encoder(
         config(encoder=name, **ENCODERS[name].rows[row]), task, task.source_dictionary

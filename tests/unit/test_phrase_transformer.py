@@ -75,15 +75,6 @@ def test_a_sentence_in_a_padded_batch_is_encoded_as_if_alone(dictionary, options
         torch.testing.assert_close(encode(model, alone)[0], together[row, : length + 1])
 
 
-@each_kind
-def test_permuting_the_batch_permutes_the_output(dictionary, options):
-    model = build(dictionary, **options)
-    inputs = batch(dictionary, [3, 6, 2])
-    order = torch.tensor([2, 0, 1])
-    permuted = {name: value[order] for name, value in inputs.items()}
-    torch.testing.assert_close(encode(model, permuted), encode(model, inputs)[order])
-
-
 def test_padding_on_the_left_changes_nothing(dictionary):
     for options in KINDS.values():
         model = build(dictionary, **options)

@@ -84,14 +84,6 @@ def test_a_sentence_in_a_padded_batch_is_encoded_as_if_alone(encoder, dictionary
 
 
 @every_row
-def test_permuting_the_batch_permutes_the_output(encoder, dictionary, name, row):
-    inputs = make_batch(dictionary, LENGTHS)
-    order = torch.tensor([2, 0, 3, 1])
-    found, *_ = states_of(encoder, {key: value[order] for key, value in inputs.items()})
-    torch.testing.assert_close(found, states_of(encoder, inputs)[0][order], rtol=0, atol=1e-12)
-
-
-@every_row
 def test_reordering_the_output_is_encoding_the_reordered_batch(encoder, dictionary, name, row):
     """All of it, also the states of every layer and the roots."""
     inputs = make_batch(dictionary, LENGTHS)

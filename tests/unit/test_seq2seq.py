@@ -36,12 +36,19 @@ KINDS = {
     "transformer encoder": {"encoder": "transformer", "input_feeding": True},
     "tree encoder": {"encoder": "tree_transformer", "attention_time": "before"},
 }
+ATTENTIONS = [*KINDS]
 #: Every registered encoder, as in its paper.
 KINDS |= {
     f"--encoder {name}": {"encoder": name, **next(iter(method.rows.values()))}
     for name, method in ENCODERS.items()
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def copying(copy: str) -> pytest.MarkDecorator:
+    """Every kind without copying; copying reads no more of an encoder than its states and padding."""
+    kinds = [*((kind, "none") for kind in KINDS), *((kind, copy) for kind in ATTENTIONS)]
+    return pytest.mark.parametrize(("kind", "copy"), kinds)
 
 
 def prepared(dictionary, lengths=LENGTHS, **options):
@@ -116,8 +123,7 @@ def test_reordered_beams_go_on_from_their_own_past(dictionary, kind):
     assert previous.shape[0] == len(LENGTHS)
 
 
-@every_kind
-@pytest.mark.parametrize("copy", ["none", "joint"])
+@copying("joint")
 def test_beam_search_over_a_batch_is_that_of_single_sentences(dictionary, kind, copy):
     model = build_recurrent(dictionary, copy=copy, **KINDS[kind])
     generator = SequenceGenerator([model], dictionary, beam_size=3, max_len_b=9)
@@ -130,8 +136,7 @@ def test_beam_search_over_a_batch_is_that_of_single_sentences(dictionary, kind, 
     assert generate(prepared(dictionary)) == single
 
 
-@every_kind
-@pytest.mark.parametrize("copy", ["none", "pointer"])
+@copying("pointer")
 def test_every_parameter_is_trained(dictionary, kind, copy):
     model = build_recurrent(dictionary, copy=copy, **KINDS[kind]).train()
     scores, _ = model(**prepared(dictionary), prev_output_tokens=targets(dictionary))
