@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
-from fairseq_phrase.models.encoder_method import register_encoder, size
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import option, register_encoder, size
 from fairseq_phrase.models.positioned_encoder import (
     PositionedEncoder,
     PositionOptions,
@@ -20,8 +23,24 @@ from fairseq_phrase.models.positioned_encoder import (
 )
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoderLayer
 from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
-from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
+from fairseq_phrase.modules.positions.path_positions import PathEncoding, token_paths
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention, RelativePositions
+from fairseq_phrase.modules.tensors import carried
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class StructuralOptions(PositionOptions):
+    """Options of structural and relative positions, and of paths."""
+
+    # fmt: off
+    path_levels: int = option(16,
+        "with --structural-absolute path, the most steps of a path; of longer paths the last steps count")
+    path_branches: int = option(4,
+        "with --structural-absolute path, the number of different steps: the number of earlier siblings, "
+        "at most this number minus 1")
 
 
 @dataclass(frozen=True)
@@ -59,7 +78,13 @@ class StructuralEncoderLayer(SyntaxEncoderLayer):
 
 
 def _parse_fields(cfg: Any) -> Sequence[str]:
-    check_positions(cfg)
+    check_positions(cfg, "path")
+    size = cfg.path_levels * cfg.path_branches
+    if cfg.structural_absolute == "path" and not 0 < size <= cfg.encoder.embed_dim:
+        raise UserError(
+            f"--path-levels {cfg.path_levels} times --path-branches {cfg.path_branches} is {size}: "
+            f"expected 1 to --encoder-embed-dim, {cfg.encoder.embed_dim}"
+        )
     return ["words", "heads"] if needs_tree(cfg) else []
 
 
@@ -67,7 +92,7 @@ def _parse_fields(cfg: Any) -> Sequence[str]:
 # connections, as fairseq's default). The paper does not give dropout: Vaswani et al.'s values are used.
 @register_encoder(
     "structural_transformer",
-    options=PositionOptions,
+    options=StructuralOptions,
     parse_fields=_parse_fields,
     presets={"base": size(512, 2048, 8), "big": size(1024, 4096, 16, dropout=0.3)},
     rows={
@@ -94,6 +119,19 @@ def _parse_fields(cfg: Any) -> Sequence[str]:
             "sequential_relative": True,
             "neutral_start": True,
         },
+        "structural, paths": {
+            "structural_absolute": "path",
+            "path_levels": 4,
+            "path_branches": 2,
+            "sequential_relative": True,
+        },
+        "structural, paths, neutral": {
+            "structural_absolute": "path",
+            "path_levels": 3,
+            "path_branches": 3,
+            "structural_fusion": "add",
+            "neutral_start": True,
+        },
     },
 )
 class StructuralEncoder(PositionedEncoder):
@@ -105,6 +143,18 @@ class StructuralEncoder(PositionedEncoder):
     """
 
     layer_class = StructuralEncoderLayer
+
+    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+        super().__init__(cfg, dictionary, embed_tokens)
+        self._warned = False
+        if cfg.structural_absolute == "path":
+            self.depth_encoding = PathEncoding(
+                embed_tokens.embedding_dim,
+                cfg.path_levels,
+                cfg.path_branches,
+                fusion=None if self.embed_positions is None else cfg.structural_fusion,
+                neutral=cfg.neutral_start,
+            )
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
@@ -127,6 +177,30 @@ class StructuralEncoder(PositionedEncoder):
 
         return window.per_layer(len(self.layers), structure.padding_mask, masked)
 
+    @classmethod
+    def batch_structure(
+        cls, cfg: TransformerConfig, dictionary: Any
+    ) -> tuple[str, MakeStructure] | None:
+        """Return the function that finds paths and counts those that are too long."""
+        if cfg.structural_absolute != "path":
+            return None
+        return "paths", partial(token_paths, cfg.path_levels, cfg.path_branches)
+
+    def _paths(self, src_tokens: Tensor, parse: ParseBatch) -> Tensor | None:
+        """Find the tokens' paths; one message names the limits that the first batch exceeds."""
+        if (made := self.batch_structure(self.cfg, self.dictionary)) is None:
+            return None
+        paths, *counts = parse.made(made[0]) or made[1](src_tokens, parse)
+        deep, wide = map(carried, counts)
+        if (deep or wide) and not self._warned:
+            self._warned = True
+            logger.warning(
+                "In a batch, %d words are deeper than --path-levels %d, so that the upper steps of their "
+                "paths are left out, and %d have %d or more earlier siblings (--path-branches). Later "
+                "batches are not reported.", deep, self.cfg.path_levels, wide, self.cfg.path_branches,
+            )  # fmt: skip
+        return paths
+
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> SentencePositions:
         """Find the positions that the options ask for."""
         tree = self.find_tree(src_tokens, parse)
@@ -135,7 +209,10 @@ class StructuralEncoder(PositionedEncoder):
         if clips:
             between = self.relative_positions(tree, src_tokens.size(1), src_tokens.device)
             relative = RelativePositions.from_kinds(between, clips, padding_mask)
-        return SentencePositions(padding_mask, None if tree is None else tree.depths, relative)
+        absolute = self._paths(src_tokens, parse)
+        if absolute is None and tree is not None:
+            absolute = tree.depths
+        return SentencePositions(padding_mask, absolute, relative)
 
     def first_states(
         self,

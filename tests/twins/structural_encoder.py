@@ -32,7 +32,28 @@ def twin_positions(cfg, row: int) -> tuple[list[int], list[list[dict[str, int]]]
     return absolute, relative
 
 
-def twin_embedding(encoder, cfg, tokens: Tensor, absolute: list[int]) -> list[Tensor]:
+def twin_path(encoding, cfg, row: int, token: int) -> Tensor:
+    """Shiv and Quirk's encoding of the path to a token's word: zeros for the root and the end."""
+    of_word = [word for word, count in enumerate(SUBWORDS[row]) for _ in range(count)]
+    heads = DependencyTree(HEADS[row]).heads.tolist()
+    levels, branches, width = cfg.path_levels, cfg.path_branches, encoding.width
+    stack = torch.zeros(levels, branches, len(encoding.decay), dtype=torch.double)
+    root = next(word for word, head in enumerate(heads) if head == word)
+    word = of_word[token] if token < len(of_word) else root
+    for level in range(levels):
+        if word == root:
+            break
+        siblings = [other for other, head in enumerate(heads) if head == heads[word] != other]
+        step = min(siblings.index(word), branches - 1)
+        for copy, raw in enumerate(encoding.decay):
+            p = torch.tanh(raw)
+            stack[level, step, copy] = p**level * torch.sqrt((1 - p * p) * width / 2)
+        word = heads[word]
+    flat = stack.flatten()
+    return torch.cat([flat, torch.zeros(width - len(flat), dtype=torch.double)])
+
+
+def twin_embedding(encoder, cfg, tokens: Tensor, absolute: list[int], row: int) -> list[Tensor]:
     """Word embedding and the absolute positions, as eq. 7 or its parts."""
     states = []
     width = encoder.embed_tokens.embedding_dim
@@ -42,7 +63,9 @@ def twin_embedding(encoder, cfg, tokens: Tensor, absolute: list[int]) -> list[Te
             number = place + 1 + encoder.padding_idx  # fairseq counts from there
             table = encoder.embed_positions
             sequential = table.weight[number] if cfg.encoder_learned_pos else table.weights[number]
-        if cfg.structural_absolute:
+        if cfg.structural_absolute == "path":
+            structural = twin_path(encoder.depth_encoding, cfg, row, place)
+        elif cfg.structural_absolute:
             structural = sinusoids(depth + 1, width)[depth].double()
         position = sequential + structural
         fusion = encoder.depth_encoding
@@ -98,7 +121,7 @@ def twin_layer_norm(norm, state: Tensor) -> Tensor:
 def twin_encoder(model, cfg, tokens: Tensor, row: int) -> Tensor:
     encoder = model.encoder
     absolute, relative = twin_positions(cfg, row)
-    states = twin_embedding(encoder, cfg, tokens, absolute)
+    states = twin_embedding(encoder, cfg, tokens, absolute, row)
     for layer in encoder.layers:
 
         def attend(inputs, attention=layer.self_attn):

@@ -106,7 +106,7 @@ def twin_encoder(model, cfg, tokens: Tensor, members: list[set[int]], row: int) 
     depths, relative = twin_positions(cfg, row)
     if not (cfg.structural_absolute or cfg.structural_relative):
         depths = [0] * n  # without a tree a phrase stands where it begins
-    states = twin_embedding(encoder, cfg, tokens, depths)
+    states = twin_embedding(encoder, cfg, tokens, depths, row)
     places = [place(of, depths) for of in members]
     for phrase in members[n:]:
         first = torch.zeros(8, dtype=torch.double)

@@ -7,14 +7,18 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.models.transformer import TransformerModelBase
+from fairseq.options import get_training_parser, parse_args_and_arch
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.positions.path_positions import token_paths
+from fairseq_phrase.modules.tensors import carried
 from tests.support.structural_models import SUBWORDS, TABLE_1, batch, build, config, encode
 from tests.support.tolerance import assert_same
 from tests.twins.structural_encoder import twin_encoder
@@ -31,6 +35,13 @@ KINDS = {
     "distance, keys only, learned": {
         **TABLE_1["9"], "structural_relation": "distance", "relative_keys_only": True,
         "encoder_learned_pos": True,
+    },
+    "paths, too deep and too wide": {
+        **TABLE_1["9"], "structural_absolute": "path", "path_levels": 2, "path_branches": 2,
+    },
+    "paths, sum, columns left": {
+        "structural_absolute": "path", "structural_fusion": "add", "path_levels": 3,
+        "path_branches": 1,
     },
 }  # fmt: skip
 each_kind = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
@@ -270,7 +281,8 @@ def test_attention_maps_are_the_weights_of_every_layer(dictionary, options):
         (weights,) = layer.values()
         assert weights.shape == (3, 2, width, width)
         assert not weights.masked_fill(is_real[:, None, None], 0.0).any()
-        torch.testing.assert_close(weights.sum(-1).double(), torch.ones(3, 2, width).double())
+        # fairseq's softmax is in single precision.
+        torch.testing.assert_close(weights.sum(-1).float(), torch.ones(3, 2, width))
     relative = getattr(structure, "relative", None)
     positions = {} if relative is None else relative.by_kind()
     kinds = [kind for kind in ("sequential", "structural") if options.get(f"{kind}_relative")]
@@ -283,3 +295,50 @@ def test_attention_maps_are_the_weights_of_every_layer(dictionary, options):
         )
         unclipped = model.encoder.relative_positions(tree, width, torch.device("cpu"))[kind]
         assert torch.equal(position, unclipped.clamp(-clip, clip))
+
+
+def test_paths_are_the_branches_from_the_root_and_what_is_left_out_is_counted_once(
+    dictionary, caplog
+):
+    heads = torch.tensor([[1, 1, 1, 2, 2, 3, -1], [0, 0, 0, 0, 0, 0, 0]])
+    words = torch.tensor([[0, 1, 2, 3, 4, 5, -1], [0, 1, 2, 3, 4, 5, 6]])
+    paths, deep, wide = token_paths(2, 3, words, ParseBatch({"words": words, "heads": heads}))
+    none = -1
+    assert paths[0].tolist() == [
+        [0, none], [none, none], [1, none], [0, 1], [1, 1], [0, 0], [none, none]
+    ]  # fmt: skip
+    assert paths[1, :, 0].tolist() == [none, 0, 1, 2, 2, 2, 2]
+    assert (carried(deep), carried(wide)) == (1, 3)
+    options = {"structural_absolute": "path", "path_levels": 1, "path_branches": 2}
+    model, inputs = build(dictionary, **options), batch(dictionary)
+    for _ in range(2):
+        encode(model, inputs)
+    (message,) = [record.getMessage() for record in caplog.records if "deeper" in record.message]
+    assert message.startswith(
+        "In a batch, 4 words are deeper than --path-levels 1, so that the upper"
+    )
+
+
+@pytest.mark.parametrize("name", ["structural_transformer", "phrase_transformer"])
+def test_other_absolute_positions_are_refused(name):
+    found = {"structural_transformer": "path or no value", "phrase_transformer": "no value"}[name]
+    cfg = config(structural_absolute="way" if found.startswith("path") else "path")
+    with pytest.raises(UserError, match=f"expected {found} \\(depths\\)"):
+        ENCODERS[name].parse_fields(nested_config(cfg))
+
+
+def test_paths_need_a_width_for_their_levels_and_branches():
+    cfg = nested_config(config(structural_absolute="path"))
+    with pytest.raises(
+        UserError, match="--path-levels 16 times --path-branches 4 is 64: expected 1 to"
+    ):
+        ENCODERS["structural_transformer"].parse_fields(cfg)
+
+
+def test_the_flag_of_absolute_positions_may_have_a_value():
+    found = []
+    for value in ([], ["--structural-absolute"], ["--structural-absolute", "path"]):
+        flags = ["data", "--arch", "structural_transformer_tiny", *value]
+        args = parse_args_and_arch(get_training_parser(), flags)
+        found.append(convert_namespace_to_omegaconf(args).model.structural_absolute)
+    assert found == [False, True, "path"]

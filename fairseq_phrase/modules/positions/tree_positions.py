@@ -236,12 +236,19 @@ class DepthEncoding(nn.Module):
         """
         if max_depth >= len(self.table):
             self.table = sinusoids(max_depth + 1, self.table.size(1)).to(self.table)
-        encodings = self.table[: max_depth + 1]
+        encodings = self.projected(self.table[: max_depth + 1])
+        return self.fused(embedding(depths, encodings), positions, position_encodings)
+
+    def projected(self, encodings: Tensor) -> Tensor:
+        """Apply W_stru and b, or the factor g. Shape: as the encodings, (..., width)."""
         if self.structural is not None:
-            encodings = self.structural(encodings)
-        if self.gate is not None:
-            encodings = self.gate * encodings
-        encoded = embedding(depths, encodings)
+            return self.structural(encodings)  # type: ignore[no-any-return]
+        return encodings if self.gate is None else self.gate * encodings
+
+    def fused(
+        self, encoded: Tensor, positions: Tensor | None, position_encodings: Tensor | None
+    ) -> Tensor:
+        """Fuse projected encodings with those of positions, see :meth:`forward`."""
         if positions is not None and position_encodings is not None:
             if self.sequential is not None:
                 position_encodings = self.sequential(position_encodings)
