@@ -11,6 +11,9 @@ precision and then translates. Columns:
 - ``waits, decoding``: the same for each step of beam search, at most,
 - ``problem``: the failure; the exit status is then 1.
 
+The first line is attention with masked keys in bfloat16, at lengths and scores at which a kernel of cuDNN
+had NaN in its gradients; its errors are relative to float64 on the CPU, too.
+
 With --out, each line is written when it is complete, and a second run resumes after the last line.
 
 Examples:
@@ -51,11 +54,15 @@ from models import (
 from torch import Tensor
 from waits import count_waits
 
+from fairseq_phrase.modules.positions.biased_attention import biased_attention
+from fairseq_phrase.modules.tensors import additive
 from fairseq_phrase.text import markdown_table
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 TOLERANCE = 1e-3
 TARGET_LENGTH = 12
+ATTENTION, LENGTHS = "attention", (64, 192, 320)
+SCORE, BF16_TOLERANCE = -120.0, 0.03
 Sample = dict[str, Any]
 _drawn: dict[frozenset[str], Sample] = {}  # by the parses that a model needs
 
@@ -84,6 +91,41 @@ def check(name: str, data: str, options: argparse.Namespace) -> dict[str, Any]:
     if max(line.get("values", 0.0), line.get("gradients", 0.0)) > TOLERANCE:
         line["problems"].append("errors beyond the tolerance")
     return line | {"seconds": round(time.perf_counter() - begin, 1)}
+
+
+def check_attention(options: argparse.Namespace) -> dict[str, Any]:
+    """Check attention with a mask in bfloat16 whose scores are near :data:`SCORE`; return its line."""
+    line: dict[str, Any] = {"model": ATTENTION, "values": 0.0, "gradients": 0.0, "problems": []}
+    begin = time.perf_counter()
+    for tokens in LENGTHS:
+        found, reference = (
+            attend(tokens, device, dtype)
+            for device, dtype in ((options.device, torch.bfloat16), ("cpu", torch.float64))
+        )
+        value, *gradients = map(relative_error, found, reference, [0.0] * 4)
+        line["values"] = max(line["values"], value)
+        line["gradients"] = max(line["gradients"], *gradients)
+        if max(value, *gradients) > BF16_TOLERANCE:
+            line["problems"].append(
+                f"{tokens} tokens: errors beyond the tolerance; see docs/gpu.md"
+            )
+    return line | {"seconds": round(time.perf_counter() - begin, 1)}
+
+
+def attend(tokens: int, device: str, dtype: torch.dtype) -> list[Tensor]:
+    """Return the output and the gradients of queries, keys and values, for the same random states."""
+    rng = torch.Generator().manual_seed(tokens)
+    states = torch.randn(
+        4, 2, 4, tokens, 64, generator=rng
+    )  # (…, batch, heads, tokens, head width)
+    # A product of constants in one dimension is the mean score.
+    states[0, ..., 0], states[1, ..., 0] = 32.0, SCORE * math.sqrt(64) / 32
+    query, key, value, gradient = states.bfloat16().to(device, dtype)
+    inputs = [state.requires_grad_() for state in (query, key, value)]
+    lengths = torch.tensor([tokens, tokens - tokens // 3], device=device)
+    seen = torch.arange(tokens, device=device) < lengths[:, None]
+    attended, _ = biased_attention(*inputs, additive(seen, dtype)[:, None, None])
+    return [attended.detach(), *torch.autograd.grad(attended, inputs, gradient)]
 
 
 def plain(name: str, data: str, options: argparse.Namespace, *flags: str) -> Built:
@@ -261,14 +303,17 @@ def main() -> int:
     warnings.simplefilter("ignore")
     done = options.out.read_text().splitlines() if options.out and options.out.exists() else []
     lines = [json.loads(line) for line in done]
-    names = chosen_models(options)
+    names = [ATTENTION, *chosen_models(options)]
     with tempfile.TemporaryDirectory() as made:
         if not options.data:
             write_dictionaries(made, options)
         for name in names:
             if name in {line["model"] for line in lines}:
                 continue
-            lines.append(check(name, options.data or made, options))
+            if name == ATTENTION:
+                lines.append(check_attention(options))
+            else:
+                lines.append(check(name, options.data or made, options))
             if options.out:
                 with open(options.out, "a") as out:
                     out.write(json.dumps(lines[-1]) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_phrase.models.encoder_method import translation_encoders
 from tests.support.repository import REPOSITORY
@@ -53,8 +55,27 @@ def test_models_are_tried_on_the_device(tmp_path):
         tmp_path, "smoke.py --updates 2 --sentences 4 --models tree parent-scaled --out smoke.jsonl"
     )
     lines = [json.loads(line) for line in (tmp_path / "smoke.jsonl").read_text().splitlines()]
-    assert {line["model"] for line in lines} == {"transformer", "tree", "parent-scaled"}
+    names = [line["model"] for line in lines]
+    assert names == ["attention", "transformer", "tree", "parent-scaled"]
     assert not any(line["problems"] for line in lines)
+
+
+def test_a_wrong_gradient_of_long_attention_is_a_problem(monkeypatch):
+    import smoke
+
+    def broken(query, key, value, bias):
+        attended = scaled_dot_product_attention(query, key, value, bias)
+        if len(key[0, 0]) == 192 and key.dtype == torch.bfloat16:
+            attended.register_hook(lambda gradient: gradient * math.nan)
+        return attended, None
+
+    options = Namespace(device="cpu")
+    right = smoke.check_attention(options)
+    assert right["problems"] == []
+    assert 0 < right["gradients"] < 0.02
+    monkeypatch.setattr(smoke, "biased_attention", broken)
+    (problem,) = smoke.check_attention(options)["problems"]
+    assert problem.startswith("192 tokens")
 
 
 def test_one_row_of_each_encoder_is_chosen():
