@@ -11,12 +11,13 @@ from pathlib import Path
 
 from fairseq_phrase.errors import UserError, load_entry
 from fairseq_phrase.parsers.conllu import ConlluFiles
-from fairseq_phrase.parsers.interfaces import FileParser, LineParser, Unparsed
+from fairseq_phrase.parsers.interfaces import FileParser, LineParser
 from fairseq_phrase.parsers.ptb import BracketFiles
 from fairseq_phrase.parsers.spacy import SpacyParser
 from fairseq_phrase.parsers.stanza import StanzaParser
 from fairseq_phrase.parsers.whitespace import FactoredText, WhitespaceParser
 from fairseq_phrase.syntax.fields import FIELDS
+from fairseq_phrase.syntax.sentence import Unparsed
 
 __all__ = [
     "GROUP",

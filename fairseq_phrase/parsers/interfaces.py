@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from fairseq_phrase.errors import UserError
@@ -13,22 +13,8 @@ from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS
-from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.syntax.sentence import ParsedSentence, Unparsed
 from fairseq_phrase.text import digest_of, stamp_of
-
-
-@dataclass(frozen=True)
-class Unparsed:
-    """A line without a usable parse; ``--on-error`` decides how it is treated.
-
-    Attributes:
-        reason: a description of the error, with the line of the parse file if there is one, and the
-            expected and the found text.
-        sentence: the line's words, if they are known, without trees.
-    """
-
-    reason: str
-    sentence: ParsedSentence
 
 
 class LineParser(ABC):

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from fairseq_phrase.errors import UserError, needs
-from fairseq_phrase.parsers.interfaces import LineParser, Unparsed, split_at_white_space
+from fairseq_phrase.parsers.interfaces import LineParser, split_at_white_space
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
+from fairseq_phrase.syntax.sentence import ParsedSentence, Unparsed, join_white_space
 
 _COLUMNS = ["ORTH", "SPACY", "HEAD", "DEP", "POS"]
 #: Number of lines in one of spaCy's batches.

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.errors import UserError, needs
-from fairseq_phrase.parsers.interfaces import LineParser, Unparsed, split_at_white_space
+from fairseq_phrase.parsers.interfaces import LineParser, split_at_white_space
 from fairseq_phrase.syntax.alignment import over_tokens, words_of_token
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.sentence import Expansion, ParsedSentence, join_white_space
+from fairseq_phrase.syntax.sentence import Expansion, ParsedSentence, Unparsed, join_white_space
 
 #: The processors that split a line into words, and the processors that make trees.
 TOKENIZERS = ("tokenize", "mwt")

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.parsers.interfaces import FileParser, Unparsed, flat, split_at_white_space
+from fairseq_phrase.parsers.interfaces import FileParser, flat, split_at_white_space
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.brackets import parse_brackets
-from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.syntax.sentence import ParsedSentence, Unparsed
 from fairseq_phrase.text import read_lines
 
 #: Limit, in lines and trees together, of the search for the next line that fits a tree.

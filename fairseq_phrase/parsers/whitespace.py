@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers.interfaces import LineParser, Unparsed, split_at_white_space
+from fairseq_phrase.parsers.interfaces import LineParser, split_at_white_space
 from fairseq_phrase.syntax.fields import FIELDS
-from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.syntax.sentence import ParsedSentence, Unparsed
 
 
 class WhitespaceParser(LineParser):

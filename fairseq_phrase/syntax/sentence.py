@@ -124,6 +124,20 @@ class ParsedSentence:
 
 
 @dataclass(frozen=True)
+class Unparsed:
+    """A line without a usable parse; ``--on-error`` decides how it is treated.
+
+    Attributes:
+        reason: a description of the error, with the line of the parse file if there is one, and the
+            expected and the found text.
+        sentence: the line's words, if they are known, without trees.
+    """
+
+    reason: str
+    sentence: ParsedSentence
+
+
+@dataclass(frozen=True)
 class EncodedSentence:
     """A source line as the input of a model.
 

@@ -11,7 +11,7 @@ from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from torch import Tensor
 
-from fairseq_phrase.data.preprocessing.labelled import warn_of_unknown_labels
+from fairseq_phrase.data.store.dictionaries import warn_of_unknown_labels
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.labels import SpanMetrics, mark_spans

@@ -21,9 +21,8 @@ from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.modules.parse_batch import MADE, ROWS, MakeStructure, ParseBatch
 from fairseq_phrase.modules.tensors import carrier
-from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
-from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence, Unparsed
 
 Parse = dict[str, np.ndarray]
 #: Parses of several sentences by field: their items, and the number of items of each sentence.

@@ -31,10 +31,9 @@ from fairseq_phrase.data.subwords.text_encoder import (
     spell,
 )
 from fairseq_phrase.errors import UserError, at
-from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.interfaces import flat
 from fairseq_phrase.parsers.pipeline import Parse
-from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence, Unparsed
 from fairseq_phrase.text import plain_spaces
 
 #: Number of changed lines in a warning.

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from fairseq_phrase.data.preprocessing.parse_shards import to_bytes
 from fairseq_phrase.errors import UserError, needs
-from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
+from fairseq_phrase.syntax.sentence import Unparsed
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")

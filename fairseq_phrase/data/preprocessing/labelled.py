@@ -6,23 +6,17 @@ labels with a separate dictionary.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 
 from fairseq.data import Dictionary
 
+from fairseq_phrase.data.store.dictionaries import warn_of_unknown_labels
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.subwords.segmenters import is_mistakable
 from fairseq_phrase.errors import UserError, at
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.text import read_lines
-
-logger = logging.getLogger(__name__)
-
-
-_NAMED = 10
 
 
 def check_labels(text: Path, labels: Path, per: str) -> None:
@@ -92,17 +86,3 @@ def count_unknown(split: str, labels: Counter[str], dictionary: Dictionary) -> i
         return 0
     warn_of_unknown_labels(split, unknown.total(), labels.total(), unknown)
     return unknown.total()
-
-
-def warn_of_unknown_labels(split: str, count: int, total: int, names: Iterable[str] = ()) -> None:
-    """Warn that a split has labels that the training data lack."""
-    named = list(names)
-    logger.warning(
-        "%d of the %d labels of %s are unknown in training, so that no model can predict them; they "
-        "count as wrong%s%s",
-        count,
-        total,
-        split,
-        ": " + ", ".join(named[:_NAMED]) if named else "",
-        ", …" if len(named) > _NAMED else "",
-    )

@@ -23,10 +23,9 @@ from fairseq_phrase.data.store.outputs import (
     require_same,
     write_atomically,
 )
-from fairseq_phrase.parsers.interfaces import Unparsed
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.sentence import Edge, Expansion, ParsedSentence
+from fairseq_phrase.syntax.sentence import Edge, Expansion, ParsedSentence, Unparsed
 
 logger = logging.getLogger(__name__)
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ from fairseq_phrase.text import read_lines
 
 if TYPE_CHECKING:
     from fairseq.data import Dictionary
+
+logger = logging.getLogger(__name__)
+_NAMED = 10  # labels in a warning
 
 
 def load_dictionary(path: Path) -> Dictionary:
@@ -83,3 +87,17 @@ def number_of_labels(fingerprint: str) -> int:
 def begins_with(labels: Sequence[str], fingerprint: str) -> bool:
     """Return whether labels begin with the labels that a fingerprint covers."""
     return labels_fingerprint(labels[: number_of_labels(fingerprint)]) == fingerprint
+
+
+def warn_of_unknown_labels(split: str, count: int, total: int, names: Iterable[str] = ()) -> None:
+    """Warn that a split has labels that the training data lack."""
+    named = list(names)
+    logger.warning(
+        "%d of the %d labels of %s are unknown in training, so that no model can predict them; they "
+        "count as wrong%s%s",
+        count,
+        total,
+        split,
+        ": " + ", ".join(named[:_NAMED]) if named else "",
+        ", …" if len(named) > _NAMED else "",
+    )
