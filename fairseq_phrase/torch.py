@@ -28,7 +28,7 @@ from fairseq_phrase.modules.positions.relation_bias import (
     tree_relations,
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
-from fairseq_phrase.modules.tensors import made_once
+from fairseq_phrase.modules.tensors import cached_per_tensor
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -83,7 +83,7 @@ def _add_to_mask(
     mask = args[position] if len(args) > position else kwargs.get(name)
     masked = None
     if mask is not None and mask.dtype == torch.bool:
-        masked = made_once(mask, "masked", lambda: ~mask[:, 0])
+        masked = cached_per_tensor(mask, "masked", lambda: ~mask[:, 0])
     added = bias.bias(module.relations.kinds(bias, states), masked).to(states.dtype)
     if mask is not None and masked is None:
         added = added + mask

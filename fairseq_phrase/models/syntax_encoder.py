@@ -228,7 +228,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
 
     A method overrides :meth:`structure` and, as needed, :meth:`first_states`,
     :meth:`build_layer`, :meth:`before_layer`, :meth:`after_layers`, :meth:`decoder_nodes`,
-    :meth:`node_padding_mask`, :meth:`further_outputs` and :meth:`root_nodes`.
+    :meth:`node_padding_mask`, :meth:`extra_outputs` and :meth:`root_nodes`.
 
     In all methods ``src_tokens``, of shape (batch, tokens), are the source, padded on either side, and
     ``structure`` is the result of :meth:`structure`.
@@ -344,7 +344,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         """Return which of the decoder's nodes are padding. Shape: (batch, nodes)."""
         return self.padding(src_tokens)
 
-    def further_outputs(self, structure: Any) -> dict[str, list[Any]]:
+    def extra_outputs(self, structure: Any) -> dict[str, list[Any]]:
         """Return additional decoder inputs; tensors are batch-first and reordered with the beams."""
         return {}
 
@@ -416,7 +416,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
             (shape (nodes, batch, width), time-first), ``encoder_padding_mask``
             (``(batch, nodes)``), ``encoder_states`` (as ``encoder_out``), ``encoder_embedding``
             (``(batch, tokens, width)``), ``src_tokens`` (which fairseq leaves out) and so on; and
-            :meth:`further_outputs`.
+            :meth:`extra_outputs`.
         """
         if self.is_plain(self.cfg):
             if causal is not None:
@@ -457,7 +457,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
             encoder_embedding=[embedding],
             encoder_states=[seen(each) for each in hidden],
             fc_results=feed_forwards,
-            **self.further_outputs(structure),
+            **self.extra_outputs(structure),
         )
 
     def _first(self, states: Tensor, count: int) -> Tensor:

@@ -389,7 +389,7 @@ class TreeEncoder(SyntaxEncoder):
         """Return which nodes are padding: the decoder attends to leaves and nonterminals."""
         return structure.node_padding_mask
 
-    def further_outputs(self, structure: TreeBatch) -> dict[str, list[Any]]:
+    def extra_outputs(self, structure: TreeBatch) -> dict[str, list[Any]]:
         """Return the trees and the number of decoder rows of each sentence."""
         return {"tree": [structure], "beams": [1]}
 

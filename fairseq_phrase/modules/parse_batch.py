@@ -9,8 +9,8 @@ Values of a batch are computed in three steps:
    the collater's tensors (:meth:`ParseBatch.made`), or computes them itself where they are missing: at
    inference, after R-Drop has repeated a batch, in an ensemble of models with different trees.
 3. Layers share the values computed from the structure. A property of the structure is computed when the
-   first layer reads it (:class:`~fairseq_phrase.modules.tensors.kept`); a value computed from a plain
-   tensor is cached with the tensor (:func:`~fairseq_phrase.modules.tensors.made_once`).
+   first layer reads it (:class:`~fairseq_phrase.modules.tensors.cached_property`). A value computed from
+   a plain tensor is cached with it (:func:`~fairseq_phrase.modules.tensors.cached_per_tensor`).
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def carried(tensor: Tensor) -> int:
     return tensor.size(1)
 
 
-class kept(Generic[Value]):  # noqa: N801 - like property
+class cached_property(Generic[Value]):  # noqa: N801 - like functools.cached_property
     """A property that is computed once.
 
     Before Python 3.12 ``functools.cached_property`` uses a lock, which torch.compile cannot trace.
@@ -80,7 +80,7 @@ class kept(Generic[Value]):  # noqa: N801 - like property
 _made = WeakTensorKeyDictionary()
 
 
-def made_once(tensor: Tensor, key: Any, make: Callable[[], Value]) -> Value:
+def cached_per_tensor(tensor: Tensor, key: Any, make: Callable[[], Value]) -> Value:
     """Compute a value from a tensor once, for all layers of a batch.
 
     Args:
@@ -103,7 +103,7 @@ def padding_of(tokens: Tensor, padding_index: int) -> Tensor:
     Args:
         tokens: Shape: (batch, tokens)
     """
-    return made_once(tokens, padding_index, lambda: tokens.eq(padding_index))
+    return cached_per_tensor(tokens, padding_index, lambda: tokens.eq(padding_index))
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -119,7 +119,7 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     Returns:
         Shape: as the mask
     """
-    return made_once(mask, dtype, lambda: infinite(~mask, dtype))
+    return cached_per_tensor(mask, dtype, lambda: infinite(~mask, dtype))
 
 
 def infinite(masked: Tensor, dtype: torch.dtype) -> Tensor:
@@ -128,7 +128,7 @@ def infinite(masked: Tensor, dtype: torch.dtype) -> Tensor:
     def make() -> Tensor:
         return torch.zeros_like(masked, dtype=dtype).masked_fill_(masked, -math.inf)
 
-    return made_once(masked, ("infinite", dtype), make)
+    return cached_per_tensor(masked, ("infinite", dtype), make)
 
 
 def masked_keys(padding_mask: Tensor) -> Tensor:

@@ -25,9 +25,9 @@ from fairseq_phrase.modules.projections import HeadsAttention, project
 from fairseq_phrase.modules.tensors import (
     additive,
     applied,
+    cached_per_tensor,
     crossover,
     for_device,
-    made_once,
     upcast,
 )
 
@@ -410,7 +410,7 @@ class PhraseAttention(HeadsAttention):
         if self.node_gate is not None:
             mask, padding = phrases.key_mask, phrases.padding_mask
             if mask is None:
-                mask = made_once(padding, "keys", lambda: ~padding[:, None, None])
+                mask = cached_per_tensor(padding, "keys", lambda: ~padding[:, None, None])
             attended, weights = node_attention(
                 query, key, value, mask, self.node_gate, phrases.num_tokens, dropout_p, need_weights
             )

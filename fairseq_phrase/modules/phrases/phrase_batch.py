@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.tensors import check_mask, kept, made_once, may_read
+from fairseq_phrase.modules.tensors import cached_per_tensor, cached_property, check_mask, may_read
 
 
 class PhraseEdges(NamedTuple):
@@ -263,12 +263,12 @@ class PhraseBatch:
 
     # The following are computed from the pairs when a layer first needs them.
 
-    @kept
+    @cached_property
     def edges(self) -> PhraseEdges:
         """The adjacent pairs of nodes (eq. 4), sorted by query."""
         return self.pairs.edges(self.padding_mask)
 
-    @kept
+    @cached_property
     def adjacency(self) -> Tensor:
         """A of eq. 6: True where one node's tokens are a subset of the other's.
 
@@ -276,13 +276,13 @@ class PhraseBatch:
         """
         return self.pairs.adjacency(self.padding_mask)
 
-    @kept
+    @cached_property
     def degrees(self) -> Tensor:
         """Number of neighbours of each node, itself included. Shape: (batch, nodes)."""
         counts = count(self.edges.query, self.padding_mask.numel())
         return counts.view(self.padding_mask.shape)
 
-    @kept
+    @cached_property
     def key_mask(self) -> Tensor | None:
         """The keys that phase 1 attends to; None for all. Shape: (batch, 1, 1, nodes).
 
@@ -294,12 +294,12 @@ class PhraseBatch:
             return None
         return (~self.padding_mask | self.padding_mask.all(1, keepdim=True))[:, None, None]
 
-    @kept
+    @cached_property
     def tokens(self) -> PhraseBatch:
         """The tokens without phrases."""
         return without_phrases(self.padding_mask[:, : self.num_tokens])
 
-    @kept
+    @cached_property
     def memberships(self) -> tuple[Tensor, Tensor]:
         """The tokens of each phrase, as flat indices; a slot without a phrase may have any tokens.
 
@@ -308,7 +308,7 @@ class PhraseBatch:
         """
         return self.pairs.memberships(self.padding_mask, self.num_tokens)
 
-    @kept
+    @cached_property
     def extents(self) -> tuple[Tensor, Tensor]:
         """The first token of each node, and its number of tokens; undefined at slots without a phrase.
 
@@ -342,7 +342,7 @@ class PhraseBatch:
             queries = starts[:, :, None], sizes[:, :, None]
             return number_parts(queries, (starts[:, None], sizes[:, None]), clip)
 
-        return made_once(starts, ("parts", clip), make)
+        return cached_per_tensor(starts, ("parts", clip), make)
 
     def edge_positions(self, clip: int) -> Tensor:
         """Number the relative positions of the listed pairs. Shape: (edges,), int64."""
@@ -352,7 +352,7 @@ class PhraseBatch:
         def make() -> Tensor:
             return number_parts((starts[query], sizes[query]), (starts[key], sizes[key]), clip)
 
-        return made_once(query, ("parts", clip), make)
+        return cached_per_tensor(query, ("parts", clip), make)
 
     def members(self) -> list[list[tuple[int, ...]]]:
         """List the tokens of each node of each sentence.

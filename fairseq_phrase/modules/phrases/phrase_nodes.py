@@ -26,7 +26,7 @@ from torch.nn.functional import pad
 from fairseq_phrase.modules.causal_window import CausalWindow
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch, PhraseEdges, count
 from fairseq_phrase.modules.positions.relative_attention import RelativePositions
-from fairseq_phrase.modules.tensors import kept, upcast
+from fairseq_phrase.modules.tensors import cached_property, upcast
 
 FIRST_STATES = ("zero", "mean", "attention", "ends")
 
@@ -164,7 +164,7 @@ class PositionedPhrases(PhraseBatch):
             between = {kind: _between(tokens, position) for kind, position in relative.items()}
             self.relative = RelativePositions.from_kinds(between, clips, self.padding_mask)
 
-    @kept
+    @cached_property
     def tokens(self) -> PositionedPhrases:
         """The tokens without phrases, with their positions."""
         return PositionedPhrases(super().tokens, *self._of_tokens)
@@ -216,24 +216,24 @@ class CausalPhrases(PhraseBatch):
         if isinstance(phrases, PositionedPhrases) and phrases.relative is not None:
             self.relative = replace(phrases.relative, masked=~self.visible)
 
-    @kept
+    @cached_property
     def edges(self) -> PhraseEdges:
         """The adjacent pairs of which the query sees the key, sorted by query."""
         query, key = self._all.edges
         seen = self.visible.flatten(0, 1)[query, key % self.num_nodes]
         return PhraseEdges(query[seen], key[seen])
 
-    @kept
+    @cached_property
     def adjacency(self) -> Tensor:
         """A of eq. 6, without later nodes. Shape: (batch, nodes, nodes)."""
         return self._all.adjacency & self.visible
 
-    @kept
+    @cached_property
     def key_mask(self) -> Tensor:
         """The keys that phase 1 attends to. Shape: (batch, 1, nodes, nodes)."""
         return self.visible[:, None]
 
-    @kept
+    @cached_property
     def tokens(self) -> CausalPhrases:
         """The tokens without phrases."""
         return CausalPhrases(self._all.tokens, self._window)

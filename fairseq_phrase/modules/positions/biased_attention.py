@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from fairseq_phrase.modules.tensors import additive, applied, infinite, made_once, upcast
+from fairseq_phrase.modules.tensors import additive, applied, cached_per_tensor, infinite, upcast
 
 
 class _PairBias(torch.autograd.Function):
@@ -119,7 +119,7 @@ def _node_masks(
         allowed = torch.cat([first, rows[:, :, twice:], further | ~seen], 2)
         return additive(allowed, dtype), seen.to(dtype)
 
-    return made_once(mask, ("nodes", queries, twice, tokens, dtype), make)
+    return cached_per_tensor(mask, ("nodes", queries, twice, tokens, dtype), make)
 
 
 def _add_again(rows: Tensor, twice: int, factor: Tensor | None = None) -> Tensor:

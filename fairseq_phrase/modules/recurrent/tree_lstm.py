@@ -242,7 +242,7 @@ class BinaryTreeLSTM(TreeLSTM):
 
 
 @dataclass(frozen=True)
-class BatchTrees:
+class TreeLSTMBatch:
     """The trees of a padded batch: their order of computation.
 
     Attributes:
@@ -258,7 +258,7 @@ class BatchTrees:
     roots: Tensor
 
 
-def dependency_trees(words: Tensor, heads: Tensor, padding_mask: Tensor) -> BatchTrees:
+def dependency_trees(words: Tensor, heads: Tensor, padding_mask: Tensor) -> TreeLSTMBatch:
     """Make the dependency trees of a batch's tokens.
 
     The first token of a word is the word's node. The word's other tokens are its children, like the words
@@ -308,12 +308,12 @@ def dependency_trees(words: Tensor, heads: Tensor, padding_mask: Tensor) -> Batc
         ~padding.ravel(),
         device=padding_mask.device,
     )
-    return BatchTrees(levels, padding_mask, _on(padding_mask, tops))
+    return TreeLSTMBatch(levels, padding_mask, _on(padding_mask, tops))
 
 
 def constituency_trees(
     words: Tensor, spans: Tensor, padding_mask: Tensor, *, binary: bool
-) -> BatchTrees:
+) -> TreeLSTMBatch:
     """Make the constituency trees of a batch's tokens.
 
     Tokens are the leaves. A token outside all constituents (the end of sentence) is a separate tree.
@@ -353,7 +353,7 @@ def constituency_trees(
     )
     last = np.where(padding, -1, np.arange(padding.shape[1])).max(1, initial=-1)
     tops = np.where(last < tokens, (~padding).argmax(1), last)
-    return BatchTrees(levels, tree.node_padding_mask, _on(padding_mask, tops))
+    return TreeLSTMBatch(levels, tree.node_padding_mask, _on(padding_mask, tops))
 
 
 def _on(like: Tensor, indices: np.ndarray) -> Tensor:

@@ -12,10 +12,10 @@ from torch.nn.functional import pad
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.tensors import (
+    cached_property,
     carrier,
     check_mask,
     check_tensor,
-    kept,
     may_read,
     true_at,
 )
@@ -176,19 +176,19 @@ class TreeBatch:
         """True at nonterminals, False at padding. Shape: (batch, nonterminals), bool."""
         return self.leaf_spans[..., 0] >= 0
 
-    @kept
+    @cached_property
     def node_padding_mask(self) -> Tensor:
         """True at padded nodes. Shape: (batch, nodes), bool."""
         return torch.cat([self.padding_mask, ~self.is_nonterminal], 1)
 
-    @kept
+    @cached_property
     def membership(self) -> Tensor:
         """M: True where leaf j is under nonterminal i. Shape: (batch, nonterminals, leaves), bool."""
         leaves = torch.arange(self.num_leaves, device=self.device)
         starts, ends = self.leaf_spans.unsqueeze(2).unbind(3)
         return (starts <= leaves) & (leaves < ends)
 
-    @kept
+    @cached_property
     def subtrees(self) -> Tensor:
         """Sub: True where nonterminal t is in the subtree of i, including i.
 
@@ -207,7 +207,7 @@ class TreeBatch:
         """Leaves under each nonterminal, 0 at padding. Shape: (batch, nonterminals), int64."""
         return self.leaf_spans[..., 1] - self.leaf_spans[..., 0]
 
-    @kept
+    @cached_property
     def _begin(self) -> Tensor:
         """Nonterminals that begin at each leaf. Shape: (batch, leaves), int64."""
         return self._count(self.leaf_spans[..., 0])
@@ -218,28 +218,28 @@ class TreeBatch:
         counts.scatter_add_(1, leaves.clamp(min=0), self.is_nonterminal.long())
         return counts[:, :-1]
 
-    @kept
+    @cached_property
     def leaf_depths(self) -> Tensor:
         """D: nonterminals above each leaf. Shape: (batch, leaves), int64."""
         # Spans that began minus spans that ended.
         return (self._begin - self._count(self.leaf_spans[..., 1])).cumsum(1)
 
-    @kept
+    @cached_property
     def depths(self) -> Tensor:
         """Nonterminals above each one, 0 at the root and padding. Shape: (batch, nonterminals), int64."""
         return (self.subtrees.sum(1) - 1).clamp(min=0)
 
-    @kept
+    @cached_property
     def max_depth(self) -> int:
         """The largest number of nonterminals above a leaf."""
         return self._numbers[0]
 
-    @kept
+    @cached_property
     def max_span(self) -> int:
         """The largest number of leaves under a nonterminal."""
         return self._numbers[1]
 
-    @kept
+    @cached_property
     def num_paths(self) -> int:
         """Number of triples that :meth:`paths` lists; O(depth³) in a chain."""
         return self._numbers[2]
@@ -249,7 +249,7 @@ class TreeBatch:
         """Number of pairs of a nonterminal and a leaf under it."""
         return self._numbers[3]
 
-    @kept
+    @cached_property
     def _numbers(self) -> Sequence[int]:
         """Largest depth and span, and numbers of paths, of members and of pairs in :attr:`subtrees`.
 
@@ -279,7 +279,7 @@ class TreeBatch:
 
     # Attention masks
 
-    @kept
+    @cached_property
     def key_mask(self) -> Tensor:
         """True at nodes that may be attended to: all except padding.
 
@@ -289,7 +289,7 @@ class TreeBatch:
         padding = self.node_padding_mask
         return (~padding | padding.all(1, keepdim=True))[:, None, None]
 
-    @kept
+    @cached_property
     def subtree_mask(self) -> Tensor:
         """True where a node attends to another in the encoder ("subtree masking").
 
