@@ -94,6 +94,11 @@ def _fields(cfg: Any) -> Sequence[str]:
             f"--relation-source {cfg.relation_source}: a model of transformers has the relations of "
             "the dependency tree: leave it out"
         )
+    if cfg.relation_bias == "distance":
+        raise UserError(
+            "--relation-bias distance: a model of transformers has no such prior: expected tree, "
+            "sequence, both or none"
+        )
     if cfg.relation_vectors != "none":
         raise UserError(
             f"--relation-vectors {cfg.relation_vectors}: a model of transformers has biases: leave it out"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,10 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
+from fairseq_phrase.modules.positions.distance_prior import (
+    DistancePriorAttention,
+    token_distances,
+)
 from fairseq_phrase.modules.positions.relation_bias import (
     BIASES,
     PairRelations,
@@ -46,7 +51,10 @@ class RelationOptions:
     # fmt: off
     relation_bias: ChoiceEnum(list(BIASES)) = option("tree",  # type: ignore[valid-type]
         "which relations of two words have a learned bias in each head: those in the dependency "
-        "tree (tree), distances in the sentence as in T5 (sequence), both, or none")
+        "tree (tree), distances in the sentence as in T5 (sequence), both, or none; distance: a fixed "
+        "bias that decays with the distance in the tree")
+    distance_strength: float = option(0.5,
+        "with --relation-bias distance, λ of the prior exp(-λ d) for words d edges apart")
     relation_labels: bool = option(False,
         "add a bias for the dependency label of pairs of parent and child")
     relation_vectors: ChoiceEnum(list(VECTORS)) = option("none",  # type: ignore[valid-type]
@@ -68,8 +76,13 @@ def parse_fields(cfg: Any) -> Sequence[str]:
         raise UserError(
             f"--relation-labels needs --relation-bias tree or both, not {cfg.relation_bias}"
         )
-    if cfg.relation_vectors != "none" and cfg.relation_bias == "none":
-        raise UserError("--relation-vectors needs --relation-bias tree, sequence or both, not none")
+    if cfg.relation_vectors != "none" and cfg.relation_bias in ("none", "distance"):
+        raise UserError(
+            "--relation-vectors needs --relation-bias tree, sequence or both, not "
+            f"{cfg.relation_bias}"
+        )
+    if not 0 <= cfg.distance_strength < math.inf:
+        raise UserError(f"--distance-strength {cfg.distance_strength}: expected 0 or more")
     if cfg.relation_bias != "none" and cfg.encoder.xformers_att_config:
         raise UserError(
             "--encoder-xformers-att-config does not support relation biases: leave it out"
@@ -85,7 +98,7 @@ def parse_fields(cfg: Any) -> Sequence[str]:
             f"--relation-source needs --relation-bias tree or both, not {cfg.relation_bias}"
         )
     if not reads_trees(cfg):
-        return []
+        return ["words", "heads"] if cfg.relation_bias == "distance" else []
     labels = [_label_field(cfg)] if cfg.relation_labels else []
     return list(dict.fromkeys(["words", cfg.relation_source, *labels]))
 
@@ -103,10 +116,15 @@ class RelationEncoderLayer(SyntaxEncoderLayer):
         options: dict[str, Any] = {
             "embed_dim": embed_dim,
             "num_heads": cfg.encoder.attention_heads,
+            "dropout": cfg.attention_dropout,
+        }
+        if cfg.relation_bias == "distance":
+            prior = DistancePriorAttention(**options, strength=cfg.distance_strength)
+            return self.with_quant_noise(prior)
+        options |= {
             "kind": cfg.relation_bias,
             "num_labels": cfg.count_labels(_label_field(cfg)) if cfg.relation_labels else 0,
             "of_graph": cfg.relation_source != "heads",
-            "dropout": cfg.attention_dropout,
         }
         if cfg.relation_vectors == "none":
             return self.with_quant_noise(RelationAttention(**options))
@@ -124,6 +142,7 @@ class RelationEncoderLayer(SyntaxEncoderLayer):
         "relation bias, both": {"relation_bias": "both"},
         "relation bias, both, labels": {"relation_bias": "both", "relation_labels": True},
         "relation bias, graph, labels": {"relation_source": "enhanced", "relation_labels": True},
+        "relation bias, distance": {"relation_bias": "distance"},
         "relation vectors, labels": {"relation_vectors": "keys-values", "relation_labels": True},
         "relation vectors, both, graph, labels": {
             "relation_vectors": "keys-values",
@@ -161,9 +180,11 @@ class RelationEncoder(SyntaxEncoder):
         return bool(cfg.relation_bias == "none")
 
     @classmethod
-    def neutral_obstacle(cls, cfg: TransformerConfig) -> None:
-        """Return None: all biases and vectors start at 0."""
-        return
+    def neutral_obstacle(cls, cfg: TransformerConfig) -> str | None:
+        """Return the obstacle, a fixed prior; all biases and vectors start at 0."""
+        if cfg.relation_bias == "distance":
+            return "--relation-bias distance has no neutral start, because its prior is fixed"
+        return None
 
     def upgrade_state_dict_named(
         self, state_dict: dict[str, Tensor], name: str
@@ -199,6 +220,9 @@ class RelationEncoder(SyntaxEncoder):
         if self.cfg.relation_bias in ("sequence", "both"):
             buckets = sentence_buckets(src_tokens.size(1), src_tokens.device)
         masked = masked_keys(padding_mask)[:, None]
+        if self.cfg.relation_bias == "distance":
+            positions = TreePositions(parse["words"], parse["heads"], padding_mask)
+            return PairRelations(token_distances(positions), masked)
         if self.cfg.relation_vectors == "none":
             return PairRelations(kinds_of_pairs(tree, buckets), masked, edges)
         of_graph: Sequence[Tensor] | None = () if is_graph else None

@@ -18,6 +18,7 @@ from tests.twins.tree_relations import (
     NUM_LABELS,
     batch,
     graph,
+    path_up,
     twin_bucket,
     twin_graph_relation,
     twin_relation,
@@ -159,7 +160,49 @@ def test_a_batch_without_edges_has_one_layer_of_no_labels(dictionary):
     assert layer.eq(8).all()
 
 
-def test_a_model_of_transformers_has_no_vectors():
-    cfg = type("Options", (), {"relation_source": "heads", "relation_vectors": "keys"})
-    with pytest.raises(UserError, match="--relation-vectors keys: a model of transformers"):
-        ENCODERS["huggingface"].parse_fields(cfg)
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_the_prior_of_distances_is_its_equation_in_value_and_gradient(dictionary, left):
+    inputs = batch(dictionary, left=left)
+    padding = inputs["src_tokens"].eq(dictionary.pad())
+    options = {"relation_bias": "distance", "distance_strength": 0.7}
+    model = build_model(NAME, dictionary, **options)
+    attention = model.encoder.layers[0].self_attn
+    states = torch.randn(*padding.T.shape, 16, dtype=torch.double, requires_grad=True)
+    parse = ParseBatch.from_net_input({n: t for n, t in inputs.items() if n != "src_tokens"})
+    structure = model.encoder.structure(inputs["src_tokens"], parse)
+    prior = torch.zeros(len(padding), 1, *padding.T.shape[:1] * 2, dtype=torch.double)
+    for row, words in enumerate(inputs["src_words"].tolist()):
+        heads = [head for head in inputs["src_heads"][row].tolist() if head >= 0]
+        for i, own in enumerate(words):
+            for j, other in enumerate(words):
+                if own >= 0 and other >= 0:
+                    up, to = path_up(heads, own), path_up(heads, other)
+                    prior[row, 0, i, j] = len(set(up) ^ set(to))
+    query, key, value = attention.split(states)
+    scores = query @ key.mT / 8**0.5 - 0.7 * prior
+    weights = scores.masked_fill(padding[:, None, None], -torch.inf).softmax(-1)
+    wanted = attention.join(weights @ value)
+    direction = torch.randn_like(wanted) * ~padding.T[:, :, None]
+    parameters = [states, *attention.parameters()]
+    assert len(parameters) == 9  # the projections'
+    expected = torch.autograd.grad((wanted * direction).sum(), parameters)
+    for need_weights in (False, True):
+        found, own = attention(states, structure, need_weights)
+        assert_same(found * direction, wanted * direction)
+        gradients = torch.autograd.grad((found * direction).sum(), parameters)
+        for gradient, expected_gradient in zip(gradients, expected, strict=True):
+            assert_same(gradient, expected_gradient)
+    assert_same(own, weights)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"relation_vectors": "keys"}, "--relation-vectors keys: a model of transformers"),
+        ({"relation_bias": "distance"}, "--relation-bias distance: a model of transformers"),
+    ],
+)
+def test_a_model_of_transformers_has_biases_only(options, message):
+    own = {"relation_source": "heads", "relation_vectors": "none", "relation_bias": "tree"}
+    with pytest.raises(UserError, match=message):
+        ENCODERS["huggingface"].parse_fields(type("Options", (), own | options))

@@ -211,7 +211,10 @@ def without_draws(name, dictionary, **options):
     return model
 
 
-@pytest.mark.parametrize("row", [*ENCODERS[NAME].rows, "none"])
+NEUTRAL = [row for row in ENCODERS[NAME].rows if row != "relation bias, distance"]
+
+
+@pytest.mark.parametrize("row", [*NEUTRAL, "none"])
 def test_training_starts_from_fairseqs_transformer(dictionary, row):
     options = ENCODERS[NAME].rows.get(row, {"relation_bias": "none"})
     plain = build_model("transformer", dictionary)
@@ -256,6 +259,14 @@ def test_labels_decide(dictionary):
         (
             {"relation_vectors": "keys", "relation_bias": "none"},
             "--relation-vectors needs --relation-bias tree, sequence or both, not none",
+        ),
+        (
+            {"relation_bias": "distance", "distance_strength": -1.0},
+            "--distance-strength -1.0: expec",
+        ),
+        (
+            {"relation_bias": "distance", "relation_labels": True},
+            "--relation-labels needs --relation-bias tree or both, not distance",
         ),
     ],
 )

@@ -227,8 +227,8 @@ def kinds_of_pairs(tree: Tensor | None, buckets: Tensor | None) -> Tensor:
     return tree * NUM_BUCKETS + buckets
 
 
-#: The relations that may have biases: in the tree, in the sentence, or both.
-BIASES = ("tree", "sequence", "both", "none")
+#: The relations that may have biases: in the tree, in the sentence, or both; distance has a fixed prior.
+BIASES = ("tree", "sequence", "both", "distance", "none")
 
 
 class RelationBias(nn.Module):

@@ -1,0 +1,67 @@
+"""Self-attention with a fixed prior: weights decay with the distance in the tree.
+
+After dependency-aware self-attention (DASA; Chi et al. 2026), from its description: a fixed prior of tree
+distances, of one strength λ. *Decision*: the decay is exponential, and distances are not normalized. With
+d(i, j) the number of edges between two words:
+
+    A = softmax(S + log D),    D_ij = exp(-λ d(i, j))
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fairseq_phrase.modules.positions.biased_attention import biased_attention
+from fairseq_phrase.modules.positions.relation_bias import PairRelations
+from fairseq_phrase.modules.positions.tree_positions import TreePositions
+from fairseq_phrase.modules.projections import HeadsAttention
+from fairseq_phrase.modules.tensors import infinite, made_once
+
+
+def token_distances(tree: TreePositions) -> Tensor:
+    """Count the edges between tokens' words. Shape: (batch, tokens, tokens), int64.
+
+    *Decision*: it is 0 where one of the tokens is outside words, so that such pairs have no prior.
+    """
+    both_words = tree.is_word[:, :, None] & tree.is_word[:, None]
+    return tree.for_tokens(tree.word_distances()).masked_fill_(~both_words, 0)
+
+
+class DistancePriorAttention(HeadsAttention):
+    """Multi-head self-attention with the prior, without parameters for it. Time-first.
+
+    Args:
+        strength: λ, 0 or more, for all layers and heads.
+    """
+
+    def __init__(
+        self, *, embed_dim: int, num_heads: int, strength: float, dropout: float = 0.0
+    ) -> None:
+        super().__init__(embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
+        self.strength = strength
+        self.reset_parameters()
+
+    def extra_repr(self) -> str:
+        """Show the options in ``print(module)``."""
+        return f"num_heads={self.num_heads}, strength={self.strength}"
+
+    def forward(
+        self, states: Tensor, relations: PairRelations, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend once.
+
+        Args:
+            states: token states. Shape: (tokens, batch, width)
+            relations: their ``pairs`` are from :func:`token_distances`.
+        """
+        heads = self.split(states)
+        distances, masked, dtype = relations.pairs, relations.masked, heads[0].dtype
+
+        def make() -> Tensor:
+            prior = distances.to(dtype) * -self.strength
+            return (prior if masked is None else prior + infinite(masked, dtype))[:, None]
+
+        # All layers share it.
+        bias = made_once(distances, ("prior", self.strength, dtype), make)
+        attended, weights = biased_attention(*heads, bias, self.dropout_p, need_weights)
+        return self.join(attended), weights
