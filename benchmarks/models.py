@@ -63,6 +63,7 @@ class Built:
         task: its own task.
         model: on its device and in its precision.
         parses: the fields of a batch's ``net_input`` that it required from its task.
+        of_loss: the fields that its criterion required.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Built:
     task: Any
     model: Any
     parses: set[str] = field(default_factory=set)
+    of_loss: set[str] = field(default_factory=set)
     _own: dict[int, tuple[Any, Any]] = field(default_factory=dict)
 
     def own_inputs(self, sample: dict[str, Any]) -> dict[str, Any]:
@@ -85,8 +87,9 @@ class Built:
             tokens = net_input["src_tokens"]
             made = make_structures(self.task.source_text.structures, tokens.cpu(), parse)
             net_input |= {name: x.to(tokens.device) for name, x in made.items()}
+            of_loss = {name: sample["net_input"][f"src_{name}"] for name in self.of_loss}
             # The batch is kept: no other batch gets its id.
-            self._own[id(sample)] = sample, {**sample, "net_input": net_input}
+            self._own[id(sample)] = sample, {**sample, "net_input": net_input, "parse": of_loss}
         own: dict[str, Any] = self._own[id(sample)][1]
         return own
 
@@ -189,14 +192,23 @@ def build_of_flags(name: str, flags: list[str], data: str, options: argparse.Nam
     cfg = configuration(flags, data, options)
     task = setup_task(cfg.task)
     parses: set[str] = set()
+    of_loss: set[str] = set()
+
+    def require(fields: Sequence[str], for_model: bool = True, needer: str = "") -> None:
+        if for_model:
+            parses.update(f"src_{field}" for field in fields)
+        else:
+            of_loss.update({"words", *fields})
+
     # Random sentences have parses, but lack a manifest that records them.
-    task.require_parses = lambda fields: parses.update(f"src_{field}" for field in fields)
+    task.require_parses = require
     if not options.data:
         task.label_dictionary = cache(
             lambda name: Dictionary.load(f"{data}/{FIELDS[name].label_file}")
         )
     model = task.build_model(cfg.model).to(options.device, getattr(torch, options.dtype))
-    return Built(name, cfg, task, model, parses)
+    task.build_criterion(cfg.criterion)
+    return Built(name, cfg, task, model, parses, of_loss)
 
 
 def load_dataset(models: list[Built], subset: str, options: argparse.Namespace) -> Any:
@@ -205,6 +217,7 @@ def load_dataset(models: list[Built], subset: str, options: argparse.Namespace) 
     if not options.data:
         return random_dataset(task, options.length)
     fields = {name.removeprefix("src_") for built in models for name in built.parses}
+    fields |= {name for built in models for name in built.of_loss}
     if fields:
         type(task).require_parses(task, sorted(fields))
     task.load_dataset(subset)

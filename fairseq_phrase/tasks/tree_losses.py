@@ -302,10 +302,7 @@ def wanted_losses(cfg: TreeLossOptions) -> list[type[TreeLoss]]:
 
 @contextmanager
 def weights_of(attention: nn.Module) -> Iterator[list[Tensor]]:
-    """Let one layer's attention compute its weights before dropout, and collect them.
-
-    Shape of each: (batch, heads, nodes, nodes).
-    """
+    """Let an attention compute its weights before dropout. Shape: (batch, heads, nodes, nodes)."""
     found: list[Tensor] = []
 
     def ask(_: nn.Module, inputs: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

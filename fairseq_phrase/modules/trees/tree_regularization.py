@@ -2,12 +2,10 @@
 
 Source: Nandi, Manning and Murty, *Sneaking Syntax into Transformer Language Models with Tree
 Regularization* (NAACL 2025), section 3; ``docs/models/tree_relations.md``. With the part of x that is
-orthogonal to y, ``orth(x, y) = x - (x·y / y·y) y``, the independence of the words i to j is
+orthogonal to y, ``orth(x, y) = x - (x·y / y·y) y``, the independence of the words i to j, and the loss of
+a constituent of these words, which the parse divides after p, are
 
     SCIN(i, j) = ‖orth(h_j, h_{i-1})‖ + ‖orth(h_{j+1}, h_j)‖
-
-and a constituent of the words i to j, which the parse divides after p, has the loss
-
     l(i, j) = -log softmax_q(SCIN(i, q) + SCIN(q + 1, j)) at q = p
 
 *Decisions*: an encoder's states have seen both sides, a language model's only the left side. h_j and
@@ -58,11 +56,10 @@ def tree_regularization(states: Tensor, words: Tensor, spans: Tensor) -> tuple[T
 
 
 def divided_spans(words: Tensor, spans: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Find the constituent of the binarized tree that is divided after each token.
+    """Find the first and the last token of the constituent that is divided after each token.
 
-    Returns:
-        Its first and its last token, the token itself where none is divided; and whether the token is
-        the last of a word before another word. Shape of each: (batch, tokens)
+    Both are the token itself where none is divided. Also return whether the token is the last of a word
+    before another word. Shape of each: (batch, tokens).
     """
     tokens = words.size(1)
     position = torch.arange(tokens, device=words.device).expand_as(words)
