@@ -55,8 +55,8 @@ def test_models_are_tried_on_the_device(tmp_path):
         tmp_path, "smoke.py --updates 2 --sentences 4 --models tree parent-scaled --out smoke.jsonl"
     )
     lines = [json.loads(line) for line in (tmp_path / "smoke.jsonl").read_text().splitlines()]
-    names = [line["model"] for line in lines]
-    assert names == ["attention", "transformer", "tree", "parent-scaled"]
+    tried = {line["model"] for line in lines}
+    assert tried == {"attention", "transformer", "tree", "parent-scaled"}
     assert not any(line["problems"] for line in lines)
 
 
