@@ -64,7 +64,7 @@ def as_given(name: str, value: str = "") -> str:
 
 
 @contextmanager
-def needs(what: str, packages: str) -> Iterator[None]:
+def optional_packages(what: str, packages: str) -> Iterator[None]:
     """Import optional packages in a ``with`` block.
 
     Args:
@@ -114,7 +114,7 @@ def is_full(error: OSError) -> bool:
 
 
 @contextmanager
-def naming(path: str | Path) -> Iterator[None]:
+def named_in_errors(path: str | Path) -> Iterator[None]:
     """Add the file's name to a write error: "No space left on device" has none."""
     try:
         yield
@@ -124,6 +124,6 @@ def naming(path: str | Path) -> Iterator[None]:
         raise
 
 
-def at(path: object, line: int | None = None) -> str:
+def location(path: object, line: int | None = None) -> str:
     """Name a file, ``FILE``, or a line of it, from 1, ``FILE, line N``."""
     return str(path) if line is None else f"{path}, line {line}"

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError, at, naming
+from fairseq_phrase.errors import UserError, location, named_in_errors
 
 _BOM = "\N{BYTE ORDER MARK}"
 _OTHER_SPACE = re.compile(r"[^\S ]")
@@ -41,8 +41,8 @@ def find_text(prefix: str, language: str) -> Path:
         for number, (line, other) in enumerate(pairs, start=1):
             if line != other:
                 raise UserError(
-                    f"{at(plain, number)}: {packed} has another line here, so it is unclear which text "
-                    "is meant: remove or rename one of the files"
+                    f"{location(plain, number)}: {packed} has another line here, so it is unclear which "
+                    "text is meant: remove or rename one of the files"
                 )
     for path in (plain, packed):
         if path.exists() and not path.is_dir():
@@ -99,7 +99,7 @@ def decoded_lines(stream: Iterable[bytes], name: str | Path) -> Iterator[str]:
         try:
             text = line.decode("utf-8").rstrip("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
-            raise UserError(f"{at(name, number)}: not UTF-8 ({error.reason})") from None
+            raise UserError(f"{location(name, number)}: not UTF-8 ({error.reason})") from None
         yield text.removeprefix(_BOM) if number == 1 else text
 
 
@@ -130,7 +130,7 @@ def written_together(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder))
     try:
-        with naming(folder):
+        with named_in_errors(folder):
             yield made
         for path in sorted(made.iterdir()):
             os.replace(path, folder / path.name)

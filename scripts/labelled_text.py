@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_phrase.cli.arguments import positive
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.evaluation.probing.task_files import find_tasks
 from fairseq_phrase.parsers.tree_files import refuse_other_columns, refuse_other_trees
 from fairseq_phrase.syntax.brackets import (
@@ -98,12 +98,14 @@ def _sentences(path: Path, column: int) -> Iterator[Example]:
         columns = line.split("\t")
         if line.strip() and not line.startswith("#"):
             if len(columns) != 10:
-                raise UserError(f"{at(path, number)}: expected 10 columns, found {len(columns)}")
+                raise UserError(
+                    f"{location(path, number)}: expected 10 columns, found {len(columns)}"
+                )
             if columns[0] == str(len(rows) + 1):
                 rows.append(columns)
             elif not OTHER_ROW.fullmatch(columns[0]):
                 expected = f"expected word {len(rows) + 1} next, found '{columns[0][:60]}'"
-                raise UserError(f"{at(path, number)}: {expected}")
+                raise UserError(f"{location(path, number)}: {expected}")
         elif not line.strip() and rows:
             words = [join_white_space(row[1]) or EMPTY for row in rows]
             # The parser of gold trees gets words without Moses' escapes.
@@ -144,7 +146,7 @@ def _trees(path: Path) -> Iterator[Example]:
         try:
             sentence = parse_brackets(brackets)
         except ValueError as error:
-            raise UserError(f"{at(path, number)}: {error}: {brackets[:80]}") from None
+            raise UserError(f"{location(path, number)}: {error}: {brackets[:80]}") from None
         if sentence.words:
             yield Example([unescaped(word) for word in sentence.words], sentence.tags, brackets)
 
@@ -164,7 +166,9 @@ def _columns(path: Path, column: int) -> Iterator[Example]:
         if line.strip():
             rows.append(line.split())
             if len(rows[-1]) != 3:
-                raise UserError(f"{at(path, number)}: expected word, tag and chunk: {line[:60]}")
+                raise UserError(
+                    f"{location(path, number)}: expected word, tag and chunk: {line[:60]}"
+                )
         elif rows:
             words, tags, chunks = zip(*rows, strict=True)
             labels = [row[column] for row in rows]
@@ -212,7 +216,7 @@ def _sentiments(path: Path, *, binary: bool, phrases: bool) -> Iterator[Example]
             match = re.match(r"\(([0-4]) ", tree)
             if match is None:
                 raise UserError(
-                    f"{at(path, number)}: expected a tree with labels 0 to 4: {tree[:60]}"
+                    f"{location(path, number)}: expected a tree with labels 0 to 4: {tree[:60]}"
                 )
             label = int(match[1])
             # A phrase has the same sentiment in every sentence, so one example is enough.
@@ -272,7 +276,7 @@ def _review_lines(prefix: Path) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(read_lines(path), start=1):
         columns = line.split("\t", maxsplit=3)
         if len(columns) != 4:
-            raise UserError(f"{at(path, number)}: expected label, rating, number and text")
+            raise UserError(f"{location(path, number)}: expected label, rating, number and text")
         yield columns[0], columns[3]
 
 

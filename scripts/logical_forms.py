@@ -32,7 +32,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.text import read_lines
 
 Pair = tuple[str, str]  # a question and its form, tokens separated by spaces
@@ -52,7 +52,9 @@ def columns(lines: Iterable[str], path: Path, separator: str) -> Iterator[Pair]:
             continue
         parts = line.split(separator)
         if len(parts) < 2:
-            raise UserError(f"{at(path, number)}: expected a question, '{separator}' and its form")
+            raise UserError(
+                f"{location(path, number)}: expected a question, '{separator}' and its form"
+            )
         yield " ".join(parts[0].split()), " ".join(parts[1].split())
 
 
@@ -135,7 +137,7 @@ def scan(folder: Path, args: argparse.Namespace) -> dict[str, list[Pair]]:
         for number, line in enumerate(read_lines(paths[0]), start=1):
             match = re.fullmatch(r"IN: (.*) OUT: (.*)", line)
             if match is None:
-                raise UserError(f"{at(paths[0], number)}: expected 'IN: … OUT: …'")
+                raise UserError(f"{location(paths[0], number)}: expected 'IN: … OUT: …'")
             found.append((match[1].strip(), match[2].strip()))
         pairs[name] = found
     valid = [pair for index, pair in enumerate(pairs["train"]) if index % 10 == 9]
@@ -156,7 +158,9 @@ def slog(folder: Path, args: argparse.Namespace) -> dict[str, list[Pair]]:
         for number, line in enumerate(text, start=1):
             parts = line.rstrip("\n").split("\t")
             if len(parts) != 3:
-                raise UserError(f"{at(Path(names[0]), number)}: expected sentence, form and set")
+                raise UserError(
+                    f"{location(Path(names[0]), number)}: expected sentence, form and set"
+                )
             by_set.setdefault(parts[2], []).append((parts[0], parts[1]))
     return splits | {f"test.{name}": tokenized(pairs) for name, pairs in by_set.items()}
 

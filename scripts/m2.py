@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.text import read_lines
 
 Edit = tuple[int, int, list[str]]  # first token, one past the last, their correction
@@ -36,14 +36,14 @@ def sentences(path: Path, annotator: int) -> Iterator[tuple[list[str], list[Edit
                 found, words = int(fields[-1]), fields[2].split("||")[0].split()
             except (IndexError, ValueError):
                 raise UserError(
-                    f"{at(path, number)}: expected A START END|||TYPE|||CORRECTION|||…"
+                    f"{location(path, number)}: expected A START END|||TYPE|||CORRECTION|||…"
                 ) from None
             if tokens is None or end > len(tokens):
-                raise UserError(f"{at(path, number)}: the edit is not within a sentence")
+                raise UserError(f"{location(path, number)}: the edit is not within a sentence")
             if found == annotator and start >= 0:  # noop has -1
                 edits.append((start, end, [word for word in words if word != "-NONE-"]))
         elif line.strip():
-            raise UserError(f"{at(path, number)}: expected a line that begins with S or A")
+            raise UserError(f"{location(path, number)}: expected a line that begins with S or A")
     if tokens is not None:
         yield tokens, edits
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.text import find_text, read_lines
 
 
@@ -34,7 +34,7 @@ def read_sentences(path: Path) -> list[tuple[str, str]]:
             text = [each.partition("=")[2].strip() for each in lines if each.startswith("# text =")]
             if len(text) != 1:
                 raise UserError(
-                    f"{at(path, number - len(lines))}: a tree without a line '# text = …'"
+                    f"{location(path, number - len(lines))}: a tree without a line '# text = …'"
                 )
             sentences.append((text[0], "\n".join(lines)))
             lines = []

@@ -19,7 +19,7 @@ import sys
 import unicodedata
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.text import read_lines
 
 Pair = tuple[str, str]
@@ -47,7 +47,7 @@ def read_pairs(path: Path) -> list[Pair]:
     for number, line in enumerate(read_lines(path), start=1):
         columns = line.split("\t")
         if len(columns) < 2 or not all(column.strip() for column in columns[:2]):
-            raise UserError(f"{at(path, number)}: expected English, tab, German")
+            raise UserError(f"{location(path, number)}: expected English, tab, German")
         pairs.append((columns[0].strip(), columns[1].strip()))
     return pairs
 

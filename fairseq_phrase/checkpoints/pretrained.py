@@ -92,13 +92,13 @@ def begin_from_checkpoint(model: Any, options: Any, task: Any) -> set[str]:
     if options.lr_scale_pretrained < 0:
         raise UserError(f"--lr-scale-pretrained {options.lr_scale_pretrained}: expected 0 or more")
     # The parameters of an encoder from --huggingface-model.
-    came = {f"encoder.{name}" for name in getattr(model.encoder, "pretrained_names", ())}
-    if options.lr_scale_pretrained != 1 and not path and not came:
+    pretrained = {f"encoder.{name}" for name in getattr(model.encoder, "pretrained_names", ())}
+    if options.lr_scale_pretrained != 1 and not path and not pretrained:
         raise UserError(
             "--lr-scale-pretrained: give the checkpoint with --pretrained or --pretrained-model"
         )
     if path:
-        came |= _load(model, Path(path), task, whole=bool(whole))
+        pretrained |= _load(model, Path(path), task, whole=bool(whole))
     if options.pretrained_decoder_embeddings:
         if task.source_dictionary != task.target_dictionary:
             raise UserError(
@@ -112,28 +112,28 @@ def begin_from_checkpoint(model: Any, options: Any, task: Any) -> set[str]:
         model.encoder.requires_grad_(False)
         # Disables dropout, which model.train() enables.
         model.encoder.register_forward_pre_hook(_evaluate)
-        if not came:
+        if not pretrained:
             logger.warning(
                 "--freeze-encoder without --pretrained: the encoder keeps its random parameters, "
                 "unless they come from a checkpoint of this training or of --finetune-from-model"
             )
-    return came
+    return pretrained
 
 
-def scaled_step(optimizer: Any, came: Sequence[Tensor], scale: float) -> None:
+def scaled_step(optimizer: Any, pretrained: Sequence[Tensor], scale: float) -> None:
     """Update parameters, with a different learning rate for parameters from a checkpoint.
 
     The optimizer updates only parameters with a gradient, and runs twice. So its state has one group of
     parameters, and a resumed training may have another factor.
 
     Args:
-        came: the parameters of the checkpoint.
+        pretrained: the parameters of the checkpoint.
         scale: factor of their learning rate.
 
     Raises:
         UserError: the optimizer has copies of the parameters, or all of them are frozen.
     """
-    of_checkpoint, parameters = set(map(id, came)), list(optimizer.params)
+    of_checkpoint, parameters = set(map(id, pretrained)), list(optimizer.params)
     if not of_checkpoint & set(map(id, parameters)) or hasattr(optimizer, "scaler"):
         raise UserError(
             "--lr-scale-pretrained: leave out --fp16, --bf16 and --amp, whose optimizers have copies of "
@@ -176,7 +176,7 @@ def _load(model: Any, path: Path, task: Any, *, whole: bool) -> set[str]:
     check_ties(saved, own, where)
     _fit_dictionaries(saved, own, checked, where)
     check_sizes(saved, own, where)
-    came: set[str] = saved.keys() & own.keys()
+    pretrained: set[str] = saved.keys() & own.keys()
     if whole:
         model.upgrade_state_dict(saved)
         if lacking := own.keys() - saved.keys():
@@ -188,14 +188,14 @@ def _load(model: Any, path: Path, task: Any, *, whole: bool) -> set[str]:
         {**model.state_dict(), **{name: saved[name] for name in saved.keys() & own}}
     )
     logger.info(
-        "%s: loaded %d tensors of the %s", where, len(came), "model" if whole else "encoder"
+        "%s: loaded %d tensors of the %s", where, len(pretrained), "model" if whole else "encoder"
     )
     new = "are new, because the checkpoint does not have them"
     unused = "of the checkpoint are not used, because this model lacks them"
     for names, what in ((own.keys() - saved.keys(), new), (saved.keys() - own.keys(), unused)):
         if names:
             logger.warning("%s: %d tensors %s: %s", where, len(names), what, _some(names))
-    return came
+    return pretrained
 
 
 def _read(path: Path, flag: str) -> dict[str, Any]:

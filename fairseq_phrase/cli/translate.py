@@ -114,7 +114,7 @@ def main(args: argparse.Namespace) -> None:
     engine, out = engine_of(vars(args)), standard_stream("stdout")
     from tqdm import tqdm
 
-    from fairseq_phrase.inference.constraints import Given
+    from fairseq_phrase.inference.constraints import ParallelTexts
     from fairseq_phrase.inference.raw_lines import numbered
     from fairseq_phrase.inference.source_parses import read_parses
     from fairseq_phrase.inference.translation_jobs import (
@@ -139,7 +139,7 @@ def main(args: argparse.Namespace) -> None:
     if shard and total is None:
         raise UserError("--shard needs the number of lines: name text files, not a pipe")
     live = live and args.out is None and engine.is_this_process
-    given = Given(args.constraints, args.prefix, args.score)
+    given = ParallelTexts(args.constraints, args.prefix, args.score)
     if shard:  # smaller chunks in parts of few lines: no part is empty
         args.buffer_size = min(args.buffer_size, max(1, total // shard.parts))
     parses = read_parses(files, args.path, args.data, args.source_parser)

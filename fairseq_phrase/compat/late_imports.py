@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.errors import UserError, optional_packages
 
 #: The modules of other libraries, and the modules that they import late.
 _LATE = {
@@ -99,7 +99,7 @@ def import_transformers(what: str) -> Any:
     Raises:
         UserError: it is missing, or torchaudio, which it imports where it is installed, cannot be loaded.
     """
-    with needs(f"{what} needs transformers", "'fairseq-phrase[transformers]'"):
+    with optional_packages(f"{what} needs transformers", "'fairseq-phrase[transformers]'"):
         import transformers
     with suppress(ModuleNotFoundError):
         try:

@@ -10,10 +10,10 @@ from importlib.resources import files
 from typing import Any
 
 from fairseq_phrase.demo.answers import answer, example_of
-from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.errors import UserError, optional_packages
 from fairseq_phrase.inference.translator import Translator
 
-with needs("the page needs FastAPI", "'fairseq-phrase[demo]'"):
+with optional_packages("the page needs FastAPI", "'fairseq-phrase[demo]'"):
     from fastapi import FastAPI, HTTPException, Request
     from fastapi.responses import Response
     from pydantic import BaseModel, ConfigDict, ValidationError

@@ -43,7 +43,7 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.outputs import only_writer
 from fairseq_phrase.data.subwords.segmenters import GROUP as SEGMENTER_GROUP
 from fairseq_phrase.data.subwords.segmenters import model_name
-from fairseq_phrase.errors import UserError, as_given, naming
+from fairseq_phrase.errors import UserError, as_given, named_in_errors
 from fairseq_phrase.inference.model_card import CardOptions, model_card
 from fairseq_phrase.models.architectures import GROUP as ENCODER_GROUP
 from fairseq_phrase.modules.phrases.phrase_sources import GROUP as SOURCE_GROUP
@@ -103,7 +103,7 @@ def new_folder(out: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()
         try:
-            with naming(partial):
+            with named_in_errors(partial):
                 yield partial
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
@@ -353,6 +353,6 @@ def _write_weights(parameters: dict[str, torch.Tensor], path: Path) -> dict[str,
         names[memory] = name
         # A view of a larger tensor would be refused.
         kept[name] = value.contiguous().clone()
-    with naming(path):
+    with named_in_errors(path):
         path.write_bytes(save(kept, metadata={"format": "pt"}))
     return aliases

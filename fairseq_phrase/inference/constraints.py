@@ -14,7 +14,7 @@ from fairseq.search import BeamSearch, LexicallyConstrainedBeamSearch
 from torch import Tensor
 
 from fairseq_phrase.data.batches.raw_tokens import ends_of
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.text import read_lines
@@ -61,7 +61,7 @@ class LinePart(NamedTuple):
     seed: int = 0
 
 
-class Given:
+class ParallelTexts:
     """The texts for source lines, one for each (see :class:`Line`), or None."""
 
     def __init__(
@@ -110,10 +110,10 @@ class Given:
                     "each of them"
                 )
 
-    def at(self, name: str, number: int | None) -> str:
+    def location(self, name: str, number: int | None) -> str:
         """Return the location of a line's text; None for all texts."""
         given = self._beside[name]
-        return at(given if isinstance(given, str | Path) else name, number)
+        return location(given if isinstance(given, str | Path) else name, number)
 
 
 class Requirements:
@@ -126,7 +126,7 @@ class Requirements:
 
     def __init__(
         self,
-        given: Given,
+        given: ParallelTexts,
         tokens_of: TokensOf,
         targets_of: TokensOf,
         glossary: Glossary | None = None,
@@ -220,7 +220,7 @@ class Glossary:
         self._terms: dict[str, list[tuple[list[str], str, str]]] = defaultdict(list)
         encoded = cut([source for source, _ in pairs])
         for number, ((_, target), sentence) in enumerate(zip(pairs, encoded, strict=True), 1):
-            where, words = at(name, number), self._words(sentence)
+            where, words = location(name, number), self._words(sentence)
             if not words or not target.strip():
                 raise UserError(f"{where}: expected a term, a tab and its translation")
             tokens_of(target, (), where)
@@ -252,10 +252,11 @@ def _read(path: Path) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(read_lines(path), start=1):
         source, tab, target = line.partition("\t")
         if not tab or "\t" in target:
-            raise UserError(f"{at(path, number)}: expected a term, a tab and its translation")
+            raise UserError(f"{location(path, number)}: expected a term, a tab and its translation")
         if sources.setdefault(source, target) != target:
             raise UserError(
-                f"{at(path, number)}: '{source}' is translated by '{sources[source]}' in another line"
+                f"{location(path, number)}: '{source}' is translated by '{sources[source]}' in another "
+                "line"
             )
         yield source, target
 
@@ -271,7 +272,7 @@ def word_translations(given: str | Path | Mapping[str, str]) -> Mapping[str, str
     found = {}
     for number, line in enumerate(read_lines(Path(given)), start=1):
         if len(words := line.split()) != 2:
-            raise UserError(f"{at(given, number)}: expected a word and its translation")
+            raise UserError(f"{location(given, number)}: expected a word and its translation")
         found[words[0]] = words[1]
     return found
 

@@ -22,7 +22,7 @@ from fairseq.utils import split_paths
 
 from fairseq_phrase.checkpoints.loading import build_models, languages_of, read_checkpoint
 from fairseq_phrase.compat.late_imports import import_transformers
-from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.errors import UserError, optional_packages
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.factored_tokens import SEPARATOR, label_rows, vocabulary
 from fairseq_phrase.inference.model_card import CardOptions
@@ -172,7 +172,7 @@ def export_ctranslate2(
     Raises:
         UserError: ctranslate2 is not installed, or it cannot run the model.
     """
-    with needs("--to ctranslate2 needs ctranslate2", "'fairseq-phrase[ctranslate2]'"):
+    with optional_packages("--to ctranslate2 needs ctranslate2", "'fairseq-phrase[ctranslate2]'"):
         import ctranslate2.converters  # noqa: F401
     with new_folder(out) as folder:
         saved = read_checkpoint(checkpoint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.errors import UserError, optional_packages
 
 
 def load_hub() -> Any:
@@ -14,7 +14,7 @@ def load_hub() -> Any:
     Raises:
         UserError: it is not installed.
     """
-    with needs("--push needs huggingface_hub", "huggingface_hub"):
+    with optional_packages("--push needs huggingface_hub", "huggingface_hub"):
         import huggingface_hub
     return huggingface_hub
 

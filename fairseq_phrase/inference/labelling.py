@@ -25,7 +25,7 @@ from fairseq_phrase.evaluation.metrics.labels import (
     label_scores,
     mark_spans,
 )
-from fairseq_phrase.inference.constraints import Given
+from fairseq_phrase.inference.constraints import ParallelTexts
 from fairseq_phrase.inference.model_files import device_named
 from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import EncodedSentence
@@ -139,7 +139,7 @@ class Labeller:
             UserError: a line is too long for the models, or cannot be segmented or parsed; there are more
                 or fewer parses than lines.
         """
-        iterator, number, cut = Given().lines(lines, parses), 0, 0
+        iterator, number, cut = ParallelTexts().lines(lines, parses), 0, 0
         while chunk := list(islice(iterator, buffer_size)):
             texts = {index: line.text for index, line in enumerate(chunk) if line.text.strip()}
             given = [chunk[index].parse for index in texts] if parses is not None else []

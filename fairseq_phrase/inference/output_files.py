@@ -23,7 +23,7 @@ from fairseq_phrase.data.store.outputs import (
     require_same,
     write_atomically,
 )
-from fairseq_phrase.errors import UserError, naming
+from fairseq_phrase.errors import UserError, named_in_errors
 from fairseq_phrase.inference.bundle import CONTENTS, is_bundle
 from fairseq_phrase.inference.constraints import Line
 from fairseq_phrase.inference.model_files import data_of
@@ -197,14 +197,14 @@ class OutputFile:
         count, size = 0, kept[-1][1] if kept else 0
         try:
             with ExitStack() as files:
-                files.enter_context(naming(self._partial))
+                files.enter_context(named_in_errors(self._partial))
                 out = files.enter_context(open(self._partial, "ab"))
                 out.truncate(size)
-                files.enter_context(naming(self._note))
+                files.enter_context(named_in_errors(self._note))
                 note = files.enter_context(open(self._note, "ab"))
                 unfinished = self._unfinished(chunks, kept, skipped)
                 for lines, text in files.enter_context(closing(translate(unfinished))):
-                    with naming(self._partial):
+                    with named_in_errors(self._partial):
                         out.write(text)
                         out.flush()
                     size += len(text)
@@ -217,7 +217,7 @@ class OutputFile:
                 self._partial.unlink(missing_ok=True)  # nothing to resume from
                 self._note.unlink()
             raise
-        with naming(self.path):
+        with named_in_errors(self.path):
             os.replace(self._partial, self.path)
         return count
 
@@ -316,7 +316,7 @@ def _join(whole: Path, shard: Shard, key: Key) -> list[str]:
         return missing
     joined = whole.with_name(f"{whole.name}.{os.getpid()}.partial")
     try:
-        with naming(joined), open(joined, "wb") as stream:
+        with named_in_errors(joined), open(joined, "wb") as stream:
             for path in paths:
                 with open(path, "rb") as part:
                     shutil.copyfileobj(part, stream)

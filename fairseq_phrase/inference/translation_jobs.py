@@ -21,7 +21,7 @@ from fairseq_phrase.data.preprocessing.engines import (
     run_elsewhere,
 )
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.constraints import Given, Line
+from fairseq_phrase.inference.constraints import Line, ParallelTexts
 from fairseq_phrase.inference.search import Hypothesis
 from fairseq_phrase.inference.translator import load
 
@@ -50,7 +50,7 @@ class TranslationWorker:
         self,
         args: Namespace,
         options_of_load: Callable[[], Mapping[str, Any]],
-        given: Given,
+        given: ParallelTexts,
         workers: int = 1,
     ) -> None:
         self._args, self._given = args, given

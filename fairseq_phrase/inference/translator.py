@@ -15,10 +15,10 @@ from fairseq_phrase.compat.commands import use_idle_cores
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.inference.constraints import (
-    Given,
     Glossary,
     Line,
     LinePart,
+    ParallelTexts,
     Requirements,
     TextPerLine,
     word_translations,
@@ -166,7 +166,7 @@ class Translator:
         Raises:
             UserError: see :meth:`in_chunks`, or there are more or fewer texts than lines.
         """
-        given = Given(constraints, prefix, target)
+        given = ParallelTexts(constraints, prefix, target)
         chunks = numbered(given.lines(lines, parses), buffer_size, live=live)
         with closing(self.in_chunks(chunks, given, **options)) as found:
             for chunk in found:
@@ -175,7 +175,7 @@ class Translator:
     def in_chunks(
         self,
         chunks: Iterable[tuple[int, list[Line]]],
-        given: Given,
+        given: ParallelTexts,
         *,
         beam: int | None = None,
         nbest: int = 1,

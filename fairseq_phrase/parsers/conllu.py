@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.errors import UserError, optional_packages
 from fairseq_phrase.parsers.tree_files import (
     MisfitError,
     Tree,
@@ -75,7 +75,9 @@ class ConlluFiles(TreeFiles):
         self._surface = "surface" in chosen
         self._read_heads: Any = None
         if "enhanced" in chosen:
-            with needs(f"--parser conllu:{options} needs conllu", "'fairseq-phrase[conllu]'"):
+            with optional_packages(
+                f"--parser conllu:{options} needs conllu", "'fairseq-phrase[conllu]'"
+            ):
                 from conllu.parser import parse_paired_list_value
             self._read_heads = parse_paired_list_value
             self.fields = (*self.fields, "enhanced")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.errors import UserError, optional_packages
 from fairseq_phrase.parsers.interfaces import LineParser, split_at_white_space
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, Unparsed, join_white_space
@@ -42,7 +42,7 @@ class SpacyParser(LineParser):
     fields: tuple[str, ...] = ("words", "heads", "deprels", "tags")
 
     def __init__(self, model: str):
-        with needs("spaCy is not installed", "spacy"):
+        with optional_packages("spaCy is not installed", "spacy"):
             import spacy
         folder = Path(model)
         if not folder.is_dir():

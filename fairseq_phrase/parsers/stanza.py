@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.errors import UserError, optional_packages
 from fairseq_phrase.parsers.interfaces import LineParser, split_at_white_space
 from fairseq_phrase.syntax.alignment import over_tokens, words_of_token
 from fairseq_phrase.syntax.constituency import ConstituencyTree
@@ -147,7 +147,7 @@ class StanzaParser(LineParser):
     words_spell_line = False  # the words of zum are zu and dem; _cut() checks their tokens
 
     def __init__(self, model: str) -> None:
-        with needs("Stanza is not installed", "stanza"):
+        with optional_packages("Stanza is not installed", "stanza"):
             import stanza
             from stanza.resources.common import DEFAULT_MODEL_DIR
         names, _, folder = model.partition("@")

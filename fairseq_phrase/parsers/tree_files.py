@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.parsers.interfaces import FileParser, flat, split_at_white_space
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.brackets import parse_brackets
@@ -123,7 +123,7 @@ class _Reading:
             number += 1
         if (tree := self._trees.peek(0)) is not None:
             raise UserError(
-                f"{at(self._path, tree.line)}: there are more trees here than lines in the text"
+                f"{location(self._path, tree.line)}: there are more trees here than lines in the text"
             )
 
     def _attempt(self, line: str, first: int) -> list[ParsedSentence]:
@@ -160,7 +160,7 @@ class _Reading:
         later = [index for index in range(1, given_up) if self._fits(0, index)]
         self._trees.drop(given_up)
         if tree is None or (given_up == 0 and ahead):
-            where = at(self._path, None if tree is None else tree.line)
+            where = location(self._path, None if tree is None else tree.line)
             owner = "" if tree is None else f", and this tree is of line {number + ahead}"
             return (
                 f"{where}: a tree is missing {'at the end' if tree is None else 'before this one'}: line "
@@ -168,11 +168,11 @@ class _Reading:
             )
         if later:
             return (
-                f"{at(self._path, tree.line)}: {later[0]} trees from here on are of no line of the text"
-                f"{self._counted()}"
+                f"{location(self._path, tree.line)}: {later[0]} trees from here on are of no line of the "
+                f"text{self._counted()}"
             )
         column = "" if error.column is None else f", column {error.column}"
-        return f"{at(self._path, error.line)}{column}: {error}"
+        return f"{location(self._path, error.line)}{column}: {error}"
 
     def _next_fit(self) -> tuple[int, int]:
         """Find the next line that trees spell.
@@ -297,4 +297,4 @@ def refuse_discbracket(path: Path, number: int, tree: str) -> None:
 
 
 def _refuse(path: Path, number: int, name: str, advice: str) -> None:
-    raise UserError(f"{at(path, number)}: this is {name}, which is not read here: {advice}")
+    raise UserError(f"{location(path, number)}: this is {name}, which is not read here: {advice}")

@@ -70,7 +70,7 @@ class ParseField:
         label_file: the dictionary of these labels.
         label_meaning: a description of the labels, in the plural, for messages.
         columns: how many numbers an item has, including its label.
-        cut: a function that keeps the first words of a sentence, for ``--truncate-source``.
+        truncate: a function that keeps the first words of a sentence, for ``--truncate-source``.
             Required if items are constituents.
     """
 
@@ -83,21 +83,21 @@ class ParseField:
     label_file: str | None = None
     label_meaning: str = ""
     columns: int = 1
-    cut: Callable[[np.ndarray, int], np.ndarray] = _first_words
+    truncate: Callable[[np.ndarray, int], np.ndarray] = _first_words
 
     def __post_init__(self) -> None:
         if self.per == "edge":
             if self.numbers or self.labels or self.columns != 3 or self.label_file is None:
                 raise ValueError(f"{self.name}: expected 3 columns and a label_file of edges")
-            if self.cut is _first_words:
-                object.__setattr__(self, "cut", _edges_of_first_words)
+            if self.truncate is _first_words:
+                object.__setattr__(self, "truncate", _edges_of_first_words)
             return
         if self.label_file is None and (self.labels is not None or self.numbers is None):
             raise ValueError(f"{self.name}: expected numbers, or labels and their label_file")
         if self.is_feature and self.per != "word":
             raise ValueError(f"{self.name}: features are labels of words, not of {self.per}s")
-        if self.per == "constituent" and self.cut is _first_words:
-            raise ValueError(f"{self.name}: say with cut how constituents are cut short")
+        if self.per == "constituent" and self.truncate is _first_words:
+            raise ValueError(f"{self.name}: truncate must define how constituents are truncated")
 
     @property
     def is_feature(self) -> bool:
@@ -148,7 +148,7 @@ class ParseField:
 
     def truncated(self, values: np.ndarray, subwords: int, words: int) -> np.ndarray:
         """Keep the values of a sentence's first subwords and words."""
-        return values[:subwords] if self.per == "subword" else self.cut(values, words)
+        return values[:subwords] if self.per == "subword" else self.truncate(values, words)
 
 
 _A_DEPENDENCY_PARSER = "a dependency parser (--parser spacy:MODEL, stanza:LANG or conllu)"
@@ -158,7 +158,7 @@ _ROWS = (
         numbers=attrgetter("words")),
     ParseField(
         name="heads", per="word", meaning="dependency trees", made_by=_A_DEPENDENCY_PARSER,
-        numbers=attrgetter("heads"), cut=_heads_of_first_words),
+        numbers=attrgetter("heads"), truncate=_heads_of_first_words),
     ParseField(
         name="deprels", per="word", meaning="relations", made_by=_A_DEPENDENCY_PARSER,
         labels=attrgetter("deprels"), label_file="dict.deprel.txt", label_meaning="relations"),
@@ -170,7 +170,7 @@ _ROWS = (
         name="spans", per="constituent", meaning="constituency trees",
         made_by="a constituency parser (--parser stanza:LANG or ptb), or a dependency parser and "
         "--constituents from-dependencies",
-        numbers=attrgetter("spans"), columns=3, cut=_spans_of_first_words,
+        numbers=attrgetter("spans"), columns=3, truncate=_spans_of_first_words,
         labels=attrgetter("span_labels"), label_file="dict.constituent.txt",
         label_meaning="constituent labels"),
     ParseField(

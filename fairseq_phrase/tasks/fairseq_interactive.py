@@ -108,7 +108,7 @@ class SyntaxBPE:
 
     def encode(self, x: str) -> str:
         """Segment a line into subwords, separated by spaces; the line follows after :data:`LINE`."""
-        (sentence,) = self._encoder.cut([x])
+        (sentence,) = self._encoder.segment([x])
         return f"{' '.join(sentence.pieces)}{LINE}{x}"
 
     def decode(self, x: str) -> str:
@@ -128,7 +128,7 @@ class RawTextTask(TranslationTask):
     def __init__(self, cfg: Any, src_dict: Any, tgt_dict: Any) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
         self._lines_read = 0
-        self._cuts_as_data = False
+        self._segments_as_data = False
 
     @classmethod
     def load_dictionary(cls, filename: str) -> SourceDictionary:
@@ -172,7 +172,7 @@ class RawTextTask(TranslationTask):
         bpe = super().build_bpe(args)
         own = self._directory, self.cfg.source_lang, self.cfg.source_parser
         # A line is then not segmented twice.
-        self._cuts_as_data = isinstance(bpe, SyntaxBPE) and bpe._source == own
+        self._segments_as_data = isinstance(bpe, SyntaxBPE) and bpe._source == own
         return bpe
 
     def get_interactive_tokens_and_lengths(
@@ -182,12 +182,12 @@ class RawTextTask(TranslationTask):
         if not self._lines_read:
             use_idle_cores()
         lines = self._cleaned(lines)
-        if not self._cuts_as_data and not self.source_text.fields:
+        if not self._segments_as_data and not self.source_text.fields:
             tokens, lengths = super().get_interactive_tokens_and_lengths(lines, encode_fn)
-            self._check_is_cut(lines, tokens, encode_fn)
+            self._check_segmentation(lines, tokens, encode_fn)
             return tokens, lengths
         tokens = list(map(self._tokens_of, self.source_text.encode(lines)))
-        if not self._cuts_as_data:
+        if not self._segments_as_data:
             cut, _ = super().get_interactive_tokens_and_lengths(lines, encode_fn)
             for line, own, other in zip(lines, tokens, cut, strict=True):
                 _check_same(line, self._truncated(other), own)
@@ -266,7 +266,7 @@ class RawTextTask(TranslationTask):
         self._lines_read += len(lines)
         return [line.removeprefix(_BOM).lstrip() for line in lines]
 
-    def _check_is_cut(
+    def _check_segmentation(
         self, lines: Sequence[str], tokens: Sequence[torch.Tensor], encode: Callable[[str], str]
     ) -> None:
         """Check that lines are already segmented if the data have no subword model.

@@ -57,7 +57,7 @@ class IdentifiedTask(FairseqTask):
         self._encoder: Any = None
         number = uuid4().hex
         self._training = {"training": Entry(number, number[:8], "training")}
-        self._came: list[Tensor] = []
+        self._pretrained: list[Tensor] = []
         self._loaded: list[tuple[str, Identity]] = []
 
     def directory_of(self, split: str, epoch: int) -> str:
@@ -96,7 +96,7 @@ class IdentifiedTask(FairseqTask):
             if hasattr(self.cfg, "pretrained_model"):
                 names = begin_from_checkpoint(model, self.cfg, self)
                 named = model.named_parameters()
-                self._came = [p for name, p in named if name in names and p.requires_grad]
+                self._pretrained = [p for name, p in named if name in names and p.requires_grad]
             self._log()
         return model
 
@@ -141,7 +141,7 @@ class IdentifiedTask(FairseqTask):
         if scale == 1.0:
             super().optimizer_step(optimizer, model, update_num)
         else:
-            scaled_step(optimizer, self._came, scale)
+            scaled_step(optimizer, self._pretrained, scale)
 
     def restore(self, trained: Identity, *, further: bool) -> None:
         """Adopt the state from a record.

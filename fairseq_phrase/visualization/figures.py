@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.errors import UserError, naming, needs
+from fairseq_phrase.errors import UserError, named_in_errors, optional_packages
 
 
 def new_figure(path: Path, size: tuple[float, float]) -> Any:
@@ -18,7 +18,7 @@ def new_figure(path: Path, size: tuple[float, float]) -> Any:
     Raises:
         UserError: matplotlib is missing or does not know the format.
     """
-    with needs("plots need matplotlib", "'fairseq-phrase[plot]'"):
+    with optional_packages("plots need matplotlib", "'fairseq-phrase[plot]'"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     figure = Figure(figsize=size, layout="constrained")
@@ -33,5 +33,5 @@ def new_figure(path: Path, size: tuple[float, float]) -> Any:
 def save(figure: Any, path: Path) -> None:
     """Write a figure to its file; make the folder if necessary; never leave a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with naming(path):
+    with named_in_errors(path):
         figure.savefig(path, dpi=150, bbox_inches="tight", pad_inches=0.1)

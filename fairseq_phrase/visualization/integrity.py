@@ -18,7 +18,7 @@ from fairseq_phrase.data.store.indexed import IndexedReader
 from fairseq_phrase.data.store.layout import rerun, with_labels
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.syntax.fields import FIELDS, ParseField
 from fairseq_phrase.syntax.tree_arrays import dependency_depths, previous_smaller
 from fairseq_phrase.visualization.sentence_blocks import (
@@ -98,7 +98,7 @@ def _check_lengths(files: SplitFiles, directory: Path, manifest: Manifest) -> No
     for path, found in lengths.items():
         if found != expected:
             raise UserError(
-                f"{at(path, min(found, expected) + 1)}: expected {expected} lines in all, as "
+                f"{location(path, min(found, expected) + 1)}: expected {expected} lines in all, as "
                 f"{Manifest.path(directory, manifest.language).name} says, found {found}; "
                 f"{rerun(directory)}"
             )
@@ -132,7 +132,7 @@ class RecordChecker:
         if faults:
             name, first = min(faults, key=lambda fault: fault[1].sentence)
             path = Path(f"{self._files.path_of(name)}.bin")
-            where = at(path, block.first + first.sentence + 1)
+            where = location(path, block.first + first.sentence + 1)
             raise UserError(f"{where}: {first.problem}; {rerun(path.parent)}")
 
     def _checks(self, block: SentenceBlock) -> Iterator[tuple[str, Iterator[_Fault]]]:

@@ -45,7 +45,7 @@ def test_the_pieces_of_any_line_give_it_back_in_its_normal_form(encoder, normali
 @settings(max_examples=100, deadline=None)
 def test_words_alone_make_the_subwords_that_the_parse_has(encoder, line):
     (encoded,) = encoder.parse([line])
-    (cut,) = encoder.cut([line])
+    (cut,) = encoder.segment([line])
     assert cut.pieces == encoded.pieces
     assert cut.words.tolist() == encoded.words.tolist()
 

@@ -110,7 +110,7 @@ def test_ten_thousand_words_keep_their_places(segmenter):
 
 def test_data_parsed_from_files_asks_for_a_parser_of_new_text(data_directory):
     encoder = TextEncoder.from_data(data_directory, "de")
-    for read in (encoder.parse, encoder.cut):
+    for read in (encoder.parse, encoder.segment):
         with pytest.raises(UserError, match='source_parser="spacy:MODEL"'):
             read(["Ein Hund"])
 

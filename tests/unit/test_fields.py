@@ -206,7 +206,7 @@ def test_fields_with_as_many_numbers_share_an_index(table):
         ({"per": "word"}, "expected numbers, or labels and their label_file"),
         ({"per": "word", "labels": len}, "expected numbers, or labels and their label_file"),
         ({"per": "subword", "label_file": "dict.x.txt"}, "labels of words, not of subwords"),
-        ({"per": "constituent", "numbers": len, "columns": 2}, "say with cut"),
+        ({"per": "constituent", "numbers": len, "columns": 2}, "truncate must define"),
         (
             {"per": "edge", "label_file": "dict.x.txt"},
             "expected 3 columns and a label_file of edges",

@@ -14,8 +14,8 @@ from fairseq.token_generation_constraints import pack_constraints
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.constraints import (
     ConstrainedSearch,
-    Given,
     Glossary,
+    ParallelTexts,
     Requirements,
     word_translations,
 )
@@ -51,7 +51,7 @@ def glossary(terms):
 
 def pieces(texts, glossary=None, **given):
     """The constraints and the prefix of each piece, as texts; ``|`` cuts a line into pieces."""
-    beside = Given(**given)
+    beside = ParallelTexts(**given)
     made = Requirements(beside, tokens_of, tokens_of, glossary)
     found = []
     for number, line in enumerate(beside.lines(texts), start=1):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.store.dictionaries import load_dictionary
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.text import find_text, read_lines
 from tests.support.hostile import lines
 
@@ -105,8 +105,8 @@ def test_text_that_is_nowhere_is_named_with_both_names(tmp_path):
 
 
 def test_a_place_is_a_file_and_perhaps_a_line():
-    assert at("a.de") == "a.de"
-    assert at("a.de", 1) == "a.de, line 1"
+    assert location("a.de") == "a.de"
+    assert location("a.de", 1) == "a.de, line 1"
 
 
 def test_a_pipe_whose_text_is_read_twice_is_refused(tmp_path):

@@ -89,7 +89,7 @@ class SourceText:
             return self.encoder.encode_lines(lines, parses)
         read = self.fields_to_parse
         if read <= {"words"}:
-            return self.encoder.cut(lines)
+            return self.encoder.segment(lines)
         return self.encoder.parse(lines, constituents="spans" in read)
 
     def numbered(

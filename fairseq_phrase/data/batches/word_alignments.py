@@ -8,7 +8,7 @@ import torch
 from fairseq.data import LanguagePairDataset
 from torch import Tensor
 
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.text import read_lines
 
 
@@ -57,7 +57,7 @@ class WordAlignments:
             if not source or not target:
                 counts = " and ".join(str(words.max(initial=-1) + 1) for words in sides)
                 raise UserError(
-                    f"{at(self._path, index + 1)}: '{pair}' is not a pair of words, from 0: the "
+                    f"{location(self._path, index + 1)}: '{pair}' is not a pair of words, from 0: the "
                     f"sentences have {counts} words"
                 )
             found += [(one, other) for one in source for other in target]

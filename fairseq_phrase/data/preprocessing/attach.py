@@ -35,7 +35,7 @@ from fairseq_phrase.data.store.writer import LabelTable
 from fairseq_phrase.data.subwords.protected_tokens import JOINER
 from fairseq_phrase.data.subwords.segmenter import Segmenter
 from fairseq_phrase.data.subwords.segmenters import Gpt2Segmenter, SharedSegmenter, innermost
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.text import digest_of, find_text, read_lines
@@ -153,7 +153,7 @@ def _check_model(options: Options, segmenter: Segmenter, texts: Iterable[Path]) 
             again = " ".join(segmenter.segment_line(segmenter.join(written)))
             total += 1
             if again != written:
-                differing.append(f"{at(path, number)}: '{written}' and '{again}'")
+                differing.append(f"{location(path, number)}: '{written}' and '{again}'")
     if len(differing) <= total / 20:
         return
     found = (
@@ -249,7 +249,7 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
         subwords_of_lines(text), f"checking {prefix.name}", len(binarized), unit="line"
     ):
         if lines == len(binarized):
-            where = at(text, lines + 1)
+            where = location(text, lines + 1)
             raise _misfit(
                 text, prefix, f"{where}: {prefix}.bin ends before this line, after {lines}"
             )
@@ -259,12 +259,12 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
         found.append(end)
         if found != expected:
             difference = _first_difference(pieces, found, expected, dictionary)
-            raise _misfit(text, prefix, f"{at(text, lines)}: {difference} in {prefix}.bin")
+            raise _misfit(text, prefix, f"{location(text, lines)}: {difference} in {prefix}.bin")
         if not special.isdisjoint(found[:-1]):
             index = next(index for index, number in enumerate(found) if number in special)
             raise UserError(
-                f"{at(text, lines)}: subword {index + 1} is '{pieces[index]}', which fairseq reads as "
-                "the start, the end or the padding of a sentence, so it cannot have a word: expected "
+                f"{location(text, lines)}: subword {index + 1} is '{pieces[index]}', which fairseq reads "
+                "as the start, the end or the padding of a sentence, so it cannot have a word: expected "
                 "text without <s>, </s> and <pad>. Write it otherwise, binarize the text again, then "
                 "attach"
             )
@@ -284,7 +284,7 @@ def _misfit(text: Path, prefix: Path, difference: str) -> UserError:
                 f"{name}.bin has {len(IndexedReader(prefix.parent / name))}" for name in names
             )
             return UserError(
-                f"{at(text, number)}: a carriage return within the line, which ends a sentence in "
+                f"{location(text, number)}: a carriage return within the line, which ends a sentence in "
                 f"fairseq ({', '.join(counts)} sentences): remove it, binarize the text again, then "
                 "attach"
             )

@@ -30,7 +30,7 @@ from fairseq_phrase.data.subwords.text_encoder import (
     marked_words,
     spell,
 )
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.parsers.interfaces import flat
 from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence, Unparsed
@@ -322,7 +322,7 @@ class BlockMaker:
             source, *target = (corpus.path for corpus in self.corpora)
             both = f" (and {target[0]})" if target else ""
             raise UserError(
-                f"{at(source, number)}{both}: {reason}; without --strict such "
+                f"{location(source, number)}{both}: {reason}; without --strict such "
                 f"{'pairs' if target else 'lines'} are left out and counted"
             )
         return False

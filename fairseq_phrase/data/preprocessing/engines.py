@@ -22,7 +22,7 @@ from multiprocessing.synchronize import Event
 from typing import Any, NamedTuple, TypeVar
 
 from fairseq_phrase.data.preprocessing.parse_shards import to_bytes
-from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.errors import UserError, optional_packages
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.sentence import Unparsed
 
@@ -357,7 +357,7 @@ def _on_ray(
     jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions, what: str
 ) -> Iterator[Result]:
     """Do jobs in Ray actors."""
-    with needs("Ray is not installed", "'fairseq-phrase[ray]'"):
+    with optional_packages("Ray is not installed", "'fairseq-phrase[ray]'"):
         import ray
     was_running = ray.is_initialized()
     if not was_running:

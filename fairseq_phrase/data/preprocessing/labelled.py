@@ -14,7 +14,7 @@ from fairseq.data import Dictionary
 from fairseq_phrase.data.store.dictionaries import warn_of_unknown_labels
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.subwords.segmenters import is_mistakable
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.text import read_lines
 
@@ -37,24 +37,25 @@ def check_labels(text: Path, labels: Path, per: str) -> None:
         words, found = line.split(), given.split()
         if not words:
             raise UserError(
-                f"{at(text, number)} is empty, and a label needs text: remove this line here and in "
-                f"{labels}"
+                f"{location(text, number)} is empty, and a label needs text: remove this line here and "
+                f"in {labels}"
             )
         if per == "word" and len(found) != len(words):
             raise UserError(
-                f"{at(text, number)} has {len(words)} words, and {at(labels, number)} has "
+                f"{location(text, number)} has {len(words)} words, and {location(labels, number)} has "
                 f"{len(found)} labels: --labels word needs one label for each word, with white space "
                 "between words and between labels"
             )
         if per == "sentence" and len(found) != 1:
             raise UserError(
-                f"{at(labels, number)} has {len(found)} labels: --labels sentence needs one label "
+                f"{location(labels, number)} has {len(found)} labels: --labels sentence needs one label "
                 "without white space on each line"
             )
         for label in found:
             if is_mistakable(label):
                 raise UserError(
-                    f"{at(labels, number)}: the label {label} is a special symbol of fairseq: rename it"
+                    f"{location(labels, number)}: the label {label} is a special symbol of fairseq: "
+                    "rename it"
                 )
 
 

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from fairseq_phrase.data.preprocessing.engines import Chunk, Done, EngineOptions, Job, run_jobs
 from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import Parse, ParsingPipeline
 from fairseq_phrase.text import digest_of, find_text
@@ -142,7 +142,7 @@ def unparsed_error(corpus: Corpus, line: int, reason: str) -> UserError:
     """
     skip = "--on-error skip leaves such lines out and counts them, " if corpus.can_skip else ""
     return UserError(
-        f"{at(corpus.path, line)}: {reason} ({skip}--on-error flat gives them flat trees)"
+        f"{location(corpus.path, line)}: {reason} ({skip}--on-error flat gives them flat trees)"
     )
 
 

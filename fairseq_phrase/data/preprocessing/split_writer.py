@@ -36,7 +36,7 @@ from fairseq_phrase.data.store.layout import ATTACH, PREPROCESS, with_labels
 from fairseq_phrase.data.store.line_ranges import LineRanges
 from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.data.store.writer import LabelTable, ParseWriter
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.parsers import resolve
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.text import digest_of, read_lines, written_together
@@ -148,7 +148,7 @@ class Split:
                     list_line(self.sides[0].corpus.path, left_out.line, left_out.reason)
                 for number, language, how in block.changed:
                     shown, path = self.changed[language], self.side(language).corpus.path
-                    shown += [f"{at(path, number)}: {how}"] * (len(shown) < SHOWN)
+                    shown += [f"{location(path, number)}: {how}"] * (len(shown) < SHOWN)
                 for number, language, problem in block.problems:
                     list_line(self.side(language).corpus.path, number, f"flat tree: {problem}")
                     self.counts.flat[language] += 1

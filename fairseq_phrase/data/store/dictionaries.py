@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_phrase.data.store.layout import rerun
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.text import read_lines
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def read_labels(path: Path) -> list[str]:
     for number, line in enumerate(lines if lines != [""] else [], start=1):
         label, _, count = line.rstrip().rpartition(" ")
         if not label or not count.isdigit():
-            raise UserError(f"{at(path, number)}: expected 'LABEL COUNT', found '{line[:60]}'")
+            raise UserError(
+                f"{location(path, number)}: expected 'LABEL COUNT', found '{line[:60]}'"
+            )
         labels.append(label)
     if len(set(labels)) != len(labels):
         raise UserError(f"{path} has a label twice: expected each once")

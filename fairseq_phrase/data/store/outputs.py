@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from fairseq_phrase.errors import UserError, naming
+from fairseq_phrase.errors import UserError, named_in_errors
 
 Key = Mapping[str, str]
 #: The largest number of differences in a message.
@@ -81,12 +81,12 @@ def only_writer(target: Path) -> Iterator[int]:
     """
     is_folder = target.is_dir()
     path = target / ".lock" if is_folder else target.with_name(f"{target.name}.lock")
-    with naming(path):
+    with named_in_errors(path):
         lock = None
         while lock is None:
             lock = _locked(path, target, "folder" if is_folder else "file")
     try:
-        with naming(path):
+        with named_in_errors(path):
             os.ftruncate(lock.fileno(), 0)
             os.write(lock.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield lock.fileno()
@@ -129,7 +129,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         OSError: it cannot be written.
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):
-        with naming(path):
+        with named_in_errors(path):
             path.write_bytes(content)
         return
     partial = path.with_name(f"{path.name}.partial")

@@ -16,7 +16,7 @@ import sentencepiece
 from fairseq_phrase.data.store.dictionaries import SPECIAL
 from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens
 from fairseq_phrase.data.subwords.segmenter import Segmenter
-from fairseq_phrase.errors import WHOLE_WORDS, UserError, load_entry, needs
+from fairseq_phrase.errors import WHOLE_WORDS, UserError, load_entry, optional_packages
 from fairseq_phrase.text import is_invisible, plain_spaces, require_file
 
 # Protocol buffers merge appended content, so these bytes set two fields of a model's normalizer_spec
@@ -94,7 +94,7 @@ class SubwordNmtSegmenter:
     """
 
     def __init__(self, model: Path, vocabulary: Collection[str] | None = None):
-        with needs("subword-nmt is not installed", "subword-nmt"):
+        with optional_packages("subword-nmt is not installed", "subword-nmt"):
             from subword_nmt.apply_bpe import BPE
         self.model = model
         require_file(model, "file of BPE codes")
@@ -160,7 +160,7 @@ class TokenizerSegmenter:
     def __init__(self, model: Path):
         self.model = model
         require_file(model, "tokenizer")
-        with needs("tokenizers is not installed", "'fairseq-phrase[transformers]'"):
+        with optional_packages("tokenizers is not installed", "'fairseq-phrase[transformers]'"):
             from tokenizers import Tokenizer
         try:
             self._tokenizer = Tokenizer.from_file(str(model))
@@ -457,7 +457,7 @@ def gpt2_file(folder: Path, made: Path) -> Path:
     files = [folder / "encoder.json", folder / "vocab.bpe"]
     for file in files:
         require_file(file, "file of GPT-2's BPE")
-    with needs("tokenizers is not installed", "'fairseq-phrase[transformers]'"):
+    with optional_packages("tokenizers is not installed", "'fairseq-phrase[transformers]'"):
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     try:
         tokenizer = Tokenizer(models.BPE.from_file(*map(str, files)))

@@ -112,10 +112,10 @@ class SegmentedLine:
         words: list[str] = []
         starts: list[int] = []
         offset_of_word = 0
-        for cut in joined_subwords(pieces):
-            parts = [piece.removesuffix(JOIN) for piece in cut]
+        for subwords in joined_subwords(pieces):
+            parts = [piece.removesuffix(JOIN) for piece in subwords]
             if not any(parts):
-                parts = cut  # only @@, which must belong to a word
+                parts = subwords  # only @@, which must belong to a word
             word, offsets = "".join(parts), _starts(parts)
             if unescape and (plain := unescape_moses(word)) != word:
                 plain_offsets = unescaped_offsets(word)
@@ -210,11 +210,11 @@ def encode_sentence(
         + words[word][start : end if word == other else None]
         for (word, start), (other, end) in pairwise(bounds)
     ]
-    cut = segment_words(parts, segmenter)
+    segmented = segment_words(parts, segmenter)
     subwords: list[list[str]] = [[] for _ in words]
-    for (word, _), pieces in zip(bounds, cut, strict=False):
+    for (word, _), pieces in zip(bounds, segmented, strict=False):
         subwords[word] += pieces
-    index_of = dict(zip(bounds, [0, *accumulate(map(len, cut))], strict=True))
+    index_of = dict(zip(bounds, [0, *accumulate(map(len, segmented))], strict=True))
     found = [(index_of[slot], token.token) for slot, token in zip(slots, tokens, strict=True)]
     return encode_words(sentence, subwords).with_tokens(found)
 
@@ -241,7 +241,7 @@ def marked_words(sentence: ParsedSentence) -> list[str]:
     ]
 
 
-def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> EncodedSentence:
+def encode_words(sentence: ParsedSentence, subwords: Sequence[Sequence[str]]) -> EncodedSentence:
     """Encode a sentence with segmented words.
 
     Unary chains of constituents are collapsed. A word of several subwords becomes a constituent with its
@@ -249,18 +249,20 @@ def encode_words(sentence: ParsedSentence, cut: Sequence[Sequence[str]]) -> Enco
     (``docs/models/tree_attention.md``, "Trees"). A word without subwords (for example, a zero-width
     space) is removed from the trees, with its edges in graphs; every word then has a subword.
     """
-    if not all(cut):
-        sentence = sentence.restricted_to(np.array([bool(pieces) for pieces in cut], dtype=bool))
-        cut = [pieces for pieces in cut if pieces]
-    words = words_of_subwords([len(pieces) for pieces in cut])
+    if not all(subwords):
+        sentence = sentence.restricted_to(
+            np.array([bool(pieces) for pieces in subwords], dtype=bool)
+        )
+        subwords = [pieces for pieces in subwords if pieces]
+    words = words_of_subwords([len(pieces) for pieces in subwords])
     constituents = sentence.constituents
     if constituents is not None:
-        split = [word for word, pieces in enumerate(cut) if len(pieces) > 1]
+        split = [word for word, pieces in enumerate(subwords) if len(pieces) > 1]
         spans = np.array(split, dtype=np.int64)[:, None] + np.array([0, 1])
         labels = [sentence.tags[word] if sentence.tags else NO_TAG for word in split]
         constituents = constituents.collapsed().with_lower(spans, labels)
     return EncodedSentence(
-        [piece for pieces in cut for piece in pieces], words,
+        [piece for pieces in subwords for piece in pieces], words,
         None if sentence.tree is None else sentence.tree.heads, sentence.deprels, sentence.tags,
         None if constituents is None else constituents.spans,
         [] if constituents is None else constituents.labels, sentence.features, sentence.edges,
@@ -294,11 +296,11 @@ def encode_line(
         problem = parse.reason
     else:
         try:
-            cut = line.pieces_of(parse.words)
+            subwords = line.pieces_of(parse.words)
         except ValueError as error:
             problem = f"its parse is not one of this text: {error}"
         else:
-            return encode_words(parse, cut).with_tokens(line.tokens), None
+            return encode_words(parse, subwords).with_tokens(line.tokens), None
     words = flat(split_at_white_space(line.text), fields)
     encoded = encode_words(words, line.pieces_of(words.words))
     return encoded.with_tokens(line.tokens), problem
@@ -428,15 +430,15 @@ class TextEncoder:
 
         return self._encoded(lines, given)
 
-    def cut(self, lines: Sequence[str]) -> list[EncodedSentence]:
+    def segment(self, lines: Sequence[str]) -> list[EncodedSentence]:
         """Split lines into the same words and subwords as :meth:`parse`, without trees."""
         self._require_parser()
         return self._encoded(lines, lambda texts: map(self.pipeline.tokenize, texts))
 
     def segment_terms(self, terms: Sequence[str]) -> list[EncodedSentence]:
-        """Split terms like :meth:`cut`, or at white space for data with files of trees."""
+        """Split terms like :meth:`segment`, or at white space for data with files of trees."""
         if isinstance(self.pipeline.parser, LineParser):
-            return self.cut(terms)
+            return self.segment(terms)
         return self._encoded(terms, lambda texts: map(split_at_white_space, texts))
 
     def _require_parser(self) -> None:
@@ -464,9 +466,9 @@ class TextEncoder:
                 for one, (_, tokens) in zip(parses, apart, strict=True)
             ]
         else:
-            cut = self._cut_whole(lines)
-            parses = parse([line.text for line in cut])
-            made = [self._fitted(one, line) for one, line in zip(parses, cut, strict=True)]
+            segmented = self._segment_whole(lines)
+            parses = parse([line.text for line in segmented])
+            made = [self._fitted(one, line) for one, line in zip(parses, segmented, strict=True)]
         if lost := sum(sentence.lost_edges for sentence in made):
             logger.warning("%d edges are lost with words that have no subword", lost)
         return made
@@ -476,13 +478,13 @@ class TextEncoder:
         if not self.whole_lines:
             return encode_sentence(sentence, self.segmenter)
         text = "".join(marked_words(sentence)).replace("▁", " ").strip()
-        return self._fitted(sentence, *self._cut_whole([text]))
+        return self._fitted(sentence, *self._segment_whole([text]))
 
     def parsed(self, lines: Sequence[str]) -> list[ParsedSentence]:
         """Parse lines; a line that cannot be parsed gets flat trees."""
         self._require_parser()
         if self.whole_lines:
-            lines = [line.text for line in self._cut_whole(lines)]
+            lines = [line.text for line in self._segment_whole(lines)]
         else:
             lines = [separate(self.segmenter, line)[0] for line in lines]
         return list(map(self._usable, self.pipeline.parse(lines)))
@@ -499,7 +501,7 @@ class TextEncoder:
             logger.warning("%s: going on without its parse", problem)
         return sentence
 
-    def _cut_whole(self, lines: Sequence[str]) -> list[SegmentedLine]:
+    def _segment_whole(self, lines: Sequence[str]) -> list[SegmentedLine]:
         is_gpt2 = isinstance(innermost(self.segmenter), Gpt2Segmenter)
         bpe = "gpt2" if is_gpt2 else "sentencepiece"
         protected = getattr(self.segmenter, "tokens", ())

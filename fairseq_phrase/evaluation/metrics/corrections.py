@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.errors import UserError, optional_packages
 from fairseq_phrase.evaluation.metrics.interface import Statistics
 from fairseq_phrase.text import read_lines
 
@@ -38,7 +38,7 @@ class Errant:
     title = "F0.5"
 
     def __init__(self, argument: str) -> None:
-        with needs("ERRANT is not installed", "'fairseq-phrase[errant]'"):
+        with optional_packages("ERRANT is not installed", "'fairseq-phrase[errant]'"):
             import errant
             from errant.commands import compare_m2
         import spacy

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_phrase.errors import needs
+from fairseq_phrase.errors import optional_packages
 from fairseq_phrase.evaluation.metrics.interface import Metrics, Statistics
 
 EXACT = "exact match"
@@ -183,7 +183,7 @@ class Queries(Form):
     equality: ClassVar[str | None] = "equal queries"
 
     def __init__(self) -> None:
-        with needs("--form sql needs sqlglot", "'fairseq-phrase[forms]'"):
+        with optional_packages("--form sql needs sqlglot", "'fairseq-phrase[forms]'"):
             import sqlglot
         self._sqlglot = sqlglot
         self._known: dict[str, str | None] = {}

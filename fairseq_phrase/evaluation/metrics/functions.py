@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairseq_phrase.errors import UserError, at, load_entry
+from fairseq_phrase.errors import UserError, load_entry, location
 from fairseq_phrase.evaluation.metrics.comet import Comet
 from fairseq_phrase.evaluation.metrics.corrections import Errant, Gleu
 from fairseq_phrase.evaluation.metrics.interface import Metrics, Statistics
@@ -68,7 +68,9 @@ class ScoreFile:
             try:
                 scores.append(float(line))
             except ValueError:
-                raise UserError(f"{at(path, number)}: expected a number, not '{line}'") from None
+                raise UserError(
+                    f"{location(path, number)}: expected a number, not '{line}'"
+                ) from None
 
         def found(sources: object, hypotheses: list[str], references: object) -> list[float]:
             if len(scores) != len(hypotheses):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.errors import UserError, optional_packages
 from fairseq_phrase.evaluation.metrics.interface import Metrics, Statistics, percentages
 
 UNKNOWN_WORDS = "unknown words"
@@ -116,7 +116,7 @@ class SpanMetrics(LabelMetrics):
         sources: Sequence[str] | None = None,
         known: Collection[str] | None = None,
     ):
-        with needs("F1 of spans needs seqeval", "'fairseq-phrase[label]'"):
+        with optional_packages("F1 of spans needs seqeval", "'fairseq-phrase[label]'"):
             from seqeval.metrics.sequence_labeling import get_entities
         super().__init__(references, sources, known)
         self._entities = get_entities
@@ -168,7 +168,7 @@ def label_scores(
     true: Sequence[str], predicted: Sequence[str], labels: Sequence[str]
 ) -> NDArray[np.float64]:
     """Return precision, recall and F1 of each label, in percent. Shape: (labels, 3)."""
-    with needs("scores of single labels need scikit-learn", "'fairseq-phrase[label]'"):
+    with optional_packages("scores of single labels need scikit-learn", "'fairseq-phrase[label]'"):
         from sklearn.metrics import precision_recall_fscore_support
     scores = precision_recall_fscore_support(true, predicted, labels=labels, zero_division=0.0)
     return 100 * np.stack(scores[:3], axis=1)

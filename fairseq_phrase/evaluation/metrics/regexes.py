@@ -21,7 +21,7 @@ from functools import reduce
 from multiprocessing import get_context
 from typing import Any, ClassVar, TypeAlias
 
-from fairseq_phrase.errors import needs
+from fairseq_phrase.errors import optional_packages
 from fairseq_phrase.evaluation.metrics.forms import Form
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Regexes(Form):
     limited = True
 
     def __init__(self, limit: float = LIMIT):
-        with needs("--form regex needs greenery and pebble", "'fairseq-phrase[forms]'"):
+        with optional_packages("--form regex needs greenery and pebble", "'fairseq-phrase[forms]'"):
             import greenery  # noqa: F401
             import pebble
         self._pool = pebble.ProcessPool

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.errors import UserError, optional_packages
 
 _BATCH = 64  # SentEval's
 
@@ -72,7 +72,7 @@ def probe(
     Raises:
         UserError: scikit-learn is missing, or all training sentences have one label.
     """
-    with needs("probing needs scikit-learn", "'fairseq-phrase[probe]'"):
+    with optional_packages("probing needs scikit-learn", "'fairseq-phrase[probe]'"):
         from sklearn.preprocessing import StandardScaler
     known = {label: number for number, label in enumerate(sorted(set(labels[0])))}
     if len(known) < 2:

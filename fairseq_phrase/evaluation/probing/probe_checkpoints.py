@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from fairseq_phrase.errors import UserError, needs
+from fairseq_phrase.errors import UserError, optional_packages
 from fairseq_phrase.evaluation.probing.classifier import Probe, ProbeOptions, probe
 from fairseq_phrase.evaluation.probing.results import Results
 from fairseq_phrase.evaluation.probing.task_files import ProbingTask
@@ -192,7 +192,7 @@ def _probe_task(
     workers: int,
     finished: Path | None,
 ) -> list[tuple[int, Probe]]:
-    with needs("probing needs scikit-learn", "'fairseq-phrase[probe]'"):
+    with optional_packages("probing needs scikit-learn", "'fairseq-phrase[probe]'"):
         from joblib import Memory, Parallel, delayed
     splits = (probing.train, probing.valid, probing.test)
     # joblib stores the arguments' text next to the cached results, and shortens only the text of arrays.

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError, at, needs
+from fairseq_phrase.errors import UserError, location, optional_packages
 from fairseq_phrase.text import read_lines
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class ProbingTask:
 
     def detokenized(self, language: str) -> ProbingTask:
         """Join words and punctuation again, as the Moses detokenizer of a language does."""
-        with needs("--detokenize needs sacremoses", "'fairseq-phrase[moses]'"):
+        with optional_packages("--detokenize needs sacremoses", "'fairseq-phrase[moses]'"):
             from sacremoses import MosesDetokenizer
         join = MosesDetokenizer(language).detokenize
         splits = (self.train, self.valid, self.test)
@@ -212,7 +212,7 @@ def _read_senteval(path: Path) -> dict[str, list[Example]]:
     for number, line in enumerate(read_lines(path), start=1):
         split, label, text = _columns(path, number, line, 3, _FORMAT)
         if split not in splits:
-            raise UserError(f"{at(path, number)}: the split is '{split[:20]}': {_FORMAT}")
+            raise UserError(f"{location(path, number)}: the split is '{split[:20]}': {_FORMAT}")
         splits[split].append(Example(text, label))
     return splits
 
@@ -226,5 +226,5 @@ def _columns(path: Path, number: int, line: str, count: int, expected: str) -> l
     columns = [column.strip() for column in line.split("\t")]
     if len(columns) != count or not all(columns):
         found = "an empty column" if len(columns) == count else f"{len(columns)} columns"
-        raise UserError(f"{at(path, number)}: {found}: {expected}")
+        raise UserError(f"{location(path, number)}: {found}: {expected}")
     return columns

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError, at, naming
+from fairseq_phrase.errors import UserError, location, named_in_errors
 from fairseq_phrase.evaluation.probing.task_files import Example
 from fairseq_phrase.parsers import LineParser, Unparsed
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
@@ -72,7 +72,7 @@ def from_bracket_files(paths: Iterable[Path], sentence_label: str) -> Iterator[E
             try:
                 sentence = parse_brackets(text)
             except ValueError as error:
-                raise UserError(f"{at(path, number)}: {error}") from None
+                raise UserError(f"{location(path, number)}: {error}") from None
             label = top_sequence(sentence.tree, sentence.tags, sentence_label)
             if label is not None:
                 yield Example(" ".join(map(unescaped, sentence.words)), label)
@@ -144,7 +144,7 @@ def write_task(examples: Iterable[Example], path: Path, *, seed: int = 1) -> Cou
     splits = ["va"] * tenth + ["te"] * tenth + ["tr"] * (len(unique) - 2 * tenth)
     path.parent.mkdir(parents=True, exist_ok=True)
     written: Counter[str] = Counter()
-    with naming(path), path.open("w", encoding="utf-8") as stream:
+    with named_in_errors(path), path.open("w", encoding="utf-8") as stream:
         for split, example in zip(splits, unique, strict=True):
             label = example.label if example.label in frequent else OTHER
             written[label] += 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.evaluation.report.runs import Run
 from fairseq_phrase.text import read_lines
 
@@ -144,7 +144,7 @@ def _read_scores(path: Path, pairs: MinimalPairs) -> NDArray[np.float64]:
             index, total, count = found
             if index >= pairs.count:
                 raise UserError(
-                    f"{at(path, number)}: scores of pair {index}, but {pairs.source.parent} has "
+                    f"{location(path, number)}: scores of pair {index}, but {pairs.source.parent} has "
                     f"{pairs.count} pairs"
                 )
             scores[index] = total, total / count

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from jinja2 import Environment
 
-from fairseq_phrase.errors import naming
+from fairseq_phrase.errors import named_in_errors
 from fairseq_phrase.evaluation.report.confusion import is_labelled, plot_confusion
 from fairseq_phrase.evaluation.report.plots import lengths_title, plot_curves, plot_lengths
 from fairseq_phrase.evaluation.report.rows import Report, Row
@@ -94,7 +94,7 @@ def write_report(report: Report, folder: Path, examples: int) -> list[Path]:
             "report.html": page(report, pictures, row_differences(report, examples), runs),
         }
         for name, text in texts.items():
-            with naming(folder / name):
+            with named_in_errors(folder / name):
                 (made / name).write_text(text, encoding="utf-8")
         written = [name for name in FILES if (made / name).is_file()]
     for name in FILES:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.text import read_lines
 
 _SENTENCE = re.compile(r"([STD])-(\d+)\t(.*)")
@@ -71,8 +71,8 @@ def read_generation(path: Path) -> Generation:
             kind, index, text = match.groups()
             if _MIXED.search(text):
                 raise UserError(
-                    f"{at(path, number)}: fairseq's log is in the middle of a sentence: translate again, "
-                    "with 2>FILE.log to keep the log apart"
+                    f"{location(path, number)}: fairseq's log is in the middle of a sentence: translate "
+                    "again, with 2>FILE.log to keep the log apart"
                 )
             # With --nbest the best translation comes first.
             texts[kind].setdefault(int(index), text.split("\t", 1)[-1] if kind == "D" else text)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from fairseq_phrase.errors import UserError, at
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.evaluation.metrics.interface import Metrics, Statistics
 from fairseq_phrase.evaluation.metrics.over_seeds import SeedComparison
 from fairseq_phrase.evaluation.metrics.over_sentences import SentenceComparison
@@ -59,7 +59,7 @@ def read_row_file(path: Path) -> dict[str, RowTitle]:
     except (yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "expected a mapping of rows"
-        raise UserError(f"{at(path, mark.line + 1 if mark else None)}: {problem}") from None
+        raise UserError(f"{location(path, mark.line + 1 if mark else None)}: {problem}") from None
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"{path}: two rows are named '{name}'")
