@@ -134,7 +134,7 @@ class Requirements:
         self._given, self._tokens_of, self._targets_of = given, tokens_of, targets_of
         self._glossary = glossary
 
-    def pieces(
+    def segments(
         self,
         line: Line,
         number: int,
@@ -158,7 +158,7 @@ class Requirements:
         if (constraints or self._given.has_target) and len(sentences) > 1:
             raise UserError(
                 f"{self._given.at(name, number)}: the source line is longer than the model reads, and "
-                f"its pieces are translated one by one: cut it into lines, each with its {name}"
+                f"its segments are translated one by one: divide it into lines, each with its {name}"
             )
         if self._given.has_target:
             where = self._given.at("target", number)
@@ -166,33 +166,33 @@ class Requirements:
                 LinePart(one, target=self._targets_of(line.target, slots_of(one), where))
                 for one in sentences
             ]
-        pieces = []
+        segments = []
         for index, sentence in enumerate(sentences):
             own = [(text, self._given.at("constraints", number)) for text in constraints]
             if self._glossary is not None:
                 own += self._glossary.of(sentence)
             prefix = line.prefix if index == 0 else ""
             if not own and not prefix.strip():
-                pieces.append(LinePart(sentence))
+                segments.append(LinePart(sentence))
                 continue
             slots, where = slots_of(sentence), self._given.at("prefix", number)
-            piece = LinePart(
+            segment = LinePart(
                 sentence,
                 [self._tokens_of(text, slots, place) for text, place in own],
                 self._tokens_of(prefix, slots, where),
             )
             most = longest(sentence)
-            if (count := len(piece.prefix)) > most:
+            if (count := len(segment.prefix)) > most:
                 raise UserError(
                     f"{where}: the prefix has {count} subwords, and the translation may have {most}"
                 )
-            if (count := count + sum(map(len, piece.constraints))) > most:
+            if (count := count + sum(map(len, segment.constraints))) > most:
                 raise UserError(
                     f"{own[0][1]}: the constraints of line {number} and its prefix have {count} "
                     f"subwords, and the translation may have {most}"
                 )
-            pieces.append(piece)
-        return pieces
+            segments.append(segment)
+        return segments
 
 
 class Glossary:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from fairseq_phrase.data.batches.source_batches import SourceText
@@ -111,12 +111,12 @@ class Chunk:
 
     Attributes:
         first: the number of the first line, from 1.
-        pieces: the segments of each line; none for an empty line.
+        segments: the segments of each line; none for an empty line.
     """
 
     first: int
     lines: list[Line]
-    pieces: list[list[EncodedSentence]]
+    segments: list[list[EncodedSentence]]
 
 
 class RawLines:
@@ -144,11 +144,11 @@ class RawLines:
     def _chunk(self, numbered: tuple[int, list[Line]]) -> Chunk:
         first, lines = numbered
         encoded = iter(self._encoded([line for line in lines if line.text.strip()]))
-        pieces = [
-            self._pieces(line, next(encoded), number) if line.text.strip() else []
+        segments = [
+            self._segments(line, next(encoded), number) if line.text.strip() else []
             for number, line in enumerate(lines, start=first)
         ]
-        return Chunk(first, lines, pieces)
+        return Chunk(first, lines, segments)
 
     def _encoded(self, lines: Sequence[Line]) -> list[EncodedSentence]:
         """Encode lines; either all of them have parses, or none has."""
@@ -156,28 +156,29 @@ class RawLines:
         parses = [line.parse for line in lines if line.parse is not None]
         return self._source.encode(texts, parses) if texts else []
 
-    def _pieces(self, line: Line, sentence: EncodedSentence, number: int) -> list[EncodedSentence]:
+    def _segments(
+        self, line: Line, sentence: EncodedSentence, number: int
+    ) -> list[EncodedSentence]:
         """Split a line that is too long. A line without subwords lacks segments."""
         if line.parse is not None and len(sentence.pieces) >= self._limit:
             raise UserError(
                 f"line {number} has {len(sentence.pieces) + 1} subwords, and the model takes "
                 f"{self._limit}: divide the line and its tree"
             )
-        cut = self._cut(line.text, sentence)
-        if len(cut) > 1:
+        segments = self._halved(line.text, sentence)
+        if len(segments) > 1:
             logger.warning(
                 "line %d has %d subwords, and the model takes %d: translated in %d pieces",
-                number, len(sentence.pieces) + 1, self._limit, len(cut),
+                number, len(sentence.pieces) + 1, self._limit, len(segments),
             )  # fmt: skip
-        return [piece for piece in cut if piece.pieces]
+        return [segment for segment in segments if segment.pieces]
 
-    def _cut(self, line: str, sentence: EncodedSentence) -> list[EncodedSentence]:
+    def _halved(self, line: str, sentence: EncodedSentence) -> list[EncodedSentence]:
         """Split a line in two (:func:`halves`) repeatedly, until its segments fit."""
         if len(sentence.pieces) < self._limit or len(line) < 2:
             return [sentence]
         parts = halves(line)
-        pieces = map(self._cut, parts, self.encode(parts))
-        return [piece for cut in pieces for piece in cut]
+        return [*chain.from_iterable(map(self._halved, parts, self.encode(parts)))]
 
 
 def halves(text: str) -> list[str]:

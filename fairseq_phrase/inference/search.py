@@ -97,7 +97,7 @@ class SegmentSearch:
         return min(longest_target(len(sentence.pieces) + 1), most)
 
     @torch.inference_mode()
-    def hypotheses(self, pieces: Sequence[LinePart], size: int) -> list[list[Hypothesis]]:
+    def hypotheses(self, segments: Sequence[LinePart], size: int) -> list[list[Hypothesis]]:
         """Translate segments, or score their targets; returns the hypotheses of each, the best first.
 
         In one batch all segments have constraints or none, and all have a prefix or none: otherwise
@@ -106,37 +106,39 @@ class SegmentSearch:
         """
         found: dict[int, list[Hypothesis]] = {}
         kinds: dict[tuple[str, int, int], list[int]] = defaultdict(list)
-        for index, piece in enumerate(pieces):
-            length = len(piece.prefix)
-            kind = "constrained" if piece.constraints else "plain"
-            if piece.target is not None:
+        for index, segment in enumerate(segments):
+            length = len(segment.prefix)
+            kind = "constrained" if segment.constraints else "plain"
+            if segment.target is not None:
                 kind = "given"
-            most = longest_target(len(piece.sentence.pieces) + 1) if self.sampling else 0
-            kinds[kind, length if piece.constraints else min(length, 1), most].append(index)
+            most = longest_target(len(segment.sentence.pieces) + 1) if self.sampling else 0
+            kinds[kind, length if segment.constraints else min(length, 1), most].append(index)
         source = self._task.source_text
         for (kind, prefix, _), own in kinds.items():
-            sentences = [pieces[index].sentence for index in own]
+            sentences = [segments[index].sentence for index in own]
             generator = self.generator(kind)
             for batch, sample in source.batches(sentences, _MAX_TOKENS, size):
-                chosen = [pieces[own[index]] for index in batch]
+                chosen = [segments[own[index]] for index in batch]
                 generator.max_len_b = longest_target(sample["net_input"]["src_tokens"].size(1))
                 given: dict[str, torch.Tensor] = {}
                 if kind == "given":
-                    self._add_targets(sample, [piece.target for piece in chosen])
+                    self._add_targets(sample, [segment.target for segment in chosen])
                 if prefix:
                     padding = self._task.target_dictionary.pad()
-                    prefixes = [piece.prefix for piece in chosen]
+                    prefixes = [segment.prefix for segment in chosen]
                     given["prefix_tokens"] = data_utils.collate_tokens(prefixes, padding)
                 if self.sampling and kind == "plain":
-                    generator.search.begin([piece.seed for piece in chosen], self._device)
+                    generator.search.begin([segment.seed for segment in chosen], self._device)
                 if kind == "constrained":
                     generator.search.prefix = prefix
-                    given["constraints"] = pack_constraints([piece.constraints for piece in chosen])
+                    given["constraints"] = pack_constraints(
+                        [segment.constraints for segment in chosen]
+                    )
                 sample = self._on_device(sample)
                 generated = generator.generate(self._models, sample, **self._on_device(given))
                 is_token = sample["net_input"]["src_tokens"].ne(self._task.source_dictionary.pad())
                 rows = zip(batch, chosen, generated, sample["copied"], is_token, strict=True)
-                for index, piece, hypotheses, words, columns in rows:
+                for index, segment, hypotheses, words, columns in rows:
                     if kind == "given":
                         # fairseq's scorer returns the mean, whatever the power of the length.
                         length = len(hypotheses[0]["tokens"])
@@ -144,9 +146,10 @@ class SegmentSearch:
                         if hypotheses[0]["attention"] is not None:
                             hypotheses[0]["attention"] = hypotheses[0]["attention"].t()
                     found[own[index]] = [
-                        self._hypothesis(one, piece.sentence, words, columns) for one in hypotheses
+                        self._hypothesis(one, segment.sentence, words, columns)
+                        for one in hypotheses
                     ]
-        return [found[index] for index in range(len(pieces))]
+        return [found[index] for index in range(len(segments))]
 
     def _add_targets(self, sample: dict[str, Any], targets: Sequence[Any]) -> None:
         dictionary = self._task.target_dictionary
@@ -228,7 +231,7 @@ def longest_target(source: int) -> int:
 
 
 def joined_hypotheses(
-    pieces: list[list[Hypothesis]], nbest: int, lenpen: float = 1.0
+    segments: list[list[Hypothesis]], nbest: int, lenpen: float = 1.0
 ) -> list[Hypothesis]:  # fmt: skip
     """Join the hypotheses of a line's segments: the best of each, then the second best, and so on.
 
@@ -237,13 +240,13 @@ def joined_hypotheses(
 
     A search with constraints may find fewer hypotheses than beams; the last one is then repeated.
     """
-    if not pieces:
+    if not segments:
         return [Hypothesis("")] * nbest
-    if len(pieces) == 1 and len(pieces[0]) >= nbest:
-        return pieces[0][:nbest]
+    if len(segments) == 1 and len(segments[0]) >= nbest:
+        return segments[0][:nbest]
     hypotheses = []
     for rank in range(nbest):
-        parts = [found[min(rank, len(found) - 1)] for found in pieces]
+        parts = [found[min(rank, len(found) - 1)] for found in segments]
         tokens = sum(part.tokens for part in parts)
         total = sum((part.score or 0.0) * part.tokens**lenpen for part in parts)
         score = total / tokens**lenpen
@@ -263,9 +266,9 @@ def base_2(score: Any) -> float:
     return float(score) / math.log(2)
 
 
-def seed_of(seed: int, line: int, piece: int) -> int:
+def seed_of(seed: int, line: int, segment: int) -> int:
     """Return the seed of a line's segment, by the numbers of the line and of the segment in it."""
-    digest = hashlib.blake2b(f"{seed} {line} {piece}".encode(), digest_size=7).digest()
+    digest = hashlib.blake2b(f"{seed} {line} {segment}".encode(), digest_size=7).digest()
     return int.from_bytes(digest, "big")
 
 

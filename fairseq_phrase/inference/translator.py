@@ -249,23 +249,23 @@ class Translator:
         demands = Requirements(given, self._demanded, self._target_of, terms)
         source = self.task.source_text
         for chunk in self._lines.chunks(chunks):
-            pieces = [
-                demands.pieces(
+            segments = [
+                demands.segments(
                     line, number, sentences, lambda one: source.numbered(one)[1], search.longest
                 )
                 for number, (line, sentences) in enumerate(
-                    zip(chunk.lines, chunk.pieces, strict=True), start=chunk.first
+                    zip(chunk.lines, chunk.segments, strict=True), start=chunk.first
                 )
             ]
             if sampling:
-                pieces = [
+                segments = [
                     [one._replace(seed=seed_of(seed, number, n)) for n, one in enumerate(own)]
-                    for number, own in enumerate(pieces, start=chunk.first)
+                    for number, own in enumerate(segments, start=chunk.first)
                 ]
             with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-                found = iter(search.hypotheses([*chain.from_iterable(pieces)], batch_size))
+                found = iter(search.hypotheses([*chain.from_iterable(segments)], batch_size))
             joined = (
-                joined_hypotheses([next(found) for _ in own], nbest, lenpen) for own in pieces
+                joined_hypotheses([next(found) for _ in own], nbest, lenpen) for own in segments
             )
             yield [choose(line.text, each) for line, each in zip(chunk.lines, joined, strict=True)]
 

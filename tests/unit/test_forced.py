@@ -55,7 +55,9 @@ def pieces(texts, glossary=None, **given):
     made = Requirements(beside, tokens_of, tokens_of, glossary)
     found = []
     for number, line in enumerate(beside.lines(texts), start=1):
-        own = made.pieces(line, number, cut(line.text.split("|")), lambda _: (), lambda _: LONGEST)
+        own = made.segments(
+            line, number, cut(line.text.split("|")), lambda _: (), lambda _: LONGEST
+        )
         found += [
             (["".join(map(chr, one)) for one in piece.constraints], "".join(map(chr, piece.prefix)))
             for piece in own

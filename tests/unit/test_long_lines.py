@@ -22,7 +22,7 @@ class Letters:
 def pieces(line, limit):
     """The pieces of a line for a model that takes this many tokens, with the end of sentence."""
     (chunk,) = RawLines(str, Letters(), limit).chunks([(1, [Line(line)])])
-    return ["".join(piece.pieces) for piece in chunk.pieces[0]]
+    return ["".join(piece.pieces) for piece in chunk.segments[0]]
 
 
 def test_a_line_that_fits_is_not_cut():
