@@ -94,7 +94,7 @@ class ParallelTexts:
             for name, value in found.items():
                 if value is end:
                     raise UserError(
-                        f"{self.at(name, None)} has {number - 1} lines, and the source has more: "
+                        f"{self.location(name, None)} has {number - 1} lines, and the source has more: "
                         "expected a line for each line of the source, empty for nothing"
                     )
             parse = next(parsed, end)
@@ -106,8 +106,8 @@ class ParallelTexts:
         for name, values in beside.items():
             if next(values, end) is not end:
                 raise UserError(
-                    f"{self.at(name, number + 1)}: the source has {number} lines: expected a line for "
-                    "each of them"
+                    f"{self.location(name, number + 1)}: the source has {number} lines: expected a line "
+                    "for each of them"
                 )
 
     def location(self, name: str, number: int | None) -> str:
@@ -157,25 +157,26 @@ class Requirements:
         name = "target" if self._given.has_target else "constraints"
         if (constraints or self._given.has_target) and len(sentences) > 1:
             raise UserError(
-                f"{self._given.at(name, number)}: the source line is longer than the model reads, and "
-                f"its segments are translated one by one: divide it into lines, each with its {name}"
+                f"{self._given.location(name, number)}: the source line is longer than the model reads, "
+                "and its segments are translated one by one: divide it into lines, each with its "
+                f"{name}"
             )
         if self._given.has_target:
-            where = self._given.at("target", number)
+            where = self._given.location("target", number)
             return [
                 LinePart(one, target=self._targets_of(line.target, slots_of(one), where))
                 for one in sentences
             ]
         segments = []
         for index, sentence in enumerate(sentences):
-            own = [(text, self._given.at("constraints", number)) for text in constraints]
+            own = [(text, self._given.location("constraints", number)) for text in constraints]
             if self._glossary is not None:
                 own += self._glossary.of(sentence)
             prefix = line.prefix if index == 0 else ""
             if not own and not prefix.strip():
                 segments.append(LinePart(sentence))
                 continue
-            slots, where = slots_of(sentence), self._given.at("prefix", number)
+            slots, where = slots_of(sentence), self._given.location("prefix", number)
             segment = LinePart(
                 sentence,
                 [self._tokens_of(text, slots, place) for text, place in own],
