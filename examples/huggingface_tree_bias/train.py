@@ -4,9 +4,15 @@ import tempfile
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import BertConfig, BertForTokenClassification, PreTrainedTokenizerFast
+from transformers import (
+    BertConfig,
+    BertForTokenClassification,
+    PreTrainedTokenizerFast,
+    Trainer,
+    TrainingArguments,
+)
 
-from fairseq_phrase.torch import add_relation_bias, collate, from_pretrained
+from fairseq_phrase.huggingface import add_relation_bias, collate, from_pretrained
 
 WORDS = [["the", "dog", "barks"], ["dogs", "bark"]]
 PARSES = [([1, 2, 2], ["det", "nsubj", "root"]), ([1, 1], ["nsubj", "root"])]
@@ -21,20 +27,28 @@ sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "n
 model = BertForTokenClassification(BertConfig(**sizes, vocab_size=len(vocabulary)))
 
 add_relation_bias(model, kind="both", labels=LABELS)  # all biases are 0: the same function
-batch = tokenizer(WORDS, is_split_into_words=True, padding=True, return_tensors="pt")
-trees = collate(batch, PARSES, LABELS)
-targets = torch.nn.utils.rnn.pad_sequence(
-    [torch.tensor(row) for row in TAGS], batch_first=True, padding_value=-100
-)
-optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-for _ in range(20):
-    loss = model(**batch, **trees, labels=targets).loss
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-print(f"loss {loss.item():.3f}")
 
-# BertForTokenClassification.from_pretrained and AutoModel… would leave the biases out.
+
+def batch(rows):
+    sentences, parses, tags = zip(*rows, strict=True)
+    encoded = tokenizer(
+        list(sentences), is_split_into_words=True, padding=True, return_tensors="pt"
+    )
+    targets = torch.nn.utils.rnn.pad_sequence(
+        [torch.tensor(row) for row in tags], batch_first=True, padding_value=-100
+    )
+    return {**encoded, **collate(encoded, parses, LABELS), "labels": targets}
+
+
 with tempfile.TemporaryDirectory() as folder:
-    model.save_pretrained(folder)
+    arguments = TrainingArguments(
+        folder, max_steps=20, learning_rate=3e-3, lr_scheduler_type="constant", report_to="none"
+    )
+    rows = list(zip(WORDS, PARSES, TAGS, strict=True))
+    trainer = Trainer(model, arguments, batch, train_dataset=rows)
+    trainer.train()
+    trainer.save_model()
+    # BertForTokenClassification.from_pretrained and AutoModel… refuse to load it without the biases.
     loaded = from_pretrained(BertForTokenClassification, folder)
+loss = loaded(**batch(rows)).loss
+print(f"loss {loss.item():.3f}")

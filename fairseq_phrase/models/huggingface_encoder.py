@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from fairseq_phrase.compat.late_imports import import_transformers
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.huggingface import add_relation_bias
 from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.relation_transformer import RelationOptions, parse_fields
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, TimeFirstEncoder, encoder_output
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.tensors import padding_of
-from fairseq_phrase.torch import FAMILIES, install_biases
 
 
 @dataclass
@@ -25,9 +25,10 @@ class HuggingFaceOptions(RelationOptions):
 
     # fmt: off
     huggingface_model: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
-        "the folder of a model of transformers (BERT, RoBERTa, DistilBERT, MiniLM, XLM-RoBERTa; of BART, "
-        "mBART, Marian, T5 and mT5 the encoder), on data made with --bpe huggingface:FOLDER. Without it, "
-        "a BERT with random parameters of the sizes --encoder-*", identity="free")
+        "the folder of a model of transformers: an encoder such as BERT; NLLB, BART or T5, of which the "
+        "encoder is used; or a decoder such as Llama, with its causal mask; on data made with --bpe "
+        "huggingface:FOLDER. Without it, a BERT with random parameters of the sizes --encoder-*",
+        identity="free")
     huggingface_config: Optional[str] = option(None,  # noqa: UP045
         "the model's configuration; a checkpoint has it")
 
@@ -49,18 +50,20 @@ def _configuration(folder: str) -> Any:
     """Read a model's configuration.
 
     Raises:
-        UserError: transformers, the folder's configuration or the model's encoder is missing.
+        UserError: transformers or the folder's configuration is missing; or the model is the decoder of
+            another encoder, or has relation biases.
     """
     try:
         config = _transformers().AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"--huggingface-model {folder}: no model is there ({reason})") from None
-    decodes = getattr(config, "is_decoder", False) and not config.is_encoder_decoder
-    if config.model_type not in FAMILIES or decodes:
+    if getattr(config, "is_decoder", False) and not config.is_encoder_decoder:
+        raise UserError(f"--huggingface-model {folder} is a decoder without an encoder")
+    if hasattr(config, "relation_bias"):
         raise UserError(
-            f"--huggingface-model {folder} is a {config.model_type} model, of which no encoder can be "
-            f"used: expected one of {', '.join(sorted(FAMILIES))}"
+            f"--huggingface-model {folder} has relation biases of fairseq_phrase.huggingface: give the "
+            "model from which it was trained"
         )
     return config
 
@@ -144,14 +147,13 @@ class HuggingFaceEncoder(TimeFirstEncoder):
             numbers = torch.arange(len(dictionary))
         if getattr(model, "pooler", None) is not None:
             model.pooler = None  # its parameters would not get a gradient
-        self._num_labels = cfg.count_labels("deprels") if cfg.relation_labels else 0
-        self._relations: Any = None
         trained = dict(model.named_parameters())
         if cfg.relation_bias != "none":
-            labels = list(map(str, range(self._num_labels)))
-            model.config.relation_bias = {"kind": cfg.relation_bias, "labels": labels}
-            install_biases(model)
-            self._relations = model.relations
+            count = cfg.count_labels("deprels") if cfg.relation_labels else 0
+            try:
+                add_relation_bias(model, cfg.relation_bias, list(map(str, range(count))))
+            except UserError as error:
+                raise UserError(f"--relation-bias {cfg.relation_bias}: {error}") from None
         self.model = model.get_encoder() if config.is_encoder_decoder else model
         came = set(map(id, trained.values())) if folder else set()
         self.pretrained_names = {
@@ -162,7 +164,9 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         self._has_start = bool(numbers[dictionary.bos()] >= 0)
         limit = getattr(config, "max_position_embeddings", cfg.max_source_positions)
         # One position is for the added first token; RoBERTa's positions begin after the padding's.
-        offset = 1 + (config.model_type in ("roberta", "xlm-roberta")) * (config.pad_token_id + 1)
+        positions = (m for n, m in model.named_modules() if n.endswith(".position_embeddings"))
+        paddings = (getattr(table, "padding_idx", None) for table in positions)
+        offset = 1 + max((index + 1 for index in paddings if index is not None), default=0)
         self._max_positions = min(cfg.max_source_positions, limit - offset)
 
     def _new_configuration(self) -> Any:
@@ -228,10 +232,11 @@ class HuggingFaceEncoder(TimeFirstEncoder):
             start = self.numbers[self.dictionary.bos()].expand(len(inputs), 1)
             inputs = torch.cat([start, inputs], 1)
             mask = torch.cat([mask.new_ones(len(mask), 1), mask], 1)
-        if self._relations is not None:
-            self._read(ParseBatch.from_net_input(parse), order, added)
         found = self.model(
-            input_ids=inputs, attention_mask=mask.long(), output_hidden_states=return_all_hiddens
+            input_ids=inputs,
+            attention_mask=mask.long(),
+            output_hidden_states=return_all_hiddens,
+            **self._relations(ParseBatch.from_net_input(parse), order, added),
         )
         # The inverse rotation, which skips the added first token.
         back = (columns - first + added) % inputs.size(1)
@@ -248,15 +253,15 @@ class HuggingFaceEncoder(TimeFirstEncoder):
             src_tokens, padding, encoder_out=[states], encoder_states=list(hidden)
         )
 
-    def _read(self, parse: ParseBatch, order: Tensor, added: int) -> None:
-        """Pass the relations of a batch to the biases, in the model's order of tokens."""
-        if self.cfg.relation_bias == "sequence":
-            return
+    def _relations(self, parse: ParseBatch, order: Tensor, added: int) -> dict[str, Tensor]:
+        """Return what the biases read, in the model's order of tokens."""
+        if self.cfg.relation_bias in ("none", "sequence"):
+            return {}
         words = parse["words"].gather(1, order)
         # The added first token does not belong to a word.
         words = torch.cat([words.new_full((len(words), added), -1), words], 1)
-        labels = parse["deprels"] if self._num_labels else None
-        self._relations.read(self._num_labels, [words, parse["heads"], labels])
+        labels = {"src_deprels": parse["deprels"]} if self.cfg.relation_labels else {}
+        return {"src_words": words, "src_heads": parse["heads"], **labels}
 
     def max_positions(self) -> int:
         """Return the largest number of tokens."""
@@ -284,7 +289,7 @@ def _numbers(folder: str, dictionary: Any) -> Tensor:
     end = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
     special = {
         dictionary.bos(): -1 if tokenizer.cls_token_id is None else tokenizer.cls_token_id,
-        dictionary.pad(): tokenizer.pad_token_id,
+        dictionary.pad(): 0 if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
         dictionary.eos(): end,
         dictionary.unk(): end if unknown is None else unknown,
     }

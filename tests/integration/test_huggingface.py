@@ -236,7 +236,7 @@ def test_raw_text_gets_the_ids_of_xlm_r(tmp_path, monkeypatch):
             text += "_\n" if space else "SpaceAfter=No\n"
         text += "\n"
     (tmp_path / "train.de.conllu").write_text(text)
-    folder = write_model("XLMRoberta", tmp_path / "xlm-r", lines * 5)
+    folder = write_model("xlm-roberta", tmp_path / "xlm-r", lines * 5)
     data = tmp_path / "data"
     options = ["-s", "de", "--only-source", "--trainpref", str(tmp_path / "train")]
     options += ["--parser", "conllu", "--bpe", f"huggingface:{folder}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -61,39 +62,60 @@ def tokenizer_of_metaspace(lines: Iterable[str], scheme: str = "always") -> Toke
     return tokenizer
 
 
-def write_model(kind: str, folder: Path, lines: Iterable[str]) -> Path:
-    """Write a model of random weights, with its kind's tokenizer.
+#: Sizes of small models, by all the names that configurations have for them.
+SIZES = {
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "embedding_size"), 16),
+    **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers"), 2),
+    **dict.fromkeys(("num_attention_heads", "num_heads", "n_head", "n_heads"), 2),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2),
+    **dict.fromkeys(("intermediate_size", "d_ff", "hidden_dim", "ffn_dim"), 24),
+    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 24),
+    **dict.fromkeys(("max_position_embeddings", "n_positions"), 128),
+    **dict.fromkeys(("d_kv", "head_dim"), 8),
+    **dict.fromkeys(("num_key_value_heads", "decoder_layers"), 1),
+    "word_embed_proj_dim": 16, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+    "decoder_start_token_id": 2, "type_vocab_size": 2,
+}  # fmt: skip
 
-    Args:
-        kind: the name of its configuration's class without ``Config``.
-    """
+
+def small_config(model_type: str, **options: object) -> transformers.PreTrainedConfig:
+    """Make a small configuration of a type of transformers' models."""
+    default = transformers.AutoConfig.for_model(model_type)
+    known = default.to_dict().keys() | default.attribute_map.keys()
+    sizes = {name: size for name, size in SIZES.items() if name in known}
+    return type(default)(**sizes | options)
+
+
+def write_model(model_type: str, folder: Path, lines: Iterable[str]) -> Path:
+    """Write a model of random weights, with a tokenizer of its type."""
     folder.mkdir(parents=True)
-    has_bytes = kind in ("Roberta", "DistilBert", "Bart")
+    has_bytes = model_type in ("roberta", "distilbert", "bart", "gpt2")
     tokenizer = (tokenizer_of_bytes if has_bytes else tokenizer_of_metaspace)(lines)
-    start = "" if kind in ("T5", "MT5", "Marian") else "<s> "
+    start = "" if model_type in ("t5", "mt5", "marian", "gpt2") else "<s> "
     names = [(name, SPECIAL.index(name)) for name in f"{start}</s>".split()]
     tokenizer.post_processor = TemplateProcessing(single=f"{start}$A </s>", special_tokens=names)
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, cls_token=start.strip() or None,
-        pad_token="<pad>", eos_token="</s>", unk_token="<unk>",
+        pad_token=None if model_type == "gpt2" else "<pad>", eos_token="</s>", unk_token="<unk>",
     ).save_pretrained(folder)  # fmt: skip
     torch.manual_seed(0)
-    sequence = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 1}
-    for side in ("encoder", "decoder"):
-        sequence |= {f"{side}_attention_heads": 2, f"{side}_ffn_dim": 24}
-    t5 = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}
-    sizes = {
-        **dict.fromkeys(("Roberta", "XLMRoberta"), BERT | {"type_vocab_size": 1}),
-        "DistilBert": {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24},
-        **dict.fromkeys(("Bart", "Marian"), sequence),
-        **dict.fromkeys(("T5", "MT5"), t5),
-    }[kind]
-    config = getattr(transformers, f"{kind}Config")(
-        vocab_size=tokenizer.get_vocab_size(),
-        pad_token_id=1,
-        bos_token_id=0,
-        eos_token_id=2,
-        **sizes,
-    )
+    config = small_config(model_type, vocab_size=tokenizer.get_vocab_size())
     transformers.AutoModel.from_config(config).save_pretrained(folder)
+    return folder
+
+
+def write_nllb(folder: Path, lines: Iterable[str]) -> Path:
+    """Write an NLLB of random weights, with a tokenizer that is trained on lines."""
+    trained = Tokenizer(models.BPE(unk_token="<unk>"))
+    trained.pre_tokenizer = pre_tokenizers.Metaspace()
+    specials = ["<s>", "<pad>", "</s>", "<unk>"]
+    trainer = trainers.BpeTrainer(vocab_size=150, special_tokens=specials, show_progress=False)
+    trained.train_from_iterator(lines, trainer)
+    parts = json.loads(trained.to_str())["model"]
+    merges = [tuple(merge) for merge in parts["merges"]]
+    tokenizer = transformers.NllbTokenizer(vocab=parts["vocab"], merges=merges)
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = small_config("m2m_100", vocab_size=len(tokenizer))
+    transformers.M2M100ForConditionalGeneration(config).save_pretrained(folder)
     return folder

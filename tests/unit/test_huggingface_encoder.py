@@ -115,10 +115,14 @@ def test_it_starts_as_the_models_own_function(folder, task, segmenter, left_pad,
 
 @pytest.mark.parametrize("left_pad", [False, True])
 @pytest.mark.parametrize(
-    "kind", ["Roberta", "DistilBert", "Bart", "T5", "MT5", "XLMRoberta", "Marian"]
+    "model_type",
+    [
+        *("roberta", "distilbert", "bart", "t5", "mt5", "xlm-roberta", "marian", "m2m_100"),
+        *("camembert", "electra", "modernbert", "eurobert", "gpt2", "llama"),
+    ],
 )
-def test_other_models_start_as_their_own_function(tmp_path, kind, left_pad):
-    folder = write_model(kind, tmp_path / "model", TEXT * 5)
+def test_other_models_start_as_their_own_function(tmp_path, model_type, left_pad):
+    folder = write_model(model_type, tmp_path / "model", TEXT * 5)
     task, segmenter = task_of(folder), TokenizerSegmenter(tokenizer_file(str(folder)))
     encoder = encoder_of(folder, task, relation_bias="both", relation_labels=True)
     inputs = batch(task, segmenter, left_pad, TEXT)
@@ -132,8 +136,10 @@ def test_other_models_start_as_their_own_function(tmp_path, kind, left_pad):
         states = model(**ids).last_hidden_state[0]
         expected = states[tokenizer.cls_token_id is not None :]  # T5 and Marian have no <s>
         torch.testing.assert_close(found[real, row], expected, rtol=0, atol=1e-12)
-    found.sum().backward()
-    assert all(p.grad is not None for n, p in encoder.named_parameters() if "relations" in n)
+    (found * torch.randn_like(found)).sum().backward()
+    biases = [p for n, p in encoder.named_parameters() if ".relation_bias." in n]
+    assert len(biases) == 6
+    assert all(p.grad.any() for p in biases)
 
 
 @pytest.mark.parametrize("left_pad", [False, True])
@@ -200,11 +206,12 @@ def test_bad_folders_are_named(folder, task, tmp_path):
     copy = changed(folder, tmp_path)
     (copy / "model.safetensors").unlink()
     refused(copy, task, "its weights cannot be loaded .*expected model.safetensors")
-    gpt = transformers.GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=30)
-    transformers.GPT2Model(gpt).save_pretrained(tmp_path / "gpt")
-    refused(tmp_path / "gpt", task, "is a gpt2 model, of which no encoder can be used: .*bert")
     shutil.rmtree(copy)
-    refused(changed(folder, tmp_path, is_decoder=True), task, "bert model, of which no encoder")
+    refused(
+        changed(folder, tmp_path, is_decoder=True), task, "copy is a decoder without an encoder"
+    )
+    shutil.rmtree(copy)
+    refused(changed(folder, tmp_path, relation_bias={}), task, "copy has relation biases of")
     task.source_dictionary.add_symbol("Wörterbuch")
     refused(folder, task, "lacks 1 entries .* 'Wörterbuch': make the data with --bpe huggingface:")
 

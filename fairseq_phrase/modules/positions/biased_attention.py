@@ -41,8 +41,8 @@ class _PairBias(torch.autograd.Function):
 
 
 def _for_heads(index: Tensor, batch: int, heads: int) -> Tensor:
-    """Expand indices of pairs to all sentences and heads. Shape: (batch, heads, pairs)."""
-    return index.flatten(1)[:, None].expand(batch, heads, -1)
+    """Expand indices of pairs to all sentences and heads. Shape: (batch, heads, pairs), int64."""
+    return index.flatten(1).long()[:, None].expand(batch, heads, -1)
 
 
 def pair_bias(table: Tensor, index: Tensor, masked: Tensor | None = None) -> Tensor:
@@ -50,16 +50,17 @@ def pair_bias(table: Tensor, index: Tensor, masked: Tensor | None = None) -> Ten
 
     Args:
         table: a number for each head and kind of pair. Shape: (heads, kinds)
-        index: the kind of each pair. Shape: (batch or 1, queries, keys), int64
+        index: the kind of each pair. Shape: (batch or 1, queries, keys), integers
         masked: True at pairs that get -inf. The bias is then for a softmax, and masked pairs get no
             gradient. Shape: (batch, 1 or queries, keys)
     """
     return applied(_PairBias, table, index, masked)
 
 
-def scaled_scores(query: Tensor, key: Tensor) -> Tensor:
+def scaled_scores(query: Tensor, key: Tensor, scale: float | None = None) -> Tensor:
     """Return QK^T/√d in single precision or better; scale first, because float16 may overflow."""
-    return upcast(query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1))
+    query = query / math.sqrt(query.size(-1)) if scale is None else query * scale
+    return upcast(query @ key.transpose(-2, -1))
 
 
 def biased_attention(
@@ -69,6 +70,7 @@ def biased_attention(
     bias: Tensor | None,
     dropout_p: float = 0.0,
     need_weights: bool = False,
+    scale: float | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Attend with a bias added to the scores, by ``scaled_dot_product_attention``.
 
@@ -77,6 +79,7 @@ def biased_attention(
         bias: -inf where a query may not attend; no row may be all -inf; None for no bias.
             Shape: broadcasts to (batch, heads, tokens, tokens)
         need_weights: also return the weights, which is slower.
+        scale: of the scores; 1/√d by default.
 
     Returns:
         The attended values, of shape (batch, heads, tokens, head width), and the weights before
@@ -84,8 +87,8 @@ def biased_attention(
     """
     # The CPU lacks fused attention with a gradient for the bias. torch's alternative is slower.
     if not need_weights and (bias is None or bias.is_cuda or not bias.requires_grad):
-        return scaled_dot_product_attention(query, key, value, bias, dropout_p), None
-    scores = scaled_scores(query, key)
+        return scaled_dot_product_attention(query, key, value, bias, dropout_p, scale=scale), None
+    scores = scaled_scores(query, key, scale)
     if bias is not None:
         scores = scores.add_(bias)
     del bias  # it and the scores are as large as the weights

@@ -15,7 +15,7 @@ from fairseq_phrase.modules.positions.biased_attention import biased_attention
 from fairseq_phrase.modules.positions.relation_bias import PairRelations
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.projections import HeadsAttention
-from fairseq_phrase.modules.tensors import infinite, made_once
+from fairseq_phrase.modules.tensors import cached_per_tensor, infinite
 
 
 def token_distances(tree: TreePositions) -> Tensor:
@@ -62,6 +62,6 @@ class DistancePriorAttention(HeadsAttention):
             return (prior if masked is None else prior + infinite(masked, dtype))[:, None]
 
         # All layers share it.
-        bias = made_once(distances, ("prior", self.strength, dtype), make)
+        bias = cached_per_tensor(distances, ("prior", self.strength, dtype), make)
         attended, weights = biased_attention(*heads, bias, self.dropout_p, need_weights)
         return self.join(attended), weights

@@ -285,10 +285,15 @@ class RelationBias(nn.Module):
                 Shape: (batch, 1 or tokens, tokens)
             edges: the labels of a graph's edges; the biases of parallel edges are added.
         """
+        bias = pair_bias(self.table(with_labels=edges is None), pairs, masked)
+        return bias if edges is None else bias + self._of_edges(edges).to(bias.dtype)
+
+    def table(self, with_labels: bool = True) -> Tensor:
+        """Return the bias of each kind of :func:`kinds_of_pairs`. Shape: (heads, kinds)."""
         table: Tensor | None = self.sequence_bias
         tree: Tensor | None = self.tree_bias
         if tree is not None:
-            if self.label_bias is not None and edges is None:
+            if self.label_bias is not None and with_labels:
                 # A labelled parent or child has two biases: of its relation and of its label.
                 of_labels = self.label_bias.unflatten(1, (2, -1))
                 labelled = tree[:, _PARENT : _CHILD + 1, None] + of_labels
@@ -297,8 +302,7 @@ class RelationBias(nn.Module):
                 tree = torch.cat([tree, self.co_head_bias], dim=1)
             table = tree if table is None else (tree[:, :, None] + table[:, None]).flatten(1)
         assert table is not None
-        bias = pair_bias(table, pairs, masked)
-        return bias if edges is None else bias + self._of_edges(edges).to(bias.dtype)
+        return table
 
     def _of_edges(self, edges: EdgePairs) -> Tensor:
         """Add up the labels' biases of each pair. Shape: (batch, heads, tokens, tokens)."""

@@ -1,0 +1,294 @@
+"""An attention of transformers whose scores take biases for the relations of two tokens.
+
+transformers calls a registered function for each attention of a model, and another that makes the mask.
+:func:`attend` and :func:`make_mask` are ``sdpa``, except in an encoder whose self-attentions have a
+``relation_bias``. There the mask is the relations of all pairs of tokens as small integers, with one more
+number for masked pairs. It is made once per batch and shared by the layers, and gradient checkpointing
+keeps it like every mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout as drop_out
+from torch.nn.functional import pad
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.positions.biased_attention import (
+    biased_attention,
+    pair_bias,
+    scaled_scores,
+)
+from fairseq_phrase.modules.positions.relation_bias import (
+    NUM_BUCKETS,
+    TREE_RELATIONS,
+    RelationBias,
+    kinds_of_pairs,
+    sentence_buckets,
+    tree_relations,
+)
+from fairseq_phrase.modules.positions.tree_positions import TreePositions
+
+#: The attention's name in transformers, which checks that a model has sdpa because the name contains it.
+ATTENTION = "fairseq_phrase_sdpa"
+_NUM_PROBED = 4
+
+
+class BatchRelations:
+    """The relations of a batch's tokens.
+
+    Args:
+        kind: ``"tree"``, ``"sequence"`` or ``"both"``, as of :class:`RelationBias`.
+        num_labels: number of dependency labels that have a bias.
+        words: index of the word of each token, -1 at tokens of no word; None if it was not given.
+            Shape: (batch, tokens), int64
+        heads: index of the head of each word, -1 at padding; None if it was not given.
+            Shape: (batch, words), int64
+        labels: number of each word's dependency label; None without labels. Shape: (batch, words), int64
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        num_labels: int = 0,
+        words: Tensor | None = None,
+        heads: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> None:
+        self.kind, self.num_labels = kind, num_labels
+        self.words, self.heads, self.labels = words, heads, labels
+        trees = len(TREE_RELATIONS) + 2 * num_labels
+        self.count = {"tree": trees, "sequence": NUM_BUCKETS, "both": trees * NUM_BUCKETS}[kind]
+        self._pairs: Tensor | None = None
+
+    def masked(self, mask: Tensor | None, batch: int, queries: int, keys: int) -> Tensor:
+        """Number the pairs of tokens; masked pairs get the number of kinds.
+
+        Args:
+            mask: True where a query may attend; None for all. Shape: (batch or 1, 1, queries, keys)
+
+        Returns:
+            Shape: (batch or 1, 1, queries, keys), uint8 or int16
+
+        Raises:
+            UserError: the batch's trees are missing, or come from another batch.
+        """
+        if self._pairs is None:
+            self._pairs = self._number(queries)
+        pairs = self._pairs[:, None]
+        if pairs.shape[2:] != (queries, keys) or len(pairs) not in (1, batch):
+            raise UserError(
+                f"the batch has {batch} sentences of {keys} tokens, and src_words {len(pairs)} of "
+                f"{pairs.size(2)}: pass src_words and src_heads of the same batch (collate)"
+            )
+        return pairs if mask is None else pairs.where(mask.to(pairs.device), self.count)
+
+    def _number(self, tokens: int) -> Tensor:
+        tree = buckets = device = None
+        if self.kind != "sequence":
+            words, heads, labels = self.words, self.heads, None
+            if words is None or heads is None:
+                raise UserError(
+                    "this model has tree biases: pass src_words and src_heads (collate)"
+                )
+            if self.num_labels:
+                labels = self.labels
+                if labels is None:
+                    raise UserError("this model has biases for labels: pass src_deprels (collate)")
+            positions = TreePositions(words, heads, torch.zeros_like(words, dtype=torch.bool))
+            tree = tree_relations(positions, labels, self.num_labels)
+            tokens, device = words.size(1), words.device
+        if self.kind != "tree":
+            buckets = sentence_buckets(tokens, device)
+        return kinds_of_pairs(tree, buckets).to(torch.uint8 if self.count < 256 else torch.int16)
+
+
+#: The relations of the batch that an encoder reads; None outside encoders.
+_IN_ENCODER: ContextVar[BatchRelations | None] = ContextVar("relations in an encoder", default=None)
+#: The attentions that were called, while :func:`self_attentions` looks for them.
+_CALLS: ContextVar[list[Any] | None] = ContextVar("attentions that were called", default=None)
+
+
+@contextmanager
+def set_to(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    """Set a variable of this thread for a while."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def enter_encoder(relations: BatchRelations) -> None:
+    """Let the attentions read the relations of a batch, until :func:`leave_encoder`."""
+    _IN_ENCODER.set(relations)
+
+
+def leave_encoder(*_: Any) -> None:
+    """Let the attentions be those of transformers; a forward hook."""
+    _IN_ENCODER.set(None)
+
+
+def register_attention() -> None:
+    """Register :func:`attend` and :func:`make_mask` in transformers."""
+    from transformers import AttentionInterface
+    from transformers.masking_utils import AttentionMaskInterface
+
+    AttentionInterface.register(ATTENTION, attend)
+    AttentionMaskInterface.register(ATTENTION, make_mask)
+
+
+def make_mask(**options: Any) -> Any:
+    """Make the mask of ``sdpa``; in an encoder with biases, :meth:`BatchRelations.masked`."""
+    from transformers.masking_utils import sdpa_mask
+
+    relations = _IN_ENCODER.get()
+    if relations is None:
+        return sdpa_mask(**options)
+    mask: Any = sdpa_mask(**options | {"allow_is_causal_skip": False})
+    sizes = (options[name] for name in ("batch_size", "q_length", "kv_length"))
+    return relations.masked(mask, *sizes).to(options.get("device"))
+
+
+def attend(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    position_bias: Tensor | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """Attend as ``sdpa``, with the biases of a module that has them.
+
+    Args:
+        module: the attention of a model.
+        query: Shape: (batch, heads, queries, head width)
+        key, value: a head may serve several heads of queries. Shape: (batch, key heads, keys, head width)
+        attention_mask: from :func:`make_mask`.
+        position_bias: the model's own biases (T5). Shape: (batch or 1, heads, queries, keys)
+
+    Returns:
+        The attended values, of shape (batch, queries, heads, head width), and None.
+    """
+    groups = query.size(1) // key.size(1)
+    if (calls := _CALLS.get()) is not None:
+        calls.append((module, query, key, attention_mask, options))
+        return value.repeat_interleave(groups, 1).transpose(1, 2), None
+    bias = getattr(module, "relation_bias", None)
+    if bias is None:
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        given = {"dropout": dropout, "scaling": scaling, "position_bias": position_bias, **options}
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **given)
+    if not _has_relations(attention_mask):
+        raise UserError("with relation biases, attention_mask has the shape (batch, tokens)")
+    relations = attention_mask[:, 0]  # type: ignore[index]
+    if groups > 1:
+        key, value = (states.repeat_interleave(groups, 1) for states in (key, value))
+    # Rows in which all pairs are masked would be NaN with -inf.
+    table = pad(bias.table(), (0, 1), value=torch.finfo(query.dtype).min)
+    added = pair_bias(table.to(query.dtype), relations)
+    if position_bias is not None:
+        added = added + position_bias
+    if vectors := getattr(module, "relation_vectors", None):
+        trees = relations.long() // (1 if bias.sequence_bias is None else NUM_BUCKETS)
+        keys, values = (vectors[side].table().mT.to(query.dtype) for side in ("key", "value"))
+        attended = attend_with_vectors(
+            query, key, value, added, trees, keys, values, dropout, scaling
+        )
+    else:
+        attended, _ = biased_attention(query, key, value, added, dropout, scale=scaling)
+    return attended.transpose(1, 2).contiguous(), None
+
+
+def _has_relations(mask: Tensor | None) -> bool:
+    return mask is not None and mask.dtype in (torch.uint8, torch.int16)
+
+
+def attend_with_vectors(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, relations: Tensor,
+    keys: Tensor, values: Tensor, dropout: float = 0.0, scaling: float | None = None,
+) -> Tensor:  # fmt: skip
+    """Attend with a vector for each relation added to key and value (Shaw et al. 2018, eq. 3-4).
+
+    Args:
+        query, key, value: Shape of each: (batch, heads, tokens, head width)
+        bias: Shape: (batch or 1, heads, tokens, tokens)
+        relations: number of each pair's relation; larger than all others where it is masked.
+            Shape: (batch, tokens, tokens), int64
+        keys, values: the vectors, which the heads share. Shape of each: (relations, head width)
+
+    Returns:
+        Shape: (batch, heads, tokens, head width)
+    """
+    index = relations.clamp(max=len(keys) - 1)[:, None].expand(*query.shape[:3], -1)
+    scores = scaled_scores(query, key, scaling) + bias
+    scores = scores + scaled_scores(query, keys, scaling).gather(3, index)
+    weights = drop_out(scores.softmax(-1), dropout).to(value.dtype)
+    of_relations = weights.new_zeros(*query.shape[:3], len(keys)).scatter_add(3, index, weights)
+    return weights @ value + of_relations @ values
+
+
+def add_tables(
+    module: nn.Module, heads: int, width: int, kind: str, num_labels: int, vectors: bool
+) -> None:
+    """Add the biases to an attention, and with ``vectors`` a vector for each relation in the tree."""
+    weight = next(p for p in module.parameters() if p.is_floating_point())  # others are quantized
+    tables: dict[str, nn.Module] = {"relation_bias": RelationBias(heads, kind, num_labels)}
+    if vectors:
+        # A number for each relation and dimension, instead of each relation and head.
+        sides = {side: RelationBias(width, "tree", num_labels) for side in ("key", "value")}
+        tables["relation_vectors"] = nn.ModuleDict(sides)
+    for name, table in tables.items():
+        setattr(module, name, table.to(device=weight.device, dtype=weight.dtype))
+
+
+#: Options of an attention function that ``sdpa`` does not have.
+_NOT_IN_SDPA = {"softcap": "caps its scores", "s_aux": "has attention sinks"}
+
+
+def self_attentions(encoder: Any) -> dict[Any, tuple[int, int]]:
+    """Find an encoder's self-attentions: their numbers of heads and head widths.
+
+    The encoder reads four tokens, and transformers calls :func:`attend` for each attention.
+
+    Raises:
+        UserError: the encoder cannot take biases, with the reason.
+    """
+    calls: list[Any] = []
+    tokens = torch.ones(1, _NUM_PROBED, dtype=torch.long, device=encoder.device)
+    training = encoder.training
+    try:
+        with (
+            set_to(_CALLS, calls),
+            set_to(_IN_ENCODER, BatchRelations("sequence")),
+            torch.no_grad(),
+        ):
+            encoder.eval()(input_ids=tokens)
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(f"its encoder does not read token numbers ({error})") from None
+    finally:
+        encoder.train(training)
+    if not calls:
+        raise UserError("its attention is not called by transformers' AttentionInterface")
+    found = {}
+    for module, query, key, mask, options in calls:
+        name = type(module).__name__
+        if (query.size(2), key.size(2)) != (_NUM_PROBED, _NUM_PROBED):
+            raise UserError(f"{name} does not attend to all tokens")
+        if not _has_relations(mask):
+            raise UserError(f"{name} changes the mask")
+        for option, reason in _NOT_IN_SDPA.items():
+            if options.get(option) is not None:
+                raise UserError(f"{name} {reason}")
+        found[module] = query.size(1), query.size(3)
+    return found

@@ -1,0 +1,78 @@
+"""``fairseq_phrase.huggingface`` imports little; its example and its page train and translate."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+
+import torch
+import transformers
+from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+from fairseq_phrase import parsers
+from fairseq_phrase.huggingface import from_pretrained
+from fairseq_phrase.text import read_lines
+from tests.support.gold_parser import GoldParser
+from tests.support.huggingface_models import write_nllb
+from tests.support.repository import REPOSITORY
+
+
+def test_neither_fairseq_nor_spacy_is_imported():
+    check = "import sys, fairseq_phrase.huggingface; "
+    check += "print({'fairseq', 'spacy', 'transformers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def biases(model):
+    return {name: table for name, table in model.state_dict().items() if "relation_bias" in name}
+
+
+def test_the_example_trains():
+    transformers.set_seed(1)
+    made = runpy.run_path(str(REPOSITORY / "examples/huggingface_tree_bias/train.py"))
+    assert made["loss"].item() < 0.3
+    assert all(table.any() for name, table in biases(made["model"]).items() if "tree" in name)
+    trained, loaded = (made[name].state_dict() for name in ("model", "loaded"))
+    assert trained.keys() == loaded.keys()
+    for name, values in trained.items():
+        assert torch.equal(values, loaded[name]), name
+
+
+def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monkeypatch, capsys):
+    page = (REPOSITORY / "docs/tutorials/huggingface.md").read_text(encoding="utf-8")
+    code = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert len(code) == 2
+    assert len(code[0].splitlines()) < 25
+    for side in ("de", "en"):
+        lines = list(read_lines(synthetic_corpus / f"train.{side}"))[:40]
+        (tmp_path / f"train.{side}").write_text("".join(f"{line}\n" for line in lines))
+    first = next(read_lines(tmp_path / "train.de"))
+    text = [line for side in ("de", "en") for line in read_lines(tmp_path / f"train.{side}")]
+    write_nllb(tmp_path / "nllb", text)
+    trees = (synthetic_corpus / "train.de.conllu").read_text().split("\n\n")[:40]
+    (tmp_path / "train.de.conllu").write_text("\n\n".join(trees) + "\n\n")
+    gold = GoldParser(tmp_path / "train.de")
+    monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: gold))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in code:
+        block = block.replace("spacy:de_core_news_sm", "gold").replace("2000", "4")
+        exec(block.replace("Ein Hund schläft.", first), names)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("[")
+    model = names["model"]
+    assert all(table.any() for table in biases(model).values())
+    # Seq2SeqTrainer goes on from its checkpoint, and evaluates by beams.
+    arguments = Seq2SeqTrainingArguments(
+        "runs/nllb", max_steps=6, report_to="none", predict_with_generate=True
+    )  # fmt: skip
+    model = from_pretrained(AutoModelForSeq2SeqLM, "runs/nllb")
+    trainer = Seq2SeqTrainer(
+        model, arguments, names["batch"], train_dataset=names["rows"], eval_dataset=names["rows"][:3],
+    )  # fmt: skip
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.state.global_step == 6
+    found = trainer.predict(names["rows"][:3], num_beams=2, max_new_tokens=5)
+    assert len(found.predictions) == 3

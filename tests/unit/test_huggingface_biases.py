@@ -1,0 +1,410 @@
+"""Relation biases in models of transformers: the same function at the start, a twin, files."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import transformers
+from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoModelForTokenClassification
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.huggingface import add_relation_bias, collate, from_pretrained, text_of
+from fairseq_phrase.modules.positions import huggingface_attention
+from fairseq_phrase.modules.positions.relation_bias import TREE_RELATIONS
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.sentence import ParsedSentence
+from tests.support.huggingface_models import small_config, tokenizer_of_metaspace
+
+#: Norms after or before each sublayer; learned, rotated and relative positions; shared layers, windows,
+#: several heads of queries for one of keys, causal masks.
+ENCODERS = (
+    "bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "electra",
+    "albert", "distilbert", "ernie", "data2vec-text", "nomic_bert", "jina_embeddings_v3", "modernbert",
+    "eurobert", "esm", "llama", "qwen2", "qwen3", "mistral", "gemma3_text", "gpt2", "gpt_neox", "opt",
+    "phi3",
+)  # fmt: skip
+SEQ2SEQ = (
+    "bart", "mbart", "m2m_100", "marian", "pegasus", "blenderbot", "plbart", "t5", "mt5", "umt5",
+)  # fmt: skip
+TYPES = ENCODERS + SEQ2SEQ
+#: The types that refuse biases, with a part of the reason.
+REFUSED = {
+    **dict.fromkeys(("deberta-v2", "mpnet", "xlnet", "bloom"), "its attention is not called by"),
+    **dict.fromkeys(("longt5", "gemma2"), "sdpa cannot compute its attention"),
+    "doge": "DogeAttention changes the mask",
+    "led": "its attention is not called by",
+}
+DROPOUTS = (
+    "dropout", "dropout_rate", "attention_dropout", "activation_dropout", "hidden_dropout_prob",
+    "hidden_dropout", "attention_probs_dropout_prob", "attn_pdrop", "embd_pdrop", "resid_pdrop",
+    "encoder_layerdrop", "decoder_layerdrop",
+)  # fmt: skip
+LABELS = ["det", "nsubj", "root"]
+PARSE = {
+    "src_words": torch.tensor([[-1, 0, 1, 1, 2, -1], [-1, 0, 1, -1, -1, -1]]),
+    "src_heads": torch.tensor([[1, 2, 2], [1, 1, -1]]),
+    "src_deprels": torch.tensor([[0, 1, 2], [1, 2, 0]]),
+}
+MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
+
+
+def made(model_type, auto_class=AutoModel, **options):
+    known = small_config(model_type)
+    options |= {name: 0.0 for name in DROPOUTS if hasattr(known, name)}
+    # Larger weights than at the start: the functions differ by more than rounding.
+    deviation = "init_std" if hasattr(known, "init_std") else "initializer_range"
+    config = small_config(model_type, vocab_size=30, **{deviation: 0.3}, **options)
+    torch.manual_seed(0)
+    return auto_class.from_config(config).double().eval()
+
+
+def inputs(model, left=False):
+    """Two sentences, the second with padding; and their parse."""
+    tokens = torch.arange(4, 16).view(2, 6) * MASK + (1 - MASK)
+    batch = {"input_ids": tokens, "attention_mask": MASK, "src_words": PARSE["src_words"]}
+    if left:
+        batch = {n: torch.stack([rows[0], rows[1].roll(2)]) for n, rows in batch.items()}
+    batch |= {name: PARSE[name] for name in ("src_heads", "src_deprels")}
+    if model.config.is_encoder_decoder:
+        batch["decoder_input_ids"] = torch.tensor([[2, 5, 6], [2, 7, 8]])
+    return batch
+
+
+def stock(batch):
+    return {name: tensor for name, tensor in batch.items() if not name.startswith("src_")}
+
+
+def states(model, batch):
+    """The states of real tokens, of the decoder if there is one."""
+    found = model(**batch)[0]
+    return found if model.config.is_encoder_decoder else found[batch["attention_mask"].bool()]
+
+
+def tables(model):
+    return {n: p for n, p in model.named_parameters() if ".relation_" in n}
+
+
+def moved(model):
+    torch.manual_seed(3)
+    for table in tables(model).values():
+        torch.nn.init.normal_(table)
+    return model
+
+
+def gradients(model, *batches):
+    """The gradients of a sum over several batches, whose forward passes come first."""
+    model.zero_grad()
+    outputs = [states(model, batch) for batch in batches]
+    sum((out * out.detach().cos()).sum() for out in outputs).backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("model_type", TYPES)
+def test_tables_of_zeros_change_nothing_and_get_gradients(model_type, left):
+    model = made(model_type)
+    batch = inputs(model, left)
+    expected = states(model, stock(batch))
+    add_relation_bias(model, labels=LABELS, vectors=left)
+    found = states(model, batch)
+    assert torch.allclose(found, expected, rtol=0, atol=1e-12)
+    (found * torch.randn_like(found)).sum().backward()
+    layers = 1 if model_type == "albert" else 2
+    assert len(tables(model)) == (7 if left else 3) * layers
+    for name, table in tables(model).items():
+        assert table.grad.abs().sum() > 0, name
+
+
+def relation(words, heads, labels, i, j):
+    """The relation of token j to token i, and of a parent or child the label's number."""
+    if i == j:
+        return "same word", None
+    if min(words[i], words[j]) < 0:
+        return "no word", None
+    query, key = words[i], words[j]
+    if heads[query] == key != query:
+        return "parent", labels[query]
+    if heads[key] == query != key:
+        return "child", len(LABELS) + labels[key]
+    # The longer sentence is a chain of three words.
+    return {0: "same word", 2: "ancestor 2", -2: "descendant 2"}[key - query], None
+
+
+def number_of(table, row, name, label):
+    found = table.tree_bias[row, TREE_RELATIONS.index(name)]
+    return found if label is None else found + table.label_bias[row, label]
+
+
+def bucket(offset):
+    return abs(offset) + 16 * (offset > 0)
+
+
+def loops(module, query, key, value, attention_mask, scaling=None, position_bias=None, **_):
+    """Attention pair by pair."""
+    batch, heads, length, width = query.shape
+    words, parse_heads, labels = (rows.tolist() for rows in loops.parse)
+    scaling = width**-0.5 if scaling is None else scaling
+    mask = attention_mask.expand(batch, -1, -1, -1)[:, 0]
+    biases = getattr(module, "relation_bias", None)
+    vectors = getattr(module, "relation_vectors", None)
+    output = torch.zeros(batch, length, heads, value.size(3), dtype=query.dtype)
+    for b in range(batch):
+        for h in range(heads):
+            group = h * key.size(1) // heads
+            for i in range(length):
+                scores, values = [], []
+                for j in mask[b, i].nonzero()[:, 0].tolist():
+                    k, v, added = key[b, group, j], value[b, group, j], 0
+                    if biases is not None:
+                        name, label = relation(words[b], parse_heads[b], labels[b], i, j)
+                        added = number_of(biases, h, name, label)
+                        added = added + biases.sequence_bias[h, bucket(j - i)]
+                    if vectors is not None:
+                        k = k + number_of(vectors["key"], slice(None), name, label)
+                        v = v + number_of(vectors["value"], slice(None), name, label)
+                    if position_bias is not None:
+                        added = added + position_bias[0, h, i, j]
+                    scores.append(query[b, h, i] @ k * scaling + added)
+                    values.append(v)
+                if scores:
+                    output[b, i, h] = torch.stack(scores).softmax(0) @ torch.stack(values)
+    return output, None
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("model_type", TYPES)
+def test_attention_is_the_equation_in_loops(model_type, left):
+    model = made(model_type)
+    batch = inputs(model, left)
+    expected = states(model, stock(batch))
+    moved(add_relation_bias(model, labels=LABELS, vectors=left))
+    with torch.no_grad():
+        found = states(model, batch)
+        assert not torch.allclose(found, expected, atol=1e-4)
+        transformers.AttentionInterface.register("loops", loops)
+        all_pairs = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+        AttentionMaskInterface.register("loops", lambda **given: sdpa_mask(**given | all_pairs))
+        loops.parse = [batch[name] for name in PARSE]
+        model.set_attn_implementation("loops")
+        # Within the encoder, and for no other query, the keys are the parse's tokens.
+        twin = states(model, stock(batch) | dict.fromkeys(PARSE))
+    assert torch.allclose(found, twin, rtol=0, atol=1e-6 if "gemma" in model_type else 1e-10)
+
+
+@pytest.mark.parametrize("model_type", sorted({*TYPES} - {"albert"}))  # which has none
+def test_gradient_checkpointing_keeps_the_relations_of_each_batch(model_type):
+    model = moved(add_relation_bias(made(model_type), labels=LABELS)).train()
+    batches = inputs(model), inputs(model, left=True)
+    expected = gradients(model, *batches)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    found = gradients(model, *batches)
+    assert found.keys() == expected.keys() >= tables(model).keys()
+    for name, gradient in expected.items():
+        assert torch.allclose(found[name], gradient, atol=1e-12), name
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_a_model_is_saved_and_loaded_with_its_biases(model_type, tmp_path):
+    model = moved(add_relation_bias(made(model_type), "tree", LABELS, vectors=True))
+    expected = states(model, inputs(model))
+    model.save_pretrained(tmp_path)
+    loaded = from_pretrained(AutoModel, tmp_path).eval()
+    assert loaded.config.relation_bias == model.config.relation_bias
+    assert torch.allclose(states(loaded, inputs(model)), expected, rtol=0, atol=1e-12)
+    for plain in (AutoModel, getattr(transformers, type(model).__name__)):
+        with pytest.raises(ValueError, match=r"fairseq_phrase\.huggingface\.from_pretrained"):
+            plain.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("model_type", SEQ2SEQ)
+def test_beams_read_the_biases_in_the_encoder(model_type):
+    model = moved(add_relation_bias(made(model_type, AutoModelForSeq2SeqLM), labels=LABELS))
+    batch = inputs(model)
+    del batch["decoder_input_ids"]
+    options = {"num_beams": 3, "max_new_tokens": 5, "output_scores": True}
+    options |= {"return_dict_in_generate": True, "do_sample": False, "decoder_start_token_id": 2}
+    found = model.generate(**batch, **options)
+    encoded = model.get_encoder()(**batch)
+    expected = model.generate(
+        encoder_outputs=encoded, attention_mask=MASK, use_cache=False, **options
+    )
+    assert torch.equal(found.sequences, expected.sequences)
+    assert torch.allclose(found.sequences_scores, expected.sequences_scores)
+    with pytest.raises(UserError, match="pass src_words"):
+        model.generate(**stock(batch), max_new_tokens=2, decoder_start_token_id=2)
+
+
+@pytest.mark.parametrize("model_type", REFUSED)
+def test_a_type_with_another_attention_is_refused_by_name(model_type):
+    model = made(model_type)
+    before = model.config._attn_implementation
+    with pytest.raises(UserError, match=f"a {model_type} model .* biases: {REFUSED[model_type]}"):
+        add_relation_bias(model)
+    assert model.config._attn_implementation == before
+    assert not hasattr(model.config, "relation_bias")
+
+
+def test_a_soft_cap_is_refused_by_name():
+    sizes = small_config("gemma2", num_hidden_layers=1).to_dict()
+    config = transformers.T5GemmaConfig(encoder=sizes, decoder=sizes, vocab_size=30)
+    with pytest.raises(UserError, match=r"a t5gemma model .*: sdpa cannot compute its attention"):
+        add_relation_bias(AutoModel.from_config(config))
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("tree", torch.uint8), ("both", torch.int16)])
+def test_relations_are_small_integers_made_once_per_batch(kind, dtype, monkeypatch):
+    model = add_relation_bias(made("modernbert"), kind)  # it makes two masks
+    made_from, masks = [], set()
+    numbered, attended = huggingface_attention.tree_relations, huggingface_attention.pair_bias
+    monkeypatch.setattr(
+        huggingface_attention,
+        "tree_relations",
+        lambda *parse: made_from.append(parse) or numbered(*parse),
+    )
+    monkeypatch.setattr(
+        huggingface_attention,
+        "pair_bias",
+        lambda table, pairs: masks.add(pairs.dtype) or attended(table, pairs),
+    )
+    model(**inputs(model))
+    assert len(made_from) == 1
+    assert masks == {dtype}
+
+
+def test_biases_of_the_sentence_need_no_parse():
+    model = moved(add_relation_bias(made("bert"), "sequence"))
+    batch = stock(inputs(model))
+    assert torch.allclose(states(model, batch), states(model, inputs(model)))
+
+
+def test_a_copy_reads_its_own_biases():
+    model = moved(add_relation_bias(made("bart"), labels=LABELS))
+    expected = states(model, inputs(model))
+    other = copy.deepcopy(model)
+    for table in tables(model).values():
+        torch.nn.init.zeros_(table)
+    assert torch.equal(states(other, inputs(model)), expected)
+
+
+def test_half_precision_has_no_nan_where_all_pairs_are_masked():
+    model = moved(add_relation_bias(made("llama"), labels=LABELS)).bfloat16()
+    found = model(**inputs(model, left=True))[0]  # the first tokens of a causal mask are padding
+    found.float().sum().backward()
+    assert found.isfinite().all()
+    assert all(table.grad.isfinite().all() for table in tables(model).values())
+
+
+def words_of(row):
+    return [None if word < 0 else word for word in PARSE["src_words"][row].tolist()]
+
+
+class Tokenized:
+    """What a fast tokenizer returns, as far as words go."""
+
+    def word_ids(self, row):
+        return words_of(row)
+
+
+def test_words_heads_and_labels_are_collated():
+    parses = [([1, 2, 2], LABELS), ([1, 1], LABELS[1:])]
+    found = collate(Tokenized(), parses, LABELS)
+    assert {name: tensor.tolist() for name, tensor in found.items()} == {
+        name: tensor.tolist() for name, tensor in PARSE.items()
+    }
+    assert "src_deprels" not in collate(Tokenized(), parses)
+
+
+def test_words_are_found_in_the_text_of_a_parsed_sentence():
+    words, spaces = ["Hunde", "(", "die", "2▁000", ")", "bellen", "."], [1, 1, 0, 1, 0, 1, 0]
+    tree = DependencyTree([5, 3, 3, 0, 3, 5, 5])
+    sentence = ParsedSentence(words, list(map(bool, spaces)), tree, ["x"] * 7)
+    text = text_of(sentence)
+    assert text == "Hunde (die 2 000) bellen."
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer_of_metaspace([text] * 9), pad_token="<pad>"
+    )
+    encoded = tokenizer([text, "Hunde"], padding=True)
+    short = ParsedSentence(["Hunde"], [True], DependencyTree([0]), ["x"])
+    found = collate(encoded, [sentence, short], ["x"])
+    assert found["src_heads"].tolist() == [tree.heads.tolist(), [0, *[-1] * 6]]
+    spelled = dict.fromkeys(range(-1, 7), "")
+    for token, word in zip(encoded.tokens(0), found["src_words"][0].tolist(), strict=True):
+        spelled[word] += token
+    spelled.pop(-1)
+    assert [word.strip("▁") for word in spelled.values()] == words
+    assert set(found["src_words"][1].tolist()) == {0, -1}
+    with pytest.raises(UserError, match=r"sentence 0: the tokens go on .* text_of"):
+        collate(tokenizer(["Hunde bellen laut"]), [short])
+    with pytest.raises(UserError, match="sentence 0 has no dependency tree"):
+        collate(tokenizer(["Hunde"]), [ParsedSentence(["Hunde"], [True])])
+
+
+def test_bad_parses_are_refused():
+    with pytest.raises(UserError, match="word_ids"):
+        collate(object(), [([0], [])])
+    with pytest.raises(UserError, match="sentence 0: 3 words"):
+        collate(Tokenized(), [([0], [])])
+    with pytest.raises(UserError, match="unknown labels nsubj"):
+        collate(Tokenized(), [([1, 2, 2], LABELS)], ["det", "root"])
+    model = add_relation_bias(made("bert"), labels=LABELS)
+    batch = inputs(model)
+    with pytest.raises(UserError, match="pass src_words and src_heads"):
+        model(**stock(batch))
+    with pytest.raises(UserError, match="pass src_deprels"):
+        model(**batch | {"src_deprels": None})
+    with pytest.raises(
+        UserError, match="the batch has 1 sentences of 6 tokens, and src_words 2 of 6"
+    ):
+        model(**batch | {name: batch[name][:1] for name in ("input_ids", "attention_mask")})
+    with pytest.raises(UserError, match=r"attention_mask has the shape \(batch, tokens\)"):
+        model(**batch | {"attention_mask": torch.ones(2, 1, 6, 6, dtype=torch.bool)})
+
+
+def test_bad_models_are_refused(tmp_path):
+    decoders = (
+        (transformers.GPT2LMHeadModel, small_config("gpt2")),
+        (transformers.BartForCausalLM, small_config("bart")),
+        (transformers.BertModel, small_config("bert", is_decoder=True)),
+    )
+    for decoder, config in decoders:
+        with pytest.raises(UserError, match=f"{decoder.__name__} is a decoder without an encoder"):
+            add_relation_bias(decoder(config))
+    with pytest.raises(ValueError, match="unknown kind"):
+        add_relation_bias(made("bert"), "trees")
+    with pytest.raises(UserError, match='vectors need kind="tree" or "both"'):
+        add_relation_bias(made("bert"), "sequence", vectors=True)
+    with pytest.raises(UserError, match="already"):
+        add_relation_bias(add_relation_bias(made("bert")))
+    flash = made("bert")
+    flash.config._attn_implementation = "flash_attention_2"
+    with pytest.raises(UserError, match=r"'flash_attention_2' takes no biases: .*sdpa"):
+        add_relation_bias(flash)
+
+
+def test_bad_folders_are_refused(tmp_path):
+    with pytest.raises(UserError, match="nowhere: no model is there"):
+        from_pretrained(AutoModel, str(tmp_path / "nowhere"))
+    made("bert").save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="has no relation biases: load it by transformers"):
+        from_pretrained(AutoModel, tmp_path)
+    model = add_relation_bias(made("bert"))
+    lost = {n: p for n, p in model.state_dict().items() if "layer.1.attention.self.rel" not in n}
+    model.save_pretrained(tmp_path, state_dict=lost)
+    with pytest.raises(UserError, match=r"its weights lack .*layer\.1.*relation_bias"):
+        from_pretrained(AutoModel, tmp_path)
+    with pytest.raises(UserError, match="'flash_attention_2' takes no biases"):
+        from_pretrained(AutoModel, tmp_path, attn_implementation="flash_attention_2")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"no model is there .*model\.safetensors"):
+        from_pretrained(AutoModel, tmp_path)
+
+
+def test_another_head_takes_the_biases_of_a_saved_encoder(tmp_path):
+    model = moved(add_relation_bias(made("roberta"), "tree"))
+    model.save_pretrained(tmp_path)
+    tagger = from_pretrained(AutoModelForTokenClassification, tmp_path)
+    for name, table in tables(model).items():
+        assert torch.equal(tagger.get_parameter(f"roberta.{name}"), table)
