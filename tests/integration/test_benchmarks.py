@@ -29,6 +29,7 @@ COMMANDS = {
     "decode": f"{_STEP} --batches 1 --batch-size 2 --target-length 4",
     "relative_attention": _BATCH,
     "hierarchical_accumulation": "--lengths 16 --repeats 1 --dense-limit 0",
+    "huggingface": "--type distilbert --layers 1 --sentences 2 --tokens 8 --steps 1 --vectors",
     "length": "--lengths 5 --sentences 1",
     "step_profile": f"{_STEP} {_FEW} --compile --backend eager",
 }

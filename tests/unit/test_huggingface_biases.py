@@ -343,8 +343,10 @@ def test_words_are_found_in_the_text_of_a_parsed_sentence():
 
 
 def test_bad_parses_are_refused():
-    with pytest.raises(UserError, match="word_ids"):
-        collate(object(), [([0], [])])
+    sentence = ParsedSentence(["Hunde"], [True], DependencyTree([0]))
+    for parse in (sentence, ([0], [])):
+        with pytest.raises(UserError, match="word_ids"):
+            collate(transformers.BatchEncoding({"input_ids": [[4]]}), [parse])
     with pytest.raises(UserError, match="sentence 0: 3 words"):
         collate(Tokenized(), [([0], [])])
     with pytest.raises(UserError, match="unknown labels nsubj"):

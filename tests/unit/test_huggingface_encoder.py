@@ -216,6 +216,13 @@ def test_bad_folders_are_named(folder, task, tmp_path):
     refused(folder, task, "lacks 1 entries .* 'Wörterbuch': make the data with --bpe huggingface:")
 
 
+def test_a_type_with_another_attention_has_no_biases(tmp_path):
+    folder = write_model("deberta-v2", tmp_path / "model", LINES * 5)
+    refused(folder, task_of(folder), "--relation-bias both: a deberta-v2 model takes no relation biases",
+            relation_bias="both")  # fmt: skip
+    assert encoder_of(folder, task_of(folder), relation_bias="none").pretrained_names
+
+
 def test_weights_that_lack_a_layer_are_refused(folder, task, tmp_path):
     state = transformers.AutoModel.from_pretrained(folder).state_dict()
     lost = "encoder.layer.1.output.dense.weight"
