@@ -181,6 +181,11 @@ def become(streams: list[int], folder: str, environment: dict[str, str]) -> None
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
+    # How the server's own streams are encoded cannot be changed any more.
+    sys.stdout, sys.stderr = (
+        open(number, "w", buffering, stream.encoding, stream.errors, closefd=False)  # noqa: SIM115
+        for number, buffering, stream in ((1, -1, sys.stdout), (2, 1, sys.stderr))
+    )
     # A client whose shell ignores the signal does not pass it on.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(folder)
