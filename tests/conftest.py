@@ -23,6 +23,7 @@ from fairseq_phrase.cli import synthetic as synthetic_command
 from fairseq_phrase.data.subwords.segmenters import SentencePieceSegmenter
 from tests.support import attaching, composing
 from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
+from tests.support.shared import made_once
 
 # Machines that run tests are busy: how long an example takes says nothing. In CI the same examples
 # come every time.
@@ -44,24 +45,28 @@ def pytest_report_header() -> list[str]:
 @pytest.fixture(scope="session")
 def synthetic_corpus(tmp_path_factory) -> Path:
     """A folder with {train,valid,test}.{de,en} and .conllu beside each: 2,000, 100, 100 pairs."""
-    folder = tmp_path_factory.mktemp("corpus")
-    synthetic_command.main(
-        ["--out", str(folder), "--train", "2000", "--valid", "100", "--test", "100"]
+    sizes = ["--train", "2000", "--valid", "100", "--test", "100"]
+    return made_once(
+        tmp_path_factory,
+        "corpus",
+        lambda folder: synthetic_command.main(["--out", str(folder), *sizes]),
     )
-    return folder
 
 
 @pytest.fixture(scope="session")
 def data_directory(synthetic_corpus, tmp_path_factory) -> Path:
     """The synthetic corpus, preprocessed: de-en, joined dictionary of about 500, all fields of parses."""
-    destination = tmp_path_factory.mktemp("data") / "synthetic.de-en"
     arguments = [f"--{name}pref={synthetic_corpus / name}" for name in ("train", "valid", "test")]
     options = ["--parser", "conllu", "--constituents", "from-dependencies"]
     options += ["--vocab-size", "500", "--joined-dictionary"]
-    preprocess_command.main(
-        ["-s", "de", "-t", "en", *arguments, "--destdir", str(destination), *options]
-    )
-    return destination
+
+    def make(folder: Path) -> None:
+        destination = str(folder / "synthetic.de-en")
+        preprocess_command.main(
+            ["-s", "de", "-t", "en", *arguments, "--destdir", destination, *options]
+        )
+
+    return made_once(tmp_path_factory, "data", make) / "synthetic.de-en"
 
 
 @pytest.fixture(scope="session")
@@ -82,6 +87,15 @@ def normalize(segmenter):
 @pytest.fixture(scope="session")
 def trained_pipeline(synthetic_corpus, tmp_path_factory) -> Path:
     """A spaCy pipeline with a parser alone, trained for a moment on both sides' synthetic trees."""
+
+    def make(folder: Path) -> None:
+        train_pipeline(synthetic_corpus, folder / "de_synthetic")
+
+    return made_once(tmp_path_factory, "pipeline", make) / "de_synthetic"
+
+
+def train_pipeline(corpus: Path, destination: Path) -> None:
+    """Write a spaCy pipeline with a parser, trained on both sides' trees of the validation set."""
     import spacy
     from spacy.tokens import Doc
     from spacy.training import Example
@@ -93,7 +107,7 @@ def trained_pipeline(synthetic_corpus, tmp_path_factory) -> Path:
     pipeline = spacy.blank("de")
     pipeline.add_pipe("parser")
     sentences = []
-    for text in (synthetic_corpus / "valid.de", synthetic_corpus / "valid.en"):
+    for text in (corpus / "valid.de", corpus / "valid.en"):
         for sentence in ConlluFiles().read(Path(f"{text}.conllu"), read_lines(text)):
             gold = Doc(
                 pipeline.vocab,
@@ -109,9 +123,7 @@ def trained_pipeline(synthetic_corpus, tmp_path_factory) -> Path:
     optimizer = pipeline.initialize(lambda: examples)
     for batch in [*range(8)] * 6:
         pipeline.update(examples[batch::8], sgd=optimizer)
-    folder = tmp_path_factory.mktemp("pipeline") / "de_synthetic"
-    pipeline.to_disk(folder)
-    return folder
+    pipeline.to_disk(destination)
 
 
 @pytest.fixture
@@ -132,48 +144,58 @@ def spacy_pipeline(request) -> Path:
 @pytest.fixture(scope="session")
 def gold_corpus(synthetic_corpus, tmp_path_factory) -> Path:
     """The first lines of the synthetic corpus: 200, 20, 30 pairs, with .conllu and .ptb."""
-    folder = tmp_path_factory.mktemp("gold")
-    attaching.shorten(synthetic_corpus, folder)
-    return folder
+    return made_once(
+        tmp_path_factory, "gold", lambda folder: attaching.shorten(synthetic_corpus, folder)
+    )
 
 
 @pytest.fixture(scope="session")
 def bpe_corpus(gold_corpus, tmp_path_factory) -> Path:
     """Its tokens, cut by subword-nmt."""
-    folder = tmp_path_factory.mktemp("bpe")
-    attaching.cut_tokens(gold_corpus, folder)
-    return folder
+    return made_once(
+        tmp_path_factory, "bpe", lambda folder: attaching.cut_tokens(gold_corpus, folder)
+    )
 
 
 @pytest.fixture(scope="session")
 def stock_bpe_data(bpe_corpus, tmp_path_factory) -> Path:
     """Those in fairseq's format; rare subwords are unknown."""
-    folder = tmp_path_factory.mktemp("stock_bpe") / "data"
-    return attaching.binarize(bpe_corpus, folder, "--joined-dictionary", "--thresholdsrc", "4")
+    options = ("--joined-dictionary", "--thresholdsrc", "4")
+
+    def make(folder: Path) -> None:
+        attaching.binarize(bpe_corpus, folder / "data", *options)
+
+    return made_once(tmp_path_factory, "stock_bpe", make) / "data"
 
 
 @pytest.fixture(scope="session")
 def attached_data(stock_bpe_data, bpe_corpus, tmp_path_factory) -> Path:
     """And with their gold trees."""
-    folder = tmp_path_factory.mktemp("attached") / "data"
-    shutil.copytree(stock_bpe_data, folder)
-    codes = bpe_corpus / "codes.de"
-    return attaching.attach(folder, bpe_corpus, *attaching.GOLD, "--bpe-codes", codes)
+    options = (*attaching.GOLD, "--bpe-codes", bpe_corpus / "codes.de")
+
+    def make(folder: Path) -> None:
+        data = Path(shutil.copytree(stock_bpe_data, folder / "data"))
+        attaching.attach(data, bpe_corpus, *options)
+
+    return made_once(tmp_path_factory, "attached", make) / "data"
 
 
 @pytest.fixture(scope="session")
 def sp_corpus(gold_corpus, tmp_path_factory) -> Path:
     """Its raw lines, cut by SentencePiece."""
-    folder = tmp_path_factory.mktemp("sp")
-    attaching.cut_lines(gold_corpus, folder)
-    return folder
+    return made_once(
+        tmp_path_factory, "sp", lambda folder: attaching.cut_lines(gold_corpus, folder)
+    )
 
 
 @pytest.fixture(scope="session")
 def stock_sp_data(sp_corpus, tmp_path_factory) -> Path:
     """Those in fairseq's format."""
-    folder = tmp_path_factory.mktemp("stock_sp") / "data"
-    return attaching.binarize(sp_corpus, folder, "--joined-dictionary")
+
+    def make(folder: Path) -> None:
+        attaching.binarize(sp_corpus, folder / "data", "--joined-dictionary")
+
+    return made_once(tmp_path_factory, "stock_sp", make) / "data"
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from argparse import Namespace
 from dataclasses import replace
 from io import BytesIO, TextIOWrapper
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from fairseq_cli import train as fairseq_train
 
 import fairseq_phrase
 from fairseq_phrase.cli import translate as translate_command
@@ -23,24 +21,19 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translation_jobs
 from fairseq_phrase.inference.search import base_2, seed_of
 from fairseq_phrase.inference.translation_jobs import with_gpus
-from tests.support.commands import SIZES, TRAINING
+from tests.support.shared import checkpoints_of
+from tests.support.warm_start import python
 
 SAMPLING = ["--sampling", "--sampling-topk", "20", "--nbest", "2", "--scores", "--seed", "5"]
 
 
 # Few target positions, as a model that has hardly learned writes translations of the largest length.
+SHORT = ["--task", "translation", "--arch", "transformer", "--max-target-positions", "30"]
+
+
 @pytest.fixture(scope="module")
 def checkpoint(data_directory, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    arguments = [
-        data_directory, "--user-dir", "fairseq_phrase", *TRAINING, *SIZES, "--task", "translation",
-        "--arch", "transformer", "--save-dir", folder, "--max-update", "20", "--max-tokens", "1000",
-        "--disable-validation", "--max-target-positions", "30",
-    ]  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
-        fairseq_train.cli_main()
-    return folder / "checkpoint_last.pt"
+    return checkpoints_of(tmp_path_factory, data_directory, {"short": SHORT})["short"]
 
 
 @pytest.fixture
@@ -163,7 +156,7 @@ translate.main(sys.argv[1:])
 def test_a_run_that_was_killed_goes_on(arguments, translate, tmp_path):
     whole = translate(*SAMPLING).out
     out = tmp_path / "out.en"
-    command = [sys.executable, "-c", KILLED, *arguments, *SAMPLING, "--out", out]
+    command = [python(), "-c", KILLED, *arguments, *SAMPLING, "--out", out]
     ended = subprocess.run(list(map(str, command)), stderr=subprocess.DEVNULL)
     assert ended.returncode == -signal.SIGKILL
     (partial,) = tmp_path.glob("*.partial")

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import pytest
 import uvicorn
-from fairseq_cli import train as fairseq_train
 from fastapi.testclient import TestClient
 from selenium import webdriver
 from selenium.webdriver.common.by import By
@@ -26,8 +25,8 @@ from fairseq_phrase.inference import search
 from fairseq_phrase.inference.translator import load
 from fairseq_phrase.syntax.sentence import Edge
 from fairseq_phrase.text import read_lines
-from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
+from tests.support.shared import checkpoints_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
@@ -43,25 +42,23 @@ def text(synthetic_corpus):
 @pytest.fixture(scope="module")
 def models(data_directory, synthetic_corpus, tmp_path_factory):
     """An encoder that reads trees and fairseq's own, after a few updates."""
-    folder = tmp_path_factory.mktemp("models")
+    task = ["--task", "syntax_translation"]
+    checkpoints = checkpoints_of(
+        tmp_path_factory,
+        data_directory,
+        {
+            "tree": [*task, "--arch", "tree_transformer_tiny"],
+            "plain": [*task, "--arch", "transformer"],
+        },
+    )
     with pytest.MonkeyPatch.context() as patch:
         gold = parsers._BuiltIn("gold", lambda: GoldParser(synthetic_corpus / "test.de"))
         patch.setitem(parsers._BUILT_IN, "gold", gold)
         patch.setattr(search, "longest_target", lambda source: 10)
-        loaded = {}
-        for name, options in {
-            "tree": ["--task", "syntax_translation", "--arch", "tree_transformer_tiny"],
-            "plain": ["--task", "syntax_translation", "--arch", "transformer"],
-        }.items():
-            arguments = [
-                data_directory, "--user-dir", "fairseq_phrase", *TRAINING, *SIZES, *options,
-                "--save-dir", folder / name, "--max-update", "10", "--max-tokens", "1000",
-                "--disable-validation",
-            ]  # fmt: skip
-            patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
-            fairseq_train.cli_main()
-            path = folder / name / "checkpoint_last.pt"
-            loaded[name] = load(path, data_directory, source_parser="gold")
+        loaded = {
+            name: load(path, data_directory, source_parser="gold")
+            for name, path in checkpoints.items()
+        }
         yield loaded
 
 

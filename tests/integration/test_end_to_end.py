@@ -11,18 +11,23 @@ import torch
 
 from tests.support.commands import PHRASE, SIZES, TRAINING, losses, run, run_by_two_processes, train
 from tests.support.repository import REPOSITORY
+from tests.support.shared import made_once
 from tests.support.warm_start import python
 
 
 @pytest.fixture(scope="module")
 def trained(data_directory, tmp_path_factory) -> tuple[Path, str]:
-    """A PhraseTransformer over dependency phrases, trained for two epochs."""
-    save = tmp_path_factory.mktemp("trained")
-    log = train(
-        data_directory, save, *PHRASE, "--phrase-source", "dependency", "--phrase-max-length", "3",
-        "--max-epoch", "2", warm=False,
-    )  # fmt: skip
-    return save, log
+    """A PhraseTransformer over dependency phrases, trained for six epochs of a few sentences."""
+
+    def make(save: Path) -> None:
+        log = train(
+            data_directory, save, *PHRASE, "--phrase-source", "dependency", "--phrase-max-length",
+            "3", "--train-subset", "valid", "--max-tokens", "200", "--max-epoch", "6", warm=False,
+        )  # fmt: skip
+        (save / "train.log").write_text(log)
+
+    save = made_once(tmp_path_factory, "end_to_end", make)
+    return save, (save / "train.log").read_text()
 
 
 def test_training_brings_the_loss_down(trained):
@@ -59,7 +64,7 @@ def test_averaged_checkpoints_generate_every_sentence_of_the_test_set(
     run("fairseq-phrase-average", trained[0], "--last", "2", "--out", average)
     arguments = [
         data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--path",
-        average, "--beam", "3", "--max-len-b", "20", "--cpu",
+        average, "--beam", "3", "--max-len-b", "10", "--cpu",
     ]  # fmt: skip
     output = run("fairseq-generate", *arguments, "--batch-size", "33", "--remove-bpe",
                  "sentencepiece", "--scoring", "sacrebleu")  # fmt: skip

@@ -6,13 +6,12 @@ import re
 
 import pytest
 from fairseq_cli import generate
-from fairseq_cli import train as fairseq_train
 
 from fairseq_phrase import parsers
 from fairseq_phrase.inference.translator import load
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401 - registers the task
-from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
+from tests.support.shared import checkpoints_of
 
 MODELS = {
     "transformer": ["--arch", "transformer"],
@@ -32,18 +31,9 @@ MODELS = {
 
 @pytest.fixture(scope="module")
 def checkpoints(data_directory, tmp_path_factory):
-    """A checkpoint of each model, after one update."""
-    folder = tmp_path_factory.mktemp("models")
-    for name, options in MODELS.items():
-        arguments = [
-            data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
-            *TRAINING, *SIZES, *options, "--save-dir", folder / name, "--max-update", "1",
-            "--max-tokens", "200", "--disable-validation",
-        ]  # fmt: skip
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
-            fairseq_train.cli_main()
-    return {name: folder / name / "checkpoint_last.pt" for name in MODELS}
+    """A checkpoint of each model, after a few updates."""
+    models = {name: ["--task", "syntax_translation", *model] for name, model in MODELS.items()}
+    return checkpoints_of(tmp_path_factory, data_directory, models)
 
 
 @pytest.mark.parametrize(

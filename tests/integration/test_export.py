@@ -17,7 +17,6 @@ from fairseq.models.transformer.transformer_config import (
     EncDecBaseConfig,
     QuantNoiseConfig,
 )
-from fairseq_cli import train as fairseq_train
 from transformers import AutoModel, AutoModelForSeq2SeqLM
 
 import fairseq_phrase
@@ -27,8 +26,8 @@ from fairseq_phrase.inference import exports, search
 from fairseq_phrase.inference.exports import obstacle, stock_options
 from fairseq_phrase.inference.search import Hypothesis
 from fairseq_phrase.inference.transformers_model import CACHE
-from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
+from tests.support.shared import checkpoints_of
 
 PLAIN = ["--arch", "transformer"]
 RELATIVE = [
@@ -51,17 +50,8 @@ PADDING = 1  # in every dictionary of fairseq
 @pytest.fixture(scope="module")
 def checkpoints(data_directory, tmp_path_factory):
     """A checkpoint of each model, after a few updates; that of three, when translations begin to end."""
-    folder = tmp_path_factory.mktemp("models")
-    for name, options in MODELS.items():
-        arguments = [
-            data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
-            *TRAINING, *SIZES, *options, "--save-dir", folder / name, "--max-tokens", "1000",
-            "--max-update", "160" if name in ENDING else "30", "--disable-validation",
-        ]  # fmt: skip
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
-            fairseq_train.cli_main()
-    return {name: folder / name / "checkpoint_last.pt" for name in MODELS}
+    models = {name: ["--task", "syntax_translation", *model] for name, model in MODELS.items()}
+    return checkpoints_of(tmp_path_factory, data_directory, models, dict.fromkeys(ENDING, 160))
 
 
 @pytest.fixture

@@ -14,16 +14,13 @@ from fairseq_cli import train as fairseq_train
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.cli import preprocess, probe
 from tests.support.commands import SIZES, TRAINING, run_script
+from tests.support.shared import checkpoints_of
 
 
 @pytest.fixture
-def checkpoint(data_directory, tmp_path, command) -> Path:
-    command(
-        fairseq_train, data_directory, "--task", "syntax_translation", *TRAINING, "--arch",
-        "tree_transformer_tiny", *SIZES, "--max-tokens", "1000", "--max-update", "2",
-        "--disable-validation", "--save-dir", tmp_path / "saved",
-    )  # fmt: skip
-    return tmp_path / "saved" / "checkpoint_last.pt"
+def checkpoint(data_directory, tmp_path_factory) -> Path:
+    models = {"tree": ["--task", "syntax_translation", "--arch", "tree_transformer_tiny"]}
+    return checkpoints_of(tmp_path_factory, data_directory, models)["tree"]
 
 
 @pytest.fixture
@@ -52,7 +49,7 @@ def test_a_tree_transformer_is_probed_layer_by_layer(
     assert "name a parser for it, " in capsys.readouterr().err
     probe.main([*arguments, "--source-parser", f"spacy:{trained_pipeline}"])
     printed = capsys.readouterr().out
-    assert "saved/checkpoint_last.pt" in printed
+    assert f"{checkpoint.parent.name}/checkpoint_last.pt" in printed
     results = json.loads((tmp_path / "out" / "probing.json").read_text())
     assert results["tasks"]["sentence_length"]["sentences"] == [160, 40, 100]
     assert [one["layer"] for one in results["results"]] == [0, 1, 2]

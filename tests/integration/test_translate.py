@@ -32,6 +32,7 @@ from fairseq_phrase.inference.search import Hypothesis, joined_hypotheses
 from fairseq_phrase.text import digest_of, read_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
+from tests.support.shared import checkpoints_of
 from tests.support.warm_start import REAL, python
 
 MODELS = {
@@ -52,17 +53,7 @@ GOLD = ["--source-parser", "gold"]
 @pytest.fixture(scope="module")
 def checkpoints(data_directory, tmp_path_factory):
     """A checkpoint of each model, after a few updates."""
-    folder = tmp_path_factory.mktemp("models")
-    for name, options in MODELS.items():
-        arguments = [
-            data_directory, "--user-dir", "fairseq_phrase", *TRAINING, *SIZES, *options,
-            "--save-dir", folder / name, "--max-update", "30", "--max-tokens", "1000",
-            "--disable-validation",
-        ]  # fmt: skip
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
-            fairseq_train.cli_main()
-    return {name: folder / name / "checkpoint_last.pt" for name in MODELS}
+    return checkpoints_of(tmp_path_factory, data_directory, MODELS)
 
 
 @pytest.fixture(autouse=True)

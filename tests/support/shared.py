@@ -1,0 +1,71 @@
+"""What the processes of a test run share, so that it is made once."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import SIZES, TRAINING
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Return a folder of this run, which the first process that needs it fills. No test changes it.
+
+    Args:
+        name: the folder's name.
+        make: fills the folder. Meanwhile, other processes that need it wait.
+    """
+    base = factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    shared.mkdir(exist_ok=True)
+    folder, done = shared / name, shared / f"{name}.done"
+    with open(shared / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # half made
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)  # also for forks of this process
+    return folder
+
+
+def checkpoints_of(
+    factory: pytest.TempPathFactory,
+    data: Path,
+    models: Mapping[str, list[str]],
+    updates: Mapping[str, int] | None = None,
+) -> dict[str, Path]:
+    """Return a checkpoint of each model, after a few updates; each is trained once in a run.
+
+    Args:
+        factory: of the run's folders.
+        data: the data directory of the fixture ``data_directory``.
+        models: the options of each model and its task, by name.
+        updates: the number of updates, by name; 30 for the others.
+    """
+    from fairseq_cli import train as fairseq_train  # it configures logging
+
+    found = {}
+    for name, model in models.items():
+        options = [*model, "--max-update", str((updates or {}).get(name, 30))]
+        folder = "-".join(option.strip("-") for option in options)
+
+        def make(folder: Path, options: list[str] = options) -> None:
+            arguments = [
+                data, "--user-dir", "fairseq_phrase", *TRAINING, *SIZES, *options, "--save-dir",
+                folder, "--max-tokens", "1000", "--disable-validation",
+            ]  # fmt: skip
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
+                fairseq_train.cli_main()
+
+        found[name] = made_once(factory, folder, make) / "checkpoint_last.pt"
+    return found
