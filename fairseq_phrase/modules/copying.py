@@ -68,7 +68,7 @@ class _JoinScores(torch.autograd.Function):
     def forward(
         ctx: Any, words: Tensor, positions: Tensor, source: Tensor, padding: Tensor
     ) -> Tensor:
-        group = _groups(source, padding, words.size(-1))
+        group = _groups(source, words.size(-1))
         # (batch, source) -> (batch, target, source)
         word = source.unsqueeze(1).expand_as(positions)
         own = upcast(words.gather(-1, word))
@@ -95,17 +95,11 @@ class _JoinScores(torch.autograd.Function):
         return gradient.scatter(-1, word, of_source_words), of_positions, None, None
 
 
-def _groups(source: Tensor, padding: Tensor, vocabulary: int) -> Tensor:
-    """Return for each position the first position with its word, padding only if all are padding.
-
-    Shape: (batch, source), int64
-    """
+def _groups(source: Tensor, vocabulary: int) -> Tensor:
+    """Return for each position the first position with its word. Shape: (batch, source), int64."""
     columns = torch.arange(source.size(1), device=source.device).expand_as(source)
-    # Padding comes last, and thus is the first of a group only if the group is all padding.
-    order = columns + padding * source.size(1)
-    # The remainder undoes the shift of padding.
-    first = source.new_full((len(source), vocabulary), 2 * source.size(1))
-    return first.scatter_reduce(1, source, order, "amin").gather(1, source) % source.size(1)
+    first = source.new_full((len(source), vocabulary), source.size(1))
+    return first.scatter_reduce(1, source, columns, "amin").gather(1, source)
 
 
 class CopySource(NamedTuple):
