@@ -15,7 +15,7 @@ from fairseq_phrase.inference.raw_lines import RawLines, halves
 class Letters:
     """Cuts lines into a piece for each character."""
 
-    def encode(self, lines):
+    def encode(self, lines, parses=()):
         return [SimpleNamespace(pieces=list(line)) for line in lines]
 
 
