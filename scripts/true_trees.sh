@@ -12,13 +12,13 @@
 #   --direction NAME        en-tr, tr-en or en-it (en-tr)
 #   --data DIR              DIR/{train,valid,test}.LANG.conllu, .gz too, of both languages (FAIRSEQ_PHRASE_DATA/treebanks/
 #                           atis_en_tr or partut_en_it, or a download)
-#   --vocab-size N          subwords of both languages together (2000)
+#   --vocab-size N          subwords of both languages together (1500)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-DIRECTION=en-tr DATA='' VOCAB_SIZE=2000 BASELINES=relative
+DIRECTION=en-tr DATA='' VOCAB_SIZE=1500 BASELINES=relative
 parse_options
 check_number VOCAB_SIZE
 check_one_of --direction "$DIRECTION" en-tr tr-en en-it
