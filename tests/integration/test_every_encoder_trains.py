@@ -50,6 +50,7 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does(
             "--disable-validation", *others,
         ),
         tmp_path,
+        epochs=1,  # test_resuming.py stops at the end of an epoch, too
     )  # fmt: skip
     printed = command(
         generate_command, data_directory, *USER, "--path", tmp_path / "once" / "checkpoint_last.pt",

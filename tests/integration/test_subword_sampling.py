@@ -10,12 +10,14 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq_cli import train as train_command
 
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.data.batches.syntax_dataset import SyntaxDataset
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import translation_encoders
 from tests.support.commands import SIZES, TRAINING
 from tests.support.data_tasks import make_task
@@ -261,8 +263,19 @@ SAMPLING = ("--subword-sampling", "0.2")
 RDROP = ("--criterion", "label_smoothed_cross_entropy_with_rdrop", "--rdrop-alpha", "1")
 
 
-@pytest.mark.parametrize("name", FLAGS)
-def test_every_encoder_trains_with_sampling_and_rdrop(data_directory, tmp_path, command, name):
+def of_different_fields() -> list[str]:
+    """A model of each set of parse fields that a batch may have."""
+    found = {(): "transformer"}
+    for name, method in translation_encoders().items():
+        cfg = nested_config(MODEL_DATACLASS_REGISTRY[name](**next(iter(method.rows.values()))))
+        found.setdefault(tuple(sorted(method.parse_fields(cfg))), name)
+    return [*found.values()]
+
+
+@pytest.mark.parametrize("name", of_different_fields())
+def test_every_kind_of_batch_trains_with_sampling_and_rdrop(
+    data_directory, tmp_path, command, name
+):
     log = train(command, data_directory, tmp_path, name, 2, *SAMPLING, *RDROP)
     losses = [float(loss) for loss in re.findall(r"rdrop_kl_loss=([\d.]+)", log)]
     assert losses
