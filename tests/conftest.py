@@ -30,6 +30,7 @@ from tests.support.shared import made_once
 settings.register_profile("project", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("project")
 
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports that it was started
 fairseq_phrase.register()
 composing.remember()
 
