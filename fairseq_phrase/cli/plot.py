@@ -40,14 +40,11 @@ def _parser() -> argparse.ArgumentParser:
         "tree",
         help="a sentence's tree with the attention that the tree Transformer gives each node",
         description="Draw a sentence's constituents with the attention on each, from all words of the "
-        "model's translation or from one word.",
+        "model's translation.",
     )
     _add_sentence(tree)
     _add_layer(tree)
-    attends = tree.add_mutually_exclusive_group()
-    attends.add_argument("--word",
-        help="the word of the translation that attends, or its number (default: all words)")
-    attends.add_argument("--encoder", action="store_true",
+    tree.add_argument("--encoder", action="store_true",
         help="draw the encoder's attention instead of the decoder's")
     for name, picture in commands.choices.items():
         out = Path(f"{name}.png")
@@ -97,6 +94,6 @@ def main(args: argparse.Namespace) -> None:
     else:
         from fairseq_phrase.visualization.tree_picture import plot_tree, tree_picture
 
-        picture = tree_picture(model, task, sentence, args.layer, args.word, args.encoder)
+        picture = tree_picture(model, task, sentence, args.layer, args.encoder)
         plot_tree(picture, args.out)
     print(args.out)

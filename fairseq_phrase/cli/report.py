@@ -76,8 +76,6 @@ def _parser() -> argparse.ArgumentParser:
         help="contrastive accuracy on minimal pairs: a folder for each phenomenon with src.LANG, "
         "tgt.correct.LANG and tgt.incorrect.LANG, which scripts/contrastive.py has scored")
     parser.add_argument("--caption", default="Results", help="the table's title")
-    parser.add_argument("--examples", type=positive, default=5, metavar="N",
-        help="number of translations to show of each row, with the largest gains and the largest losses")
     parser.add_argument("--partial", action="store_true",
         help="leave out unfinished runs, and say so in the table")
     return parser
@@ -123,6 +121,6 @@ def main(args: argparse.Namespace) -> None:
         pairs=read_pairs(args.contrastive) if args.contrastive is not None else (),
     )  # fmt: skip
     report = make_report(find_runs(args.runs), texts, options)
-    written = write_report(report, args.out, args.examples)
+    written = write_report(report, args.out)
     print(markdown(report))
     print(f"wrote {', '.join(map(str, written))}")

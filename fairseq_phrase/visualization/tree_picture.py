@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from fairseq_phrase.data.batches.word_alignments import words_by_marks
-from fairseq_phrase.errors import UserError
 from fairseq_phrase.visualization.constituent_maps import cross_attention, self_attention, translate
 from fairseq_phrase.visualization.encoder_maps import Choice, choose, named
 from fairseq_phrase.visualization.figures import new_figure, save
@@ -46,31 +45,28 @@ def tree_picture(
     task: Any,
     sentence: SourceSentence,
     layer: Choice = "last",
-    word: str | None = None,
     encoder: bool = False,
 ) -> TreePicture:
     """Compute each node's share of attention in a sentence.
 
     Args:
         layer: the layer, from 1, the last, or the mean over all.
-        word: the word of the model's translation whose attention is shown, or its number from 1. None for
-            the mean over all words and the end of the sentence.
-        encoder: show the encoder's attention, the mean over all nodes that attend.
+        encoder: show the encoder's attention, the mean over all nodes that attend, instead of the
+            decoder's, the mean over all subwords of the translation and its end.
     """
     leaves = len(sentence.tokens)
     require_length(leaves, MAX_LEAVES, "tokens")
     _, weights = self_attention(model, sentence.net_input)
     title = "the encoder"
-    attending = torch.ones(weights.size(2), dtype=torch.bool)
     if not encoder:
         with torch.no_grad():
             tokens = translate(model, sentence.net_input, task.target_dictionary)
             previous = tokens.roll(1)  # the end of sentence comes first
             _, weights = cross_attention(model, sentence.net_input, previous.unsqueeze(0))
         pieces = written(tokens[:-1], task.target_dictionary, sentence.copied)
-        attending, title = _attending(pieces, word)
+        title = f"“{_text_of(pieces)}”"
     # (layers, 1, attending, nodes) -> (nodes,)
-    mass = choose(weights[:, 0], layer, "layer")[attending].mean(0)
+    mass = choose(weights[:, 0], layer, "layer").mean(0)
     names = [sentence.label([token]) for token in range(leaves)]
     return TreePicture(
         sentence.text,
@@ -95,27 +91,14 @@ def _parents(sentence: SourceSentence) -> np.ndarray:
     return parents
 
 
-def _attending(pieces: Sequence[str], word: str | None) -> tuple[torch.Tensor, str]:
-    """Return the target positions whose attention is shown, and their description."""
-    word_of = words_by_marks(pieces, ()) + 1
+def _text_of(pieces: Sequence[str]) -> str:
+    """Join a translation's subwords to words."""
+    word_of = words_by_marks(pieces, ())
     words = [
         "".join(piece for piece, own in zip(pieces, word_of, strict=True) if own == number)
-        for number in range(1, int(word_of.max(initial=0)) + 1)
+        for number in range(int(word_of.max(initial=-1)) + 1)
     ]
-    words = [text.replace("▁", "").replace("@@", "") for text in words]
-    translation = " ".join(words)
-    attending = torch.ones(len(pieces) + 1, dtype=torch.bool)
-    if word is None:
-        return attending, f"“{translation}”"
-    number = words.index(word) + 1 if word in words else int(word) if word.isdecimal() else 0
-    if not 1 <= number <= len(words):
-        raise UserError(
-            f"the translation is “{translation}”: name a word of it, or its number from 1 to "
-            f"{len(words)}, not {word}"
-        )
-    attending[:-1] = torch.from_numpy(word_of == number)
-    attending[-1] = False
-    return attending, f"“{words[number - 1]}” in “{translation}”"
+    return " ".join(words).replace("▁", "").replace("@@", "")
 
 
 def layout(parents: Sequence[int], leaves: int) -> np.ndarray:

@@ -67,7 +67,7 @@ def test_it_trains_translates_batches_as_single_sentences_and_aligns(trained, tr
 
 def test_pictures_and_tables_are_made_of_the_checkpoint(trained, tree_data, tmp_path, capsys):
     common = [str(tree_data), "--path", str(trained[0] / "checkpoint_last.pt")]
-    plot.main(["tree", *common, "--line", "4", "--word", "1", "--out", str(tmp_path / "t.svg")])
+    plot.main(["tree", *common, "--line", "4", "--out", str(tmp_path / "t.svg")])
     assert (tmp_path / "t.svg").stat().st_size > 10_000
     analyze.main(["attention", *common, "--out", str(tmp_path / "shares.md")])
     table = (tmp_path / "shares.md").read_text()

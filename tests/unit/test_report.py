@@ -209,8 +209,9 @@ class _Page(HTMLParser):
         self.text.append(data)
 
 
-def test_the_page_holds_everything_and_text_is_no_markup(table):
-    report(table, "--baseline", "baseline", "--trials", "50", "--examples", "2")
+def test_the_page_holds_everything_and_text_is_no_markup(table, monkeypatch):
+    monkeypatch.setattr(files, "SHOWN", 2)
+    report(table, "--baseline", "baseline", "--trials", "50")
     assert {path.name for path in (table / "out").iterdir()} == FILES
     page = _Page()
     text = (table / "out" / "report.html").read_text()
@@ -322,7 +323,7 @@ def test_the_picture_by_length_is_of_the_sources_where_they_are_named(table, mon
 def test_examples_are_the_largest_differences_of_sentence_chrf(table, monkeypatch):
     found = []
     monkeypatch.setattr(files, "row_differences", lambda *a: found.extend(largest(*a)) or found)
-    report(table, "--baseline", "baseline", "--examples", "3")
+    report(table, "--baseline", "baseline")
     (k2,) = found
     scores = {
         row: [sacrebleu.sentence_chrf(one, [right]).score
@@ -333,7 +334,7 @@ def test_examples_are_the_largest_differences_of_sentence_chrf(table, monkeypatc
     assert (k2.better, k2.worse, k2.equal) == (sum(gains > 0), sum(gains < 0), sum(gains == 0))
     for shown, largest_gains in ((k2.best, -np.sort(-gains)), (k2.worst, np.sort(gains))):
         assert [one.other_score - one.baseline_score for one in shown] == pytest.approx(
-            list(largest_gains[:3])
+            list(largest_gains[: files.SHOWN])
         )
         for one in shown:
             assert (one.baseline, one.other, one.reference) == (

@@ -163,9 +163,9 @@ def test_a_picture_has_the_trees_nodes_and_the_attention_of_a_translation(whole_
         for layer in (0, 1)
     ]
     np.testing.assert_allclose(picture.mass, torch.stack(layers).mean((0, 1)).detach(), rtol=1e-4)
-    second = drawn(model, dictionary, inputs, layer=2, word="2")
-    np.testing.assert_allclose(second.mass, layers[1][1].detach(), rtol=1e-4)
-    assert second.title.startswith(f"“{dictionary[int(tokens[1])][1:]}” in “")
+    second = drawn(model, dictionary, inputs, layer=2)
+    np.testing.assert_allclose(second.mass, layers[1].mean(0).detach(), rtol=1e-4)
+    assert second.title.startswith(f"“{dictionary[int(tokens[0])][1:]} ")
     assert second.title.endswith("layer 2 of 2")
 
 
@@ -180,16 +180,10 @@ def test_the_encoders_attention_is_the_mean_over_nodes(dictionary):
     assert picture.title == "the encoder, layer 1 of 2"
 
 
-def test_words_of_several_subwords_attend_together_and_unknown_ones_are_refused():
-    pieces = ["▁ein", "▁Hun", "d", "▁läuft"]
-    for word in ("Hund", "2"):
-        attending, title = tree_picture._attending(pieces, word)
-        assert attending.tolist() == [False, True, True, False, False]
-        assert title == "“Hund” in “ein Hund läuft”"
-    assert tree_picture._attending(pieces, None)[0].all()
-    for word in ("Katze", "0", "4"):
-        with pytest.raises(UserError, match=f"its number from 1 to 3, not {word}"):
-            tree_picture._attending(pieces, word)
+def test_the_title_has_the_words_of_the_translation():
+    assert tree_picture._text_of(["▁ein", "▁Hun", "d", "▁läuft"]) == "ein Hund läuft"
+    assert tree_picture._text_of(["ein", "Hun@@", "d"]) == "ein Hund"
+    assert tree_picture._text_of([]) == ""
 
 
 def test_layers_and_models_that_are_not_there_are_refused(dictionary):

@@ -68,14 +68,12 @@ FILES = (
     "report.html",
 )  # fmt: skip
 
+#: The number of translations with the largest gains that a row shows, and with the largest losses.
+SHOWN = 5
 
-def write_report(report: Report, folder: Path, examples: int) -> list[Path]:
-    """Write a report: all of its files, or no file. Return the files.
 
-    Args:
-        examples: the number of translations with the largest gains to show for each row, and the number
-            with the largest losses.
-    """
+def write_report(report: Report, folder: Path) -> list[Path]:
+    """Write a report: all of its files, or no file. Return the files."""
     with written_together(folder) as made:
         runs = runs_csv(report)
         pictures = {}
@@ -91,7 +89,7 @@ def write_report(report: Report, folder: Path, examples: int) -> list[Path]:
             "report.csv": rows_csv(report),
             "runs.csv": runs,
             "report.tex": latex(report),
-            "report.html": page(report, pictures, row_differences(report, examples), runs),
+            "report.html": page(report, pictures, row_differences(report), runs),
         }
         for name, text in texts.items():
             with named_in_errors(folder / name):
@@ -139,11 +137,8 @@ class RowDifferences:
     worst: list[Difference]
 
 
-def row_differences(report: Report, count: int) -> list[RowDifferences]:
+def row_differences(report: Report) -> list[RowDifferences]:
     """Find the sentences in which the rows differ most from the baseline.
-
-    Args:
-        count: the number of gains, and of losses.
 
     Returns:
         The differences of each row that shares a seed with the baseline, for the first shared seed. Empty
@@ -155,12 +150,12 @@ def row_differences(report: Report, count: int) -> list[RowDifferences]:
     for row in report.rows:
         shared = report.baseline.same_seeds(row)
         if row is not report.baseline and shared:
-            found.append(_run_differences(report, report.baseline, row, shared[0], count))
+            found.append(_run_differences(report, report.baseline, row, shared[0]))
     return found
 
 
 def _run_differences(
-    report: Report, baseline: Row, row: Row, runs: tuple[int, int], count: int
+    report: Report, baseline: Row, row: Row, runs: tuple[int, int]
 ) -> RowDifferences:
     """Compare a run of the baseline and a run of a row; ``runs`` has their indices."""
     name, pair = report.metrics.sentence_metric, list(zip((baseline, row), runs, strict=True))
@@ -185,6 +180,6 @@ def _run_differences(
         len(gains) - len(better) - len(worse),
         len(better),
         len(worse),
-        [described(index) for index in better[:count]],
-        [described(index) for index in worse[:count]],
+        [described(index) for index in better[:SHOWN]],
+        [described(index) for index in worse[:SHOWN]],
     )
