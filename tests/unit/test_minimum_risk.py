@@ -14,7 +14,7 @@ from fairseq_phrase import parsers
 from fairseq_phrase.cli.translate import main as translate
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics import functions
-from fairseq_phrase.inference import translator
+from fairseq_phrase.inference import search
 from fairseq_phrase.inference.minimum_risk import MinimumRisk
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
@@ -121,7 +121,7 @@ def checkpoint(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
     monkeypatch.setitem(parsers._BUILT_IN, "chain", parsers._BuiltIn("chain", ChainParser))
-    monkeypatch.setattr(translator, "longest_target", lambda source: 5)
+    monkeypatch.setattr(search, "longest_target", lambda source: 5)
 
 
 def test_the_command_writes_the_chosen_sample_of_each_line(checkpoint, tmp_path):
