@@ -180,8 +180,9 @@ def exact_product(left: Tensor, right: Tensor) -> Tensor:
     return (left.float() @ right.float()).long()
 
 
-#: Sentence length at which weights take about as much memory as all other stored values of a layer.
-LONG = 256
+#: Sentence length above which attention weights are not stored. With them, an encoder of relation biases
+#: or structural positions has 1.9 or 2.1 times the memory of fairseq's at 256 tokens, without 1.1 or 1.2.
+LONG = 192
 
 
 def is_long(heads: Tensor) -> bool:

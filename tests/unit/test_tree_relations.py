@@ -10,6 +10,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules import tensors
+from fairseq_phrase.modules.positions import biased_attention
 from fairseq_phrase.modules.positions.biased_attention import pair_bias
 from fairseq_phrase.modules.positions.relation_bias import (
     GRAPH_RELATIONS,
@@ -179,8 +180,13 @@ def test_attention_is_the_equation_in_loops(dictionary, kind, labelled, monkeypa
     assert weights.shape == (len(LENGTHS), 2, n, n)
 
 
-def test_long_sentences_are_attended_to_alone_and_their_weights_not_kept(dictionary, monkeypatch):
-    model = build_model(NAME, dictionary, **ENCODERS[NAME].rows["relation bias, graph, labels"])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_long_sentences_are_attended_to_alone_and_their_weights_not_kept(
+    dropout, dictionary, monkeypatch
+):
+    monkeypatch.setattr(biased_attention, "dropout", lambda weights, p: weights * (1 - p))
+    row = ENCODERS[NAME].rows["relation bias, graph, labels"]
+    model = build_model(NAME, dictionary, **row, attention_dropout=dropout, dropout=0.0).train()
     inputs, results, largest = batch(dictionary), [], []
     pairs = inputs["src_tokens"].numel() * inputs["src_tokens"].size(1)
     for long in (100, 1):

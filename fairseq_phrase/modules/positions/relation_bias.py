@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_phrase.modules.positions.biased_attention import biased_attention, pair_bias
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.projections import HeadsAttention
-from fairseq_phrase.modules.tensors import is_long, one_of, upcast
+from fairseq_phrase.modules.tensors import applied, is_long, one_of, upcast
 
 #: The relation of a key's word to the query's word. Two words at distance 2 are siblings unless one is
 #: above the other, so distances begin with 3.
@@ -270,6 +272,11 @@ class RelationBias(nn.Module):
         self.label_bias = numbers(2 * num_labels, kind != "sequence" and num_labels > 0)
         self.sequence_bias = numbers(NUM_BUCKETS, kind != "tree")
 
+    def biases(self) -> list[Tensor]:
+        """Return the parameters."""
+        named = self.tree_bias, self.co_head_bias, self.label_bias, self.sequence_bias
+        return [bias for bias in named if bias is not None]
+
     def extra_repr(self) -> str:
         """Show the options in ``print(module)``."""
         return f"num_heads={self.num_heads}, kind={self.kind}, num_labels={self.num_labels}"
@@ -337,6 +344,30 @@ class PairRelations:
         return PairRelations(one_of(self.pairs, index), one_of(self.masked, index), edges)
 
 
+class _Recomputed(torch.autograd.Function):
+    """Attention that stores its inputs alone, and attends again in the backward pass.
+
+    Unlike torch's checkpoint it records no gradient the first time, so that a fused kernel computes it.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, attend: Callable[..., Tensor], query: Tensor, key: Tensor, value: Tensor,
+        *biases: Tensor,
+    ) -> Tensor:  # fmt: skip
+        ctx.attend, ctx.biases = attend, biases
+        ctx.save_for_backward(query, key, value)
+        return attend(query, key, value)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.enable_grad():
+            heads = [states.detach().requires_grad_() for states in ctx.saved_tensors]
+            attended = ctx.attend(*heads)
+        return None, *torch.autograd.grad(attended, [*heads, *ctx.biases], gradient)
+
+
 class RelationAttention(RelationBias, HeadsAttention):
     """Multi-head self-attention with :class:`RelationBias`, see its arguments. Time-first.
 
@@ -370,10 +401,22 @@ class RelationAttention(RelationBias, HeadsAttention):
             attended, weights = self._attend(*heads, relations, need_weights)
             return self.join(attended), weights
         sentences = [
-            checkpoint(self._attend, *each, relations.sentence(index), use_reentrant=False)[0]
+            self._attend_again(relations.sentence(index), *each)
             for index, each in enumerate(zip(*(x.split(1) for x in heads), strict=True))
         ]
         return self.join(torch.cat(sentences)), None
+
+    def _attend_again(self, relations: PairRelations, *heads: Tensor) -> Tensor:
+        """Attend in one sentence, without storing its weights."""
+
+        def attend(*heads: Tensor) -> Tensor:
+            return self._attend(*heads, relations)[0]
+
+        # Only the checkpoint draws the same dropout twice, knows autocast, and can be compiled.
+        if self.dropout_p or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+            return cast(Tensor, checkpoint(attend, *heads, use_reentrant=False))
+        biases = [each for each in self.biases() if each.requires_grad]
+        return applied(_Recomputed, attend, *heads, *biases)
 
     def _attend(
         self,
