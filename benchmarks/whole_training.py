@@ -1,9 +1,10 @@
 """Words per second of a whole training, against fairseq's Transformer, on a data directory with parses.
 
-An update is all of fairseq-train's work for it without workers: reading and collating the batch, the
-encoder's computations from parses, forward, backward, clipping, Adam, and the numbers of the log. The
-models take their updates in turns on the same batches. The table shows medians of the paired ratios. On a
-shared machine, set OMP_NUM_THREADS=1: then CPU time is measured.
+An update is all work of fairseq-train's main process for it: forward, backward, clipping, Adam, and the
+numbers of the log. Its workers (--num-workers, by default one, as fairseq's) read and collate the batch
+and make the encoder's computations from parses; without workers, the main process does. The models take
+their updates in turns on the same batches. The table shows medians of the paired ratios. On a shared
+machine, set OMP_NUM_THREADS=1: then CPU time is measured, without the workers'.
 
 Example:
     python benchmarks/whole_training.py DATA --size tiny --models "phrase, k = 2" tree
@@ -34,7 +35,8 @@ from fairseq_phrase.text import markdown_table
 def updates(name: str, options: argparse.Namespace) -> Iterator[int]:
     """Train a model as fairseq-train does; each step is an update, and yields its target words."""
     flags = [*MODELS[name], *size_flags(options.size), "--max-tokens", str(options.max_tokens)]
-    flags += ["--clip-norm", "1.0", "--num-workers", "0", "--disable-validation"]
+    flags += ["--clip-norm", "1.0", "--disable-validation"]
+    flags += ["--num-workers", str(options.num_workers)]
     cfg = configuration(flags, options.data, options)
     torch.manual_seed(1)
     task = setup_task(cfg.task)
@@ -82,6 +84,7 @@ def main() -> None:
     )
     add_arguments(parser)
     parser.add_argument("--max-tokens", type=int, default=4096)
+    parser.add_argument("--num-workers", type=int, default=1, help="as fairseq-train's")
     parser.add_argument("--steps", type=int, default=40, help="measured updates of each model")
     parser.add_argument("--warmup", type=int, default=2, help="updates before those")
     options = parser.parse_args()
@@ -99,8 +102,8 @@ def main() -> None:
         lines.append([name, f"{speed:.0f}", f"{ratio:.3f}"])
     print(
         f"{describe_machine(options.device)}, {options.dtype}, size {options.size}, --max-tokens "
-        f"{options.max_tokens}, {options.steps} updates of each model, in turns\n\n"
-        + markdown_table(["model", "words/s", "relative"], lines, texts=1)
+        f"{options.max_tokens}, --num-workers {options.num_workers}, {options.steps} updates of each "
+        "model, in turns\n\n" + markdown_table(["model", "words/s", "relative"], lines, texts=1)
     )
 
 
