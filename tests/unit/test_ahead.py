@@ -108,7 +108,7 @@ class SlowParser:
         self.may_go_on = threading.Event()
         self.parsed = []
 
-    def encode(self, lines):
+    def encode(self, lines, parses=()):
         assert not self.parsed or self.may_go_on.wait(10), "the first line waited for the next ones"
         self.parsed.append(list(lines))
         return [SimpleNamespace(pieces=list(line)) for line in lines]
