@@ -92,19 +92,16 @@ def _trained(folder: str) -> Any:
 
 def _fields(cfg: Any) -> Sequence[str]:
     """Return the parse fields that the options need; see :func:`register_encoder`."""
-    if cfg.relation_source != "heads":
-        raise UserError(
-            f"--relation-source {cfg.relation_source}: a model of transformers has the relations of "
-            "the dependency tree: leave it out"
-        )
+    for name, only in {"relation_source": "heads", "relation_vectors": "none"}.items():
+        if getattr(cfg, name) != only:
+            raise UserError(
+                f"--{name.replace('_', '-')} {getattr(cfg, name)}: a model of transformers has biases of "
+                "the dependency tree: leave it out"
+            )
     if cfg.relation_bias == "distance":
         raise UserError(
             "--relation-bias distance: a model of transformers has no such prior: expected tree, "
             "sequence, both or none"
-        )
-    if cfg.relation_vectors != "none":
-        raise UserError(
-            f"--relation-vectors {cfg.relation_vectors}: a model of transformers has biases: leave it out"
         )
     return parse_fields(cfg)
 

@@ -409,8 +409,8 @@ class RelationAttention(RelationBias, HeadsAttention):
     def _attend_again(self, relations: PairRelations, *heads: Tensor) -> Tensor:
         """Attend in one sentence, without storing its weights."""
 
-        def attend(*heads: Tensor) -> Tensor:
-            return self._attend(*heads, relations)[0]
+        def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            return self._attend(query, key, value, relations)[0]
 
         # Only the checkpoint draws the same dropout twice, knows autocast, and can be compiled.
         if self.dropout_p or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
