@@ -242,6 +242,57 @@ def test_a_free_option_of_a_model_does_not_change_what_it_computes(
     torch.testing.assert_close(outputs(second.eval()), outputs(first.eval()), rtol=1e-9, atol=1e-9)
 
 
+#: Another value of an option of a decoder with which a small model can be built.
+OF_DECODERS = {
+    "decoder_embed_dim": 24, "decoder_attention_heads": 4, "decoder_layers_to_keep": "0",
+    "adaptive_softmax_cutoff": "10,20", "copy": "gate", "pooling": "mean", "objective": "causal",
+    "direction": "backward", "attention": "additive", "attention_time": "before",
+    "attention_window": "local-p", "attention_output": "none", "share_all_embeddings": True,
+}  # fmt: skip
+#: The options with which an option of pre-training has a meaning.
+WITH = {
+    "context": {"objective": "causal"},
+    "direction": {"objective": "causal"},
+    "memory": {"objective": "permutation", "encoder": "xl_transformer"},
+}
+#: Not built: xformers is not installed, and a recurrent decoder has one softmax.
+NOT_BUILT = {"decoder_xformers_att_config", "seq2seq-adaptive_softmax_cutoff"}
+
+
+def options_left_out() -> list[Any]:
+    """The options that ``--pretrained`` does not compare."""
+    models = {"relation_transformer", "phrase_transformer", *NAMED_MODELS}
+    entries = {model: model_entries({"_name": model}) for model in models}
+    left_out = LEFT_OUT["pretrained"].keys() - {"training"}
+    return [
+        each
+        for each in every_option(sorted(models), MODEL_DATACLASS_REGISTRY)
+        if (entry := entries[each.values[0]].get(each.values[1].name.replace("_", "-")))
+        and entry.part in left_out
+        and NOT_BUILT.isdisjoint({each.id, each.values[1].name})
+    ]
+
+
+@pytest.mark.parametrize(("model", "field"), options_left_out())
+def test_what_pretrained_leaves_out_does_not_change_the_states_of_tokens(model, field) -> None:
+    """Neither another value of the option, nor other weights than the encoder's."""
+    given = WITH.get(field.name, {})
+    first = built(model, **given)
+    second = built(model, **given, **{field.name: OF_DECODERS.get(field.name, other(field))})
+    second.encoder.load_state_dict(first.encoder.state_dict())
+    of_encoder = set(second.encoder.parameters())
+    for parameter in second.parameters():
+        if parameter not in of_encoder:
+            torch.nn.init.normal_(parameter)
+    inputs = make_batch(DICTIONARY, [5, 3])
+    inputs["src_lengths"] = inputs["src_tokens"].ne(DICTIONARY.pad()).sum(1)
+    tokens = inputs["src_tokens"].size(1)
+    found, expected = (
+        each.eval().encoder(**inputs)["encoder_out"][0][:tokens] for each in (second, first)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
 #: Options of a task that are free, with a value, if it needs another than :func:`other` gives.
 OF_TASKS = {
     "dataset_impl": "mmap", "required_seq_len_multiple": 8, "num_batch_buckets": 3,
