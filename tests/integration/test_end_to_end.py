@@ -113,7 +113,7 @@ def test_interactive_parses_raw_lines_as_preprocessing_did(
     train(data, tmp_path / "save", *PHRASE, "--phrase-source", "dependency", "--max-update", "10")
     common = [
         data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--path",
-        tmp_path / "save" / "checkpoint_last.pt", "--beam", "2", "--max-len-b", "20", "--cpu",
+        tmp_path / "save" / "checkpoint_last.pt", "--beam", "2", "--max-len-b", "8", "--cpu",
     ]  # fmt: skip
     generated = run("fairseq-generate", *common)
     lines = (synthetic_corpus / "test.de").read_text().splitlines()
@@ -131,7 +131,7 @@ def test_interactive_parses_raw_lines_as_preprocessing_did(
         "hub = TransformerModel.from_pretrained(save, 'checkpoint_last.pt', data, "
         "user_dir='fairseq_phrase', source_parser=parser, tokenizer='syntax', bpe='syntax')\n"
         "lines = sys.stdin.read().splitlines()\n"
-        "print(*hub.translate(lines, beam=2, max_len_b=20), sep='\\n')\n"
+        "print(*hub.translate(lines, beam=2, max_len_b=8), sep='\\n')\n"
     )
     hub = subprocess.run(
         [python(), "-c", program, tmp_path / "save", data, f"spacy:{spacy_pipeline}"],
