@@ -21,12 +21,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure the share of attention that constituents get, in each layer's cross- and "
         "self-attention, against their share of the nodes that may be attended to.",
     )
-    attention.add_argument("data", type=Path, metavar="DATA", help="the data directory")
-    # fmt: off
-    attention.add_argument("--path", type=Path, required=True, metavar="CHECKPOINT",
-        help="checkpoint")
-    add(attention, "--subset", "--max-tokens", "--allow-difference", "--strict-identity")
-    add(attention, "--user-dir")
+    add(attention, "data", "--path", "--subset", "--max-tokens")
+    add(attention, "--allow-difference", "--strict-identity", "--user-dir")
     attention.add_argument("--out", type=Path, metavar="FILE", help="also write the table here")
     return parser
 

@@ -65,6 +65,8 @@ def share(text: str) -> float:
 _MADE: list[TemporaryDirectory[str]] = []
 
 _OPTIONS: dict[str, dict[str, Any]] = {
+    "data": {"type": Path, "metavar": "DATA", "help": "the data directory"},
+    "--path": {"type": Path, "required": True, "metavar": "CHECKPOINT", "help": "checkpoint"},
     "--parser": {
         "default": "none",
         "help": "spacy:MODEL (an installed pipeline or a folder), stanza:LANG[,surface][@DIR] (a "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_phrase.cli import CommandParser, command
@@ -23,7 +22,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Add parses to a data directory that fairseq-preprocess made. The input is the "
         "subword text that was binarized. Existing files are not changed.",
     )
-    parser.add_argument("data", type=Path, metavar="DATA", help="the data directory")
+    add(parser, "data")
     text = parser.add_argument_group("text")
     # fmt: off
     text.add_argument("-s", "--source-lang", required=True, metavar="LANG",

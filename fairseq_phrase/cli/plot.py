@@ -59,8 +59,7 @@ def _add_layer(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sentence(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("data", type=Path, metavar="DATA", help="the data directory")
-    parser.add_argument("--path", type=Path, required=True, metavar="CHECKPOINT", help="checkpoint")
+    add(parser, "data", "--path")
     sentence = parser.add_mutually_exclusive_group(required=True)
     sentence.add_argument("--sentence", help="raw text, parsed in the same way as the data")
     sentence.add_argument("--line", type=positive, metavar="K", help="a line of --subset, from 1")
