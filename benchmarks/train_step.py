@@ -1,4 +1,4 @@
-"""Words per second and memory of a training step of our models, compared with fairseq's Transformer.
+r"""Words per second and memory of a training step of our models, compared with fairseq's Transformer.
 
 With --pair FLAGS a row is compared with the same row with these flags. All models have the same sizes and
 are built as fairseq-train builds them. They take their steps (forward, backward, label-smoothed cross
@@ -31,6 +31,8 @@ Examples:
     python benchmarks/train_step.py --models tree --pair=--neutral-start     cost of a neutral start
     python benchmarks/train_step.py --models transformer --pair='--tree-planting 1' --steps 40
     python benchmarks/train_step.py --models 'Hugging Face encoder' --pair='--relation-bias none'
+    python benchmarks/train_step.py --models 'relation bias, both, labels' --length 64 \
+        --pair='--relation-vectors keys-values'
 """
 
 from __future__ import annotations
