@@ -25,6 +25,7 @@ from fairseq_phrase.compat.late_imports import import_transformers
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.positions.huggingface_attention import (
     ATTENTION,
+    PROBE,
     BatchRelations,
     add_tables,
     enter_encoder,
@@ -160,8 +161,9 @@ def add_relation_bias(
     register_attention()
     untyped: Any = model
     try:
-        untyped.set_attn_implementation(ATTENTION)
+        untyped.set_attn_implementation(PROBE)
         found = self_attentions(_encoder_of(untyped))
+        untyped.set_attn_implementation(ATTENTION)
     except (UserError, ValueError) as error:
         untyped.set_attn_implementation(before)
         reason = error if isinstance(error, UserError) else "sdpa cannot compute its attention"

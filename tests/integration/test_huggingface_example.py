@@ -45,7 +45,7 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
     page = (REPOSITORY / "docs/tutorials/huggingface.md").read_text(encoding="utf-8")
     code = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     assert len(code) == 2
-    assert len(code[0].splitlines()) < 25
+    assert len([line for line in code[0].splitlines() if line]) < 25
     for side in ("de", "en"):
         lines = list(read_lines(synthetic_corpus / f"train.{side}"))[:40]
         (tmp_path / f"train.{side}").write_text("".join(f"{line}\n" for line in lines))

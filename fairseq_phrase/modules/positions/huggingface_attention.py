@@ -37,6 +37,8 @@ from fairseq_phrase.modules.positions.tree_positions import TreePositions
 
 #: The attention's name in transformers, which checks that a model has sdpa because the name contains it.
 ATTENTION = "fairseq_phrase_sdpa"
+#: The attention of :func:`self_attentions`.
+PROBE = "fairseq_phrase_sdpa_probe"
 _NUM_PROBED = 4
 
 
@@ -112,7 +114,7 @@ class BatchRelations:
 #: The relations of the batch that an encoder reads; None outside encoders.
 _IN_ENCODER: ContextVar[BatchRelations | None] = ContextVar("relations in an encoder", default=None)
 #: The attentions that were called, while :func:`self_attentions` looks for them.
-_CALLS: ContextVar[list[Any] | None] = ContextVar("attentions that were called", default=None)
+_CALLS: ContextVar[list[Any]] = ContextVar("attentions that were called")
 
 
 @contextmanager
@@ -136,12 +138,13 @@ def leave_encoder(*_: Any) -> None:
 
 
 def register_attention() -> None:
-    """Register :func:`attend` and :func:`make_mask` in transformers."""
+    """Register the attentions and their mask in transformers."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
-    AttentionInterface.register(ATTENTION, attend)
-    AttentionMaskInterface.register(ATTENTION, make_mask)
+    for name, function in ((ATTENTION, attend), (PROBE, _record)):
+        AttentionInterface.register(name, function)
+        AttentionMaskInterface.register(name, make_mask)
 
 
 def make_mask(**options: Any) -> Any:
@@ -179,10 +182,6 @@ def attend(
     Returns:
         The attended values, of shape (batch, queries, heads, head width), and None.
     """
-    groups = query.size(1) // key.size(1)
-    if (calls := _CALLS.get()) is not None:
-        calls.append((module, query, key, attention_mask, options))
-        return value.repeat_interleave(groups, 1).transpose(1, 2), None
     bias = getattr(module, "relation_bias", None)
     if bias is None:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -192,8 +191,7 @@ def attend(
     if not _has_relations(attention_mask):
         raise UserError("with relation biases, attention_mask has the shape (batch, tokens)")
     relations = attention_mask[:, 0]  # type: ignore[index]
-    if groups > 1:
-        key, value = (states.repeat_interleave(groups, 1) for states in (key, value))
+    key, value = (_for_queries(query, states) for states in (key, value))
     # Rows in which all pairs are masked would be NaN with -inf.
     table = pad(bias.table(), (0, 1), value=torch.finfo(query.dtype).min)
     added = pair_bias(table.to(query.dtype), relations)
@@ -208,6 +206,12 @@ def attend(
     else:
         attended, _ = biased_attention(query, key, value, added, dropout, scale=scaling)
     return attended.transpose(1, 2).contiguous(), None
+
+
+def _for_queries(query: Tensor, states: Tensor) -> Tensor:
+    """Repeat each head of keys or values for its heads of queries."""
+    groups = query.size(1) // states.size(1)
+    return states.repeat_interleave(groups, 1) if groups > 1 else states
 
 
 def _has_relations(mask: Tensor | None) -> bool:
@@ -256,10 +260,18 @@ def add_tables(
 _NOT_IN_SDPA = {"softcap": "caps its scores", "s_aux": "has attention sinks"}
 
 
+def _record(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
+) -> tuple[Tensor, None]:
+    """Record a call, and return the values."""
+    _CALLS.get().append((module, query, key, attention_mask, options))
+    return _for_queries(query, value).transpose(1, 2), None
+
+
 def self_attentions(encoder: Any) -> dict[Any, tuple[int, int]]:
     """Find an encoder's self-attentions: their numbers of heads and head widths.
 
-    The encoder reads four tokens, and transformers calls :func:`attend` for each attention.
+    The encoder reads four tokens, and transformers calls the attention :data:`PROBE`, which was set.
 
     Raises:
         UserError: the encoder cannot take biases, with the reason.
