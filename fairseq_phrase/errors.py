@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,25 @@ def optional_packages(what: str, packages: str) -> Iterator[None]:
         raise UserError(
             f"{what}, which cannot be imported ({error}): pip install {packages}"
         ) from None
+
+
+def import_transformers(what: str) -> Any:
+    """Import transformers, which takes seconds; ``what`` is the task that needs it.
+
+    Raises:
+        UserError: it is missing, or torchaudio, which it imports where it is installed, cannot be loaded.
+    """
+    with optional_packages(f"{what} needs transformers", "'fairseq-phrase[transformers]'"):
+        import transformers
+    with suppress(ModuleNotFoundError):
+        try:
+            import_module("torchaudio")
+        except (OSError, RuntimeError) as error:
+            raise UserError(
+                f"transformers imports torchaudio, which is made for another torch ({error}): "
+                "pip uninstall torchaudio, or install the one of this torch"
+            ) from None
+    return transformers
 
 
 def load_entry(entry: EntryPoint, message: str) -> Any:

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fairseq_phrase.compat.late_imports import import_transformers
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, import_transformers
 from fairseq_phrase.modules.positions.huggingface_attention import (
     ATTENTION,
     PROBE,

@@ -7,14 +7,12 @@ command line with its HTTP libraries. Together they take a quarter of a translat
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
-
-from fairseq_phrase.errors import UserError, optional_packages
 
 #: The modules of other libraries, and the modules that they import late.
 _LATE = {
@@ -91,22 +89,3 @@ class _Late(ModuleType):
             return getattr(import_module(self.__name__), name)(*args, **options)
 
         return call
-
-
-def import_transformers(what: str) -> Any:
-    """Import transformers, which takes seconds; ``what`` is the task that needs it.
-
-    Raises:
-        UserError: it is missing, or torchaudio, which it imports where it is installed, cannot be loaded.
-    """
-    with optional_packages(f"{what} needs transformers", "'fairseq-phrase[transformers]'"):
-        import transformers
-    with suppress(ModuleNotFoundError):
-        try:
-            import_module("torchaudio")
-        except (OSError, RuntimeError) as error:
-            raise UserError(
-                f"transformers imports torchaudio, which is made for another torch ({error}): "
-                "pip uninstall torchaudio, or install the one of this torch"
-            ) from None
-    return transformers

@@ -21,8 +21,7 @@ from fairseq.models.transformer_align import TransformerAlignModel
 from fairseq.utils import split_paths
 
 from fairseq_phrase.checkpoints.loading import build_models, languages_of, read_checkpoint
-from fairseq_phrase.compat.late_imports import import_transformers
-from fairseq_phrase.errors import UserError, optional_packages
+from fairseq_phrase.errors import UserError, import_transformers, optional_packages
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.factored_tokens import SEPARATOR, label_rows, vocabulary
 from fairseq_phrase.inference.model_card import CardOptions
