@@ -187,6 +187,7 @@ def test_every_two_entry_points_work_in_one_process(data_directory, command, tmp
     command(
         fairseq_train, data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
         *TRAINING, *PHRASE, "--save-dir", tmp_path, "--disable-validation", "--max-update", "1",
+        "--max-target-positions", "100",
     )  # fmt: skip
     link = tmp_path / "fairseq_phrase"
     link.symlink_to(REPOSITORY / "fairseq_phrase", target_is_directory=True)

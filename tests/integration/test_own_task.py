@@ -71,6 +71,7 @@ def trained(data_directory, tmp_path_factory):
         "fairseq-train", data_directory, "--user-dir", folder / "own_tasks", "--task",
         "own_translation", "--arch", "phrase_transformer_tiny", *TRAINING, *SIZES, "--max-update", "1",
         "--max-tokens", "400", "--disable-validation", "--save-dir", folder,
+        "--max-target-positions", "100",
     )  # fmt: skip
     return folder / "own_tasks", folder / "checkpoint_last.pt"
 

@@ -78,7 +78,7 @@ def trained(data, save, *options):
     arguments = [
         data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", *TRAINING, "--arch",
         "phrase_transformer_tiny", *SIZES, *options, "--save-dir", save, "--max-update", "2",
-        "--max-tokens", "200", "--disable-validation",
+        "--max-tokens", "200", "--disable-validation", "--max-target-positions", "100",
     ]  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
