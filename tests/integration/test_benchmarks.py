@@ -31,7 +31,7 @@ COMMANDS = {
     "hierarchical_accumulation": "--lengths 16 --repeats 1 --dense-limit 0",
     "huggingface": "--type distilbert --layers 1 --sentences 2 --tokens 8 --steps 1 --vectors",
     "length": "--lengths 5 --sentences 1",
-    "step_profile": f"{_STEP} {_FEW} --compile --backend eager",
+    "step_profile": f"--size tiny --models transformer {_FEW} --compile --backend eager",
 }
 
 
@@ -53,7 +53,8 @@ def test_a_benchmark_prints_a_table(name, tmp_path):
 
 def test_models_are_tried_on_the_device(tmp_path):
     run(
-        tmp_path, "smoke.py --updates 2 --sentences 4 --models tree parent-scaled --out smoke.jsonl"
+        tmp_path,
+        "smoke.py --size tiny --updates 2 --sentences 4 --models tree parent-scaled --out smoke.jsonl",
     )
     lines = [json.loads(line) for line in (tmp_path / "smoke.jsonl").read_text().splitlines()]
     tried = {line["model"] for line in lines}
