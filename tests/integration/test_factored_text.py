@@ -74,7 +74,7 @@ def test_factors_are_trained_and_translated_from_raw_text(factored, tmp_path, ar
     factors = ["--source-factors", "tags,factor1,subwords"]
     log = train(
         data, tmp_path, "--arch", arch, *SIZES, *factors, "--max-update", "6", "--max-tokens", "800",
-        "--disable-validation",
+        "--disable-validation", "--max-target-positions", "120",
     )  # fmt: skip
     assert "num_updates=6" in log
     saved = torch.load(tmp_path / "checkpoint_last.pt", weights_only=False)["model"]
