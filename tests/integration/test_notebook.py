@@ -19,7 +19,7 @@ CODE = [cell for cell in CONTENT["cells"] if cell["cell_type"] == "code"]
 #: which a fork cannot do.
 CHANGED = {
     "fairseq-phrase-inspect": f"{warm_start.REAL}/fairseq-phrase-inspect",
-    "--max-update 250": "--max-update 4",
+    "--max-update 500": "--max-update 4",
     "--train 4000": "--train 200",
     "--user-dir fairseq_phrase": f"--user-dir {REPOSITORY}/fairseq_phrase",
 }
