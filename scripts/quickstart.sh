@@ -40,7 +40,7 @@ say "Text"
 if [ -z "$FAST" ]; then
     OUT=${OUT:-runs/quickstart${FULL:+-full}} find_corpus multi30k || { CORPUS=-synthetic && echo "Multi30k cannot be downloaded"; }
     PARSER=${FAIRSEQ_PHRASE_PARSER:-}
-    [ -n "$CORPUS$PARSER" ] || find_parser de
+    [ -n "$CORPUS$PARSER$REPORT_ONLY" ] || find_parser de
     [ "$PARSER" != none ] || CORPUS=-synthetic
 else
     CORPUS=-fast
@@ -118,7 +118,7 @@ The report: $OUT/report/report.html. The documentation: README.md, docs/usage.md
 END
 }
 
-if [ -z "$DATA_ONLY" ] && [ "$STATUS" = 0 ] && [[ ,$ROWS, == *,transformer,* ]]; then
+if [ -z "$DATA_ONLY$REPORT_ONLY" ] && [ "$STATUS" = 0 ] && [[ ,$ROWS, == *,transformer,* ]]; then
     stage 4 "A sentence, and pictures" "20 seconds"
     show_sentence 1
     [ -n "$DRY_RUN" ] || say_next

@@ -83,6 +83,20 @@ def test_each_part_names_its_duration_and_the_time_so_far(option, duration, leng
     assert ("--max-update" in output) == (option == "--fast"), "no limit of updates but the epochs"
 
 
+def test_restored_runs_are_reported_without_a_parser_or_models(tmp_path):
+    (tmp_path / "multi30k").mkdir()
+    for name in ("train", "val", "test_2016_flickr"):
+        for language in ("de", "en"):
+            (tmp_path / "multi30k" / f"{name}.{language}.gz").touch()
+    output = run_script(
+        "quickstart", "--report-only", "--dry-run", "--out", tmp_path / "out",
+        FAIRSEQ_PHRASE_DATA=str(tmp_path),
+    )  # fmt: skip
+    assert f"Multi30k from {tmp_path}/multi30k" in output
+    assert "fairseq-phrase-report" in output
+    assert not {"preprocess", "inspect", "attention"} & set(re.findall(r"\w+", output))
+
+
 def test_the_commands_after_the_fast_quickstart_run_as_printed(tmp_path):
     """With --slice, too: the synthetic corpus is smaller then, and so are its trees."""
     out = tmp_path / "my run"
