@@ -122,7 +122,8 @@ class SegmentSearch:
                 generator.max_len_b = longest_target(sample["net_input"]["src_tokens"].size(1))
                 given: dict[str, torch.Tensor] = {}
                 if kind == "given":
-                    self._add_targets(sample, [segment.target for segment in chosen])
+                    targets = [segment.target for segment in chosen]
+                    add_targets(sample, targets, self._task.target_dictionary)
                 if prefix:
                     padding = self._task.target_dictionary.pad()
                     prefixes = [segment.prefix for segment in chosen]
@@ -150,12 +151,6 @@ class SegmentSearch:
                         for one in hypotheses
                     ]
         return [found[index] for index in range(len(segments))]
-
-    def _add_targets(self, sample: dict[str, Any], targets: Sequence[Any]) -> None:
-        dictionary = self._task.target_dictionary
-        collate = partial(data_utils.collate_tokens, targets, dictionary.pad(), dictionary.end)
-        sample["target"] = collate()
-        sample["net_input"]["prev_output_tokens"] = collate(move_eos_to_beginning=True)
 
     def _hypothesis(
         self,
@@ -320,3 +315,10 @@ class SamplingBySentence(Sampling):
             torch.cuda.set_rng_state(state, self._device)
         else:
             torch.set_rng_state(state)
+
+
+def add_targets(sample: dict[str, Any], targets: Sequence[Any], dictionary: Any) -> None:
+    """Add the translations to score to a batch."""
+    collate = partial(data_utils.collate_tokens, targets, dictionary.pad(), dictionary.end)
+    sample["target"] = collate()
+    sample["net_input"]["prev_output_tokens"] = collate(move_eos_to_beginning=True)

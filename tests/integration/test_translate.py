@@ -28,7 +28,7 @@ from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search
-from fairseq_phrase.inference.search import Hypothesis, joined_hypotheses
+from fairseq_phrase.inference.search import Hypothesis, add_targets, joined_hypotheses
 from fairseq_phrase.text import digest_of, read_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
@@ -238,7 +238,7 @@ def test_unknown_words_are_replaced_as_fairseq_replaces_them(terms, checkpoints,
     for line, (own,) in zip(lines, found, strict=True):
         (sentence,) = model._lines.encode([line])
         sample = model.task.source_text.batch([sentence])
-        model._add_targets(sample, [model._target_of(target, (), "")])
+        add_targets(sample, [model._target_of(target, (), "")], model.task.target_dictionary)
         ((plainly,),) = scorer.generate(model.models, sample)
         words = [
             model._target.join(" ".join(np.array(sentence.pieces)[sentence.words == word]))
