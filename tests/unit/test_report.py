@@ -435,7 +435,12 @@ def test_runs_with_the_same_outputs_are_named_and_have_no_p(table):
 
 def record(log: Path, **values: str) -> None:
     """Add an identity record to a log, as a training writes it."""
-    parts = {"source_dictionary": "source", "parser": "parser", "phrase_mask": "encoder"}
+    parts = {
+        "source_dictionary": "source",
+        "parser": "parser",
+        "constituents": "trees",
+        "phrase_mask": "encoder",
+    }
     entries = {
         name.replace("_", "-"): Entry(value, value, parts[name]) for name, value in values.items()
     }
@@ -459,7 +464,9 @@ def test_what_differs_between_runs_of_a_row_and_between_rows_data_is_named(table
     ):  # fmt: skip
         record(table / "runs" / run / "train.log", source_dictionary=dictionary, parser=parser)
     log = table / "runs" / "k2" / "seed2" / "train.log"
-    log.write_text(log.read_text().replace("'cpu': False", "'cpu': False, 'dropout': 0.3"))
+    log.write_text(
+        log.read_text().replace("'cpu': False", "'cpu': False, 'dropout': 0.3, 'new': 0.0")
+    )
     for run, bf16 in (
         ("baseline/seed1", True), ("baseline/seed2", True), ("k2/seed1", False), ("k2/seed2", False),
     ):  # fmt: skip
@@ -469,6 +476,12 @@ def test_what_differs_between_runs_of_a_row_and_between_rows_data_is_named(table
     assert "Rows are trained in different precisions: bf16 (baseline); fp32 (k2)." in text
     assert "Runs of k2 differ in dropout (-, 0.3); parser (x 1, x 2)." in text
     assert "Rows are trained on data that differ in source-dictionary (old, new)." in text
+
+
+def test_what_an_earlier_version_did_not_record_is_not_a_difference(table):
+    for seed, more in (("seed1", {}), ("seed2", {"constituents": "parser"})):
+        record(table / "runs" / "k2" / seed / "train.log", parser="x 1", **more)
+    assert "differ in" not in report(table)
 
 
 def tokenized(text: str) -> str:

@@ -12,6 +12,8 @@ from fairseq_phrase.evaluation.report.rows import Row
 from fairseq_phrase.evaluation.report.runs import Run
 
 _ENOUGH_SEEDS = 3  # of a comparison; a claim needs 5
+#: Values of options without effect, as fairseq logs them.
+_OFF = {"None", "False", "0", "0.0", "''", "[]", "{}"}
 
 
 def table_notes(
@@ -122,8 +124,9 @@ def _difference_notes(rows: Sequence[Row]) -> list[str]:
         found = _differing([run.training.options for run in row.runs if run.training.options])
         records = [run.training.identity for run in row.runs]
         trees = [each.only("parser", "trees").labels() for each in records if each]
-        if found | _differing(trees):
-            notes.append(f"Runs of {row.title} differ in {_listed(found | _differing(trees))}.")
+        found |= _differing(_recorded_by_all(trees))
+        if found:
+            notes.append(f"Runs of {row.title} differ in {_listed(found)}.")
     records = [row.runs[0].training.identity for row in rows]
     parts = ("languages", "source", "target", "text")
     found = _differing([each.only(*parts).labels() for each in records if each])
@@ -148,10 +151,22 @@ def _precision(run: Run) -> str:
 
 
 def _differing(facts: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Return the values of each setting that differs, by name."""
+    """Return the values of each setting that differs, by name; ``-`` where it is not recorded.
+
+    A setting that is off does not differ from one that an earlier version did not have.
+    """
     names = dict.fromkeys(name for each in facts for name in each)
     values = {name: list(dict.fromkeys(each.get(name, "-") for each in facts)) for name in names}
-    return {name: each for name, each in values.items() if len(each) > 1}
+    return {
+        name: each
+        for name, each in values.items()
+        if len(each) > 1 and not ("-" in each and len(each) == 2 and _OFF & {*each})
+    }
+
+
+def _recorded_by_all(records: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Return the entries that all records have: an earlier version recorded fewer."""
+    return [{k: v for k, v in each.items() if all(k in one for one in records)} for each in records]
 
 
 def _listed(differing: Mapping[str, Sequence[str]]) -> str:
