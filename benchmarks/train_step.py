@@ -29,6 +29,7 @@ Examples:
     python benchmarks/train_step.py --models structural --length 256 --max-tokens 1024 --steps 5
     python benchmarks/train_step.py DATA --device cuda --dtype bfloat16 --max-tokens 8192 --steps 30
     python benchmarks/train_step.py --models tree --pair=--neutral-start     cost of a neutral start
+    python benchmarks/train_step.py --models 'sequential relative' --pair='--copy pointer' --length 40
     python benchmarks/train_step.py --models transformer --pair='--tree-planting 1' --steps 40
     python benchmarks/train_step.py --models 'Hugging Face encoder' --pair='--relation-bias none'
     python benchmarks/train_step.py --models 'relation bias, both, labels' --length 64 \
