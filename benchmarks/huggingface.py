@@ -19,10 +19,10 @@ from collections.abc import Callable
 
 import torch
 import transformers
-from fairseq_phrase.markdown import markdown_table
 from machine import describe_machine, seconds
 
 from fairseq_phrase.huggingface import add_relation_bias
+from fairseq_phrase.text import markdown_table
 
 _LAYERS = ("num_hidden_layers", "encoder_layers", "decoder_layers")
 
