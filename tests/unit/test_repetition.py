@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairseq_phrase.evaluation.metrics.translation import (
-    NAMES,
+    REPETITIONS,
     TranslationMetrics,
     immediate_repetitions,
     repeated_ngrams,
@@ -49,8 +49,8 @@ def test_a_repetition_is_immediate_if_the_same_words_are_right_before(text, coun
 def test_rates_are_over_all_sentences_and_in_bleus_tokens():
     metrics = TranslationMetrics(["a dog."] * 2, repetition=True)
     counts = metrics.statistics(["A dog, a dog.", "cats"])  # A dog , a dog .
-    scores = {name: metrics.score(name, counts[name].sum(0)) for name in NAMES}
-    assert scores == pytest.approx(dict(zip(NAMES, [100 / 7, 0, 0, 0, 0], strict=True)))
+    scores = {name: metrics.score(name, counts[name].sum(0)) for name in REPETITIONS}
+    assert scores == pytest.approx(dict(zip(REPETITIONS, [100 / 7, 0, 0, 0, 0], strict=True)))
     assert metrics.scores("rep-1", counts["rep-1"]) == pytest.approx([100 / 6, 0.0])
     assert metrics.scores("rep-2", counts["rep-2"]) == pytest.approx([0.0, 0.0])
     assert metrics.names[0] == metrics.main == "BLEU"

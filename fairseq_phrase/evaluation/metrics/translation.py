@@ -26,7 +26,8 @@ _AGREEMENT = {"BLEU": (88.333, 0.96639), "chrF": (93.0, 1.11427)}
 _ORDER = 4  # BLEU's longest n-grams
 _LONGEST_REPEATED = 4  # words of the longest n-gram
 _IMMEDIATE = "rep-now"
-_REPETITIONS = (*(f"rep-{size}" for size in range(1, _LONGEST_REPEATED + 1)), _IMMEDIATE)
+#: The rates of repetition that a report can have.
+REPETITIONS = (*(f"rep-{size}" for size in range(1, _LONGEST_REPEATED + 1)), _IMMEDIATE)
 _REPETITION_NOTE = (
     "rep-n: share of n-grams, in percent, that the same sentence has before (Welleck et al., 2020). "
     f"{_IMMEDIATE}: share of words that end an immediate repetition, which is one to "
@@ -83,7 +84,7 @@ class TranslationMetrics(Metrics):
     """
 
     tested = ("BLEU", "chrF", "TER")
-    lower_is_better = frozenset({"TER", *_REPETITIONS})
+    lower_is_better = frozenset({"TER", *REPETITIONS})
     sentence_metric = "chrF"
 
     def __init__(
@@ -117,7 +118,7 @@ class TranslationMetrics(Metrics):
     @property
     def names(self) -> list[str]:
         """The metrics' names, BLEU first."""
-        return [*self._metrics, *(_REPETITIONS if self._repetition else ())]
+        return [*self._metrics, *(REPETITIONS if self._repetition else ())]
 
     def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
         """Compute sacrebleu's sufficient statistics of each sentence for each metric."""
@@ -145,7 +146,7 @@ class TranslationMetrics(Metrics):
         formulas = {
             "chrF": _chrf_scores,
             "TER": _ter_scores,
-            **dict.fromkeys(_REPETITIONS, percentages),
+            **dict.fromkeys(REPETITIONS, percentages),
         }
         return formulas.get(name, bleu_scores)(sums)
 
