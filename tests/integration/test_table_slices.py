@@ -130,7 +130,7 @@ def test_a_slice_of_the_table_of_logical_forms_comes_to_its_end(english_parser, 
         assert set(re.findall(r"fairseq-(?:train|generate) (\S+)", commands)) == {str(out / place)}
         assert ("<copy1>" in (out / place / "dict.en.txt").read_text()) == (row == "additive_gate")
     text = (out / "report" / "report.md").read_text()
-    assert "all predicates are among those of training" in text
+    assert "all predicates occur in training" in text
     assert "5 of 5 references are not well-formed." in text
 
 

@@ -24,7 +24,7 @@ def make_task(*entries):
 
 def check(task, line):
     tokens = task.src_dict.encode_line(line, add_if_not_exist=False)
-    task._check_is_cut([line], [tokens], lambda text: text)
+    task._check_segmentation([line], [tokens], lambda text: text)
 
 
 @pytest.mark.parametrize("slots", [(), (slot(1), slot(2))], ids=["unknown", "slots"])
