@@ -21,16 +21,9 @@ ENVIRONMENT = {
 
 
 @pytest.fixture(autouse=True)
-def inspect_starts_cold(tmp_path, monkeypatch):
-    """It changes how its output is encoded, which a warm process cannot do."""
-    folder = tmp_path / "cold"
-    folder.mkdir()
-    (folder / "fairseq-phrase-inspect").symlink_to(REAL / "fairseq-phrase-inspect")
-    monkeypatch.setitem(
-        ENVIRONMENT,
-        "PATH",
-        os.pathsep.join(map(str, (folder, commands(), REAL, os.environ["PATH"]))),
-    )
+def commands_start_warm(monkeypatch):
+    path = os.pathsep.join(map(str, (commands(), REAL, os.environ["PATH"])))
+    monkeypatch.setitem(ENVIRONMENT, "PATH", path)
 
 
 def printed_commands(output: str) -> dict[str, str]:
