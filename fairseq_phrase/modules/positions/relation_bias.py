@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -414,7 +414,8 @@ class RelationAttention(RelationBias, HeadsAttention):
 
         # Only the checkpoint draws the same dropout twice, knows autocast, and can be compiled.
         if self.dropout_p or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
-            return cast(Tensor, checkpoint(attend, *heads, use_reentrant=False))
+            attended: Tensor = checkpoint(attend, *heads, use_reentrant=False)
+            return attended
         biases = [each for each in self.biases() if each.requires_grad]
         return applied(_Recomputed, attend, *heads, *biases)
 
