@@ -126,7 +126,7 @@ def make_batch(
     tokens, parses = torch.full(shape, dictionary.pad()), []
     for row, (length, number) in enumerate(zip(lengths, range(seed, seed + shape[0]), strict=True)):
         sentence = _sentence(dictionary, length, np.random.default_rng(number))
-        indices = [*map(dictionary.index, sentence.pieces), dictionary.eos()]
+        indices = [*map(dictionary.index, sentence.subwords), dictionary.eos()]
         start = shape[1] - len(indices) if left else 0
         tokens[row, start : start + len(indices)] = torch.tensor(indices)
         parses.append(numbered_parse(sentence, FIELDS, any_label_dictionary))

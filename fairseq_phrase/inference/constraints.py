@@ -204,14 +204,14 @@ class Glossary:
 
     Args:
         terms: a file of lines ``source<tab>target``, or the targets by their sources.
-        cut: segments texts into words and subwords.
+        segment: segments texts into words and subwords.
         tokens_of: see :class:`Requirements`.
     """
 
     def __init__(
         self,
         terms: str | Path | Mapping[str, str],
-        cut: Callable[[Sequence[str]], Sequence[EncodedSentence]],
+        segment: Callable[[Sequence[str]], Sequence[EncodedSentence]],
         join: Callable[[str], str],
         tokens_of: TokensOf,
     ) -> None:
@@ -219,7 +219,7 @@ class Glossary:
         pairs = list(terms.items() if isinstance(terms, Mapping) else _read(Path(terms)))
         name = "glossary" if isinstance(terms, Mapping) else terms
         self._terms: dict[str, list[tuple[list[str], str, str]]] = defaultdict(list)
-        encoded = cut([source for source, _ in pairs])
+        encoded = segment([source for source, _ in pairs])
         for number, ((_, target), sentence) in enumerate(zip(pairs, encoded, strict=True), 1):
             where, words = location(name, number), self._words(sentence)
             if not words or not target.strip():
@@ -242,10 +242,10 @@ class Glossary:
         return found
 
     def _words(self, sentence: EncodedSentence) -> list[str]:
-        pieces: list[list[str]] = [[] for _ in range(sentence.num_words)]
-        for piece, word in zip(sentence.pieces, sentence.words.tolist(), strict=True):
-            pieces[word].append(piece)
-        return [self._join(" ".join(one)) for one in pieces]
+        subwords: list[list[str]] = [[] for _ in range(sentence.num_words)]
+        for subword, word in zip(sentence.subwords, sentence.words.tolist(), strict=True):
+            subwords[word].append(subword)
+        return [self._join(" ".join(one)) for one in subwords]
 
 
 def _read(path: Path) -> Iterator[tuple[str, str]]:

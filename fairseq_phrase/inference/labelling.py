@@ -146,7 +146,7 @@ class Labeller:
             encoded = self.task.source_text.encode([*texts.values()], given) if texts else []
             for index, sentence in zip(texts, encoded, strict=True):
                 self._check_length(number + index + 1, sentence)
-                cut += self._length(sentence) <= len(sentence.pieces)
+                cut += self._length(sentence) <= len(sentence.subwords)
             found = iter(self._labels(encoded))
             for index in range(len(chunk)):
                 yield next(found) if index in texts else ""
@@ -236,7 +236,7 @@ class Labeller:
 
     def _length(self, sentence: EncodedSentence) -> int:
         """Count the tokens that the models read, with the end of sentence."""
-        return len(sentence.pieces[: self._kept]) + 1
+        return len(sentence.subwords[: self._kept]) + 1
 
     def _labels(self, sentences: Sequence[EncodedSentence]) -> list[str]:
         """Label sentences, in batches of similar length."""

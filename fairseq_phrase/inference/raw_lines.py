@@ -160,22 +160,22 @@ class RawLines:
         self, line: Line, sentence: EncodedSentence, number: int
     ) -> list[EncodedSentence]:
         """Split a line that is too long. A line without subwords lacks segments."""
-        if line.parse is not None and len(sentence.pieces) >= self._limit:
+        if line.parse is not None and len(sentence.subwords) >= self._limit:
             raise UserError(
-                f"line {number} has {len(sentence.pieces) + 1} subwords, and the model takes "
+                f"line {number} has {len(sentence.subwords) + 1} subwords, and the model takes "
                 f"{self._limit}: divide the line and its tree"
             )
         segments = self._halved(line.text, sentence)
         if len(segments) > 1:
             logger.warning(
                 "line %d has %d subwords, and the model takes %d: translated in %d pieces",
-                number, len(sentence.pieces) + 1, self._limit, len(segments),
+                number, len(sentence.subwords) + 1, self._limit, len(segments),
             )  # fmt: skip
-        return [segment for segment in segments if segment.pieces]
+        return [segment for segment in segments if segment.subwords]
 
     def _halved(self, line: str, sentence: EncodedSentence) -> list[EncodedSentence]:
         """Split a line in two (:func:`halves`) repeatedly, until its segments fit."""
-        if len(sentence.pieces) < self._limit or len(line) < 2:
+        if len(sentence.subwords) < self._limit or len(line) < 2:
             return [sentence]
         parts = halves(line)
         return [*chain.from_iterable(map(self._halved, parts, self.encode(parts)))]

@@ -94,7 +94,7 @@ class SegmentSearch:
     def longest(self, sentence: EncodedSentence) -> int:
         """Return the largest number of subwords of a sentence's translation."""
         most: int = self.generator("plain").max_len - 1
-        return min(longest_target(len(sentence.pieces) + 1), most)
+        return min(longest_target(len(sentence.subwords) + 1), most)
 
     @torch.inference_mode()
     def hypotheses(self, segments: Sequence[LinePart], size: int) -> list[list[Hypothesis]]:
@@ -111,7 +111,7 @@ class SegmentSearch:
             kind = "constrained" if segment.constraints else "plain"
             if segment.target is not None:
                 kind = "given"
-            most = longest_target(len(segment.sentence.pieces) + 1) if self.sampling else 0
+            most = longest_target(len(segment.sentence.subwords) + 1) if self.sampling else 0
             kinds[kind, length if segment.constraints else min(length, 1), most].append(index)
         source = self._task.source_text
         for (kind, prefix, _), own in kinds.items():
@@ -166,10 +166,10 @@ class SegmentSearch:
             is_token: which of the batch's columns are tokens of the sentence. Shape: ``(columns,)``
         """
         tokens = generated["tokens"].int().cpu()
-        pieces = written_tokens(self._task.target_dictionary, tokens, words)
+        subwords = written_tokens(self._task.target_dictionary, tokens, words)
         score = base_2(generated["score"])
         if self.unknown is None and not self.alignments:
-            return Hypothesis(self._target.text(pieces), score, len(tokens))
+            return Hypothesis(self._target.text(subwords), score, len(tokens))
         attention = generated["attention"]  # (source, target)
         if attention is None or not attention.numel():
             raise UserError(
@@ -179,8 +179,8 @@ class SegmentSearch:
         # Without the ends of sentence.
         target = self._task.target_dictionary
         count = len(tokens) - 1 - len(target.tags)
-        weights = attention[: len(is_token)][is_token][: len(sentence.pieces), :count]
-        attended, parts = weights.argmax(0).tolist(), pieces.split(" ") if pieces else []
+        weights = attention[: len(is_token)][is_token][: len(sentence.subwords), :count]
+        attended, parts = weights.argmax(0).tolist(), subwords.split(" ") if subwords else []
         if self.unknown is not None:
             for index, source in enumerate(attended):
                 if tokens[index] == self._task.target_dictionary.unk():
@@ -190,17 +190,19 @@ class SegmentSearch:
         text, aligned, counts = self._target.text(" ".join(parts)), set[tuple[int, int]](), (0, 0)
         if self.alignments:
             sources, targets = (
-                words_by_marks(side, ()).tolist() for side in (sentence.pieces, parts)
+                words_by_marks(side, ()).tolist() for side in (sentence.subwords, parts)
             )
             aligned = {(sources[source], targets[n]) for n, source in enumerate(attended)}
             counts = max(sources) + 1, max(targets, default=-1) + 1
         return Hypothesis(text, score, len(tokens), sorted(aligned), counts)
 
-    def _known(self, sentence: EncodedSentence, piece: int, terms: Mapping[str, str]) -> str:
+    def _known(self, sentence: EncodedSentence, subword: int, terms: Mapping[str, str]) -> str:
         """Return the replacement of an unknown word: a word of the segment, or its translation."""
         words = sentence.words.tolist()
         own = [
-            one for one, word in zip(sentence.pieces, words, strict=True) if word == words[piece]
+            one
+            for one, word in zip(sentence.subwords, words, strict=True)
+            if word == words[subword]
         ]
         text = self._target.join(" ".join(own))
         return ("▁" if own[0].startswith("▁") else "") + terms.get(text, text)
@@ -211,10 +213,10 @@ class SegmentSearch:
 
 def written_tokens(dictionary: Any, tokens: torch.Tensor, words: Sequence[str]) -> str:
     """Write a translation's subwords, without special tokens; slots are filled with copied words."""
-    pieces: str = dictionary.string(
+    subwords: str = dictionary.string(
         tokens, extra_symbols_to_ignore={dictionary.pad(), *dictionary.tags}
     )
-    return dictionary.written(pieces, words) if words else pieces
+    return dictionary.written(subwords, words) if words else subwords
 
 
 def longest_target(source: int) -> int:

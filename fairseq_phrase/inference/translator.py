@@ -298,7 +298,7 @@ class Translator:
             UserError: the trees lack a field that the model reads, or the sentence is too long.
         """
         encoded = self.task.source_text.encoder.encode(sentence)
-        if (count := len(encoded.pieces) + 1) > self._limit:
+        if (count := len(encoded.subwords) + 1) > self._limit:
             raise UserError(f"the sentence has {count} subwords, and the model takes {self._limit}")
         search = self._search(beam=beam, lenpen=1.0)
         return search.hypotheses([LinePart(encoded)], 1)[0][0].text
@@ -422,13 +422,13 @@ class Translator:
     def _demanded(self, text: str, slots: Sequence[str], where: str) -> torch.Tensor:
         """Return the indices of a required text, without the end of sentence."""
         dictionary = self.task.target_dictionary
-        pieces = self._target.subwords(text)
-        tokens: torch.Tensor = dictionary.encode_target(pieces, slots)
-        tokens = tokens[: len(pieces.split())]
-        for piece, token in zip(pieces.split(), tokens.tolist(), strict=True):
+        subwords = self._target.subwords(text)
+        tokens: torch.Tensor = dictionary.encode_target(subwords, slots)
+        tokens = tokens[: len(subwords.split())]
+        for subword, token in zip(subwords.split(), tokens.tolist(), strict=True):
             if token == dictionary.unk():
                 raise UserError(
-                    f"{where}: the target dictionary lacks '{piece}' of '{text.strip()}'"
+                    f"{where}: the target dictionary lacks '{subword}' of '{text.strip()}'"
                 )
         return tokens
 

@@ -144,7 +144,7 @@ class StanzaParser(LineParser):
         UserError: Stanza is not installed, models are missing, or an option is unknown.
     """
 
-    words_spell_line = False  # the words of zum are zu and dem; _cut() checks their tokens
+    words_spell_line = False  # the words of zum are zu and dem; _sentence() checks their tokens
 
     def __init__(self, model: str) -> None:
         with optional_packages("Stanza is not installed", "stanza"):
@@ -184,7 +184,7 @@ class StanzaParser(LineParser):
             Exception: Stanza failed on one of the lines.
         """
         documents = self._documents(lines)
-        return self._parsed(list(map(self._cut, lines, documents)), documents)
+        return self._parsed(list(map(self._sentence, lines, documents)), documents)
 
     def tokenize(self, lines: Sequence[str]) -> list[ParsedSentence]:
         """Split lines into the same words as :meth:`parse`, with Stanza's tokenizer only.
@@ -192,8 +192,8 @@ class StanzaParser(LineParser):
         Raises:
             UserError: the models cannot be loaded.
         """
-        cut = map(self._cut, lines, self._documents(lines))
-        return [line.sentence if isinstance(line, Unparsed) else line for line in cut]
+        tokenized = map(self._sentence, lines, self._documents(lines))
+        return [line.sentence if isinstance(line, Unparsed) else line for line in tokenized]
 
     def parse_words(self, sentences: Sequence[Sequence[str]]) -> list[ParsedSentence | Unparsed]:
         """Parse sentences that are already split into words; Stanza does not split the sentences.
@@ -212,8 +212,8 @@ class StanzaParser(LineParser):
             documents.append(Document([numbered]) if numbered else None)
         return self._parsed(given, documents)
 
-    def _cut(self, line: str, document: Any) -> ParsedSentence | Unparsed:
-        return _cut(line, document, self._surface)
+    def _sentence(self, line: str, document: Any) -> ParsedSentence | Unparsed:
+        return _sentence(line, document, self._surface)
 
     def _documents(self, lines: Sequence[str]) -> list[Any]:
         """Split each line into Stanza's sentences and words; None for a line without text."""
@@ -302,7 +302,7 @@ class StanzaParser(LineParser):
             ) from error
 
 
-def _cut(line: str, document: Any, surface: bool = False) -> ParsedSentence | Unparsed:
+def _sentence(line: str, document: Any, surface: bool = False) -> ParsedSentence | Unparsed:
     """Take a line's words from the line itself, at Stanza's offsets."""
     words: list[str] = []
     space_before: list[bool] = []

@@ -152,7 +152,7 @@ class EncodedSentence:
             :class:`ParsedSentence`.
     """
 
-    pieces: list[str]
+    subwords: list[str]
     words: np.ndarray
     heads: np.ndarray | None
     deprels: list[str]
@@ -179,12 +179,12 @@ class EncodedSentence:
         """
         if not tokens:
             return self
-        count, pieces = len(self.pieces), list(self.pieces)
+        count, subwords = len(self.subwords), list(self.subwords)
         for index, token in reversed(tokens):
-            pieces.insert(index, token)
+            subwords.insert(index, token)
         indices = [index for index, _ in tokens]
         owners = [self.words[index - 1] if 0 < index < count else -1 for index in indices]
-        return replace(self, pieces=pieces, words=np.insert(self.words, indices, owners))
+        return replace(self, subwords=subwords, words=np.insert(self.words, indices, owners))
 
 
 def join_white_space(text: str) -> str:

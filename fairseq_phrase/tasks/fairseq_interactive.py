@@ -109,7 +109,7 @@ class SyntaxBPE:
     def encode(self, x: str) -> str:
         """Segment a line into subwords, separated by spaces; the line follows after :data:`LINE`."""
         (sentence,) = self._encoder.segment([x])
-        return f"{' '.join(sentence.pieces)}{LINE}{x}"
+        return f"{' '.join(sentence.subwords)}{LINE}{x}"
 
     def decode(self, x: str) -> str:
         """Join subwords to text."""
@@ -188,8 +188,8 @@ class RawTextTask(TranslationTask):
             return tokens, lengths
         tokens = list(map(self._tokens_of, self.source_text.encode(lines)))
         if not self._segments_as_data:
-            cut, _ = super().get_interactive_tokens_and_lengths(lines, encode_fn)
-            for line, own, other in zip(lines, tokens, cut, strict=True):
+            segmented, _ = super().get_interactive_tokens_and_lengths(lines, encode_fn)
+            for line, own, other in zip(lines, tokens, segmented, strict=True):
                 _check_same(line, self._truncated(other), own)
         return tokens, list(map(len, tokens))
 
@@ -197,10 +197,10 @@ class RawTextTask(TranslationTask):
         """Truncate a source if ``--truncate-source`` is set. Shape: ``(tokens,)``."""
         if self.kept_subwords is None:
             return tokens
-        cut = truncated_tokens(plain_tensor(tokens), self.kept_subwords + 1)
+        truncated = truncated_tokens(plain_tensor(tokens), self.kept_subwords + 1)
         if not isinstance(tokens, RawTokens):
-            return cut
-        return RawTokens.of(cut, tokens.origins, tokens.words)
+            return truncated
+        return RawTokens.of(truncated, tokens.origins, tokens.words)
 
     def _tokens_of(self, sentence: EncodedSentence) -> RawTokens:
         indices, words = self.source_text.numbered(sentence, self.kept_subwords)
@@ -287,12 +287,13 @@ class RawTextTask(TranslationTask):
             for word in text.split():
                 if dictionary.index(word) != unknown:
                     continue
-                pieces = self._segmenter.segment_word("▁" + word)
-                if unknown not in map(dictionary.index, pieces):
+                subwords = self._segmenter.segment_word("▁" + word)
+                if unknown not in map(dictionary.index, subwords):
                     raise UserError(
                         f"'{line[:60]}' is raw text, and its word '{word}' is unknown; the data's own "
-                        f"subword model cuts it into '{' '.join(pieces)}': use --tokenizer syntax --bpe "
-                        "syntax (they are for raw text, not for text that is cut into subwords already)"
+                        f"subword model cuts it into '{' '.join(subwords)}': use --tokenizer syntax "
+                        "--bpe syntax (they are for raw text, not for text that is cut into subwords "
+                        "already)"
                     )
 
     @functools.cached_property
@@ -311,17 +312,17 @@ class RawTextTask(TranslationTask):
                 "a sentence with unknown subwords came without its line, so it cannot be parsed: use "
                 "--tokenizer syntax --bpe syntax, and pass the tokens on unchanged"
             )
-        pieces = [dictionary[index] for index in indices[:-1]]
-        return self.source_text.encoder.segmenter.join(" ".join(pieces))
+        subwords = [dictionary[index] for index in indices[:-1]]
+        return self.source_text.encoder.segmenter.join(" ".join(subwords))
 
 
-def _check_same(line: str, cut: torch.Tensor, own: torch.Tensor) -> None:
+def _check_same(line: str, segmented: torch.Tensor, own: torch.Tensor) -> None:
     """Check that a line was segmented into the subwords of its parse.
 
     Args:
-        cut: its token indices. Shape: ``(tokens,)``.
+        segmented: its token indices. Shape: ``(tokens,)``.
     """
-    if cut.tolist() != own.tolist():
+    if segmented.tolist() != own.tolist():
         raise UserError(
             f"'{line[:60]}' was cut into other subwords than its parse: use --tokenizer syntax --bpe "
             "syntax"

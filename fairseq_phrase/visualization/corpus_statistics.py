@@ -64,7 +64,7 @@ class SplitStatistics:
         flat: lines that could not be parsed and have flat trees.
         words: words per sentence.
         subwords: subwords per sentence.
-        pieces: subwords per word.
+        subwords_per_word: subwords per word.
         unknown: subwords that are not in the dictionary.
         lengths: the number of sentences of 0, 1, … words. Shape: ``(longest + 1,)``
         depths: edges from each word up to the root.
@@ -84,7 +84,7 @@ class SplitStatistics:
     flat: int = 0
     words: Spread = field(default_factory=Spread)
     subwords: Spread = field(default_factory=Spread)
-    pieces: Spread = field(default_factory=Spread)
+    subwords_per_word: Spread = field(default_factory=Spread)
     unknown: int = 0
     lengths: np.ndarray = field(default_factory=lambda: _EMPTY)
     depths: Spread = field(default_factory=Spread)
@@ -119,8 +119,8 @@ class SplitStatistics:
         self.subwords.add(arrays["words"].sizes, lines)
         # The words of all sentences are numbered together.
         numbers = words.values + np.repeat(np.cumsum(counts) - counts, words.sizes)
-        pieces = np.bincount(numbers, minlength=int(counts.sum()))
-        self.pieces.add(pieces, np.repeat(lines, counts))
+        per_word = np.bincount(numbers, minlength=int(counts.sum()))
+        self.subwords_per_word.add(per_word, np.repeat(lines, counts))
         self.unknown += int((arrays["text"].values == unknown).sum())
         self.lengths = _counted(counts, self.lengths)
         if "heads" in arrays:
@@ -281,8 +281,8 @@ def _rows(statistics: Sequence[SplitStatistics]) -> list[Row]:
         ("subwords", lambda s: _number(s.subwords.total)),
         ("  per sentence", lambda s: _mean(s.subwords)),
         *_most("subwords"),
-        ("  per word", lambda s: _mean(s.pieces)),
-        *_most("pieces"),
+        ("  per word", lambda s: _mean(s.subwords_per_word)),
+        *_most("subwords_per_word"),
         ("  not in the dictionary", lambda s: _number(s.unknown)),
     ]
     if any(split.projective is not None for split in statistics):

@@ -32,7 +32,7 @@ class ParsedText:
         location: its file and line, ``train.de-en.de, line 7``.
         words: the words' texts, without the marks of subwords.
         space_before: whether white space precedes each word.
-        pieces: the subwords of each word, without their marks; ``▁`` for a subword that is only a mark.
+        subwords: the subwords of each word, without their marks; ``▁`` for a subword that is only a mark.
         heads: the head of each word; the root is its own head; None without dependency trees.
             Shape: ``(words,)``, word indices from 0.
         deprels: the relation of each word to its head; empty without dependency trees.
@@ -44,7 +44,7 @@ class ParsedText:
     location: str
     words: list[str]
     space_before: list[bool]
-    pieces: list[list[str]]
+    subwords: list[list[str]]
     heads: np.ndarray | None
     deprels: list[str]
     tags: list[str]
@@ -60,12 +60,12 @@ class ParsedText:
     @property
     def summary(self) -> str:
         """The sentence's location and length."""
-        subwords = sum(map(len, self.pieces))
+        subwords = sum(map(len, self.subwords))
         return f"{self.location}: {_count(len(self.words), 'word')}, {_count(subwords, 'subword')}"
 
-    def cut(self, word: int) -> str:
+    def segmented(self, word: int) -> str:
         """Return a word's subwords, ``Hun·d``; empty if the word is one subword."""
-        return "·".join(self.pieces[word]) if len(self.pieces[word]) > 1 else ""
+        return "·".join(self.subwords[word]) if len(self.subwords[word]) > 1 else ""
 
 
 def _count(number: int, noun: str) -> str:
@@ -142,27 +142,27 @@ class ParsedTextReader:
     ) -> ParsedText:
         symbols = [self._dictionaries["text"][token] for token in tokens.tolist()]
         pairs = zip(parse["words"].tolist(), symbols, strict=True)
-        cut = [
+        words = [
             [symbol for _, symbol in word]
             for number, word in groupby(pairs, key=lambda pair: pair[0])
             if number >= 0
         ]
-        spelled = [self._spelled(pieces) for pieces in cut]
+        spelled = [self._spelled(subwords) for subwords in words]
         constituents = None
         if "spans" in parse:
             spans = parse["spans"]
             labels = self._labels("spans", spans[:, 2])
-            constituents = ConstituencyTree(spans[:, :2], labels, len(cut))
+            constituents = ConstituencyTree(spans[:, :2], labels, len(words))
         return ParsedText(
             location,
-            [self._text_of(pieces) for pieces, _ in spelled],
+            [self._text_of(subwords) for subwords, _ in spelled],
             [space for _, space in spelled],
-            [pieces for pieces, _ in spelled],
+            [subwords for subwords, _ in spelled],
             DependencyTree(parse["heads"]).heads if "heads" in parse else None,
             self._labels("deprels", parse["deprels"]) if "deprels" in parse else [],
             self._labels("tags", parse["tags"]) if "tags" in parse else [],
             constituents,
-            {name: self._edges(name, parse[name], len(cut)) for name in parse
+            {name: self._edges(name, parse[name], len(words)) for name in parse
              if FIELDS[name].per == "edge"},
         )  # fmt: skip
 
@@ -172,8 +172,8 @@ class ParsedTextReader:
         labels = self._labels(name, edges[:, 2])
         return list(map(Edge, edges[:, 0].tolist(), edges[:, 1].tolist(), labels))
 
-    def _text_of(self, pieces: list[str]) -> str:
-        text = "".join(piece for piece in pieces if piece not in self._protected)
+    def _text_of(self, subwords: list[str]) -> str:
+        text = "".join(subword for subword in subwords if subword not in self._protected)
         return text.removeprefix("▁").replace("▁", " ")
 
     def _labels(self, name: str, numbers: np.ndarray) -> list[str]:

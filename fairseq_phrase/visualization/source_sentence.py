@@ -48,7 +48,7 @@ class SourceSentence:
         del net_input["src_lengths"]
         dictionary = task.source_dictionary
         ends = ends_of(dictionary)
-        typed = [*sentence.pieces, *map(dictionary.__getitem__, ends)]
+        typed = [*sentence.subwords, *map(dictionary.__getitem__, ends)]
         (copied,) = batch["copied"]
         return cls._of(net_input, typed, task, copied, np.append(sentence.words, [-1] * len(ends)))
 
@@ -229,8 +229,8 @@ def written(tokens: torch.Tensor, dictionary: Any, copied: Sequence[str]) -> lis
         copied: the source's words that have slots. Other slots stay as they are.
     """
     words = {slot(number): word for number, word in enumerate(copied, start=1)}
-    pieces = [dictionary[index] for index in tokens.tolist()]
-    return [words.get(piece, piece) for piece in pieces]
+    subwords = [dictionary[index] for index in tokens.tolist()]
+    return [words.get(subword, subword) for subword in subwords]
 
 
 def _is_filled(values: torch.Tensor) -> torch.Tensor:

@@ -52,7 +52,7 @@ def _word_rows(sentence: ParsedText) -> list[str]:
         columns.append(arc_rows(sentence.heads))
     columns += [labels for labels in (sentence.deprels, sentence.tags) if labels]
     columns = [_aligned(column, right=not index) for index, column in enumerate(columns)]
-    columns.append(_cut_words(sentence))
+    columns.append(_segmented_words(sentence))
     return ["  ".join(cells) for cells in zip(*columns, strict=True)]
 
 
@@ -62,7 +62,7 @@ def _graph_rows(sentence: ParsedText, edges: Sequence[Edge]) -> list[str]:
     for head, dependent, label in edges:
         heads[dependent].append(label if head == dependent else f"{label} ◂ {head}")
     numbers = _aligned([str(number) for number in range(len(heads))], right=True)
-    columns = [numbers, _aligned([", ".join(own) for own in heads]), _cut_words(sentence)]
+    columns = [numbers, _aligned([", ".join(own) for own in heads]), _segmented_words(sentence)]
     return ["  ".join(cells) for cells in zip(*columns, strict=True)]
 
 
@@ -72,12 +72,12 @@ def _aligned(cells: Sequence[str], right: bool = False) -> list[str]:
     return [cell.rjust(width) if right else cell.ljust(width) for cell in cells]
 
 
-def _cut_words(sentence: ParsedText) -> list[str]:
+def _segmented_words(sentence: ParsedText) -> list[str]:
     """Return each word, with its subwords if it has several."""
-    cuts = map(sentence.cut, range(len(sentence.words)))
+    segmented = map(sentence.segmented, range(len(sentence.words)))
     return [
-        printable(word) + (f"  ({printable(cut)})" if cut else "")
-        for word, cut in zip(sentence.words, cuts, strict=True)
+        printable(word) + (f"  ({printable(subwords)})" if subwords else "")
+        for word, subwords in zip(sentence.words, segmented, strict=True)
     ]
 
 
@@ -149,7 +149,7 @@ def _bar_columns(heads: list[int], lowest: list[int], highest: list[int]) -> dic
 def _constituent_rows(sentence: ParsedText, tree: ConstituencyTree) -> list[str]:
     """Draw the constituents as an indented tree; a word is next to its tag."""
     *children, tops = tree.children
-    words = _cut_words(sentence)
+    words = _segmented_words(sentence)
     rows = []
     # The nodes left to draw: each with the text before it and the text before its children.
     left = [(node, "", "") for node in reversed(tops)]

@@ -63,8 +63,8 @@ def tree_picture(
             tokens = translate(model, sentence.net_input, task.target_dictionary)
             previous = tokens.roll(1)  # the end of sentence comes first
             _, weights = cross_attention(model, sentence.net_input, previous.unsqueeze(0))
-        pieces = written(tokens[:-1], task.target_dictionary, sentence.copied)
-        title = f"“{_text_of(pieces)}”"
+        subwords = written(tokens[:-1], task.target_dictionary, sentence.copied)
+        title = f"“{_text_of(subwords)}”"
     # (layers, 1, attending, nodes) -> (nodes,)
     mass = choose(weights[:, 0], layer, "layer").mean(0)
     names = [sentence.label([token]) for token in range(leaves)]
@@ -91,11 +91,11 @@ def _parents(sentence: SourceSentence) -> np.ndarray:
     return parents
 
 
-def _text_of(pieces: Sequence[str]) -> str:
+def _text_of(subwords: Sequence[str]) -> str:
     """Join a translation's subwords to words."""
-    word_of = words_by_marks(pieces, ())
+    word_of = words_by_marks(subwords, ())
     words = [
-        "".join(piece for piece, own in zip(pieces, word_of, strict=True) if own == number)
+        "".join(subword for subword, own in zip(subwords, word_of, strict=True) if own == number)
         for number in range(int(word_of.max(initial=-1)) + 1)
     ]
     return " ".join(words).replace("▁", "").replace("@@", "")

@@ -133,12 +133,12 @@ def picture_of(sentence: ParsedText) -> Picture:
     for centre, tag in zip(centres, sentence.tags, strict=False):
         elements.append(_text(centre, top, tag, "tag"))
     # The tag of a word of several subwords is a constituent over them, and is drawn above them.
-    cuts = list(map(sentence.cut, range(len(centres))))
-    if sentence.tags and any(cuts):
+    segmented = list(map(sentence.segmented, range(len(centres))))
+    if sentence.tags and any(segmented):
         top += 13
-    for centre, cut in zip(centres, cuts, strict=True):
-        if cut:
-            elements.append(_text(centre, top, cut, "subwords"))
+    for centre, subwords in zip(centres, segmented, strict=True):
+        if subwords:
+            elements.append(_text(centre, top, subwords, "subwords"))
     top += 7
     if sentence.heads is not None:
         relations = sentence.deprels or [""] * len(centres)
@@ -162,7 +162,7 @@ def _word_centres(sentence: ParsedText) -> tuple[list[int], int]:
     widths = []
     for index, word in enumerate(sentence.words):
         below = [labels[index] for labels in (sentence.tags, sentence.deprels) if labels]
-        below.append(sentence.cut(index))
+        below.append(sentence.segmented(index))
         needed = [_width(word, _WORD_SIZE), *(_width(label, _LABEL_SIZE) for label in below)]
         widths.append(max(_NARROWEST, *needed) + _GAP)
     centres, left = [], _MARGIN

@@ -247,4 +247,4 @@ def test_raw_text_gets_the_ids_of_xlm_r(tmp_path, monkeypatch):
     gold(monkeypatch, tmp_path / "train.de")
     encoder = TextEncoder.from_data(data, "de", "gold")
     for line, row, encoded in zip(lines, stored, encoder.parse(lines), strict=True):
-        assert dictionary.string(row).split() == tokenizer.tokenize(line) == encoded.pieces
+        assert dictionary.string(row).split() == tokenizer.tokenize(line) == encoded.subwords

@@ -64,7 +64,7 @@ def test_rare_words_are_unknown(changed, tmp_path):
     data = make_data(changed, tmp_path / "data", "word", "--bpe", "none", "--min-count", "2")
     assert texts(data, "en", "train", "tag")[0] == "<unk> <unk> <unk>"
     (sentence,) = TextEncoder.from_data(data, "en").parse(["once the <s>"])
-    assert sentence.pieces == ["once", "the", "▁<s>"]
+    assert sentence.subwords == ["once", "the", "▁<s>"]
 
 
 @pytest.mark.parametrize("parser", ["conllu", "ptb"])

@@ -105,8 +105,8 @@ def test_tokens_that_touch_words_are_protected_and_their_spaces_kept(
     for words in (split_at_white_space(found), by_characters(found)):
         encoded = encode_sentence(words, around_tags, tokens)
         if isinstance(around_tags.segmenter, SentencePieceSegmenter):
-            assert around_tags.join(" ".join(encoded.pieces)) == line.strip()
-        kept = [piece in around_tags.tokens for piece in encoded.pieces]
+            assert around_tags.join(" ".join(encoded.subwords)) == line.strip()
+        kept = [piece in around_tags.tokens for piece in encoded.subwords]
         assert sum(kept) == len(tokens)
         assert encoded.num_words == len(words.words)
     if isinstance(around_tags.segmenter, WholeWords):
@@ -156,7 +156,7 @@ def test_a_token_in_a_word_that_the_parser_writes_otherwise_stands_behind_it():
     protected = ProtectedTokens(WholeWords(), ["<g1>", JOINER])
     _, tokens = protected.separate("zum<g1>Haus jetzt")
     sentence = ParsedSentence(["zu", "dem", "Haus", "jetzt"], [True, True, True, True])
-    pieces = encode_sentence(sentence, protected, tokens).pieces
+    pieces = encode_sentence(sentence, protected, tokens).subwords
     assert [piece for piece in pieces if piece not in ("<g1>", JOINER)] == sentence.words
 
 
@@ -267,7 +267,7 @@ def test_tokens_that_touch_words_leave_trees_of_files_as_they_are(data, tmp_path
         assert [piece for piece in pieces if piece not in tokens] == expected[number]
         assert (stores[0][number]["heads"] == stores[1][number]["heads"]).all()
         assert (stores[0][number]["spans"][:, :2] == stores[1][number]["spans"][:, :2]).all()
-        assert new.pieces == pieces
+        assert new.subwords == pieces
         assert (new.words == stores[1][number]["words"]).all()
 
 

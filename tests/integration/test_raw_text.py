@@ -285,6 +285,6 @@ def cut(task):
 
     def encoded(line):
         (sentence,) = task.source_text.encode([line])
-        return " ".join(sentence.pieces)
+        return " ".join(sentence.subwords)
 
     return encoded

@@ -36,7 +36,7 @@ def test_the_pieces_of_any_line_give_it_back_in_its_normal_form(encoder, normali
     words = marked_words(encoder.pipeline.tokenize(line))
     kept = [word for word in words if not is_invisible(word.removeprefix("▁"))]
     expected = "".join(map(normalize, kept))
-    assert "".join(encoded.pieces).replace("▁", "") == "".join(expected.replace("▁", "").split())
+    assert "".join(encoded.subwords).replace("▁", "") == "".join(expected.replace("▁", "").split())
     assert len(encoded.heads) == len(encoded.deprels) == len(set(encoded.words.tolist()))
     check_words(encoded.words)
 
@@ -46,7 +46,7 @@ def test_the_pieces_of_any_line_give_it_back_in_its_normal_form(encoder, normali
 def test_words_alone_make_the_subwords_that_the_parse_has(encoder, line):
     (encoded,) = encoder.parse([line])
     (cut,) = encoder.segment([line])
-    assert cut.pieces == encoded.pieces
+    assert cut.subwords == encoded.subwords
     assert cut.words.tolist() == encoded.words.tolist()
 
 
@@ -60,7 +60,7 @@ def test_half_characters_are_an_error_that_shows_them(encoder, segmenter, parser
 def test_new_text_is_encoded_as_the_data_directory_says(data_directory, trained_pipeline):
     encoder = TextEncoder.from_data(data_directory, "de", f"spacy:{trained_pipeline}")
     (encoded,) = encoder.parse(["Der Hund schläft."])
-    assert "".join(encoded.pieces) == "▁Der▁Hund▁schläft."
+    assert "".join(encoded.subwords) == "▁Der▁Hund▁schläft."
     assert len(encoded.heads) == 4
 
 

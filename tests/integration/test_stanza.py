@@ -271,7 +271,7 @@ def test_white_space_within_a_token_is_joined():
         LinePart(start_char=1, end_char=6, words=[word]),
         LinePart(start_char=6, end_char=7, words=[word]),
     ]
-    sentence = adapter._cut(" 2 000.", LinePart(sentences=[LinePart(tokens=tokens)]))
+    sentence = adapter._sentence(" 2 000.", LinePart(sentences=[LinePart(tokens=tokens)]))
     assert (sentence.words, sentence.space_before) == (["2▁000", "."], [True, False])
 
 

@@ -129,7 +129,7 @@ def test_raw_lines_come_back_with_their_parses_in_any_order(
     task.require_parses(["words", "heads"])
     lines = (synthetic_corpus / "valid.de").read_text().splitlines()[:20]
     encoded = task.source_text.encode(lines)
-    texts = dict(zip(lines, (" ".join(sentence.pieces) for sentence in encoded), strict=True))
+    texts = dict(zip(lines, (" ".join(sentence.subwords) for sentence in encoded), strict=True))
     tokens, lengths = task.get_interactive_tokens_and_lengths(list(lines), texts.get)
     dataset = task.build_dataset_for_inference(tokens, lengths)
     batch = dataset.collater([dataset[index] for index in (7, 3, 11)])

@@ -241,7 +241,7 @@ def test_unknown_words_are_replaced_as_fairseq_replaces_them(terms, checkpoints,
         add_targets(sample, [model._target_of(target, (), "")], model.task.target_dictionary)
         ((plainly,),) = scorer.generate(model.models, sample)
         words = [
-            model._target.join(" ".join(np.array(sentence.pieces)[sentence.words == word]))
+            model._target.join(" ".join(np.array(sentence.subwords)[sentence.words == word]))
             for word in sentence.words
         ]
         replaced = utils.replace_unk(
@@ -526,7 +526,7 @@ def test_tokenized_data_take_and_give_raw_text(attached_data, tmp_path_factory, 
     assert model._source("Der Mann läuft.") == "Der Mann läuft ."
     assert model._target.text("The m@@ an runs .") == "The man runs."
     (encoded,) = model._lines.encode(["Der Mann läuft."])
-    assert encoded.pieces[-1] == "."
+    assert encoded.subwords[-1] == "."
     shutil.rmtree(save)
 
 

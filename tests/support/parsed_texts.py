@@ -7,12 +7,12 @@ import numpy as np
 from fairseq_phrase.visualization.parsed_text import ParsedText
 
 
-def sentence(words, heads=None, deprels=(), tags=(), tree=None, pieces=None):
+def sentence(words, heads=None, deprels=(), tags=(), tree=None, subwords=None):
     return ParsedText(
         "train.de-en.de, line 7",
         list(words),
         [True] * len(words),
-        pieces or [[word] for word in words],
+        subwords or [[word] for word in words],
         None if heads is None else np.array(heads),
         list(deprels),
         list(tags),

@@ -111,7 +111,7 @@ class SlowParser:
     def encode(self, lines, parses=()):
         assert not self.parsed or self.may_go_on.wait(10), "the first line waited for the next ones"
         self.parsed.append(list(lines))
-        return [SimpleNamespace(pieces=list(line)) for line in lines]
+        return [SimpleNamespace(subwords=list(line)) for line in lines]
 
 
 def test_the_first_line_is_translated_before_the_second_is_parsed():

@@ -74,7 +74,7 @@ def test_both_forms_are_the_sum_over_triples_in_value_and_gradient(
     shape = (batch.batch_size, batch.num_leaves, 2)
     weights = torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(coefficients.PIECE, "cpu", piece)
+        patched.setitem(coefficients.CHUNK, "cpu", piece)
         for form in FORMS:
             made = form(batch, indices, torch.float64)
             found = made(weights)
@@ -177,7 +177,7 @@ def numbers_in(kept: Any) -> int:
 
 @pytest.mark.parametrize("tree", DEEP.values(), ids=DEEP.keys())
 def test_memory_of_deep_trees_is_that_of_pairs_of_nodes(tree: Tree, monkeypatch) -> None:
-    monkeypatch.setitem(coefficients.PIECE, "cpu", 1 << 16)
+    monkeypatch.setitem(coefficients.CHUNK, "cpu", 1 << 16)
     module = build(2, 4)
     batch = pad_trees([tree])
     values, states = random_values(batch, module), random_states(batch, module)

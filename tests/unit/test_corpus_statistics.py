@@ -53,7 +53,9 @@ def test_words_and_subwords_are_counted(statistics, parses):
     assert statistics.sentences == 100
     assert statistics.words == spread([[count] for count in words])
     assert statistics.subwords == spread([[len(parse["words"])] for parse in parses])
-    assert statistics.pieces == spread([np.bincount(p["words"]).tolist() for p in parses])
+    assert statistics.subwords_per_word == spread(
+        [np.bincount(p["words"]).tolist() for p in parses]
+    )
     assert statistics.lengths.tolist() == np.bincount(words).tolist()
     assert statistics.length_quantile(0.5) == sorted(words)[49]
     assert statistics.length_quantile(0.95) == sorted(words)[94]

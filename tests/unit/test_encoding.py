@@ -28,7 +28,7 @@ def pipeline(parser):
 def pieces_by_word(encoded):
     """The pieces of each word, joined, by a loop."""
     spelled = {}
-    for piece, word in zip(encoded.pieces, encoded.words.tolist(), strict=True):
+    for piece, word in zip(encoded.subwords, encoded.words.tolist(), strict=True):
         spelled[word] = spelled.get(word, "") + piece
     return [spelled[word] for word in sorted(spelled)]
 
@@ -80,7 +80,7 @@ def test_a_sentence_of_which_nothing_is_left_is_empty(segmenter, words):
     heads = [0] * len(words)
     sentence = ParsedSentence(words, [True] * len(words), DependencyTree(heads), heads, heads)
     encoded = encode_sentence(sentence, segmenter)
-    assert (encoded.pieces, len(encoded.words), len(encoded.heads)) == ([], 0, 0)
+    assert (encoded.subwords, len(encoded.words), len(encoded.heads)) == ([], 0, 0)
 
 
 def test_a_sentence_without_a_tree_is_cut_without_one(segmenter):
@@ -93,11 +93,11 @@ def test_ordinary_lines_come_back_with_their_very_spaces(segmenter, synthetic_co
     texts = list(read_lines(synthetic_corpus / "test.de"))
     encoder = TextEncoder(pipeline("none"), segmenter)
     for line, encoded in zip(texts, encoder.parse(texts), strict=True):
-        assert "".join(encoded.pieces).replace("▁", " ").strip() == line
+        assert "".join(encoded.subwords).replace("▁", " ").strip() == line
     parses = ConlluFiles().read(synthetic_corpus / "test.de.conllu", iter(texts))
     for line, sentence in zip(texts, parses, strict=True):
         encoded = encode_sentence(sentence, segmenter)
-        assert "".join(encoded.pieces).replace("▁", " ").strip() == line
+        assert "".join(encoded.subwords).replace("▁", " ").strip() == line
         assert len(encoded.heads) == len(sentence.words)
 
 

@@ -40,7 +40,7 @@ def cut(texts):
         numbers = [number for number, pieces in enumerate(words) for _ in pieces]
         pieces = [piece for pieces in words for piece in pieces]
         found.append(
-            SimpleNamespace(pieces=pieces, words=torch.tensor(numbers), num_words=len(words))
+            SimpleNamespace(subwords=pieces, words=torch.tensor(numbers), num_words=len(words))
         )
     return found
 

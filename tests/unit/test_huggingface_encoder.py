@@ -65,7 +65,7 @@ def words_of(line):
 def batch(task, segmenter, left_pad=False, lines=LINES):
     """Lines as fairseq's batch, with a chain of words as their trees."""
     rows = [encode_sentence(words_of(line), segmenter) for line in lines]
-    tokens = [[task.source_dictionary.index(piece) for piece in row.pieces] + [2] for row in rows]
+    tokens = [[task.source_dictionary.index(piece) for piece in row.subwords] + [2] for row in rows]
     words = [[*row.words, -1] for row in rows]
     heads = [[max(0, i - 1) for i in range(row.num_words)] for row in rows]
 
@@ -299,7 +299,7 @@ def test_marks_are_cut_as_in_their_line(make, tmp_path):
     segmenter = TokenizerSegmenter(tmp_path / "tokenizer.json")
     for line in TEXT:
         own = tokenizer.encode(line, add_special_tokens=False).tokens
-        assert encode_sentence(words_of(line), segmenter).pieces == own
+        assert encode_sentence(words_of(line), segmenter).subwords == own
         assert segmenter.join(" ".join(own)) == tokenizer.decoder.decode(own).strip()
     for line in LINES:  # words with labels, and without a parse
         own = tokenizer.encode(line, add_special_tokens=False).tokens

@@ -16,13 +16,13 @@ class Letters:
     """Cuts lines into a piece for each character."""
 
     def encode(self, lines, parses=()):
-        return [SimpleNamespace(pieces=list(line)) for line in lines]
+        return [SimpleNamespace(subwords=list(line)) for line in lines]
 
 
 def pieces(line, limit):
     """The pieces of a line for a model that takes this many tokens, with the end of sentence."""
     (chunk,) = RawLines(str, Letters(), limit).chunks([(1, [Line(line)])])
-    return ["".join(piece.pieces) for piece in chunk.segments[0]]
+    return ["".join(piece.subwords) for piece in chunk.segments[0]]
 
 
 def test_a_line_that_fits_is_not_cut():

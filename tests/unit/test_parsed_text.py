@@ -41,7 +41,7 @@ def test_text_words_and_labels_are_those_that_were_preprocessed(data_directory, 
         assert found.space_before == expected.space_before
         assert found.heads.tolist() == expected.tree.heads.tolist()
         assert (found.deprels, found.tags) == (expected.deprels, expected.tags)
-        for word, pieces in zip(found.words, found.pieces, strict=True):
+        for word, pieces in zip(found.words, found.subwords, strict=True):
             assert "".join(pieces).removeprefix("▁") == word
 
 
@@ -84,7 +84,7 @@ def test_sentencepiece_marks_are_taken_off(tmp_path):
     symbols = ["▁", "Hu", "nd", ",", "▁New", "▁York", "<unk>"]
     found = stored(tmp_path, "sentencepiece", symbols, [3, 1, 2, 1])
     assert found.words == ["Hund", ",", "New York", "<unk>"]
-    assert found.pieces == [["▁", "Hu", "nd"], [","], ["New", "▁York"], ["<unk>"]]
+    assert found.subwords == [["▁", "Hu", "nd"], [","], ["New", "▁York"], ["<unk>"]]
     assert found.text == "Hund, New York<unk>"
     assert found.summary == f"{SPLIT}.de, line 1: 4 words, 7 subwords"
 

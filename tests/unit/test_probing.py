@@ -90,7 +90,7 @@ def test_a_vector_is_the_mean_of_a_sentences_tokens(name, pre_norm):
     found = SentenceVectors(model, task, layers="all", max_tokens=12)(sentences)
     assert list(found) == [0, 1, 2]
     for row, sentence in enumerate(sentences):
-        tokens = [*map(dictionary.index, sentence.pieces), dictionary.eos()]
+        tokens = [*map(dictionary.index, sentence.subwords), dictionary.eos()]
         inputs = {"src_tokens": torch.tensor([tokens])}
         for field in fields:
             values = torch.from_numpy(np.asarray(getattr(sentence, field)))
@@ -113,7 +113,7 @@ def test_lines_are_encoded_once_for_models_of_the_same_data():
     lines.encode(task, LINES)
     again = lines.encode(task, [LINES[2], LINES[0], "6 3"])
     assert task.encoded == [*LINES, "6 3"]
-    assert [len(sentence.pieces) for sentence in again] == [9, 6, 3]
+    assert [len(sentence.subwords) for sentence in again] == [9, 6, 3]
     task.cfg.data = "other data"
     lines.encode(task, LINES[:1])
     assert task.encoded[-1] == LINES[0]

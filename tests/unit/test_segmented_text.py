@@ -33,7 +33,7 @@ def owners_by_characters(pieces, words):
 
 
 def owners(line, words):
-    return [number for number, own in enumerate(line.pieces_of(words)) for _ in own]
+    return [number for number, own in enumerate(line.subwords_of(words)) for _ in own]
 
 
 @st.composite
@@ -52,7 +52,7 @@ def test_sentencepieces_go_to_the_word_of_their_first_character(data, text):
     pieces = data.draw(cut_strings(text.replace(" ", "▁")))
     line = SegmentedLine.from_sentencepiece(pieces)
     if not text.strip():
-        assert line.pieces_of(["▁" * len(text)]) == [pieces]
+        assert line.subwords_of(["▁" * len(text)]) == [pieces]
         return
     assert line.text == text.strip()
     words = [word for word in map(join_white_space, data.draw(cut_strings(line.text))) if word]
@@ -60,7 +60,7 @@ def test_sentencepieces_go_to_the_word_of_their_first_character(data, text):
         *([part.replace("▁", "") for part in x] for x in (pieces, words))
     )
     assert owners(line, words) == expected
-    handed = line.pieces_of(words)
+    handed = line.subwords_of(words)
     assert len(handed) == len(words)
     assert [piece for own in handed for piece in own] == pieces
 
@@ -77,7 +77,7 @@ def test_sentencepieces_go_to_the_word_of_their_first_character(data, text):
     ],
 )
 def test_sentencepieces_of_words(pieces, words, expected):
-    assert SegmentedLine.from_sentencepiece(pieces.split()).pieces_of(words) == expected
+    assert SegmentedLine.from_sentencepiece(pieces.split()).subwords_of(words) == expected
 
 
 # subword-nmt
@@ -96,7 +96,7 @@ def test_subwords_of_subword_nmt_are_their_words(line):
     cut = SegmentedLine.from_subword_nmt(pieces)
     assert cut.text.split() == words
     expected = [bpe().segment(word).split() for word in words]
-    assert cut.pieces_of(words) == expected
+    assert cut.subwords_of(words) == expected
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_subwords_of_subword_nmt_are_their_words(line):
 def test_subwords_of_words_that_the_text_does_not_cut_so(pieces, text, words, expected):
     cut = SegmentedLine.from_subword_nmt(pieces.split())
     assert cut.text == text
-    assert cut.pieces_of(words) == expected
+    assert cut.subwords_of(words) == expected
 
 
 def test_escapes_are_spelled_for_files_that_have_none():
     pieces = ["&a@@", "pos@@", ";s", "@-@", "x&amp@@", ";@@", "&quot@@", ";", "."]
     cut = SegmentedLine.from_subword_nmt(pieces, unescape=True)
     assert cut.text == "'s - x&\" ."
-    assert cut.pieces_of(["'", "s", "-", "x", '&"', "."]) == [
+    assert cut.subwords_of(["'", "s", "-", "x", '&"', "."]) == [
         ["&a@@", "pos@@", ";s"], [], ["@-@"], ["x&amp@@"], [";@@", "&quot@@", ";"], ["."],
     ]  # fmt: skip
 
@@ -148,4 +148,4 @@ def test_characters_are_found_in_what_an_escaped_word_stands_for(word):
 
 def test_words_that_do_not_spell_the_text_are_named():
     with pytest.raises(ValueError, match="word 2 is 'dem', and the text has"):
-        SegmentedLine.from_sentencepiece(["▁zu", "m", "▁Haus"]).pieces_of(["zu", "dem", "Haus"])
+        SegmentedLine.from_sentencepiece(["▁zu", "m", "▁Haus"]).subwords_of(["zu", "dem", "Haus"])

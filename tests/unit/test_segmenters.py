@@ -127,7 +127,7 @@ def test_bytes_are_joined_to_characters_and_text_that_looks_like_them_is_kept(tm
     assert pieces == ["▁", "<0xE4>", "<0xB8>", "<0xAD>", "▁a"]
     assert joined(segmenter, pieces) == "中 a"
     cut = SegmentedLine.from_sentencepiece(pieces)
-    assert (cut.text, cut.pieces_of(["中", "a"])) == ("中 a", [pieces[:4], pieces[4:]])
+    assert (cut.text, cut.subwords_of(["中", "a"])) == ("中 a", [pieces[:4], pieces[4:]])
     assert joined(segmenter, ["<0xE4>", "a"]) == "\ufffda"  # as a model may write it
 
 
@@ -267,10 +267,10 @@ def test_an_installed_segmenter_cuts_data_and_new_text(installed, synthetic_corp
     for line in list(read_lines(synthetic_corpus / "test.de"))[:9]:
         (sentence,) = text.encode([line])
         marked = ["▁" + word for word in line.split()]
-        assert sentence.pieces == [
+        assert sentence.subwords == [
             word[i : i + 4] for word in marked for i in range(0, len(word), 4)
         ]
-        assert text.encoder.segmenter.join(" ".join(sentence.pieces)) == line
+        assert text.encoder.segmenter.join(" ".join(sentence.subwords)) == line
         # The dictionary of the data has these subwords.
         assert 3 not in text.numbered(sentence)[0]
     with pytest.raises(UserError, match="--bpe syllables: expected sentencepiece or subword_nmt"):

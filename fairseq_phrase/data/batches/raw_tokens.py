@@ -171,14 +171,14 @@ class SourceDictionary(Dictionary):
             if kwargs.get("append_eos", True):
                 tokens = torch.cat([tokens, tokens.new_tensor(self.tags)])
             return RawTokens.of(tokens, origins) if origins else tokens
-        pieces, words = number_unknown(line.split(), self.indices, self.slots)
+        subwords, words = number_unknown(line.split(), self.indices, self.slots)
         # fairseq encodes --constraints without an end and before their sources, which define the slots.
         if words and not kwargs.get("append_eos", True):
             raise UserError(
                 f"--constraints: '{words[0]}' is not in the dictionary, and its slot depends on the "
                 "source: constraints can have words of the dictionary only"
             )
-        tokens = super().encode_line(" ".join(pieces), *args, **kwargs)
+        tokens = super().encode_line(" ".join(subwords), *args, **kwargs)
         return RawTokens.of(tokens, origins, [words])
 
     def encode_target(self, line: str, words: Sequence[str]) -> torch.Tensor:
@@ -187,8 +187,8 @@ class SourceDictionary(Dictionary):
         Args:
             words: the source's words that have slots.
         """
-        pieces, _ = number_unknown(line.split(), self.indices, 0, words)
-        return torch.tensor([*map(self.index, pieces), self.eos(), *self.tags])
+        subwords, _ = number_unknown(line.split(), self.indices, 0, words)
+        return torch.tensor([*map(self.index, subwords), self.eos(), *self.tags])
 
     def string(self, tensor: Any, bpe_symbol: str | None = None, *args: Any, **kwargs: Any) -> str:
         """Join a sentence's subwords as fairseq does; the words that it carries replace their slots."""
@@ -205,7 +205,7 @@ class SourceDictionary(Dictionary):
         """
         of_slot = {slot(number + 1): self.unk_word for number in range(self.slots)}
         of_slot |= {slot(number): word for number, word in enumerate(words, start=1)}
-        return " ".join(of_slot.get(piece, piece) for piece in text.split(" "))
+        return " ".join(of_slot.get(subword, subword) for subword in text.split(" "))
 
 
 class RawDataset(LanguagePairDataset):

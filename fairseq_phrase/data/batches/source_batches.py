@@ -100,11 +100,11 @@ class SourceText:
         Args:
             limit: the number of subwords to keep; None for all.
         """
-        pieces = sentence.pieces[:limit]
+        subwords = sentence.subwords[:limit]
         words: list[str] = []
         if self._places:
-            pieces, words = number_unknown(pieces, self._dictionary.indices, self._places)
-        return [*map(self._dictionary.index, pieces), *ends_of(self._dictionary)], words
+            subwords, words = number_unknown(subwords, self._dictionary.indices, self._places)
+        return [*map(self._dictionary.index, subwords), *ends_of(self._dictionary)], words
 
     def batch(
         self, sentences: Sequence[EncodedSentence], limit: int | None = None
@@ -164,7 +164,7 @@ class SourceText:
         Yields:
             The sentences' indices, the longest first, and their batch.
         """
-        lengths = [len(sentence.pieces[:limit]) + 1 for sentence in sentences]
+        lengths = [len(sentence.subwords[:limit]) + 1 for sentence in sentences]
         batches: list[list[int]] = []
         largest = 0
         for index in sorted(range(len(sentences)), key=lengths.__getitem__):

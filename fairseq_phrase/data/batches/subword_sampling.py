@@ -149,20 +149,20 @@ class _Side:
         indices = tokens.tolist()
         body = [index for index in indices if index not in self._special]
         first = next((n for n, index in enumerate(indices) if index not in self._special), 0)
-        pieces = [self._dictionary[index] for index in body]
+        subwords = [self._dictionary[index] for index in body]
         if sizes is None:
-            sizes = self._sampler.word_sizes(pieces)
+            sizes = self._sampler.word_sizes(subwords)
         new: list[int] = []
         new_sizes = []
         start = 0
         for size in sizes:
-            stored = pieces[start : start + size]
-            cut = self._sampler.resegment(stored, rng)
-            if cut is stored:  # unknown subwords may have separate indices
+            stored = subwords[start : start + size]
+            drawn = self._sampler.resegment(stored, rng)
+            if drawn is stored:  # unknown subwords may have separate indices
                 new += body[start : start + size]
             else:
-                new += map(self._dictionary.index, cut)
-            new_sizes.append(len(cut))
+                new += map(self._dictionary.index, drawn)
+            new_sizes.append(len(drawn))
             start += size
         if len(new) + len(indices) - len(body) > self._limit:
             return tokens, sizes

@@ -254,8 +254,8 @@ class TreeSource:
         """Draw a number from the seed and the sentence's characters, independent of its subwords."""
         dictionary = self._dictionary
         special = {dictionary.pad(), dictionary.bos(), *ends_of(dictionary)}
-        pieces = (dictionary[index] for index in map(int, tokens) if index not in special)
-        text = "".join(piece.removesuffix("@@") for piece in pieces)
+        subwords = (dictionary[index] for index in map(int, tokens) if index not in special)
+        text = "".join(subword.removesuffix("@@") for subword in subwords)
         digest = hashlib.blake2b(f"{self.seed} {text}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big")
 

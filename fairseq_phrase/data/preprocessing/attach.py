@@ -98,7 +98,7 @@ def attach(options: Options) -> Attached:
         _check_model(options, segmenter.loaded, texts.values())
     unescape = isinstance(pipeline.parser, FileParser)  # whose files hold unescaped words
     fields = pipeline.fields
-    cut = SegmentedBlock(language, fields, options.bpe, segmenter, options.protected, unescape)
+    block = SegmentedBlock(language, fields, options.bpe, segmenter, options.protected, unescape)
     with staging_area(options.directory) as area:
         made = {f"{name}.{options.pair}" for name in options.splits}
         earlier = EarlierParses(options.directory, language, made)
@@ -109,7 +109,7 @@ def attach(options: Options) -> Attached:
         labels = earlier.label_tables(pipeline.fields, options.labeldict)
         with unchanged(files):
             splits = [
-                _checked_split(options, name, text, pipeline, dictionary, area, cut)
+                _checked_split(options, name, text, pipeline, dictionary, area, block)
                 for name, text in texts.items()
             ]
             _make(options, splits, labels, area)
@@ -148,8 +148,8 @@ def _check_model(options: Options, segmenter: Segmenter, texts: Iterable[Path]) 
     """
     total, differing = 0, []
     for path in texts:
-        for number, pieces in enumerate(islice(subwords_of_lines(path), _CHECKED_LINES), start=1):
-            written = " ".join(pieces)
+        for number, subwords in enumerate(islice(subwords_of_lines(path), _CHECKED_LINES), start=1):
+            written = " ".join(subwords)
             again = " ".join(segmenter.segment_line(segmenter.join(written)))
             total += 1
             if again != written:
@@ -184,7 +184,7 @@ def _checked_split(
     pipeline: ParsingPipeline,
     dictionary: Dictionary,
     area: StagingArea,
-    cut: SegmentedBlock,
+    block: SegmentedBlock,
 ) -> Split:
     """Check that a text is the binarized one; return its split."""
     (language,) = options.parsing
@@ -196,7 +196,7 @@ def _checked_split(
     key = f"{digest_of(text)} {options.bpe}"
     lines = check_binarized(text, binarized, dictionary)
     corpus = Corpus(f"{name}.{language}", text, lines, key, can_skip=False)
-    side = Side(cut, corpus, pipeline, area.files / file)
+    side = Side(block, corpus, pipeline, area.files / file)
     side.checksums |= checksums
     return Split(name, (side,), is_whole=True)
 
@@ -245,7 +245,7 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
     number_of, unknown, end = dictionary.indices.get, dictionary.unk(), dictionary.eos()
     special = {dictionary.bos(), dictionary.pad(), end}
     lines = 0
-    for pieces in tqdm(
+    for subwords in tqdm(
         subwords_of_lines(text), f"checking {prefix.name}", len(binarized), unit="line"
     ):
         if lines == len(binarized):
@@ -255,17 +255,17 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
             )
         expected = binarized[lines].tolist()
         lines += 1
-        found = [number_of(piece, unknown) for piece in pieces]
+        found = [number_of(subword, unknown) for subword in subwords]
         found.append(end)
         if found != expected:
-            difference = _first_difference(pieces, found, expected, dictionary)
+            difference = _first_difference(subwords, found, expected, dictionary)
             raise _misfit(text, prefix, f"{location(text, lines)}: {difference} in {prefix}.bin")
         if not special.isdisjoint(found[:-1]):
             index = next(index for index, number in enumerate(found) if number in special)
             raise UserError(
-                f"{location(text, lines)}: subword {index + 1} is '{pieces[index]}', which fairseq reads "
-                "as the start, the end or the padding of a sentence, so it cannot have a word: expected "
-                "text without <s>, </s> and <pad>. Write it otherwise, binarize the text again, then "
+                f"{location(text, lines)}: subword {index + 1} is '{subwords[index]}', which fairseq "
+                "reads as the start, the end or the padding of a sentence, so it cannot have a word: "
+                "expected text without <s>, </s> and <pad>. Write it otherwise, binarize the text again, then "
                 "attach"
             )
     if lines < len(binarized):
@@ -292,17 +292,17 @@ def _misfit(text: Path, prefix: Path, difference: str) -> UserError:
 
 
 def _first_difference(
-    pieces: list[str], found: list[int], expected: list[int], dictionary: Dictionary
+    subwords: list[str], found: list[int], expected: list[int], dictionary: Dictionary
 ) -> str:
     """Describe the first difference between a line and its binarized text."""
     pairs = enumerate(zip(found, expected, strict=False))
     differing = (index for index, (here, there) in pairs if here != there)
     index = next(differing, min(len(found), len(expected)))
-    if index < len(pieces):
-        here = f"subword {index + 1} is '{pieces[index]}'"
+    if index < len(subwords):
+        here = f"subword {index + 1} is '{subwords[index]}'"
         if found[index] == dictionary.unk():
             here += ", which the dictionary lacks,"
-    elif index == len(pieces):
+    elif index == len(subwords):
         here = f"the line ends after {index} subwords"
     else:
         here = "there is nothing more"

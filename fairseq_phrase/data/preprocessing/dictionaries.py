@@ -91,11 +91,11 @@ def number_split(
         open(rewritten[1], "w", encoding="utf-8") as new_target,
     ):
         for own, other in zip(read_lines(source), read_lines(target), strict=True):
-            pieces, words = number_unknown(own.split(), known, options.copy_words)
+            subwords, words = number_unknown(own.split(), known, options.copy_words)
             # A pair without unknown source words has no slots.
             others, _ = number_unknown(other.split(), known, 0, words)
             writer.append(stored(words))
-            new_source.write(" ".join(pieces) + "\n")
+            new_source.write(" ".join(subwords) + "\n")
             new_target.write(" ".join(others) + "\n")
     for path, new in zip((source, target), rewritten, strict=True):
         os.replace(new, path)
@@ -166,7 +166,7 @@ class _SubwordBinarizer(VocabularyDatasetBinarizer):
         return torch.from_numpy(np.array(numbers, dtype=np.int32))
 
 
-def binarize(pieces: Path, prefix: Path, dictionary: Dictionary, workers: int) -> int:
+def binarize(subwords: Path, prefix: Path, dictionary: Dictionary, workers: int) -> int:
     """Let fairseq binarize a file of subwords, then delete the file.
 
     Args:
@@ -176,8 +176,8 @@ def binarize(pieces: Path, prefix: Path, dictionary: Dictionary, workers: int) -
         The number of lines with subwords that the dictionary lacks.
     """
     summary = FileBinarizer.multiprocess_dataset(
-        str(pieces), "mmap", _SubwordBinarizer(dictionary, str.split), str(prefix),
+        str(subwords), "mmap", _SubwordBinarizer(dictionary, str.split), str(prefix),
         vocab_size=len(dictionary), num_workers=workers,
     )  # fmt: skip
-    pieces.unlink()
+    subwords.unlink()
     return Counter(summary.replaced)[_LINES]

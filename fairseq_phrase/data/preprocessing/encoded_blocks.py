@@ -105,7 +105,7 @@ class SideLine(NamedTuple):
         changed: the difference between the text of its subwords and the line; None without one.
     """
 
-    pieces: Sequence[str]
+    subwords: Sequence[str]
     encoded: EncodedSentence | None = None
     problem: str | None = None
     swallowed: int = 0
@@ -132,22 +132,24 @@ class RawBlock:
         """Segment a line, with its parse if the language is parsed."""
         segmenter, problem = self.segmenter.loaded, None
         if parse is None:
-            pieces = segmenter.segment_line(line)
-            return SideLine(pieces, changed=_change(line, pieces, segmenter))
+            subwords = segmenter.segment_line(line)
+            return SideLine(subwords, changed=_change(line, subwords, segmenter))
         if isinstance(parse, Unparsed):
             problem, parse = parse.reason, flat(parse.sentence, self.fields)
         text, tokens = separate(segmenter, line)
         encoded = encode_sentence(parse, segmenter, tokens)
-        pieces = encoded.pieces
+        subwords = encoded.subwords
         if "".join(parse.words) != "".join(text.split()):  # the parser's words differ from the text
             line = "".join(marked_words(parse)).replace("▁", " ")
-            pieces = [piece for piece in pieces if piece not in getattr(segmenter, "tokens", ())]
-        changed = _change(line, pieces, segmenter)
-        return SideLine(encoded.pieces, encoded, problem, changed=changed)
+            subwords = [
+                subword for subword in subwords if subword not in getattr(segmenter, "tokens", ())
+            ]
+        changed = _change(line, subwords, segmenter)
+        return SideLine(encoded.subwords, encoded, problem, changed=changed)
 
 
-def _change(line: str, pieces: Sequence[str], segmenter: Segmenter) -> Change | None:
-    return change(line, segmenter.join(" ".join(pieces)))
+def _change(line: str, subwords: Sequence[str], segmenter: Segmenter) -> Change | None:
+    return change(line, segmenter.join(" ".join(subwords)))
 
 
 @dataclass(frozen=True)
@@ -166,23 +168,23 @@ class SegmentedBlock:
     protected: Sequence[str]
     unescape: bool
 
-    def _cut(self, line: str) -> SegmentedLine:
+    def _segmented(self, line: str) -> SegmentedLine:
         segmenter = None if self.segmenter is None else self.segmenter.loaded
         # fairseq also separates subwords at white space of any kind.
         return spell(line.split(), self.bpe, segmenter, self.protected, unescape=self.unescape)
 
     def text(self, line: str) -> str:
         """Return a line's text for the parser: the text that the line spells."""
-        return self._cut(line).text
+        return self._segmented(line).text
 
     def encode(self, line: str, parse: Parse | None) -> SideLine:
         """Find the words of a line's parse in its subwords."""
         assert parse is not None
-        encoded, problem = encode_line(parse, self._cut(line), self.fields)
+        encoded, problem = encode_line(parse, self._segmented(line), self.fields)
         swallowed = 0
         if not isinstance(parse, Unparsed) and problem is None:
             swallowed = len(parse.words) - encoded.num_words
-        return SideLine(encoded.pieces, encoded, problem, swallowed)
+        return SideLine(encoded.subwords, encoded, problem, swallowed)
 
 
 Lines = RawBlock | SegmentedBlock
@@ -288,15 +290,17 @@ class BlockMaker:
     def _side(self, side: Lines, lines: list[SideLine], counts: SplitCounts) -> SideBlock:
         sentences = [line.encoded for line in lines if line.encoded is not None]
         language = side.language
-        counts.subwords[language] = sum(len(line.pieces) for line in lines)
+        counts.subwords[language] = sum(len(line.subwords) for line in lines)
         counts.swallowed[language] = sum(line.swallowed for line in lines)
         counts.lost_edges[language] = sum(sentence.lost_edges for sentence in sentences)
         counts.words[language] = sum(sentence.num_words for sentence in sentences)
         fields = {name: FieldBlock.of(name, sentences) for name in side.fields}
         if isinstance(side, SegmentedBlock):
             return SideBlock("", Counter(), fields)  # fairseq has already written the subwords
-        text = "".join(" ".join(line.pieces) + "\n" for line in lines)
-        return SideBlock(text, Counter(chain.from_iterable(line.pieces for line in lines)), fields)
+        text = "".join(" ".join(line.subwords) + "\n" for line in lines)
+        return SideBlock(
+            text, Counter(chain.from_iterable(line.subwords for line in lines)), fields
+        )
 
     def _count_change(self, block: Block, number: int, language: str, changed: Change) -> None:
         counts = block.counts.changed
@@ -310,7 +314,7 @@ class BlockMaker:
                 raise unparsed_error(corpus, number, line.problem)
         if self.is_whole:
             return True
-        if not any(line.pieces for line in pair) and len(pair) == 1:
+        if not any(line.subwords for line in pair) and len(pair) == 1:
             block.counts.empty += 1  # a blank line ends a document
             return True
         if (flaw := self._flaw(pair)) is None:
@@ -329,7 +333,7 @@ class BlockMaker:
 
     def _flaw(self, pair: list[SideLine]) -> tuple[str, str] | None:
         """Return the counting attribute and the reason if a pair is left out; None if it is kept."""
-        lengths = [len(line.pieces) for line in pair]
+        lengths = [len(line.subwords) for line in pair]
         problems = [line.problem for line in pair if line.problem is not None]
         if max(lengths) > self.options.max_length:
             return (

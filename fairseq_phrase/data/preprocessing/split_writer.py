@@ -64,7 +64,7 @@ class Side:
     ) -> None:
         self.language, self.lines, self.corpus = lines.language, lines, corpus
         self.pipeline, self.prefix = pipeline, prefix
-        self.subwords_path = prefix.with_name(f"{prefix.name}.pieces")
+        self.subwords_path = prefix.with_name(f"{prefix.name}.subwords")
         self.subwords: Counter[str] = Counter()
         self.checksums: dict[str, str] = {}
         self.parses: Iterator[Chunk] = iter(())
@@ -82,8 +82,8 @@ class Side:
     def write(self, block: SideBlock) -> None:
         """Write subwords as text, and parses whose labels are not numbered yet."""
         if block.text:
-            with open(self.subwords_path, "a", encoding="utf-8") as pieces:
-                pieces.write(block.text)
+            with open(self.subwords_path, "a", encoding="utf-8") as stream:
+                stream.write(block.text)
         self.subwords.update(block.subwords)
         if self._written is not None:
             self._written.append(block.fields)

@@ -37,7 +37,7 @@ def number_of_slots(known: Mapping[str, int]) -> int:
 
 
 def number_unknown(
-    pieces: Iterable[str], known: Mapping[str, int], slots: int, words: Sequence[str] = ()
+    subwords: Iterable[str], known: Mapping[str, int], slots: int, words: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
     """Replace unknown words by their slots.
 
@@ -59,16 +59,16 @@ def number_unknown(
     """
     numbers = {word: number for number, word in enumerate(words, start=1)}
     numbered = []
-    for piece in pieces:
+    for subword in subwords:
         # In a text, the entry of a slot is an unknown word.
-        if piece not in known or _is_place(piece):
-            if piece not in numbers and len(numbers) < slots:
-                numbers[piece] = len(numbers) + 1
-            if piece in numbers:
-                piece = slot(numbers[piece])
-            elif _is_place(piece):
-                piece = "<unk>"
-        numbered.append(piece)
+        if subword not in known or _is_place(subword):
+            if subword not in numbers and len(numbers) < slots:
+                numbers[subword] = len(numbers) + 1
+            if subword in numbers:
+                subword = slot(numbers[subword])
+            elif _is_place(subword):
+                subword = "<unk>"
+        numbered.append(subword)
     return numbered, list(numbers)
 
 

@@ -100,33 +100,37 @@ class ProtectedTokens:
         """Segment a line."""
         if self._are_known:
             return self.segmenter.segment_line(line)
-        pieces: list[str] = []
+        subwords: list[str] = []
         has_text = False
         for part, is_token, follows_space in self._parts(line):
             if is_token:
-                pieces.append(part)
+                subwords.append(part)
                 continue
             if has_text and not follows_space:
                 word, _, part = part.partition(" ")
-                pieces += self.segment_word(word)
+                subwords += self.segment_word(word)
             # In GPT-2's BPE the space before a word is part of its subword, except for the first word.
-            cut = self.segmenter.segment_line(f" {part}" if has_text else part)
-            pieces += self._apart(cut)
+            segmented = self.segmenter.segment_line(f" {part}" if has_text else part)
+            subwords += self._apart(segmented)
             has_text = True
-        return pieces
+        return subwords
 
-    def _apart(self, pieces: Sequence[str]) -> Sequence[str]:
+    def _apart(self, subwords: Sequence[str]) -> Sequence[str]:
         """Split subwords of text that look like protected tokens into characters."""
-        if self.tokens.isdisjoint(pieces):
-            return pieces
-        return [part for piece in pieces for part in (piece if piece in self.tokens else [piece])]
+        if self.tokens.isdisjoint(subwords):
+            return subwords
+        return [
+            part
+            for subword in subwords
+            for part in (subword if subword in self.tokens else [subword])
+        ]
 
-    def join(self, pieces: str) -> str:
+    def join(self, subwords: str) -> str:
         """Join subwords to text."""
         if self._are_known:
-            return self.segmenter.join(pieces)
+            return self.segmenter.join(subwords)
         text, space = "", ""
-        for is_token, group in groupby(pieces.split(), self.tokens.__contains__):
+        for is_token, group in groupby(subwords.split(), self.tokens.__contains__):
             some = list(group)
             for part in some if is_token else filter(None, [self.segmenter.join(" ".join(some))]):
                 if is_token and part == JOINER:

@@ -16,6 +16,6 @@ class Segmenter(Protocol):
         """Segment a line."""
         ...
 
-    def join(self, pieces: str) -> str:
+    def join(self, subwords: str) -> str:
         """Join subwords, with a space between them, to text."""
         ...

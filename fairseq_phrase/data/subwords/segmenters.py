@@ -64,23 +64,23 @@ class SentencePieceSegmenter:
             raise UserError(f"{model} is not a SentencePiece model: {error}") from None
         self.vocabulary = _BYTE_PIECES if self._has_bytes else ()
         # Words repeat, so each is segmented once. A cache made here is freed with its object.
-        self.segment_word = lru_cache(maxsize=1 << 18)(self._word_pieces)
+        self.segment_word = lru_cache(maxsize=1 << 18)(self._word_subwords)
 
-    def _word_pieces(self, word: str) -> tuple[str, ...]:
-        pieces = _pieces(self._words, word)
-        if not "".join(pieces).strip("▁") or is_invisible(word.removeprefix("▁")):
+    def _word_subwords(self, word: str) -> tuple[str, ...]:
+        subwords = _pieces(self._words, word)
+        if not "".join(subwords).strip("▁") or is_invisible(word.removeprefix("▁")):
             return ()
-        return tuple(_unmistakable(pieces))
+        return tuple(_unmistakable(subwords))
 
     def segment_line(self, line: str) -> list[str]:
         """Segment a line of raw text as SentencePiece does. White space of any kind is a space."""
         return _unmistakable(_pieces(self._lines, plain_spaces(line)))
 
-    def join(self, pieces: str) -> str:
+    def join(self, subwords: str) -> str:
         """Join subwords to text."""
-        if self._has_bytes and "<0x" in pieces:
-            pieces = _BYTES.sub(_decoded, pieces)
-        return pieces.replace(" ", "").replace("▁", " ").strip()
+        if self._has_bytes and "<0x" in subwords:
+            subwords = _BYTES.sub(_decoded, subwords)
+        return subwords.replace(" ", "").replace("▁", " ").strip()
 
 
 class SubwordNmtSegmenter:
@@ -104,18 +104,18 @@ class SubwordNmtSegmenter:
         except (ValueError, IndexError, SystemExit, UnicodeDecodeError) as error:
             raise UserError(f"{model} holds no BPE codes of subword-nmt: {error}") from None
         self._bpe.cache = _NoCache()  # its original cache grows with the text
-        self.segment_word = lru_cache(maxsize=1 << 18)(self._word_pieces)
+        self.segment_word = lru_cache(maxsize=1 << 18)(self._word_subwords)
 
-    def _word_pieces(self, word: str) -> tuple[str, ...]:
-        return tuple(self._cut(word.removeprefix("▁") or word))
+    def _word_subwords(self, word: str) -> tuple[str, ...]:
+        return tuple(self._segment(word.removeprefix("▁") or word))
 
     def segment_line(self, line: str) -> list[str]:
         """Segment a line whose words are separated by white space."""
-        return [piece for word in line.split() for piece in self.segment_word("▁" + word)]
+        return [subword for word in line.split() for subword in self.segment_word("▁" + word)]
 
-    def join(self, pieces: str) -> str:
+    def join(self, subwords: str) -> str:
         """Join subwords to text."""
-        return f"{pieces} ".replace(f"{JOIN} ", "").rstrip()
+        return f"{subwords} ".replace(f"{JOIN} ", "").rstrip()
 
     def subwords_with_dropout(self, word: str, dropout: float, rng: random.Random) -> list[str]:
         """Segment one word and skip merges at random.
@@ -131,15 +131,15 @@ class SubwordNmtSegmenter:
         state = random.getstate()
         random.seed(rng.getrandbits(64))
         try:
-            pieces: list[str] = self._bpe.segment_tokens([word], dropout=dropout)
-            return pieces
+            subwords: list[str] = self._bpe.segment_tokens([word], dropout=dropout)
+            return subwords
         finally:
             random.setstate(state)
 
-    def _cut(self, word: str) -> list[str]:
-        pieces: list[str] = self._bpe.segment_tokens([word])
-        if not any(map(is_mistakable, pieces)):
-            return pieces
+    def _segment(self, word: str) -> list[str]:
+        subwords: list[str] = self._bpe.segment_tokens([word])
+        if not any(map(is_mistakable, subwords)):
+            return subwords
         # A subword that is one of fairseq's special tokens, or contains white space as Python defines it,
         # is split into characters.
         text = without_white_space(word)
@@ -181,25 +181,25 @@ class TokenizerSegmenter:
         if self.adds_space:
             whole["normalizer"], whole["pre_tokenizer"] = json.loads(without)
             self._words = Tokenizer.from_str(json.dumps(whole))
-        self.segment_word = lru_cache(maxsize=1 << 18)(self._word_pieces)
+        self.segment_word = lru_cache(maxsize=1 << 18)(self._word_subwords)
 
-    def _word_pieces(self, word: str) -> tuple[str, ...]:
+    def _word_subwords(self, word: str) -> tuple[str, ...]:
         bare = word.removeprefix("▁") or word
-        pieces = self._cut(self._words, bare if bare == word else self._space + bare)
-        return () if pieces == [self._space] else tuple(pieces)  # no subword is left
+        subwords = self._segment(self._words, bare if bare == word else self._space + bare)
+        return () if subwords == [self._space] else tuple(subwords)  # no subword is left
 
     def segment_line(self, line: str) -> list[str]:
         """Segment a line, without the tokens that a model expects at its start and end."""
         is_bytes = self._space == " "  # bytes encode white space of any kind
-        return self._cut(self._tokenizer, line if is_bytes else plain_spaces(line))
+        return self._segment(self._tokenizer, line if is_bytes else plain_spaces(line))
 
-    def _cut(self, tokenizer: Any, text: str) -> list[str]:
+    def _segment(self, tokenizer: Any, text: str) -> list[str]:
         return _unmistakable(tokenizer.encode(text, add_special_tokens=False).tokens)
 
-    def join(self, pieces: str) -> str:
+    def join(self, subwords: str) -> str:
         """Join subwords to text."""
         decoder = self._tokenizer.decoder
-        return str(decoder.decode(pieces.split())).strip() if decoder else pieces
+        return str(decoder.decode(subwords.split())).strip() if decoder else subwords
 
 
 class Gpt2Segmenter(TokenizerSegmenter):
@@ -219,18 +219,18 @@ class Gpt2Segmenter(TokenizerSegmenter):
         self._bytes = {chr(byte): byte for byte in printable}
         self._bytes |= {chr(256 + number): byte for number, byte in enumerate(others)}
 
-    def _cut(self, tokenizer: Any, text: str) -> list[str]:
-        return [self._numbers[symbol] for symbol in super()._cut(tokenizer, text)]
+    def _segment(self, tokenizer: Any, text: str) -> list[str]:
+        return [self._numbers[symbol] for symbol in super()._segment(tokenizer, text)]
 
-    def content(self, piece: str) -> bytes:
+    def content(self, subword: str) -> bytes:
         """Return the bytes of a subword."""
-        if not piece.isdigit() or int(piece) >= len(self._symbols):
-            return piece.encode()
-        return bytes(self._bytes[character] for character in self._symbols[int(piece)])
+        if not subword.isdigit() or int(subword) >= len(self._symbols):
+            return subword.encode()
+        return bytes(self._bytes[character] for character in self._symbols[int(subword)])
 
-    def join(self, pieces: str) -> str:
+    def join(self, subwords: str) -> str:
         """Join subwords to text."""
-        return b"".join(map(self.content, pieces.split())).decode(errors="replace").strip()
+        return b"".join(map(self.content, subwords.split())).decode(errors="replace").strip()
 
     def check(self, dictionary: Path, entries: Collection[str], *, of_text: bool = False) -> None:
         """Check that a dictionary has these subwords.
@@ -271,11 +271,11 @@ class WholeWords:
 
     def segment_line(self, line: str) -> list[str]:
         """Split a line into words at white space."""
-        return [piece for word in line.split() for piece in self.segment_word(word)]
+        return [subword for word in line.split() for subword in self.segment_word(word)]
 
-    def join(self, pieces: str) -> str:
+    def join(self, subwords: str) -> str:
         """Return the words; words stay separate."""
-        return pieces
+        return subwords
 
 
 class EveryWord:
@@ -295,11 +295,11 @@ class EveryWord:
     def segment_line(self, line: str) -> list[str]:
         """Segment a line, word by word."""
         words = [f"▁{word}" for word in line.split()]
-        return [piece for pieces in segment_words(words, self) for piece in pieces]
+        return [subword for subwords in segment_words(words, self) for subword in subwords]
 
-    def join(self, pieces: str) -> str:
+    def join(self, subwords: str) -> str:
         """Join subwords to text."""
-        return self.segmenter.join(pieces)
+        return self.segmenter.join(subwords)
 
 
 def find_segmenter(bpe: str) -> Callable[[Path], Segmenter]:
@@ -392,20 +392,22 @@ def _pieces(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[
         ) from None
 
 
-def byte_of(piece: str) -> bytes | None:
+def byte_of(subword: str) -> bytes | None:
     """Return the byte that a subword of SentencePiece stands for; None for other subwords."""
-    is_byte = piece.startswith("<0x") and re.fullmatch(_BYTE, piece)
-    return bytes.fromhex(piece[3:5]) if is_byte else None
+    is_byte = subword.startswith("<0x") and re.fullmatch(_BYTE, subword)
+    return bytes.fromhex(subword[3:5]) if is_byte else None
 
 
 def _decoded(found: re.Match[str]) -> str:
     """Return the characters of consecutive bytes."""
-    return bytes.fromhex("".join(piece[3:5] for piece in found[0].split())).decode(errors="replace")
+    return bytes.fromhex("".join(subword[3:5] for subword in found[0].split())).decode(
+        errors="replace"
+    )
 
 
-def is_mistakable(piece: str) -> bool:
+def is_mistakable(subword: str) -> bool:
     """Return whether fairseq would read a subword as a special token or split it at white space."""
-    return piece in SPECIAL or piece.split() != [piece]
+    return subword in SPECIAL or subword.split() != [subword]
 
 
 def without_white_space(text: str) -> list[str]:
@@ -413,20 +415,20 @@ def without_white_space(text: str) -> list[str]:
     return [character for character in text if not character.isspace()]
 
 
-def _unmistakable(pieces: list[str]) -> list[str]:
+def _unmistakable(subwords: list[str]) -> list[str]:
     """Split subwords that look like fairseq's special tokens or contain white space into characters."""
-    if not any(map(is_mistakable, pieces)):
-        return pieces
-    cut = []
-    for piece in pieces:
-        cut += without_white_space(piece) if is_mistakable(piece) else [piece]
-    return cut
+    if not any(map(is_mistakable, subwords)):
+        return subwords
+    safe = []
+    for subword in subwords:
+        safe += without_white_space(subword) if is_mistakable(subword) else [subword]
+    return safe
 
 
 class _NoCache(dict[str, Any]):
     """A dictionary that stores nothing."""
 
-    def __setitem__(self, word: str, pieces: Any) -> None:
+    def __setitem__(self, word: str, subwords: Any) -> None:
         pass
 
 

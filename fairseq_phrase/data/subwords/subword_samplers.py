@@ -24,7 +24,7 @@ from fairseq_phrase.errors import UserError
 class SubwordSampler(Protocol):
     """Segments words at random."""
 
-    def resegment(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
+    def resegment(self, subwords: Sequence[str], rng: random.Random) -> Sequence[str]:
         """Segment a word again.
 
         Returns:
@@ -32,7 +32,7 @@ class SubwordSampler(Protocol):
         """
         ...
 
-    def word_sizes(self, pieces: Sequence[str]) -> list[int]:
+    def word_sizes(self, subwords: Sequence[str]) -> list[int]:
         """Count the subwords of each word of a line that was segmented as a whole."""
         ...
 
@@ -67,39 +67,39 @@ class SentencePieceSampler:
         known = frozenset(symbols)
         self._scores: dict[str, float] = {}
         for number in range(processor.get_piece_size()):
-            piece = processor.id_to_piece(number)
+            subword = processor.id_to_piece(number)
             special = (
                 processor.is_control(number),
                 processor.is_unknown(number),
                 processor.is_unused(number),
                 processor.is_byte(number),
-                piece.split() != [piece],
+                subword.split() != [subword],
             )
-            if not any(special) and piece in known:
-                self._scores[piece] = alpha * processor.get_score(number)
+            if not any(special) and subword in known:
+                self._scores[subword] = alpha * processor.get_score(number)
         self._longest = max(map(len, self._scores), default=0)
         # Words repeat. A cache made here is freed with its object.
-        self._last_pieces = lru_cache(maxsize=1 << 15)(self._uncached_last_pieces)
+        self._last_subwords = lru_cache(maxsize=1 << 15)(self._uncached_last_subwords)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments only, because a cache cannot be pickled."""
         return type(self), self._made_from
 
-    def resegment(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
+    def resegment(self, subwords: Sequence[str], rng: random.Random) -> Sequence[str]:
         """Segment a word again. Unknown subwords and bytes do not determine its text."""
-        if not all(piece in self._scores for piece in pieces):
-            return pieces
-        word = "".join(pieces)
-        last_pieces = self._last_pieces(word)
-        cut, end = [], len(word)
+        if not all(subword in self._scores for subword in subwords):
+            return subwords
+        word = "".join(subwords)
+        last_subwords = self._last_subwords(word)
+        drawn, end = [], len(word)
         while end:
-            starts, weights = last_pieces[end - 1]
+            starts, weights = last_subwords[end - 1]
             start = rng.choices(starts, cum_weights=weights)[0] if len(starts) > 1 else starts[0]
-            cut.append(word[start:end])
+            drawn.append(word[start:end])
             end = start
-        return cut[::-1]
+        return drawn[::-1]
 
-    def _uncached_last_pieces(self, word: str) -> list[tuple[list[int], list[float]]]:
+    def _uncached_last_subwords(self, word: str) -> list[tuple[list[int], list[float]]]:
         """Find the possible starts of the last subword of each prefix of the word.
 
         Returns:
@@ -122,10 +122,10 @@ class SentencePieceSampler:
             found.append((starts, weights))
         return found
 
-    def word_sizes(self, pieces: Sequence[str]) -> list[int]:
+    def word_sizes(self, subwords: Sequence[str]) -> list[int]:
         """Count the subwords between spaces, where ``▁`` begins a word."""
-        starts = [n for n, piece in enumerate(pieces) if n == 0 or piece.startswith("▁")]
-        return [end - start for start, end in pairwise([*starts, len(pieces)])]
+        starts = [n for n, subword in enumerate(subwords) if n == 0 or subword.startswith("▁")]
+        return [end - start for start, end in pairwise([*starts, len(subwords)])]
 
 
 class SubwordNmtSampler:
@@ -148,19 +148,19 @@ class SubwordNmtSampler:
         """Pickle the arguments only."""
         return type(self), self._made_from
 
-    def resegment(self, pieces: Sequence[str], rng: random.Random) -> Sequence[str]:
+    def resegment(self, subwords: Sequence[str], rng: random.Random) -> Sequence[str]:
         """Segment a word again. Unknown subwords do not determine its text."""
-        *inner, last = pieces
-        whole = all(piece.endswith(JOIN) for piece in inner) and not last.endswith(JOIN)
-        if not whole or not self._symbols.issuperset(pieces):
-            return pieces
-        word = "".join(piece.removesuffix(JOIN) for piece in inner) + last
-        cut = self._segmenter.subwords_with_dropout(word, self._alpha, rng)
-        return cut if self._symbols.issuperset(cut) else pieces
+        *inner, last = subwords
+        whole = all(subword.endswith(JOIN) for subword in inner) and not last.endswith(JOIN)
+        if not whole or not self._symbols.issuperset(subwords):
+            return subwords
+        word = "".join(subword.removesuffix(JOIN) for subword in inner) + last
+        drawn = self._segmenter.subwords_with_dropout(word, self._alpha, rng)
+        return drawn if self._symbols.issuperset(drawn) else subwords
 
-    def word_sizes(self, pieces: Sequence[str]) -> list[int]:
+    def word_sizes(self, subwords: Sequence[str]) -> list[int]:
         """Count the subwords up to each subword that is not joined to the next."""
-        return list(map(len, joined_subwords(pieces)))
+        return list(map(len, joined_subwords(subwords)))
 
 
 #: Subword samplers by ``--bpe``.

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -56,33 +56,33 @@ class SegmentedLine:
         tokens: protected tokens, with the index of the subword before which each stands.
     """
 
-    pieces: list[str]
+    subwords: list[str]
     text: str
     starts: list[int]
     tokens: Sequence[tuple[int, str]] = ()
 
     @classmethod
-    def from_sentencepiece(cls, pieces: list[str]) -> SegmentedLine:
+    def from_sentencepiece(cls, subwords: list[str]) -> SegmentedLine:
         """Spell a line of SentencePiece, where ``▁`` is a space."""
-        contents = list(map(byte_of, pieces))
+        contents = list(map(byte_of, subwords))
         if any(contents):
-            texts = (piece.replace("▁", " ").encode() for piece in pieces)
+            texts = (subword.replace("▁", " ").encode() for subword in subwords)
             both = zip(contents, texts, strict=True)
-            return cls.from_bytes(pieces, [byte or text for byte, text in both])
-        spelled = "".join(pieces)
+            return cls.from_bytes(subwords, [byte or text for byte, text in both])
+        spelled = "".join(subwords)
         text = spelled.replace("▁", " ").strip()
         if not text:
             text = spelled  # only ▁, which must belong to a word
-            return cls(pieces, text, _starts(pieces))
+            return cls(subwords, text, _starts(subwords))
         first = len(spelled) - len(spelled.lstrip("▁"))
         starts = (
-            start + len(piece) - len(piece.lstrip("▁"))
-            for start, piece in zip(_starts(pieces), pieces, strict=True)
+            start + len(subword) - len(subword.lstrip("▁"))
+            for start, subword in zip(_starts(subwords), subwords, strict=True)
         )
-        return cls(pieces, text, [max(0, start - first) for start in starts])
+        return cls(subwords, text, [max(0, start - first) for start in starts])
 
     @classmethod
-    def from_bytes(cls, pieces: list[str], contents: Sequence[bytes]) -> SegmentedLine:
+    def from_bytes(cls, subwords: list[str], contents: Sequence[bytes]) -> SegmentedLine:
         """Spell a line of byte-level BPE, whose subwords may begin within a character.
 
         Args:
@@ -98,11 +98,11 @@ class SegmentedLine:
             for start, content in zip(_starts(contents), contents, strict=True):
                 space = len(content) - len(content.lstrip(b" ")) if content.strip(b" ") else 0
                 starts.append(max(0, characters[start + space] - 1 - first))
-            return cls(pieces, text.strip(), starts)
-        return cls(pieces, " ".join(pieces), _starts([f"{piece} " for piece in pieces]))
+            return cls(subwords, text.strip(), starts)
+        return cls(subwords, " ".join(subwords), _starts([f"{subword} " for subword in subwords]))
 
     @classmethod
-    def from_subword_nmt(cls, pieces: list[str], *, unescape: bool = False) -> SegmentedLine:
+    def from_subword_nmt(cls, subwords: list[str], *, unescape: bool = False) -> SegmentedLine:
         """Spell a line of subword-nmt, where ``@@`` joins a subword to the next.
 
         Args:
@@ -112,10 +112,10 @@ class SegmentedLine:
         words: list[str] = []
         starts: list[int] = []
         offset_of_word = 0
-        for subwords in joined_subwords(pieces):
-            parts = [piece.removesuffix(JOIN) for piece in subwords]
+        for of_word in joined_subwords(subwords):
+            parts = [subword.removesuffix(JOIN) for subword in of_word]
             if not any(parts):
-                parts = subwords  # only @@, which must belong to a word
+                parts = of_word  # only @@, which must belong to a word
             word, offsets = "".join(parts), _starts(parts)
             if unescape and (plain := unescape_moses(word)) != word:
                 plain_offsets = unescaped_offsets(word)
@@ -123,9 +123,9 @@ class SegmentedLine:
             words.append(word)
             starts += [offset_of_word + offset for offset in offsets]
             offset_of_word += len(word) + 1
-        return cls(pieces, " ".join(words), starts)
+        return cls(subwords, " ".join(words), starts)
 
-    def pieces_of(self, words: Sequence[str]) -> list[list[str]]:
+    def subwords_of(self, words: Sequence[str]) -> list[list[str]]:
         """Assign each subword to its word.
 
         A subword across words belongs to the first of them. A subword that is only a space belongs to
@@ -138,11 +138,11 @@ class SegmentedLine:
         # The first word that ends after the subword's start, or the last word.
         owners = np.searchsorted(ends[:-1], self.starts, side="right")
         bounds = np.searchsorted(owners, np.arange(len(ends) + 1))
-        return [self.pieces[start:end] for start, end in pairwise(bounds)]
+        return [self.subwords[start:end] for start, end in pairwise(bounds)]
 
 
 def spell(
-    pieces: Sequence[str],
+    subwords: Sequence[str],
     bpe: str,
     segmenter: Segmenter | None,
     protected: Collection[str] = (),
@@ -159,11 +159,11 @@ def spell(
     """
     kept: list[str] = []
     tokens = []
-    for piece in pieces:
-        if piece in protected:
-            tokens.append((len(kept), piece))
+    for subword in subwords:
+        if subword in protected:
+            tokens.append((len(kept), subword))
         else:
-            kept.append(piece)
+            kept.append(subword)
     if bpe == "subword_nmt":
         line = SegmentedLine.from_subword_nmt(kept, unescape=unescape)
     elif bpe == "gpt2":
@@ -178,16 +178,16 @@ def _starts(parts: Sequence[str] | Sequence[bytes]) -> list[int]:
     return list(accumulate(map(len, parts), initial=0))[:-1]
 
 
-def joined_subwords(pieces: Sequence[str]) -> list[list[str]]:
+def joined_subwords(subwords: Sequence[str]) -> list[list[str]]:
     """Group the subwords of subword-nmt by words."""
     words: list[list[str]] = []
     joined = False
-    for piece in pieces:
+    for subword in subwords:
         if joined:
-            words[-1].append(piece)
+            words[-1].append(subword)
         else:
-            words.append([piece])
-        joined = piece.endswith(JOIN)
+            words.append([subword])
+        joined = subword.endswith(JOIN)
     return words
 
 
@@ -212,8 +212,8 @@ def encode_sentence(
     ]
     segmented = segment_words(parts, segmenter)
     subwords: list[list[str]] = [[] for _ in words]
-    for (word, _), pieces in zip(bounds, segmented, strict=False):
-        subwords[word] += pieces
+    for (word, _), part in zip(bounds, segmented, strict=False):
+        subwords[word] += part
     index_of = dict(zip(bounds, [0, *accumulate(map(len, segmented))], strict=True))
     found = [(index_of[slot], token.token) for slot, token in zip(slots, tokens, strict=True)]
     return encode_words(sentence, subwords).with_tokens(found)
@@ -250,19 +250,17 @@ def encode_words(sentence: ParsedSentence, subwords: Sequence[Sequence[str]]) ->
     space) is removed from the trees, with its edges in graphs; every word then has a subword.
     """
     if not all(subwords):
-        sentence = sentence.restricted_to(
-            np.array([bool(pieces) for pieces in subwords], dtype=bool)
-        )
-        subwords = [pieces for pieces in subwords if pieces]
-    words = words_of_subwords([len(pieces) for pieces in subwords])
+        sentence = sentence.restricted_to(np.array([bool(own) for own in subwords], dtype=bool))
+        subwords = [own for own in subwords if own]
+    words = words_of_subwords(list(map(len, subwords)))
     constituents = sentence.constituents
     if constituents is not None:
-        split = [word for word, pieces in enumerate(subwords) if len(pieces) > 1]
+        split = [word for word, own in enumerate(subwords) if len(own) > 1]
         spans = np.array(split, dtype=np.int64)[:, None] + np.array([0, 1])
         labels = [sentence.tags[word] if sentence.tags else NO_TAG for word in split]
         constituents = constituents.collapsed().with_lower(spans, labels)
     return EncodedSentence(
-        [piece for pieces in subwords for piece in pieces], words,
+        list(chain.from_iterable(subwords)), words,
         None if sentence.tree is None else sentence.tree.heads, sentence.deprels, sentence.tags,
         None if constituents is None else constituents.spans,
         [] if constituents is None else constituents.labels, sentence.features, sentence.edges,
@@ -296,13 +294,13 @@ def encode_line(
         problem = parse.reason
     else:
         try:
-            subwords = line.pieces_of(parse.words)
+            subwords = line.subwords_of(parse.words)
         except ValueError as error:
             problem = f"its parse is not one of this text: {error}"
         else:
             return encode_words(parse, subwords).with_tokens(line.tokens), None
     words = flat(split_at_white_space(line.text), fields)
-    encoded = encode_words(words, line.pieces_of(words.words))
+    encoded = encode_words(words, line.subwords_of(words.words))
     return encoded.with_tokens(line.tokens), problem
 
 

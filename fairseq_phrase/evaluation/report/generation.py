@@ -161,8 +161,8 @@ def check_same_test_set(path: Path, generation: Generation, references: Sequence
     if index is not None:
         raise UserError(
             f"{path} is the translation of another test set than the reference: sentence {index} should "
-            f"become '{_cut(generation.targets[index])}', the reference has "
-            f"'{_cut(references[index])}'"
+            f"become '{_shortened(generation.targets[index])}', the reference has "
+            f"'{_shortened(references[index])}'"
         )
 
 
@@ -178,7 +178,7 @@ def check_same_sources(outputs: Sequence[tuple[Path, Generation]]) -> None:
         if index is not None:
             raise UserError(
                 f"{first_path} and {path} have different test sets: sentence {index} is "
-                f"'{_cut(first.sources[index])}' and '{_cut(generation.sources[index])}'"
+                f"'{_shortened(first.sources[index])}' and '{_shortened(generation.sources[index])}'"
             )
 
 
@@ -218,5 +218,5 @@ def _letters(line: str) -> str:
     return _MARKS.sub("", unicodedata.normalize("NFKC", html.unescape(line)).casefold())
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"

@@ -98,7 +98,7 @@ PATHS_PER_LEAF = crossover("tree_paths_per_leaf")
 
 # The largest number of elements of a slice of DepthCoefficients' counts: small on a CPU to stay in its
 # caches, larger on a GPU for fewer launches.
-PIECE = {"cpu": 1 << 19, "cuda": 1 << 22}
+CHUNK = {"cpu": 1 << 19, "cuda": 1 << 22}
 
 
 @dataclass(frozen=True)
@@ -251,14 +251,14 @@ class DepthCoefficients:
         of_indices = applied(_Counted, shares, self)
         return torch.cat([shares, of_nodes, of_indices], -1).transpose(1, 2)
 
-    def pieces(self) -> list[slice]:
-        """Split the nonterminals into slices whose counts have at most :data:`PIECE` elements."""
+    def chunks(self) -> list[slice]:
+        """Split the nonterminals into slices whose counts have at most :data:`CHUNK` elements."""
         batch, _, leaves, indices = self._high.shape
-        largest = for_device(PIECE, self._high.device)
+        largest = for_device(CHUNK, self._high.device)
         run = max(1, largest // max(1, batch * leaves * indices))
         return [slice(i, i + run) for i in range(0, self._depths.size(1), run)]
 
-    def counts(self, piece: slice) -> Tensor:
+    def counts(self, chunk: slice) -> Tensor:
         """Count the nodes of each index on the paths from some nonterminals to all leaves.
 
         If a leaf is not below the nonterminal, the count is undefined, and A is 0.
@@ -266,7 +266,7 @@ class DepthCoefficients:
         Returns:
             Shape: (batch, nonterminals, leaves, indices)
         """
-        depths = self._depths[:, piece, None, None]
+        depths = self._depths[:, chunk, None, None]
         counts = self._high - depths
         return torch.clamp(counts, self._zero, self._most, out=counts)
 
@@ -278,16 +278,16 @@ class _Counted(torch.autograd.Function):
     def forward(context: Any, shares: Tensor, form: DepthCoefficients) -> Tensor:
         context.form = form
         coefficients = shares.new_empty(*shares.shape[:3], sum(form.sizes[1:]))
-        for piece in form.pieces():
-            coefficients[:, piece] = shares[:, piece] @ form.counts(piece)
+        for chunk in form.chunks():
+            coefficients[:, chunk] = shares[:, chunk] @ form.counts(chunk)
         return coefficients
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> Any:
         form = context.form
         shares = gradient.new_empty(*gradient.shape[:3], form._below.size(1))
-        for piece in form.pieces():
-            shares[:, piece] = gradient[:, piece] @ form.counts(piece).transpose(-2, -1)
+        for chunk in form.chunks():
+            shares[:, chunk] = gradient[:, chunk] @ form.counts(chunk).transpose(-2, -1)
         return shares, None
 
 
