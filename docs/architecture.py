@@ -38,7 +38,7 @@ BOXES = {
     "bin": ("corpus", 4, "fairseq", "binarized text", "train.de-en.de.bin   dict.de.txt"),
     "store": ("corpus", 5, "data/store/", "parse on disk", "*.words  *.heads  …  syntax.de.json"),
     "dataset": ("batch", 0, "data/batches/", "SyntaxDataset", "a sample of fairseq and its parse"),
-    "collater": ("batch", 1, "data/batches/", "collater → net_input", "src_tokens  src_words  src_heads"),
+    "collater": ("batch", 1, "data/batches/", "collater", "net_input: src_tokens  src_words …"),
     "parse": ("batch", 2, "modules/", "ParseBatch", "checked: parse['words'], parse['heads']"),
     "structure": ("batch", 3, "models/", "encoder.structure", "once a batch: phrases, positions, a tree"),
     "layers": ("batch", 4, "models/", "first states, layers", "attention of modules/ over the structure"),
@@ -46,7 +46,7 @@ BOXES = {
     "raw": ("line", 0, "", "a raw line at inference", "Ein Hund bellt"),
     "source": ("line", 1, "data/subwords/", "TextEncoder", "parser and subwords of the manifest"),
     "tokens": ("line", 2, "syntax/", "EncodedSentence", "subwords, their words, a tree"),
-    "step": ("line", 3, "data/batches/", "SourceText.batch", "src_tokens  src_words  src_heads"),
+    "step": ("line", 3, "data/batches/", "SourceBatcher", "net_input: src_tokens  src_words …"),
 }  # fmt: skip
 TITLES = {
     "corpus": "once: fairseq-phrase-preprocess",

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-from fairseq_phrase.data.batches.source_batches import SourceText
+from fairseq_phrase.data.batches.source_batches import SourceBatcher
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens
 from fairseq_phrase.data.subwords.segmenter import Segmenter
@@ -126,7 +126,7 @@ class RawLines:
         limit: the largest number of tokens that the models accept.
     """
 
-    def __init__(self, form: Callable[[str], str], source: SourceText, limit: int) -> None:
+    def __init__(self, form: Callable[[str], str], source: SourceBatcher, limit: int) -> None:
         self._form, self._source, self._limit = form, source, limit
 
     def encode(self, lines: Sequence[str]) -> list[EncodedSentence]:

@@ -1,7 +1,7 @@
 """Raw text in fairseq's own commands: adapters of ``fairseq-interactive`` and the hub interface.
 
 They segment a line by a tokenizer and a BPE, and pass on strings and tensors. Both use
-:class:`~fairseq_phrase.data.batches.source_batches.SourceText`.
+:class:`~fairseq_phrase.data.batches.source_batches.SourceBatcher`.
 """
 
 import functools
@@ -29,7 +29,7 @@ from fairseq_phrase.data.batches.raw_tokens import (
     unpadded,
     write_back,
 )
-from fairseq_phrase.data.batches.source_batches import SourceText
+from fairseq_phrase.data.batches.source_batches import SourceBatcher
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.segmenter import Segmenter
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder, segmenter_of
@@ -123,7 +123,7 @@ class RawTextTask(TranslationTask):
         source_text: makes batches of raw text. A subclass sets it.
     """
 
-    source_text: SourceText
+    source_text: SourceBatcher
 
     def __init__(self, cfg: Any, src_dict: Any, tgt_dict: Any) -> None:
         super().__init__(cfg, src_dict, tgt_dict)

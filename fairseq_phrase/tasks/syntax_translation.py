@@ -16,7 +16,7 @@ from fairseq.tasks.translation import TranslationConfig
 
 from fairseq_phrase.checkpoints.pretrained import PretrainedOptions
 from fairseq_phrase.compat.inference import leaving_out_unknown
-from fairseq_phrase.data.batches.source_batches import SourceText
+from fairseq_phrase.data.batches.source_batches import SourceBatcher
 from fairseq_phrase.data.batches.subword_sampling import SubwordSampling, check_alpha
 from fairseq_phrase.data.batches.syntax_dataset import CopiedDataset, SyntaxDataset
 from fairseq_phrase.data.batches.tree_sources import Trees, read_own_trees
@@ -102,7 +102,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         super().__init__(cfg, src_dict, tgt_dict)
         self._labels = cache(partial(read_label_dictionary, self._directory, cfg.source_lang))
         self._trees = Trees(cfg.tree_source, cfg.tree_seed, src_dict, self._training_heads)
-        self.source_text = SourceText(
+        self.source_text = SourceBatcher(
             src_dict,
             self._labels,
             self._source_encoder,

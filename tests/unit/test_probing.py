@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_phrase.data.batches.source_batches import SourceText
+from fairseq_phrase.data.batches.source_batches import SourceBatcher
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.probing.classifier import Probe, ProbeOptions, probe
 from fairseq_phrase.evaluation.probing.probe_checkpoints import (
@@ -63,7 +63,7 @@ class Labels:
 
 def raw_task(dictionary, fields=()):
     encoder = Encoder(dictionary)
-    source = SourceText(dictionary, lambda field: Labels(), lambda: encoder)
+    source = SourceBatcher(dictionary, lambda field: Labels(), lambda: encoder)
     source.fields.update(fields)
     return Namespace(
         cfg=Namespace(data="data"), source_dictionary=dictionary, source_text=source,

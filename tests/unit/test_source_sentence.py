@@ -9,7 +9,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary
 
-from fairseq_phrase.data.batches.source_batches import SourceText
+from fairseq_phrase.data.batches.source_batches import SourceBatcher
 from fairseq_phrase.data.batches.word_alignments import words_by_marks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.sentence import EncodedSentence
@@ -75,7 +75,7 @@ def task():
     for symbol in ("▁Hund", "▁läuft"):
         dictionary.add_symbol(symbol)
     labels.add_symbol("NP")
-    source = SourceText(dictionary, lambda field: labels, lambda: None)
+    source = SourceBatcher(dictionary, lambda field: labels, lambda: None)
     source.fields.update({"words", "spans"})
     return Namespace(
         source_dictionary=dictionary,

@@ -34,8 +34,8 @@ ReadTogether = Mapping[str, tuple[np.ndarray, np.ndarray]]
 PAIRS_PER_TOKEN = 2048
 
 
-class SourceText:
-    """The reader of raw text for a task's models.
+class SourceBatcher:
+    """Makes batches of raw text for a task's models.
 
     Args:
         labels: returns the dictionary of a parse field's labels.

@@ -265,8 +265,8 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
             raise UserError(
                 f"{location(text, lines)}: subword {index + 1} is '{subwords[index]}', which fairseq "
                 "reads as the start, the end or the padding of a sentence, so it cannot have a word: "
-                "expected text without <s>, </s> and <pad>. Write it otherwise, binarize the text again, then "
-                "attach"
+                "expected text without <s>, </s> and <pad>. Write it otherwise, binarize the text again, "
+                "then attach"
             )
     if lines < len(binarized):
         counts = f"{text} has {lines} lines, and {prefix}.bin has {len(binarized)}"
@@ -285,8 +285,8 @@ def _misfit(text: Path, prefix: Path, difference: str) -> UserError:
             )
             return UserError(
                 f"{location(text, number)}: a carriage return within the line, which ends a sentence in "
-                f"fairseq ({', '.join(counts)} sentences): remove it, binarize the text again, then "
-                "attach"
+                f"fairseq ({', '.join(counts)} sentences): remove it, binarize the text again, "
+                "then attach"
             )
     return UserError(f"{difference}; expected the very text that was binarized, and its dictionary")
 
