@@ -10,8 +10,9 @@
 #
 # Options of this table:
 #   --corpus slog|scan      (slog)
-#   --split NAME            of SCAN: simple, length or addprim_jump (simple)
-#   --trees NAME            of SLOG: parsed by the parser as it is, or adapted: by a spaCy parser that is first trained
+#   --split simple|length|addprim_jump
+#                           of SCAN (simple)
+#   --trees parsed|adapted  of SLOG: parsed by the parser as it is, or adapted: by a spaCy parser that is first trained
 #                           further on trees of 1,500 training pairs, see scripts/slog_trees.py (parsed)
 #   --data DIR              its files, see scripts/logical_forms.py (FAIRSEQ_PHRASE_DATA/slog or scan, or a download)
 set -euo pipefail
@@ -21,9 +22,6 @@ cd "$(dirname "$0")/.."
 
 CORPUS=slog SPLIT=simple TREES=parsed DATA='' SOURCE=en TARGET=lf BASELINES=relative
 parse_options
-check_one_of --corpus "$CORPUS" slog scan
-check_one_of --split "$SPLIT" simple length addprim_jump
-check_one_of --trees "$TREES" parsed adapted
 [ "$CORPUS" = slog ] || [ "$TREES" = parsed ] || die "--trees adapted is for --corpus slog: other forms tell no trees"
 check_folder --data "$DATA"
 NAME=$CORPUS$([ "$CORPUS" = slog ] || echo ".$SPLIT")$([ "$TREES" = parsed ] || echo ".$TREES")

@@ -144,16 +144,19 @@ pieces() {
     echo "$count"
 }
 
-# preprocess DESTDIR ARGUMENTS...: parse, segment and binarize, unless that is done. With restored runs,
-# the data must equal the runs' data.
+# preprocess DESTDIR ARGUMENTS...: parse, segment and binarize, unless that is done. A slice has a smaller
+# --vocab-size. With restored runs, the data must equal the runs' data.
 preprocess() {
-    local form=()
+    local options=("${@:2}") index
     [ -z "$REPORT_ONLY" ] || return 0
-    # The normal form of the kept results' subwords.
-    [[ " ${*:2} " != *" --vocab-size "* ]] || form=(--normal-form nmt_nfkc)
+    for index in "${!options[@]}"; do
+        [ "${options[index]}" = --vocab-size ] || continue
+        options[index + 1]=$(pieces "${options[index + 1]}")
+        options+=(--normal-form nmt_nfkc) # of the kept results' subwords
+    done
     [ -e "$1/syntax.$SOURCE.json" ] ||
         run fairseq-phrase-preprocess -s "$SOURCE" -t "$TARGET" --destdir "$1" --parser "$PARSER" \
-            --on-error flat --workers "$(nproc)" "${form[@]}" "${@:2}"
+            --on-error flat --workers "$(nproc)" "${options[@]}"
     check_kept "$1"
 }
 

@@ -92,7 +92,7 @@ for FRACTION in ${FRACTIONS//,/ }; do
         done
     fi
     preprocess "$FOLDER/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" \
-        --max-length 175 --vocab-size "$(pieces "$VOCABULARY")" --joined-dictionary \
+        --max-length 175 --vocab-size "$VOCABULARY" --joined-dictionary \
         --constituents "$CONSTITUENTS"
 
     say "Rows ($FOLDER)"

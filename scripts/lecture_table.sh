@@ -9,30 +9,5 @@
 # Options of this table:
 #   --direction de-en|en-de (de-en)
 #   --vocab-size N          subwords of both languages together (4000)
-set -euo pipefail
-cd "$(dirname "$0")/.."
-. scripts/common.sh
-. scripts/table.sh
-
-DIRECTION=de-en VOCAB_SIZE=4000 BASELINES=none PARSER=none
-parse_options
-check_number VOCAB_SIZE
-check_one_of --direction "$DIRECTION" de-en en-de
-SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
-open_table plot "lecture_table.$DIRECTION" "direction=$DIRECTION vocab-size=$VOCAB_SIZE" \
-    configs/tables/lecture_table.yaml
-
-say "Data"
-need_corpus multi30k
-MULTI30K=$FOUND
-TRAIN=$MULTI30K/train TEST=$MULTI30K/test_2016_flickr
-slice_text
-preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$MULTI30K/val" --testpref "$TEST" \
-    --joined-dictionary --vocab-size "$(pieces "$VOCAB_SIZE")"
-
-say "Rows ($OUT)"
-train_rows "$OUT/data-bin" "$OUT/rows"
-
-report "$OUT/rows" "$OUT/report" test "$TEST.$TARGET.gz" '' "Recurrent models and Transformers, Multi30k $DIRECTION" \
-    --source "$TEST.$SOURCE.gz" --repetition
-exit "$STATUS"
+DIRECTION=de-en VOCAB_SIZE=4000
+. "$(dirname "$0")/run_table.sh"

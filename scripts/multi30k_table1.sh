@@ -20,10 +20,6 @@ cd "$(dirname "$0")/.."
 
 SETTING=tuned DIRECTION=de-en VOCAB_SIZE=8000 TEXT=raw
 parse_options
-check_number VOCAB_SIZE
-check_one_of --setting "$SETTING" tuned paper
-check_one_of --direction "$DIRECTION" de-en en-de
-check_one_of --text "$TEXT" raw moses
 SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
 # The difference of these data from the table's own: in the folder's name and settings, and in the
 # caption.
@@ -47,7 +43,7 @@ make_text() {
 # BLEU's tokens.
 raw_text() {
     FOLDER=$MULTI30K ENDING=.gz TRAIN=$MULTI30K/train
-    SUBWORDS=(--vocab-size "$(pieces "$VOCAB_SIZE")") MEASURED=(--lowercase)
+    SUBWORDS=(--vocab-size "$VOCAB_SIZE") MEASURED=(--lowercase)
     slice_text
 }
 

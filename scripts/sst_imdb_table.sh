@@ -21,8 +21,6 @@ cd "$(dirname "$0")/.."
 
 TASK=sst5 PHRASES=train DATA='' SOURCE=en TARGET=class BASELINES=transformer,transformer_relative
 parse_options
-check_one_of --task "$TASK" sst5 sst2 imdb
-check_one_of --phrases "$PHRASES" train none
 check_folder --data "$DATA"
 open_table label,plot "sst_imdb_table.$TASK" "task=$TASK phrases=$PHRASES data=$DATA" \
     configs/tables/sst_imdb_table.yaml "configs/tables/sst_imdb_table.$TASK.yaml"
@@ -36,7 +34,7 @@ if [ "$TASK" = imdb ]; then
         run python scripts/labelled_text.py imdb "$DATA" "$RAW" ${SLICE:+--slice "$SLICE"}
     fi
     choose_parser "$OUT/data-bin" "rows with trees"
-    CUT+=(--constituents from-dependencies --vocab-size "$(pieces 8000)" --max-length 1000)
+    CUT+=(--constituents from-dependencies --vocab-size 8000 --max-length 1000)
 else
     WHAT="SST-${TASK#sst}, $([ "$PHRASES" = train ] && echo "all phrases" || echo "sentences") in training"
     if [ ! -e "$RAW/test.en" ]; then

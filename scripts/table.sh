@@ -5,8 +5,9 @@
 #   --gpus NUMBERS          GPUs to share (all GPUs of the machine; without one, the CPU)
 #   --gpus-per-run N        GPUs that train one run together. update_freq is divided by N, so that the
 #                           batch stays the row's (1)
-#   --precision NAME        precision of training: fp32, fp16 or bf16, which need a GPU. A folder may have rows of
-#                           several; the report says so (that of the folder's first rows, or fp32)
+#   --precision fp32|fp16|bf16
+#                           precision of training; the latter two need a GPU. A folder may have rows of several; the
+#                           report says so (that of the folder's first rows, or fp32)
 #   --max-epoch N           at most N epochs. The report says so
 #   --max-update N          at most N updates. The report says so. Tables that average checkpoints then
 #                           use the last one
@@ -30,7 +31,8 @@
 
 # Shared code of the scripts of tables. Source it after scripts/common.sh. docs/tables.md shows how to add
 # a table. A line in the comments at a script's top, or here, that begins with three spaces and two dashes
-# declares an option. --max-update N sets MAX_UPDATE, and --dry-run sets DRY_RUN to 1.
+# declares an option. --max-update N sets MAX_UPDATE to a number, --size base|big sets SIZE to one of these names, and
+# --dry-run sets DRY_RUN to 1.
 . scripts/data.sh
 
 ROWS='' SEEDS=1 JOBS=1 GPUS=auto GPUS_PER_RUN=1 PRECISION='' MAX_EPOCH='' MAX_UPDATE='' AVERAGE=''
@@ -44,7 +46,7 @@ print_help() {
 
 # parse_options: set the variables of the script's options.
 parse_options() {
-    local option described name value
+    local option described kind name value
     set -- "${ARGUMENTS[@]}"
     while [ $# -gt 0 ]; do
         option=$1 value=1
@@ -52,24 +54,23 @@ parse_options() {
         [[ $option =~ ^--[a-z-]+$ ]] && described=$(print_help | grep -- "^  $option ") ||
             die "unknown option '$option' (--help says which there are)"
         shift
-        if [[ $described =~ ^\ \ $option\ [A-Za-z] ]]; then
+        if [[ $described =~ ^\ \ $option\ ([A-Za-z][^ ]*) ]]; then
             [ $# -gt 0 ] || die "$option needs a value"
-            value=$1
+            kind=${BASH_REMATCH[1]} value=$1
+            if [ "$kind" = N ]; then check_number "$option" "$value"; fi
+            if [[ $kind =~ ^[a-z0-9/_-]+(\|[a-z0-9/_-]+)+$ ]]; then check_one_of "$option" "$value" ${kind//|/ }; fi
             shift
         fi
         name=${option#--} name=${name//-/_}
         printf -v "${name^^}" %s "$value"
     done
-    for name in JOBS GPUS_PER_RUN MAX_EPOCH MAX_UPDATE AVERAGE SLICE; do check_number "$name"; done
-    [ -z "$PRECISION" ] || check_one_of --precision "$PRECISION" fp32 fp16 bf16
     [[ $SEEDS =~ ^[0-9]+(,[0-9]+)*$ ]] || die "--seeds $SEEDS: expected numbers with commas between them"
     # Fewer updates may be less than an epoch, without checkpoints to average.
     [ -z "$MAX_UPDATE" ] || AVERAGE=${AVERAGE:-1}
 }
 
-check_number() { # VARIABLE
-    local option=${1//_/-}
-    [[ ${!1:-1} =~ ^[1-9][0-9]*$ ]] || die "--${option,,} ${!1}: expected a number, at least 1"
+check_number() { # OPTION VALUE
+    [[ ${2:-1} =~ ^[1-9][0-9]*$ ]] || die "$1 $2: expected a number, at least 1"
 }
 
 check_one_of() { # OPTION VALUE NAMES...

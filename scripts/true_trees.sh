@@ -9,7 +9,8 @@
 # People annotated the trees. Every row is compared with relative positions. Every training ends by its validation loss.
 #
 # Options of this table:
-#   --direction NAME        en-tr, tr-en or en-it (en-tr)
+#   --direction en-tr|tr-en|en-it
+#                           (en-tr)
 #   --data DIR              DIR/{train,valid,test}.LANG.conllu, .gz too, of both languages (FAIRSEQ_PHRASE_DATA/treebanks/
 #                           atis_en_tr or partut_en_it, or a download)
 #   --vocab-size N          subwords of both languages together (1500)
@@ -20,8 +21,6 @@ cd "$(dirname "$0")/.."
 
 DIRECTION=en-tr DATA='' VOCAB_SIZE=1500 BASELINES=relative
 parse_options
-check_number VOCAB_SIZE
-check_one_of --direction "$DIRECTION" en-tr tr-en en-it
 check_folder --data "$DATA"
 SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
 CORPUS=atis_en_tr WHAT='UD ATIS' FILES=(configs/tables/true_trees.yaml)
@@ -48,7 +47,7 @@ if [ ! -e "$RAW/test.$TARGET" ]; then
 fi
 TEST=$RAW/test PARSER=conllu:surface
 preprocess "$OUT/data-bin" --trainpref "$RAW/train" --validpref "$RAW/valid" --testpref "$TEST" \
-    --constituents from-dependencies --joined-dictionary --vocab-size "$(pieces "$VOCAB_SIZE")"
+    --constituents from-dependencies --joined-dictionary --vocab-size "$VOCAB_SIZE"
 if [[ -z $REPORT_ONLY && ( -n $NO_ROWS || ,$ROWS, =~ _(parsed|adapted), ) ]]; then
     choose_parser "$OUT/data-bin.adapted" "rows with a parser's trees"
     parsed parsed

@@ -113,13 +113,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("file", type=Path)
+    parser.add_argument("file", type=Path, help="wikisql.json or .bz2, or the folder of the latter")
     parser.add_argument("out", type=Path)
     parser.add_argument("--train", type=int, default=10_000, help="training pairs")
     parser.add_argument("--held-out", type=int, default=1000, help="pairs of each other split")
     args = parser.parse_args(arguments)
     try:
-        found = read(args.file)
+        folder = args.file.is_dir()
+        found = read(args.file / "wikisql.json.bz2" if folder else args.file)
     except UserError as error:
         sys.exit(f"error: {error}")
     headers: dict[str, set[str]] = defaultdict(set)

@@ -14,8 +14,8 @@
 #   --data DIR              text that you have: DIR/{train,dev,test}.{en,de}, .gz too
 #   --bpe-codes FILE        DIR's text is Moses-tokenized, and is cut by these codes of subword-nmt. BLEU is
 #                           then measured on tokens. Without it SentencePiece learns 32,000 subwords
-#   --test-set NAME         sacrebleu's name of newstest2014: wmt14/full (3,003 sentences) or wmt14 (2,737
-#                           of them) (wmt14/full)
+#   --test-set wmt14/full|wmt14
+#                           sacrebleu's name of newstest2014: 3,003 sentences, or 2,737 of them (wmt14/full)
 #
 # With --slice, the text is FAIRSEQ_PHRASE_DATA/wmt (Moses-tokenized) if it exists. Its last lines are the
 # development and test sets.
@@ -26,8 +26,6 @@ cd "$(dirname "$0")/.."
 
 SIZE=base DATA='' BPE_CODES='' TEST_SET=wmt14/full SOURCE=en TARGET=de
 parse_options
-check_one_of --size "$SIZE" base big
-check_one_of --test-set "$TEST_SET" wmt14/full wmt14
 [ -z "$BPE_CODES" ] || [ -n "$DATA" ] || die "--bpe-codes is for text that you have: --data DIR"
 open_table plot,bpe "wmt14_table2.$SIZE" "size=$SIZE data=$DATA bpe-codes=$BPE_CODES test-set=$TEST_SET" \
     configs/tables/wmt14_table2.yaml "configs/tables/wmt14_table2.$SIZE.yaml"
@@ -83,7 +81,7 @@ else
     download_wmt14
 fi
 slice_text
-SUBWORDS=(--vocab-size "$(pieces 32000)")
+SUBWORDS=(--vocab-size 32000)
 if [ -n "$BPE_CODES" ]; then
     TOKENIZED=(--source-tokenized --target-tokenized)
     SUBWORDS=(--bpe subword_nmt --bpe-codes "$BPE_CODES")

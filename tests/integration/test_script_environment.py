@@ -80,7 +80,7 @@ def run(
     return output
 
 
-@pytest.mark.parametrize("script", ["quickstart", "multi30k_table1", "wmt14_table2"])
+@pytest.mark.parametrize("script", ["quickstart", "lecture_table", "wmt14_table2"])
 def test_a_dry_run_in_a_fresh_clone_prints_how_all_is_made_and_makes_nothing(
     script, clone, bare_python, tmp_path
 ):

@@ -326,7 +326,7 @@ def test_texts_are_found_where_the_scripts_look_for_every_text(tmp_path):
         ("nist_zh_en_table1 --data /none", "--data /none: there is no such folder"),
         ("ptb_tagging_table2 --data /none", "--data /none: there is no such folder"),
         ("iwslt14_trees --data /none", "/none: there is no such folder"),
-        ("sql --data /none", "--data /none: there is no such file"),
+        ("sql --data /none", "--data /none: there is no such file or folder"),
     ],
 )
 def test_a_dry_run_names_a_text_that_is_missing_and_prints_every_command(table, message, tmp_path):
@@ -361,19 +361,24 @@ def test_data_only_makes_the_data_and_trains_nothing(table, tmp_path):
     assert "not trained (--data-only)" in output
 
 
-def test_the_documented_table_is_a_table(tmp_path, parse):
-    """docs/tables.md: its script and its rows, put beside the others, make a table."""
-    text = (REPOSITORY / "docs" / "tables.md").read_text()
-    rows = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)[1]
-    script = re.search(r"```bash\n(#!.*?)```", text, re.DOTALL)[1]
+@pytest.fixture
+def clone(tmp_path):
+    """A copy of the scripts and tables, to which a table can be added."""
     for name in ("scripts", "configs"):
         shutil.copytree(REPOSITORY / name, tmp_path / name)
-    (tmp_path / "configs" / "tables" / "my_table.yaml").write_text(
-        rows + "task: {_name: syntax_translation}\n"
-    )
-    (tmp_path / "scripts" / "my_table.sh").write_text(script)
-    arguments = [DRY, "--seeds", "1,2", "--data", "text"]
-    output = run_script("my_table", *arguments, cwd=tmp_path)
+    return tmp_path
+
+
+def test_the_documented_table_is_a_table(clone, parse):
+    """docs/tables.md: its text and rows in a file make a table, and so does its script with options."""
+    text = (REPOSITORY / "docs" / "tables.md").read_text()
+    rows, table = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    script = re.search(r"```bash\n(#!.*?)```", text, re.DOTALL)[1]
+    file = "configs/tables/my_table.yaml"
+    (clone / file).write_text(table + rows)
+    (clone / "scripts" / "my_table.sh").write_text(script)
+    options = [DRY, "--data", "text"]
+    output = run_script("run_table", "--table", file, *options, "--seeds", "1,2", cwd=clone)
     commands = printed_commands(output)
     trained = [parse(words) for words in commands if words[0] == "fairseq-train"]
     assert [(run.arch, run.dropout) for run in trained] == [
@@ -382,8 +387,56 @@ def test_the_documented_table_is_a_table(tmp_path, parse):
     for words in commands:
         parse(words)
     assert "--trainpref text/train --validpref text/dev --testpref text/test" in output
-    assert "DIR/{train,dev,test}.{de,en}" in run_script("my_table", "--help", cwd=tmp_path)
-    assert "unknown option '--dat'" in run_script("my_table", "--dat", "x", expect=1, cwd=tmp_path)
+    assert "runs/my_table/report" in output
+    (clone / "data" / "mine").mkdir(parents=True)
+    assert "--trainpref data/mine/train" in run_script("my_table", DRY, cwd=clone)
+    assert "--setting small|large   (small)" in run_script("my_table", "--help", cwd=clone)
+    bad = run_script("my_table", "--setting", "medium", expect=1, cwd=clone)
+    assert "--setting medium: expected one of small large" in bad
+
+
+def test_the_options_of_a_table_are_variables_of_its_file(clone):
+    """The values are words as they are: nothing in them is run."""
+    file = clone / "configs" / "tables" / "regex.yaml"
+    text = file.read_text()
+    file.write_text(text.replace("--form regex", "--form $CORPUS --metric $(touch/ran)"))
+    output = run_script("regex", DRY, "--data", "a b", "--corpus", "turk", cwd=clone)
+    assert "logical_forms.py regex a\\ b " in output
+    assert "--form turk --metric \\$\\(touch/ran\\)" in output
+    folder = clone / "of the old version"
+    folder.mkdir()
+    (folder / "settings").write_text(
+        "corpus=turk data=a b slice= max-epoch= max-update= average= precision=fp32 "
+        "train-flags='' generate-flags=''\n"
+    )
+    arguments = ("regex", DRY, "--data", "a b", "--out", folder, "--corpus")
+    assert "logical_forms.py" in run_script(*arguments, "turk", cwd=clone)
+    assert "holds runs with corpus=turk data=a b" in run_script(
+        *arguments, "synth", expect=1, cwd=clone
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "message"),
+    [
+        ("corpus: conll2000", "corpora: conll2000", "table: has no key 'corpora'"),
+        ("corpus: conll2000", "", "table: has no corpus"),
+        ("title: Chunking", 'title: "Chunking', "table: title: write the value in this line"),
+        (
+            "corpus: conll2000",
+            "corpus:\n    conll2000",
+            "table: corpus: write the value in this line",
+        ),
+        ("$DATA $RAW", "$DATE $RAW", "there is no variable $DATE"),
+    ],
+)
+def test_a_bad_entry_of_a_table_is_named(written, instead, message, clone):
+    file = clone / "configs" / "tables" / "chunking.yaml"
+    text = file.read_text()
+    assert written in text
+    file.write_text(text.replace(written, instead))
+    output = run_script("chunking", DRY, "--rows", "1", "--data", "tests", expect=1, cwd=clone)
+    assert f"error: configs/tables/chunking.yaml: {message}" in output
 
 
 @pytest.mark.parametrize(
@@ -430,7 +483,7 @@ def test_an_environment_that_is_not_ready_is_named(tmp_path):
     ("table", "folder", "known"),
     [
         ("ptb_tagging_table2", "raw/labels", True),
-        ("chunking", "raw/labels", True),
+        ("chunking", "raw/text", True),
         ("sst_imdb_table sst5", "raw/labels", False),
         ("sst_imdb_table imdb", "raw/labels", False),
         ("pretraining tagging", "tagging/raw", True),

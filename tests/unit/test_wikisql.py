@@ -59,7 +59,7 @@ def test_sources_are_questions_and_their_tables_columns(tmp_path):
     ]
     path = tmp_path / "wikisql.json.bz2"
     path.write_bytes(bz2.compress(json.dumps(entries).encode()))
-    main([str(path), str(tmp_path / "out"), "--train", "1", "--held-out", "1"])
+    main([str(tmp_path), str(tmp_path / "out"), "--train", "1", "--held-out", "1"])
     texts = {file.name: file.read_text() for file in (tmp_path / "out").iterdir()}
     assert texts["train.en"] == "bike of mike brady ? | bike no | rank | rider\n"
     assert texts["train.sql"] == 'SELECT " bike no " FROM t WHERE " rider " = \' mike brady \'\n'
