@@ -21,7 +21,7 @@ import fairseq_phrase
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.cli import synthetic as synthetic_command
 from fairseq_phrase.data.subwords.segmenters import SentencePieceSegmenter
-from tests.support import attaching, composing
+from tests.support import attaching, composing, warm_start
 from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 from tests.support.shared import made_once
 
@@ -33,6 +33,7 @@ settings.load_profile("project")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports that it was started
 fairseq_phrase.register()
 composing.remember()
+warm_start.spawn(warm_start.python)
 
 
 def pytest_report_header() -> list[str]:

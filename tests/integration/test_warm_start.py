@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import pytest
 
@@ -76,3 +78,28 @@ def test_a_signal_ends_the_command(tmp_path, end):
 def test_commands_are_those_of_the_environment():
     names = {path.name for path in commands().iterdir()}
     assert {"python", "fairseq-train", "fairseq-phrase-preprocess"} <= names
+
+
+def test_spawned_processes_are_warm_and_their_ends_are_seen(tmp_path, monkeypatch):
+    """They have an environment and a folder of their own, and import the package themselves."""
+    monkeypatch.setenv("MINE", "ä")
+    monkeypatch.chdir(tmp_path)
+    context = get_context("spawn")
+    with ProcessPoolExecutor(1, context) as pool:
+        imported, environment, folder = pool.submit(state).result()
+    assert "torch" in imported
+    assert "fairseq_phrase" not in imported
+    assert (environment, folder) == ("ä", str(tmp_path))
+    event, exits = context.Event(), []
+    kill = (signal.raise_signal, signal.SIGKILL)
+    for target, *arguments in ((event.set,), (sys.exit, 3), kill):
+        process = context.Process(target=target, args=arguments)
+        process.start()
+        process.join()
+        exits.append(process.exitcode)
+    assert exits == [0, 3, -signal.SIGKILL]
+    assert event.is_set()
+
+
+def state():
+    return [*sys.modules], os.environ["MINE"], os.getcwd()

@@ -1,7 +1,8 @@
 """Commands that start at once: forks of a process that has imported torch, fairseq and spaCy.
 
 To import them takes several seconds, which most tests of a command spend more than once. A fork runs the
-same script, with arguments, environment, folder, streams and exit status of its own. For commands of
+same script, with arguments, environment, folder, streams and exit status of its own. Processes that
+multiprocessing spawns are such forks, too (:func:`spawn`). For commands of
 this package, and for those of fairseq with --user-dir, this package is imported and registered already.
 Commands with plugins in PYTHONPATH import it anew, and so do all of this package's with anything there:
 a command of the documentation's pages that does not register what it needs fails. Four things differ
@@ -17,11 +18,13 @@ MODULE …``.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import functools
 import gc
 import importlib
 import json
 import logging
+import multiprocessing.spawn
 import os
 import select
 import shutil
@@ -33,6 +36,8 @@ import tempfile
 import threading
 import types
 import warnings
+from collections.abc import Callable
+from multiprocessing import popen_spawn_posix
 from pathlib import Path
 
 IMPORTED = (
@@ -59,6 +64,11 @@ if not name.startswith("python"):
     words = ["{real}/" + name, *words]
 elif not words or (words[0].startswith("-") and words[0] not in ("-c", "-m")):
     os.execv("{python}", ["{python}", *words])
+# A process of multiprocessing reads what it does from files that it inherits, by their numbers.
+inherited = []
+if words[-1] == "--multiprocessing-fork":
+    numbers = [int(name) for name in os.listdir("/proc/self/fd")]
+    inherited = [n for n in numbers if n > 2 and os.path.exists(f"/proc/self/fd/{{n}}")]
 added = set(os.environ.get("PYTHONPATH", "").split(":")) - {paths}
 command = os.path.basename(words[0])
 if command.startswith("fairseq-phrase-"):
@@ -67,8 +77,8 @@ else:
     whole = command in {user_dir} and "--user-dir" in words and not any(map(has_plugins, added))
 server = socket.socket(socket.AF_UNIX)
 server.connect("{folder}/" + {sockets}[whole])
-socket.send_fds(server, [b"."], [0, 1, 2])
-server.sendall(json.dumps([words, os.getcwd(), dict(os.environ)]).encode() + b"\\n")
+socket.send_fds(server, [b"."], [0, 1, 2, *inherited])
+server.sendall(json.dumps([words, os.getcwd(), dict(os.environ), inherited]).encode() + b"\\n")
 answers = server.makefile()
 child = int(answers.readline())
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -103,7 +113,7 @@ def commands() -> Path:
     environment = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ""}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     server = subprocess.Popen(
-        [sys.executable, "-m", __name__, *map(str, numbers)],
+        [sys.executable, "-m", __name__, str(folder), *map(str, numbers)],
         stdin=subprocess.PIPE,  # its end is the server's
         pass_fds=numbers,
         cwd=ROOT,
@@ -136,8 +146,28 @@ def commands() -> Path:
     return folder
 
 
-def serve(listener: socket.socket) -> list[str]:
-    """Fork for each command; in the fork, return the command.
+def spawn(interpreter: Callable[[], str]) -> None:
+    """Let processes that multiprocessing spawns in this process and its forks start warm.
+
+    Args:
+        interpreter: returns what is started instead of ``sys.executable``.
+    """
+    if sys.platform == "linux":
+        popen_spawn_posix.spawn = types.SimpleNamespace(
+            get_preparation_data=multiprocessing.spawn.get_preparation_data,
+            get_executable=lambda: os.fsencode(interpreter()),
+            get_command_line=lambda **fds: [
+                "",
+                *multiprocessing.spawn.get_command_line(**fds)[-3:],
+            ],
+        )
+
+
+def serve(listener: socket.socket) -> tuple[list[str], dict[int, int]]:
+    """Fork for each command; in the fork, return the command and the files that it inherits.
+
+    Returns:
+        The command's words, and by number of an inherited file the number that it shall have.
 
     Raises:
         SystemExit: in the server, when the process that started it has closed its standard input.
@@ -152,13 +182,14 @@ def serve(listener: socket.socket) -> list[str]:
         for one in ready:
             if one is listener:
                 client, _ = listener.accept()
-                _, streams, _, _ = socket.recv_fds(client, 1, 3)
-                words, folder, environment = json.loads(client.makefile().readline())
+                _, received, _, _ = socket.recv_fds(client, 1, 64)
+                streams, inherited = received[:3], received[3:]
+                words, folder, environment, numbers = json.loads(client.makefile().readline())
                 pid = os.fork()
                 if pid == 0:
                     become(streams, folder, environment)
-                    return words
-                for stream in streams:
+                    return words, dict(zip(inherited, numbers, strict=True))
+                for stream in received:
                     os.close(stream)
                 client.sendall(b"%d\n" % pid)
                 watched = os.pidfd_open(pid)
@@ -238,7 +269,9 @@ if __name__ == "__main__":
     composing = importlib.import_module("tests.support.composing")
     composing.remember()
     logging.disable(logging.NOTSET)
-    listeners = [socket.socket(fileno=int(number)) for number in sys.argv[1:]]
+    folder, *numbers = sys.argv[1:]
+    spawn(lambda: f"{folder}/python")
+    listeners = [socket.socket(fileno=int(number)) for number in numbers]
     chosen = 0
     if os.fork() == 0:
         chosen = 1
@@ -249,9 +282,16 @@ if __name__ == "__main__":
         )
     gc.collect()
     gc.freeze()
-    words = serve(listeners[chosen])
+    words, inherited = serve(listeners[chosen])
     for listener in listeners:
         listener.close()
+    # Out of the way first: the one's number now may be the other's.
+    moved = [(fcntl.fcntl(now, fcntl.F_DUPFD, 512), then) for now, then in inherited.items()]
+    for now in inherited:
+        os.close(now)
+    for now, then in moved:
+        os.dup2(now, then)
+        os.close(now)
     status = run(words)
     # What the interpreter does at its end, without freeing all modules, which takes half a second.
     threading._shutdown()
