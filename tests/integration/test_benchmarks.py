@@ -24,14 +24,14 @@ _STEP = "--size tiny --models 'phrase, k = 2'"
 _FEW = "--max-tokens 128 --steps 1"
 _BATCH = "--lengths 16 --repeats 1 --tokens-per-batch 64"
 COMMANDS = {
-    "train_step": f"{_STEP} {_FEW} --batches 1 --pair=--neutral-start",
-    "phrase_attention": f"{_BATCH} --max-lengths 2",
-    "decode": f"{_STEP} --batches 1 --batch-size 2 --target-length 4",
-    "relative_attention": _BATCH,
-    "hierarchical_accumulation": "--lengths 16 --repeats 1 --dense-limit 0",
-    "huggingface": "--type distilbert --layers 1 --sentences 2 --tokens 8 --steps 1 --vectors",
-    "length": "--lengths 5 --sentences 1",
-    "step_profile": f"--size tiny --models transformer {_FEW} --compile --backend eager",
+    "train_step.py": f"{_STEP} {_FEW} --batches 1 --pair=--neutral-start",
+    "attention_kernels.py phrase-attention": f"{_BATCH} --max-lengths 2",
+    "decode.py": f"{_STEP} --batches 1 --batch-size 2 --target-length 4",
+    "attention_kernels.py relative-positions": _BATCH,
+    "attention_kernels.py hierarchical-accumulation": "--lengths 16 --repeats 1 --dense-limit 0",
+    "huggingface.py": "--type distilbert --layers 1 --sentences 2 --tokens 8 --steps 1 --vectors",
+    "length.py": "--lengths 5 --sentences 1",
+    "step_profile.py": f"--size tiny --models transformer {_FEW} --compile --backend eager",
 }
 
 
@@ -48,7 +48,7 @@ def run(folder: Path, command: str) -> str:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_benchmark_prints_a_table(name, tmp_path):
-    assert "|--" in run(tmp_path, f"{name}.py {COMMANDS[name]}").replace("|:-", "|--")
+    assert "|--" in run(tmp_path, f"{name} {COMMANDS[name]}").replace("|:-", "|--")
 
 
 def test_models_are_tried_on_the_device(tmp_path):
@@ -90,14 +90,14 @@ def test_one_row_of_each_encoder_is_chosen():
 
 
 def test_the_crossovers_are_written_for_the_device(tmp_path):
-    run(tmp_path, f"crossovers.py {_BATCH} --depths 8 --json found.json")
+    run(tmp_path, f"attention_kernels.py crossovers {_BATCH} --depths 8 --json found.json")
     found = json.loads((tmp_path / "found.json").read_text())
     names = {"subset_min_sparsity", "hadamard_min_sparsity", "tree_paths_per_leaf"}
     assert set(found) == names
 
 
 def test_a_crossover_lies_between_the_sizes_on_its_sides():
-    from crossovers import crossing
+    from attention_kernels import crossing
 
     assert crossing([(10, 0.5), (40, 2.0), (20, 0.9), (80, 3.0)]) == pytest.approx(800**0.5)
     assert crossing([(10, 1.5), (20, 2.0)]) == 10
