@@ -21,7 +21,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure the share of attention that constituents get, in each layer's cross- and "
         "self-attention, against their share of the nodes that may be attended to.",
     )
-    add(attention, "data", "--path", "--subset", "--max-tokens")
+    add(attention, "data", "--path", "--subset")
     add(attention, "--allow-difference", "--strict-identity", "--user-dir")
     attention.add_argument("--out", type=Path, metavar="FILE", help="also write the table here")
     return parser
@@ -36,9 +36,7 @@ def main(args: argparse.Namespace) -> None:
     from fairseq_phrase.visualization.source_sentence import dataset_batches
 
     model, task = load_model(args.path, args.data, **loading(args))
-    table = shares_table(
-        nonterminal_shares(model, dataset_batches(task, args.subset, args.max_tokens))
-    )
+    table = shares_table(nonterminal_shares(model, dataset_batches(task, args.subset)))
     if args.out is not None:
         write_atomically(args.out, f"{table}\n".encode())
     print(table)

@@ -118,8 +118,6 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--strict-identity": {
         "action": "store_true",
         "help": "also stop if the parser or the source of trees differs from the training's"},
-    "--max-tokens": {
-        "type": positive, "default": 4000, "metavar": "N", "help": "tokens in a batch, at most"},
     "--reference": {
         "action": "append", "required": True, "metavar": "[SUBSET=]FILE",
         "help": "raw text, .gz accepted; for several test sets once each: --reference test=FILE "

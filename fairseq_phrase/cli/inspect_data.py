@@ -37,7 +37,6 @@ def _parser() -> argparse.ArgumentParser:
     # fmt: off
     parser.add_argument("data", type=Path, metavar="DATA|CHECKPOINT|BUNDLE",
         help="the data directory, or the model")
-    parser.add_argument("--lang", metavar="LANG", help="a parsed language (default: all)")
     parser.add_argument("--subset", action="append", metavar="SUBSET", dest="splits",
         help="a split, as train or train.de-en; may be repeated (default: all)")
     parser.add_argument("--check", action="store_true",
@@ -49,7 +48,6 @@ def _parser() -> argparse.ArgumentParser:
     drawn.add_argument("--line", type=positive, action="append", metavar="K", dest="lines",
         help="draw this line of --subset (default: of the first split), without statistics; may be "
         "repeated")
-    drawn.add_argument("--seed", type=int, default=1, help="same seed, same sentences")
     drawn.add_argument("--out", type=Path, metavar="FILE",
         help="draw the trees into this file, .svg or .html, and not in the terminal")
     return parser
@@ -76,7 +74,7 @@ def main(args: argparse.Namespace) -> None:
     from fairseq_phrase.visualization.integrity import load_dictionaries
 
     by_language: list[list[Any]] = []
-    for number, manifest in enumerate(_manifests(args.data, args.lang)):
+    for number, manifest in enumerate(_manifests(args.data)):
         splits = _splits(args.data, manifest, args.splits)
         dictionaries = load_dictionaries(args.data, manifest)
         if args.check:
@@ -102,12 +100,10 @@ def main(args: argparse.Namespace) -> None:
         print("\n\n".join(map(tree_text, drawn)))
 
 
-def _manifests(directory: Path, language: str | None) -> list[Manifest]:
-    """Load the manifest of one language, or of all parsed languages."""
+def _manifests(directory: Path) -> list[Manifest]:
+    """Load the manifest of each parsed language."""
     from fairseq_phrase.data.store.manifest import Manifest, languages_in
 
-    if language is not None:
-        return [Manifest.load(directory, language)]
     if not directory.is_dir():
         raise UserError(f"{directory} is not a folder")
     names = languages_in(directory)
@@ -195,7 +191,7 @@ def _chosen(
     else:
         ends = [0, *accumulate(manifest.splits[split].sentences for split in splits)]
         wanted = 1 if args.sentences is None else args.sentences
-        numbers = random.Random(args.seed).sample(range(ends[-1]), min(wanted, ends[-1]))
+        numbers = random.Random(1).sample(range(ends[-1]), min(wanted, ends[-1]))
         chosen = []
         for number in sorted(numbers):
             index = bisect_right(ends, number) - 1

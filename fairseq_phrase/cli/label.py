@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, command, standard_stream
-from fairseq_phrase.cli.arguments import add, loading
+from fairseq_phrase.cli.arguments import add, loading, positive
 from fairseq_phrase.errors import UserError
 
 
@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
         "dictionary: training has them fewer than --min-count times. (fairseq-phrase-report "
         "--known-words counts those that training does not have at all)")
     add(parser, "--source-parser", "--allow-difference", "--strict-identity")
-    add(parser, "--max-tokens", default=None,
+    parser.add_argument("--max-tokens", type=positive, metavar="N",
         help="tokens in a batch, at most (default: 1000 on a CPU, 12000 on a GPU)")
     add(parser, "--device", "--user-dir")
     return parser

@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     add(parser, "--user-dir")
     parser.add_argument("--max-sentences", type=positive, metavar="N",
         help="use at most N training sentences of each task, and a quarter of N of the others")
-    add(parser, "--max-tokens", "--device")
+    add(parser, "--device")
     parser.add_argument("--out", type=Path, metavar="DIR",
         help="also write probing.md, probing.json, and probing.png, and keep "
         "what each classifier found in finished/, from which a later call goes on; with --make, the "
@@ -147,7 +147,6 @@ def _probe(args: argparse.Namespace) -> None:
         tasks,
         layers=args.layer,
         options=ProbeOptions(args.hidden, args.l2, args.epochs, seed=args.seed),
-        max_tokens=args.max_tokens,
         device=device_named(device),
         workers=args.workers,
         finished=None if args.out is None else args.out / "finished",

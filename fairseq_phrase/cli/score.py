@@ -21,10 +21,7 @@ def _parser() -> argparse.ArgumentParser:
     # fmt: off
     parser.add_argument("runs", nargs="+", metavar="[NAME=]PATH",
         help="runs, rows of runs, folders of rows, or files of translations")
-    add(parser, "--reference")
-    add(parser, "--subset",
-        help="the test set's name in fairseq, if --reference does not have it")
-    add(parser, "--tokenize")
+    add(parser, "--reference", "--tokenize")
     parser.add_argument("--out", type=Path, metavar="FILE",
         help="also write the table here; FILE.json gets the scores in sacrebleu's form, for "
         "fairseq-phrase-export --card-scores")
@@ -41,7 +38,7 @@ def main(args: argparse.Namespace) -> None:
     from fairseq_phrase.evaluation.report.runs import find_runs
     from fairseq_phrase.evaluation.report.tables import markdown, scores_json
 
-    texts = read_references(args.reference, args.subset)
+    texts = read_references(args.reference, "test")
     measure = Measure(tokenizer=args.tokenize and check_tokenizer(args.tokenize))
     options = ReportOptions(test="none", measure=measure, needs_training=False, caption="Scores")
     report = make_report(find_runs(args.runs), texts, options)

@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 
 from fairseq_phrase.cli import CommandParser, command
-from fairseq_phrase.errors import MAX_WORDS, SYNTHETIC_LANGUAGES, TOY_TASKS, TOY_WORDS
+from fairseq_phrase.errors import MAX_WORDS, TOY_TASKS, TOY_WORDS
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -25,14 +25,9 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{split}", type=_count, default=size, metavar="N",
             help=f"sentence pairs in {split}")
     parser.add_argument("--seed", type=int, default=1, help="same seed, same files")
-    for side, language in (("source", "de"), ("target", "en")):
-        parser.add_argument(f"-{side[0]}", f"--{side}-lang", choices=SYNTHETIC_LANGUAGES,
-            default=language, metavar="LANG", help=f"the {side} language, de or en")
     parser.add_argument("--max-words", type=_count, metavar="N",
         help=f"longest sentence, {MAX_WORDS} by default; of a toy task longest training sequence, "
         f"{TOY_WORDS} by default")
-    parser.add_argument("--overwrite", action="store_true",
-        help="replace an existing corpus in DIR")
     return parser
 
 
@@ -54,10 +49,7 @@ def main(args: argparse.Namespace) -> None:
     is_toy = args.kind != "translation"
     write = partial(write_toy_task, args.kind) if is_toy else write_corpus
     usual = TOY_WORDS if is_toy else MAX_WORDS
-    write(
-        args.out, sizes, args.seed, source_lang=args.source_lang, target_lang=args.target_lang,
-        max_words=usual if args.max_words is None else args.max_words, overwrite=args.overwrite,
-    )  # fmt: skip
+    write(args.out, sizes, args.seed, usual if args.max_words is None else args.max_words)
     for split, size in sizes.items():
         print(
             f"{split}: {size} sentence pairs" if size else f"{split}: 0 asked for, no file written"

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from fairseq_phrase.errors import MAX_WORDS, UserError
+from fairseq_phrase.errors import MAX_WORDS, SYNTHETIC_LANGUAGES, UserError
 from fairseq_phrase.synthetic import english, german
 from fairseq_phrase.synthetic.grammar import MAX_DEPTH, Grammar
 from fairseq_phrase.synthetic.lexicon import Lexicon, default_lexicon
@@ -231,11 +231,7 @@ def write_corpus(
     out: str | Path,
     sizes: Mapping[str, int],
     seed: int,
-    *,
-    source_lang: str = "de",
-    target_lang: str = "en",
     max_words: int = MAX_WORDS,
-    overwrite: bool = False,
 ) -> None:
     """Write ``{split}.{lang}``, ``{split}.{lang}.conllu`` and ``{split}.{lang}.ptb``.
 
@@ -247,10 +243,13 @@ def write_corpus(
         sizes: number of sentence pairs by split; nothing is written for 0. Splits are drawn in this
             order: a split does not change with the sizes of later splits.
         seed: the same seed gives the same bytes.
-        overwrite: replace the corpus that is in the directory; otherwise an existing corpus is an error.
+
+    Raises:
+        UserError: no sentence is requested, or the directory holds a corpus.
     """
     directory = Path(out)
-    check_directory(directory, sizes, (source_lang, target_lang), overwrite)
+    check_directory(directory, sizes)
+    source_lang, target_lang = SYNTHETIC_LANGUAGES
     groups = distinct_groups(seed, source_lang, target_lang, max_words)
     with written_together(directory) as folder, text_files(folder) as file:
         for split, size in sizes.items():
@@ -263,37 +262,26 @@ def write_corpus(
                     file(f"{name}.ptb").write(sentence.brackets + "\n")
 
 
-def check_directory(
-    directory: Path, sizes: Mapping[str, int], languages: tuple[str, str], overwrite: bool
-) -> None:
+def check_directory(directory: Path, sizes: Mapping[str, int]) -> None:
     """Check that there is something to write and that two corpora are not mixed.
 
     Raises:
-        UserError: no sentence is requested; or the directory has files of a corpus, and they must not or
-            would not be replaced.
+        UserError: no sentence is requested, or the directory has files of a corpus.
     """
     if not any(sizes.values()):
         raise UserError(f"nothing to write: 0 sentences in {', '.join(sizes)}")
-    there = {
-        split: [name for name in _names(split, languages) if (directory / name).exists()]
+    names = (
+        f"{split}.{language}{end}"
         for split in sizes
-    }
-    found = [name for names in there.values() for name in names]
-    if found and not overwrite:
+        for language in SYNTHETIC_LANGUAGES
+        for end in ("", ".conllu", ".ptb")
+    )
+    found = [name for name in names if (directory / name).exists()]
+    if found:
         raise UserError(
-            f"{directory} holds a corpus already ({', '.join(found[:3])}, ...): name another folder, or "
-            "replace it with --overwrite"
+            f"{directory} holds a corpus already ({', '.join(found[:3])}, ...): remove it, or name "
+            "another folder"
         )
-    stay = [name for split, size in sizes.items() if not size for name in there[split]]
-    if stay:
-        raise UserError(
-            f"{directory} would keep {', '.join(stay)} of another corpus: remove them, or ask for "
-            "sentences of that split"
-        )
-
-
-def _names(split: str, languages: tuple[str, str]) -> list[str]:
-    return [f"{split}.{language}{end}" for language in languages for end in ("", ".conllu", ".ptb")]
 
 
 @contextmanager

@@ -22,7 +22,7 @@ import string
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import SYNTHETIC_LANGUAGES, UserError
 from fairseq_phrase.synthetic.corpus import check_directory, text_files
 from fairseq_phrase.text import written_together
 
@@ -73,11 +73,7 @@ def write_toy_task(
     out: str | Path,
     sizes: Mapping[str, int],
     seed: int,
-    *,
-    source_lang: str,
-    target_lang: str,
     max_words: int,
-    overwrite: bool = False,
 ) -> None:
     """Write ``{split}.{language}``.
 
@@ -86,7 +82,6 @@ def write_toy_task(
         out: the directory; made if missing.
         seed: the same seed gives the same bytes.
         max_words: letters of the longest source (sentences, of ``order``) in training and validation.
-        overwrite: replace the corpus that is in the directory; otherwise an existing corpus is an error.
 
     Raises:
         UserError: sequences would be longer than the alphabet, or the directory holds a corpus.
@@ -96,13 +91,13 @@ def write_toy_task(
             f"--max-words {max_words}: sequences of distinct letters have 1 to "
             f"{len(LETTERS) - LONGER}, because those of the test set are up to {LONGER} longer"
         )
-    directory, languages = Path(out), (source_lang, target_lang)
-    check_directory(directory, sizes, languages, overwrite)
+    directory = Path(out)
+    check_directory(directory, sizes)
     with written_together(directory) as folder, text_files(folder) as file:
         for split, size in sizes.items():
             shortest, longest = 1, max_words
             if kind == "copy" and split == "test":
                 shortest, longest = max_words + 1, max_words + LONGER
             for pair in toy_pairs(kind, size, f"{split} {seed}", shortest, longest):
-                for language, text in zip(languages, pair, strict=True):
+                for language, text in zip(SYNTHETIC_LANGUAGES, pair, strict=True):
                     file(f"{split}.{language}").write(text + "\n")

@@ -191,11 +191,8 @@ def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
     return SourceSentence.from_batch(batch["net_input"], task, copied)
 
 
-def dataset_batches(task: Any, subset: str, max_tokens: int) -> Iterator[dict[str, Any]]:
-    """Yield fairseq's batches of a data set.
-
-    Args:
-        max_tokens: the largest number of tokens in a batch, as fairseq counts them.
+def dataset_batches(task: Any, subset: str) -> Iterator[dict[str, Any]]:
+    """Yield fairseq's batches of a data set, of 4,000 tokens at most.
 
     Raises:
         UserError: the subset does not exist, or has no targets.
@@ -205,7 +202,7 @@ def dataset_batches(task: Any, subset: str, max_tokens: int) -> Iterator[dict[st
         raise UserError(f"{subset} has no targets")
     batches = task.get_batch_iterator(
         dataset,
-        max_tokens=max_tokens,
+        max_tokens=4000,
         max_positions=(task.cfg.max_source_positions, task.cfg.max_target_positions),
         ignore_invalid_inputs=True,
     )

@@ -90,13 +90,13 @@ def headings(out):
     return re.findall(r"^(\w+\.de-en\.\w+, line \d+):", out, re.MULTILINE)
 
 
-def test_sentences_are_drawn_by_their_seed(data_directory, capsys):
+def test_the_same_sentences_are_drawn_at_random(data_directory, capsys):
     drawn = []
-    for seed in (1, 1, 2):
-        inspect(data_directory, "--sentences", 5, "--seed", seed, "--subset", "test")
+    for _ in range(2):
+        inspect(data_directory, "--sentences", 5, "--subset", "test")
         drawn.append(headings(capsys.readouterr().out))
-    assert drawn[0] == drawn[1] != drawn[2]
-    assert all(len(set(places)) == 5 for places in drawn)
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0])) == 5
     inspect(data_directory, "--sentences", 500, "--subset", "valid", "--subset", "test.de-en")
     expected = [
         f"{name}.de-en.de, line {line}" for name in ("valid", "test") for line in range(1, 101)
@@ -123,7 +123,7 @@ def test_trees_go_to_a_file_instead_of_the_terminal(data_directory, tmp_path, ca
         assert page.count("train.de-en.de, line ") == 2
 
 
-def test_all_languages_are_inspected_or_one(both_languages, capsys):
+def test_all_languages_are_inspected(both_languages, capsys):
     inspect(both_languages, "--sentences", 2)
     out = capsys.readouterr().out
     assert [f"syntax.{name}.json" in out for name in ("de", "en")] == [True, True]
@@ -131,10 +131,6 @@ def test_all_languages_are_inspected_or_one(both_languages, capsys):
     assert len(places) == 4
     german, english = places[::2], places[1::2]
     assert [place.replace(".de,", ".en,") for place in german] == english  # the same lines
-    inspect(both_languages, "--lang", "en", "--sentences", 0)
-    out = capsys.readouterr().out
-    assert "syntax.en.json" in out
-    assert "syntax.de.json" not in out
     inspect(both_languages, "--check")
     assert re.findall(r"\((\w+)\): 100 sentences", capsys.readouterr().out) == ["de", "en"]
 
@@ -182,7 +178,6 @@ def test_every_byte_of_every_file_is_looked_at(directory, capsys):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--lang", "fr"], r"syntax\.fr\.json is missing"),
         (["--subset", "trian"], r"has no split trian, only valid\.de-en"),
         (["--line", "101"], "has lines 1 to 100, not 101"),
         (["--line", "1", "--out", "trees.png"], r"must be \.svg or \.html"),

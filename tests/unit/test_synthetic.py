@@ -254,23 +254,17 @@ def test_the_command_writes_every_file_and_nothing_else(tmp_path):
             assert [tokens.metadata["text"] for tokens in parsed] == lines
 
 
-def test_a_corpus_is_not_replaced_unless_asked_for(tmp_path, capsys):
+def test_a_corpus_is_not_replaced(tmp_path, capsys):
     sizes = ["--out", str(tmp_path), "--train", "9", "--valid", "2", "--test", "2"]
     main(sizes)
     first = (tmp_path / "train.de").read_bytes()
-
-    def refused(*options):
+    # Also if only the training text of one corpus would lie next to the test set of another.
+    for options in ([], ["--train", "0"]):
         with pytest.raises(SystemExit) as stopped:
             main([*sizes, "--seed", "2", *options])
         assert stopped.value.code == 2
         assert (tmp_path / "train.de").read_bytes() == first
-        return capsys.readouterr().err
-
-    assert "holds a corpus already (valid.de, valid.de.conllu" in refused()
-    # Otherwise the training text of one corpus would lie beside the test set of another.
-    assert "would keep train.de, train.de.conllu" in refused("--overwrite", "--train", "0")
-    main([*sizes, "--seed", "2", "--overwrite"])
-    assert (tmp_path / "train.de").read_bytes() != first
+        assert "holds a corpus already (valid.de, valid.de.conllu" in capsys.readouterr().err
 
 
 def test_a_split_of_no_sentences_is_said_to_have_no_files(tmp_path, capsys):
@@ -295,19 +289,14 @@ def test_no_source_text_of_one_split_occurs_in_another(tmp_path):
         assert len(set.union(*splits)) == sum(len(split) for split in splits)
 
 
-def test_a_command_that_fails_leaves_the_old_files_and_no_temporary_ones(
-    tmp_path, monkeypatch, capsys
-):
+def test_a_command_that_fails_leaves_no_files(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(corpus, "MAX_TOO_LONG", 50)
-    (tmp_path / "valid.de").write_text("old\n")
     argv = ["--out", str(tmp_path), "--train", "9000", "--valid", "1", "--test", "1"]
-    argv.append("--overwrite")
     with pytest.raises(SystemExit) as exit_info:
         main([*argv, "--max-words", "5"])
     assert exit_info.value.code == 2
     assert "of the 9000 asked for" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["valid.de"]
-    assert (tmp_path / "valid.de").read_text() == "old\n"
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_phrase_without_exactly_one_head_is_refused():

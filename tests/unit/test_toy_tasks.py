@@ -50,9 +50,8 @@ def test_sequences_longer_than_the_alphabet_are_refused(tmp_path, capsys):
     assert "--max-words 25: sequences of distinct letters have 1 to 24" in capsys.readouterr().err
 
 
-def test_a_corpus_is_not_overwritten_unasked(tmp_path, capsys):
+def test_a_corpus_is_not_overwritten(tmp_path, capsys):
     main(["--kind", "copy", "--out", str(tmp_path), *SIZES])
     with pytest.raises(SystemExit):
         main(["--kind", "copy", "--out", str(tmp_path), *SIZES])
     assert "holds a corpus already" in capsys.readouterr().err
-    main(["--kind", "copy", "--out", str(tmp_path), "--overwrite", *SIZES])

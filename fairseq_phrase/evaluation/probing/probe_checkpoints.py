@@ -69,7 +69,7 @@ class SentenceVectors:
         task: Any,
         *,
         layers: Layers = "last",
-        max_tokens: int = 8000,
+        max_tokens: int = 4000,
         device: torch.device | str = "cpu",
     ):
         if not hasattr(model, "encoder"):
@@ -133,7 +133,6 @@ def probe_checkpoints(
     *,
     layers: Layers = "last",
     options: ProbeOptions | None = None,
-    max_tokens: int = 8000,
     device: torch.device | str = "cpu",
     workers: int = 1,
     finished: Path | None = None,
@@ -147,7 +146,6 @@ def probe_checkpoints(
         checkpoints: names in tables, and files. Several checkpoints of one name are seeds of one model.
         load: loads a checkpoint's model and task; with the same parser for all, if one is named.
         layers: a layer's number, ``"last"`` or ``"all"``.
-        max_tokens: tokens in a batch with its padding, at most.
         finished: a folder that keeps the classifiers' results. A later call does not train a classifier
             of the same vectors, labels and options again. None to keep nothing.
 
@@ -164,9 +162,7 @@ def probe_checkpoints(
         for name, checkpoint in checkpoints:
             seeds = found.setdefault(name, {})
             model, task = load(checkpoint)
-            vectors = SentenceVectors(
-                model, task, layers=layers, max_tokens=max_tokens, device=device
-            )
+            vectors = SentenceVectors(model, task, layers=layers, device=device)
             if any(list(layers) != vectors.layers for layers in seeds.values()):
                 raise UserError(
                     f"{checkpoint} does not have the layers of {next(iter(seeds))}: they cannot both "
