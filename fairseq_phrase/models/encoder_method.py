@@ -11,12 +11,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, Protocol, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from fairseq.models.transformer import TransformerEncoderBase
-
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.modules.parse_batch import MakeStructure
 
 Encoder = TypeVar("Encoder", bound=type)
 Options = TypeVar("Options", bound=type)
@@ -125,22 +122,6 @@ class EncoderMethod:
         return flags
 
 
-class SyntaxTask(Protocol):
-    """The functions of a task with parses that a model calls while it is built."""
-
-    source_dictionary: Any
-    target_dictionary: Any
-
-    def require_parses(self, fields: Sequence[str], for_model: bool = True) -> None:
-        """Add parse fields to every later batch."""
-
-    def require_structure(self, key: str, make: MakeStructure) -> None:
-        """Let the collater compute tensors from the parses of every later batch."""
-
-    def label_dictionary(self, field: str) -> Any:
-        """Return the numbered labels of a parse field."""
-
-
 #: All registered encoders, by name.
 ENCODERS: dict[str, EncoderMethod] = {}
 #: By name, the errors of encoders of installed packages that could not be registered.
@@ -208,35 +189,6 @@ def register_encoder(
 def translation_encoders() -> dict[str, EncoderMethod]:
     """Return the encoders that have translation architectures, by name."""
     return {name: method for name, method in ENCODERS.items() if method.translation}
-
-
-def require_parses(method: EncoderMethod, cfg: Any, task: SyntaxTask) -> None:
-    """Ask the task for the parses that an encoder needs, and for their labels.
-
-    Args:
-        cfg: fairseq's nested options. This function sets ``count_labels``, a function that returns the
-            number of labels of a parse field, special labels included, and ``label_number``, a function
-            that returns the number of one label of a field.
-
-    Raises:
-        UserError: the task or its data lack the parses, or the options contradict each other.
-    """
-    needed = list(method.parse_fields(cfg))
-    if getattr(cfg, "neutral_start", False) and (obstacle := neutral_obstacle(method.encoder, cfg)):
-        raise UserError(f"--neutral-start, {method.name}: {obstacle}")
-    cfg.count_labels = lambda field: len(task.label_dictionary(field))
-    cfg.label_number = lambda field, label: task.label_dictionary(field).index(label)
-    if not needed:
-        return
-    if not hasattr(task, "require_parses"):
-        raise UserError(
-            f"this model needs the source's {' and '.join(needed)}: use --task "
-            "syntax_translation or syntax_labelling, on data made by fairseq-phrase-preprocess or -attach"
-        )
-    task.require_parses(needed)
-    made = getattr(method.encoder, "batch_structure", lambda *_: None)(cfg, task.source_dictionary)
-    if made is not None and hasattr(task, "require_structure"):
-        task.require_structure(*made)
 
 
 def neutral_obstacle(encoder: Any, cfg: Any) -> str | None:

@@ -25,11 +25,10 @@ from fairseq_phrase.models.encoder_method import (
     ENCODERS,
     LATE,
     EncoderMethod,
-    SyntaxTask,
     option,
     options_of,
-    require_parses,
 )
+from fairseq_phrase.models.syntax_task import SyntaxTask, require_parses
 
 Model = TypeVar("Model", bound="type[NamedEncoderModel]")
 

@@ -15,7 +15,7 @@ from torch.nn.functional import linear
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.copying import CopyOptions, copies, copying_class
-from fairseq_phrase.models.encoder_method import SyntaxTask, option
+from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.named_encoder import (
     NamedEncoderModel,
     build_named_encoder,
@@ -23,6 +23,7 @@ from fairseq_phrase.models.named_encoder import (
 )
 from fairseq_phrase.models.syntax_decoder import over_tokens
 from fairseq_phrase.models.syntax_encoder import TimeFirstEncoder, encoder_output
+from fairseq_phrase.models.syntax_task import SyntaxTask
 from fairseq_phrase.modules.recurrent.attentive_layers import (
     CELLS,
     AttentiveLayers,

@@ -11,8 +11,9 @@ from torch import nn
 
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.copying import copies, copying_class
-from fairseq_phrase.models.encoder_method import EncoderMethod, SyntaxTask, require_parses
+from fairseq_phrase.models.encoder_method import EncoderMethod
 from fairseq_phrase.models.syntax_decoder import SyntaxDecoder
+from fairseq_phrase.models.syntax_task import SyntaxTask, require_parses
 
 
 class SyntaxTransformerModel(TransformerModelBase):

@@ -1,0 +1,55 @@
+"""The seam of model and task: a model asks for parses, structures and labels when it is built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.encoder_method import EncoderMethod, neutral_obstacle
+from fairseq_phrase.modules.parse_batch import MakeStructure
+
+
+class SyntaxTask(Protocol):
+    """The functions of a task with parses that a model calls while it is built."""
+
+    source_dictionary: Any
+    target_dictionary: Any
+
+    def require_parses(self, fields: Sequence[str], for_model: bool = True) -> None:
+        """Add parse fields to every later batch."""
+
+    def require_structure(self, key: str, make: MakeStructure) -> None:
+        """Let the collater compute tensors from the parses of every later batch."""
+
+    def label_dictionary(self, field: str) -> Any:
+        """Return the numbered labels of a parse field."""
+
+
+def require_parses(method: EncoderMethod, cfg: Any, task: SyntaxTask) -> None:
+    """Ask the task for the parses that an encoder needs, and for their labels.
+
+    Args:
+        cfg: fairseq's nested options. This function sets ``count_labels``, a function that returns the
+            number of labels of a parse field, special labels included, and ``label_number``, a function
+            that returns the number of one label of a field.
+
+    Raises:
+        UserError: the task or its data lack the parses, or the options contradict each other.
+    """
+    needed = list(method.parse_fields(cfg))
+    if getattr(cfg, "neutral_start", False) and (obstacle := neutral_obstacle(method.encoder, cfg)):
+        raise UserError(f"--neutral-start, {method.name}: {obstacle}")
+    cfg.count_labels = lambda field: len(task.label_dictionary(field))
+    cfg.label_number = lambda field, label: task.label_dictionary(field).index(label)
+    if not needed:
+        return
+    if not hasattr(task, "require_parses"):
+        raise UserError(
+            f"this model needs the source's {' and '.join(needed)}: use --task "
+            "syntax_translation or syntax_labelling, on data made by fairseq-phrase-preprocess or -attach"
+        )
+    task.require_parses(needed)
+    made = getattr(method.encoder, "batch_structure", lambda *_: None)(cfg, task.source_dictionary)
+    if made is not None and hasattr(task, "require_structure"):
+        task.require_structure(*made)
