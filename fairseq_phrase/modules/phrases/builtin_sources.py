@@ -16,13 +16,15 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.phrases.ngram_phrases import (
+    check_max_length,
+    token_ngrams,
+    without_phrases,
+)
 from fairseq_phrase.modules.phrases.phrase_batch import (
     ListedPairs,
-    NgramLevel,
-    NgramPairs,
     PhraseBatch,
     PhraseEdges,
-    without_phrases,
 )
 from fairseq_phrase.modules.phrases.phrase_sources import (
     SourceOptions,
@@ -51,48 +53,6 @@ def ngram(tokens: SourceTokens, parse: ParseBatch, options: SourceOptions) -> Ph
 def no_phrases(tokens: SourceTokens, parse: ParseBatch, options: SourceOptions) -> PhraseBatch:
     """No phrases, as a control."""
     return without_phrases(tokens.padding_mask)
-
-
-def token_ngrams(
-    is_unit: Tensor, padding_mask: Tensor, max_length: int, *, ends_with_eos: bool = False
-) -> PhraseBatch:
-    """Make every span of 2..k adjacent tokens a phrase (eq. 1); left or right padding.
-
-    Args:
-        is_unit: True where a phrase may contain the token, False at end of sentence and padding.
-            Shape: (batch, tokens)
-        padding_mask: True at padding. The end of sentence is a node like any other token.
-            Shape: (batch, tokens)
-        max_length: most tokens in a phrase, k.
-        ends_with_eos: promise that no sentence has a unit in the last column. Phrases that reach
-            it then get no slots, which saves k-1 slots per sentence.
-
-    Raises:
-        ValueError: if ``max_length < 2`` or a mask is not boolean of shape (batch, tokens).
-    """
-    check_max_length(max_length)
-    check_mask("is_unit", is_unit)
-    check_mask("padding_mask", padding_mask, *is_unit.shape)
-    num_tokens = is_unit.size(1)
-    reach = num_tokens - int(ends_with_eos)
-    # Checked only where the check does not wait for the device.
-    if ends_with_eos and may_read(is_unit) and is_unit[:, reach:].numpy().any():
-        raise ValueError("ends_with_eos was promised, but the last column holds a unit")
-    levels = [NgramLevel(1, 0, num_tokens)]
-    is_padding = [padding_mask]
-    is_phrase = (is_unit & ~padding_mask)[:, :reach]
-    first_units = is_phrase
-    for size in range(2, min(max_length, reach) + 1):
-        # A phrase of this size is a phrase of the previous size plus one unit.
-        is_phrase = is_phrase[:, :-1] & first_units[:, size - 1 :]
-        offset = levels[-1].offset + levels[-1].length
-        levels.append(NgramLevel(size, offset, is_phrase.size(1)))
-        is_padding.append(~is_phrase)
-    return PhraseBatch(
-        padding_mask=torch.cat(is_padding, dim=1),
-        num_tokens=num_tokens,
-        pairs=NgramPairs(tuple(levels)),
-    )
 
 
 def word_ngrams(words: Tensor, padding_mask: Tensor, max_length: int) -> PhraseBatch:
@@ -475,12 +435,3 @@ def _distinct(members: Tensor) -> Tensor:
     first = keep.long().argsort(dim=1, descending=True, stable=True)[:, :num_phrases]
     kept = members & keep[:, :, None]
     return kept.gather(1, first[:, :, None].expand(-1, -1, members.size(2)))
-
-
-def check_max_length(max_length: int) -> None:
-    """Raise ``ValueError`` if the maximum length is less than two units."""
-    if max_length < 2:
-        raise ValueError(
-            f"phrases have at least 2 units, so the maximum phrase length must be 2 or more, "
-            f"got {max_length}"
-        )

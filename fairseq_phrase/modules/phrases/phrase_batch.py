@@ -5,9 +5,8 @@ The adjacent nodes (eq. 4) are a list, or follow from the layout of token n-gram
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -28,6 +27,25 @@ class PhraseEdges(NamedTuple):
 
     query: Tensor
     key: Tensor
+
+
+class Pairs(Protocol):
+    """The pairs of adjacent nodes of a batch, listed or computed.
+
+    ``padding_mask`` is as in :class:`PhraseBatch`.
+    """
+
+    def edges(self, padding_mask: Tensor) -> PhraseEdges:
+        """Return :attr:`PhraseBatch.edges`."""
+
+    def adjacency(self, padding_mask: Tensor) -> Tensor:
+        """Return :attr:`PhraseBatch.adjacency`."""
+
+    def memberships(self, padding_mask: Tensor, num_tokens: int) -> tuple[Tensor, Tensor]:
+        """Return :attr:`PhraseBatch.memberships`."""
+
+    def max_edges(self, padding_mask: Tensor) -> int:
+        """Return :attr:`PhraseBatch.max_edges`."""
 
 
 @dataclass(frozen=True)
@@ -74,108 +92,11 @@ class ListedPairs:
         return self.listed.query.numel()
 
 
-class NgramLevel(NamedTuple):
-    """The nodes of the token n-grams of one size.
-
-    Node ``offset + i`` is the phrase that begins at token ``i``; tokens themselves are size 1.
-
-    Attributes:
-        offset: the first node.
-        length: number of nodes.
-    """
-
-    size: int
-    offset: int
-    length: int
-
-
-@dataclass(frozen=True)
-class NgramPairs:
-    """Pairs of token n-grams, computed from the layout of the nodes.
-
-    Attributes:
-        levels: the nodes of each size, from size 1.
-    """
-
-    levels: tuple[NgramLevel, ...]
-
-    def edges(self, padding_mask: Tensor) -> PhraseEdges:
-        """List the pairs: each n-gram with each of its parts."""
-        is_node = ~padding_mask
-        index = torch.arange(padding_mask.numel(), device=padding_mask.device)
-        index = index.view(padding_mask.shape)
-        pairs = [(index, index, torch.ones_like(is_node))]
-        for larger in self.levels[1:]:
-            whole = slice(larger.offset, larger.offset + larger.length)
-            for smaller in self.levels[: larger.size - 1]:
-                for shift in range(larger.size - smaller.size + 1):
-                    first = smaller.offset + shift
-                    part = slice(first, first + larger.length)
-                    # A phrase's parts exist if the phrase exists.
-                    exists = is_node[:, whole]
-                    pairs.append((index[:, whole], index[:, part], exists))
-                    pairs.append((index[:, part], index[:, whole], exists))
-        return select_edges(pairs)
-
-    def adjacency(self, padding_mask: Tensor) -> Tensor:
-        """Compare all pairs of spans once, for all sentences."""
-        is_node = ~padding_mask
-        device = padding_mask.device  # a copy from the host would wait for the GPU
-        sizes = torch.cat(
-            [torch.full((level.length,), level.size, device=device) for level in self.levels]
-        )
-        starts = torch.cat([torch.arange(level.length, device=device) for level in self.levels])
-        # Shape: (nodes, nodes)
-        pattern = _within_span(starts, sizes)
-        itself = torch.eye(len(sizes), dtype=torch.bool, device=device)
-        return (pattern & is_node[:, :, None] & is_node[:, None, :]) | itself
-
-    def memberships(self, padding_mask: Tensor, num_tokens: int) -> tuple[Tensor, Tensor]:
-        """List the tokens of all slots, as if without padding; thus the host knows their number."""
-        batch, device = padding_mask.size(0), padding_mask.device
-        slots, tokens = [], []
-        for size, offset, length in self.levels[1:]:
-            # Shape: (length, size)
-            first = torch.arange(length, device=device)[:, None].expand(-1, size)
-            slots.append((first + (offset - num_tokens)).flatten())
-            tokens.append((first + torch.arange(size, device=device)).flatten())
-        sentence = torch.arange(batch, device=device)[:, None]
-        none = sentence.new_empty(0)
-        slot, token = torch.cat([none, *slots]), torch.cat([none, *tokens])
-        num_slots = padding_mask.size(1) - num_tokens
-        return (sentence * num_slots + slot).flatten(), (sentence * num_tokens + token).flatten()
-
-    def max_edges(self, padding_mask: Tensor) -> int:
-        """Count the pairs, as if without padding."""
-        pairs = padding_mask.size(1)
-        for size, _, length in self.levels:
-            # An n-gram has size - p + 1 parts of size p. Count both directions.
-            pairs += 2 * length * sum(size - part + 1 for part in range(1, size))
-        return padding_mask.size(0) * pairs
-
-
-def select_edges(pairs: Sequence[tuple[Tensor, Tensor, Tensor]]) -> PhraseEdges:
-    """Keep the candidate pairs (query, key, exists) that exist, sorted by query."""
-    query, key, exists = (
-        torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*pairs, strict=True)
-    )
-    query, key = query[exists], key[exists]
-    order = query.argsort(stable=True)
-    return PhraseEdges(query[order], key[order])
-
-
 def count(index: Tensor, length: int) -> Tensor:
     """Count how often each of ``length`` indices occurs; unlike bincount, do not wait for the GPU."""
     return torch.zeros(length, dtype=torch.int64, device=index.device).scatter_add(
         0, index, torch.ones_like(index)
     )
-
-
-def _within_span(starts: Tensor, sizes: Tensor) -> Tensor:
-    """Return for all pairs of spans whether one contains the other. Shape: (spans, spans)."""
-    ends = starts + sizes
-    inside = (starts[:, None] >= starts) & (ends[:, None] <= ends)
-    return inside | inside.T
 
 
 def num_part_positions(clip: int) -> int:
@@ -225,15 +146,13 @@ class PhraseBatch:
             tokens.
 
     Examples:
-        >>> from fairseq_phrase.modules.phrases.builtin_sources import token_ngrams
+        >>> from fairseq_phrase.modules.phrases.ngram_phrases import token_ngrams
         >>> padding = torch.tensor([[False, False, False]])
         >>> token_ngrams(~padding, padding, max_length=2).members()
         [[(0,), (1,), (2,), (0, 1), (1, 2)]]
     """
 
-    def __init__(
-        self, *, padding_mask: Tensor, num_tokens: int, pairs: ListedPairs | NgramPairs
-    ) -> None:
+    def __init__(self, *, padding_mask: Tensor, num_tokens: int, pairs: Pairs) -> None:
         check_mask("padding_mask", padding_mask)
         if padding_mask.size(1) < num_tokens:
             raise ValueError(f"{num_tokens} tokens do not fit into {padding_mask.size(1)} nodes")
@@ -297,7 +216,10 @@ class PhraseBatch:
     @cached_property
     def tokens(self) -> PhraseBatch:
         """The tokens without phrases."""
-        return without_phrases(self.padding_mask[:, : self.num_tokens])
+        mask = self.padding_mask[:, : self.num_tokens]
+        index = torch.arange(mask.numel(), device=mask.device)
+        itself = ListedPairs(PhraseEdges(index, index), contained=(index[:0], index[:0]))
+        return PhraseBatch(padding_mask=mask, num_tokens=self.num_tokens, pairs=itself)
 
     @cached_property
     def memberships(self) -> tuple[Tensor, Tensor]:
@@ -372,14 +294,3 @@ class PhraseBatch:
             if is_node[sentence][self.num_tokens + slot]:
                 tokens[sentence][self.num_tokens + slot].append(token % self.num_tokens)
         return [[tuple(sorted(node)) for node in row] for row in tokens]
-
-
-def without_phrases(padding_mask: Tensor) -> PhraseBatch:
-    """Make a batch of tokens without phrases.
-
-    Args:
-        padding_mask: True at padding. Shape: (batch, tokens)
-    """
-    num_tokens = padding_mask.size(1)
-    pairs = NgramPairs((NgramLevel(1, 0, num_tokens),))
-    return PhraseBatch(padding_mask=padding_mask, num_tokens=num_tokens, pairs=pairs)
