@@ -23,8 +23,8 @@ from fairseq_phrase.models.syntax_encoder import (
     add_neutral,
     wrap_layer,
 )
+from fairseq_phrase.modules.node_attention import node_attention
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
-from fairseq_phrase.modules.positions.biased_attention import node_attention
 from fairseq_phrase.modules.projections import project
 from fairseq_phrase.modules.tensors import carried, carrier
 from fairseq_phrase.modules.trees.tree_attention import (
@@ -147,7 +147,7 @@ class TreeCrossAttention(MultiheadAttention):
     Args:
         accumulation: accumulates the values; None leaves them as they are.
         neutral: a learned gate for each head, from 0, scales the attention to nonterminals
-            (:func:`~fairseq_phrase.modules.positions.biased_attention.node_attention`).
+            (:func:`~fairseq_phrase.modules.node_attention.node_attention`).
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from fairseq_phrase.data.store.identity import Identity, compare
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS, neutral_obstacle, translation_encoders
-from fairseq_phrase.modules.positions.biased_attention import node_attention
+from fairseq_phrase.modules.node_attention import node_attention
 from fairseq_phrase.testing import SIZES, build_model, make_batch, make_dictionary
 from tests.support.named_models import make_task
 from tests.support.repository import REPOSITORY

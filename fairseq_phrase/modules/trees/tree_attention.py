@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fairseq_phrase.modules.positions.biased_attention import node_attention
+from fairseq_phrase.modules.node_attention import node_attention
 from fairseq_phrase.modules.projections import HeadsAttention, project
 from fairseq_phrase.modules.tensors import upcast
 from fairseq_phrase.modules.trees.coefficients import Indices, coefficients_of
@@ -175,7 +175,7 @@ class TreeSelfAttention(HeadsAttention):
         subtree_masking: whether attention is restricted to subtrees; else every node attends to
             all nodes.
         neutral: without subtree masking, a learned gate for each head, from 0, scales leaves' attention
-            to nonterminals (:func:`~fairseq_phrase.modules.positions.biased_attention.node_attention`).
+            to nonterminals (:func:`~fairseq_phrase.modules.node_attention.node_attention`).
     """
 
     order = ("q_proj", "k_proj", "v_proj")
