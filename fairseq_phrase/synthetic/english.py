@@ -18,7 +18,9 @@ from fairseq_phrase.synthetic.rules import (
     RULES,
     agreeing,
     arrange,
+    coordinated,
     inner_clauses,
+    modified,
     whole_sentence,
 )
 from fairseq_phrase.synthetic.tree import (
@@ -27,7 +29,6 @@ from fairseq_phrase.synthetic.tree import (
     Child,
     Leaf,
     Phrase,
-    lexical_head,
     phrase,
 )
 
@@ -174,9 +175,8 @@ def noun_phrase(entity: Entity) -> Phrase:
     if isinstance(entity, Name):
         return phrase("NP", (HEAD, Leaf(entity.name, "NNP")))
     if isinstance(entity, Pair):
-        second = noun_phrase(entity.second)
-        cc = Child("cc", Leaf("and", "CC"), lexical_head(second))
-        return phrase("NP", (HEAD, noun_phrase(entity.first)), cc, ("conj", second))
+        first, second = (noun_phrase(one) for one in (entity.first, entity.second))
+        return coordinated(first, Leaf("and", "CC"), second)
     noun = entity.noun
     word = noun.english_plural if entity.plural else noun.english
     core = _determiner(entity)
@@ -217,7 +217,7 @@ def _with_postmodifiers(core: Phrase, thing: Thing) -> Phrase:
         after.append(Child("nmod", _prepositional_phrase(preposition, attribute.entity)))
     if thing.relative is not None:
         after.append(Child("acl:relcl", clause(thing.relative)))
-    return phrase("NP", (HEAD, core), *after) if after else core
+    return modified(core, after)
 
 
 def _place_preposition(oblique: Oblique) -> str:

@@ -18,7 +18,9 @@ from fairseq_phrase.synthetic.rules import (
     RULES,
     agreeing,
     arrange,
+    coordinated,
     inner_clauses,
+    modified,
     whole_sentence,
 )
 from fairseq_phrase.synthetic.tree import (
@@ -207,9 +209,8 @@ def noun_phrase(
     if isinstance(entity, Name):
         return phrase("NP", (HEAD, Leaf(entity.name, "NE")))
     if isinstance(entity, Pair):
-        second = noun_phrase(entity.second, case)
-        cc = Child("cc", Leaf("und", "KON"), lexical_head(second))
-        return phrase("NP", (HEAD, noun_phrase(entity.first, case)), cc, ("conj", second))
+        first, second = (noun_phrase(one, case) for one in (entity.first, entity.second))
+        return coordinated(first, Leaf("und", "KON"), second)
     core: list[Child] = []
     if entity.determiner is not None and with_determiner:
         word = _determiner_form(entity.determiner, _agreement(entity), case)
@@ -231,7 +232,7 @@ def _with_postmodifiers(core: Phrase, thing: Thing, with_relative: bool) -> Phra
         after.append(Child("nmod", oblique_phrase(thing.attribute)))
     if thing.relative is not None and with_relative:
         after.append(Child("acl:relcl", clause(thing.relative)))
-    return phrase("NP", (HEAD, core), *after) if after else core
+    return modified(core, after)
 
 
 def oblique_phrase(oblique: Oblique) -> Phrase:

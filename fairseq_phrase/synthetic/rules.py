@@ -21,7 +21,7 @@ English slots
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -143,6 +143,17 @@ def _joined(inner: Phrase, conjunction: Leaf) -> Phrase:
     children = list(inner.children)
     children.insert(children[0].relation == "punct", Child("mark", conjunction))
     return Phrase(inner.label, children)
+
+
+def coordinated(first: Phrase, conjunction: Leaf, second: Phrase) -> Phrase:
+    """Join two noun phrases by a conjunction."""
+    cc = Child("cc", conjunction, lexical_head(second))
+    return phrase("NP", (HEAD, first), cc, ("conj", second))
+
+
+def modified(core: Phrase, after: Sequence[Child]) -> Phrase:
+    """Add phrases and clauses after a noun phrase, which becomes the head of a larger one."""
+    return phrase("NP", (HEAD, core), *after) if after else core
 
 
 def agreeing(forms: tuple[str, str, str], event: Event) -> str:
