@@ -19,7 +19,6 @@ from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-import fairseq_phrase
 from fairseq_phrase.checkpoints.identity import guard_checkpoints, identity_of, plain_options
 from fairseq_phrase.compat.checkpoints import load_checkpoint, make_checkpoints_loadable
 from fairseq_phrase.compat.patches import patch_fairseq
@@ -27,7 +26,7 @@ from fairseq_phrase.data.store.identity import Identity, compare
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import BROKEN
 
-_PACKAGE = Path(fairseq_phrase.__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 #: The smallest valid value of a size option, by the last word of its name.
 _SMALLEST = {"layers": 0, "dim": 0, "heads": 0, "positions": 1}
 #: Largest number of values in a table of sinusoids, which is not in the file: 1 GiB.

@@ -1,8 +1,7 @@
-"""fairseq's generation: truncated sources, replaced unknown words, and ensembles."""
+"""fairseq's generation: truncated sources and replaced unknown words."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -114,19 +113,3 @@ def read_pairs_of_alignments(
     if isinstance(alignment, list) and all(isinstance(pair, tuple) for pair in alignment):
         alignment = {target: source for source, target in alignment}
     return str(original(hypo_str, src_str, alignment, *others))
-
-
-def leaving_out_unknown(function: _Function) -> _Function:
-    """Make a function ignore keyword arguments that it does not accept.
-
-    fairseq passes a batch's whole ``net_input`` to every encoder of an ensemble, but fairseq's encoders
-    do not accept parses or other keywords.
-    """
-    names = inspect.signature(function).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in names.values()):
-        return function
-
-    def called(*args: Any, **inputs: Any) -> Any:
-        return function(*args, **{name: inputs[name] for name in inputs if name in names})
-
-    return called

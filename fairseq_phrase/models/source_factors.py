@@ -6,6 +6,7 @@ fairseq's own models can have factors.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
-from fairseq_phrase.compat.inference import leaving_out_unknown
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.syntax_encoder import add_neutral
@@ -275,3 +275,19 @@ def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
             return accepting(self, *args, **inputs)
 
     return read
+
+
+def leaving_out_unknown(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function ignore keyword arguments that it does not accept.
+
+    fairseq passes a batch's whole ``net_input`` to every encoder of an ensemble, but fairseq's encoders
+    do not accept parses or other keywords.
+    """
+    names = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in names.values()):
+        return function
+
+    def called(*args: Any, **inputs: Any) -> Any:
+        return function(*args, **{name: inputs[name] for name in inputs if name in names})
+
+    return called

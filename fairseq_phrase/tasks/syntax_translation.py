@@ -15,7 +15,6 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
 
 from fairseq_phrase.checkpoints.pretrained import PretrainedOptions
-from fairseq_phrase.compat.inference import leaving_out_unknown
 from fairseq_phrase.data.batches.source_batches import SourceBatcher
 from fairseq_phrase.data.batches.subword_sampling import SubwordSampling, check_alpha
 from fairseq_phrase.data.batches.syntax_dataset import CopiedDataset, SyntaxDataset
@@ -33,7 +32,7 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
-from fairseq_phrase.models.source_factors import COMBINE, SourceFactors
+from fairseq_phrase.models.source_factors import COMBINE, SourceFactors, leaving_out_unknown
 from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.tasks.added_losses import CoverageCriterion, check_layers
 from fairseq_phrase.tasks.fairseq_interactive import RawTextTask
