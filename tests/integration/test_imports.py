@@ -124,7 +124,7 @@ print("logging:", root.handlers, root.level, root.manager.disable)
 
 
 ENTRY_POINTS = """
-import contextlib, gc, io, itertools, logging, os, sys, traceback
+import contextlib, gc, io, logging, os, sys, traceback
 from argparse import Namespace
 import torch
 from fairseq import utils
@@ -162,10 +162,13 @@ def command(user_dir="fairseq_phrase"):
                 "--path", checkpoint, "--cpu", "--beam", "1", "--max-len-b", "2"]
     generate.cli_main()
 
-every = [imported, loaded, hub, command]
-pairs = [*itertools.permutations(every, 2), (registered, hub), (hub, registered)]
-pairs.append((imported, hub_by_a_link))
-for pair in pairs:
+# Of three, the last one comes after both others.
+several = [
+    (imported, loaded, hub, command), (imported, command, hub, loaded), (loaded, hub, imported),
+    (hub, command, imported), (imported, hub), (registered, hub), (hub, registered),
+    (imported, hub_by_a_link), (command, imported),
+]
+for pair in several:
     child = os.fork()
     if not child:
         try:
@@ -179,7 +182,7 @@ for pair in pairs:
     _, status = os.waitpid(child, 0)
     if status:
         print("failed:", *(entry.__name__ for entry in pair))
-print("tried:", len(pairs))
+print("tried:", len(several))
 """
 
 
@@ -194,7 +197,7 @@ def test_every_two_entry_points_work_in_one_process(data_directory, command, tmp
     checkpoint = tmp_path / "checkpoint_last.pt"
     printed = run(write(tmp_path, ENTRY_POINTS), checkpoint, data_directory, link)
     assert "failed:" not in printed, printed
-    assert "tried: 15" in printed
+    assert "tried: 9" in printed
 
 
 def test_another_package_of_this_name_is_still_refused(tmp_path):

@@ -91,7 +91,7 @@ def content(sentence):
 
 def test_any_line_has_both_trees_over_all_of_its_text(parser):
     @given(lines())
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=20, deadline=None)
     def holds(line):
         (sentence,) = parser.parse([line])
         assert not isinstance(sentence, Unparsed), sentence.reason

@@ -48,6 +48,9 @@ def parse(monkeypatch):
     return parsed
 
 
+_known: set[tuple[str, ...]] = set()  # also of the tables that this process tested before
+
+
 def of_different_options(commands: list[list[str]], out: Path) -> list[list[str]]:
     """One of all commands that differ in their seed and in their files below ``out``."""
     found = {}
@@ -56,7 +59,9 @@ def of_different_options(commands: list[list[str]], out: Path) -> list[list[str]
         if "--seed" in shape:
             shape[shape.index("--seed") + 1] = "1"
         found.setdefault(tuple(shape), words)
-    return [*found.values()]
+    new = [words for shape, words in found.items() if shape not in _known]
+    _known.update(found)
+    return new
 
 
 TABLES = {

@@ -46,7 +46,7 @@ def test_a_slice_of_the_table_of_syntax_comes_to_its_end_with_minimal_pairs(
     options = [
         "--max-update", "3", "--slice", "180", "--jobs", "2", "--train-flags",
         f"{TINY} --max-tokens 500 --num-workers 0", "--generate-flags",
-        "--max-len-a 0 --max-len-b 5", "--rows", "2", "--seeds", "1,2", "--out", out,
+        "--max-len-a 0 --max-len-b 5", "--rows", "2", "--seeds", "2", "--out", out,
     ]  # fmt: skip
     environment = {
         "FAIRSEQ_PHRASE_DATA": str(tmp_path),

@@ -17,6 +17,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 compose = utils.compose
+parse_rule = OverridesParser.parse_rule
+_parsed: dict[str, Any] = {}
 _composed: dict[tuple[str, ...], tuple[list[str], DictConfig]] = {}
 
 
@@ -35,9 +37,19 @@ def compose_again(name: str, overrides: list[str], **given: Any) -> DictConfig:
     return config
 
 
+def parse_again(parser: OverridesParser, text: str, rule_name: str) -> Any:
+    """Parse an option as hydra does, once: a new set of options has few that no set before had."""
+    if rule_name != "override":
+        return parse_rule(parser, text, rule_name)
+    if text not in _parsed:
+        _parsed[text] = parse_rule(parser, text, rule_name)
+    return copy.copy(_parsed[text])
+
+
 def remember() -> None:
     """From here on, commands of this process and of its forks compose so."""
     utils.compose = compose_again
+    OverridesParser.parse_rule = parse_again
 
 
 def learn(task: str, *architectures: str) -> None:

@@ -104,7 +104,8 @@ def test_its_steps_wait_for_nothing(dictionary, name, row, dtype):
     # fairseq's sinusoids read a shape as a tensor. A neutral start needs positions.
     learned = {"encoder_learned_pos": True, "decoder_learned_pos": True}
     options = {**ENCODERS[name].rows[row], **learned}
-    model = build_model(name, dictionary, **options).to(dtype).train()
+    # A decoder's second layer does what its first does.
+    model = build_model(name, dictionary, decoder_layers=1, **options).to(dtype).train()
     inputs = make_batch(dictionary, [7, 1, 4, 5], extra=2)
     tokens = inputs.pop("src_tokens")
     structure = structure_of(model, dictionary)
@@ -122,7 +123,7 @@ def test_its_steps_wait_for_nothing(dictionary, name, row, dtype):
         model.eval()
         with torch.inference_mode():
             encoded = model.encoder(tokens, **parse)
-            for beams in (1, 2):
+            for beams in (1, 2) if dtype == torch.float32 else (2,):
                 search(model, encoded, tokens, beams)
 
 

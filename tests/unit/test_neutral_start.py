@@ -86,9 +86,6 @@ def rows() -> list[Any]:
     return found
 
 
-neutral_rows = pytest.mark.parametrize(("name", "options"), rows())
-
-
 def stock(dictionary, **options: Any) -> Any:
     """Make a stock model in which every weight matters."""
     model = build_model("transformer", dictionary, **options)
@@ -110,8 +107,21 @@ def test_what_starts_neutrally() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@neutral_rows
+neutral_rows = pytest.mark.parametrize(("name", "options"), rows())
+
+
+def rows_and_norms() -> list[Any]:
+    """Each row with one of the norms in turn, and the first row of each encoder with all of them."""
+    found, seen = [], set()
+    for row, norm in zip(rows(), itertools.cycle(NORMS)):
+        name, options = row.values
+        norms = [norm] if name in seen else NORMS
+        found += [pytest.param(name, options, each, id=f"{row.id}-{each}") for each in norms]
+        seen.add(name)
+    return found
+
+
+@pytest.mark.parametrize(("name", "options", "norm"), rows_and_norms())
 def test_logits_are_those_of_the_checkpoint_and_new_parameters_learn(
     dictionary, caplog, name, options, norm
 ) -> None:

@@ -94,9 +94,16 @@ def test_the_middle_of_the_parent_is_that_of_its_subwords(dictionary, left, root
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
 @pytest.mark.parametrize("scaling", SCALINGS)
-@pytest.mark.parametrize(("heads", "ignoring"), [(3, 0.0), (1, 0.0), (2, 0.4)])
-@pytest.mark.parametrize("std", [1.0, 2.5])
-@pytest.mark.parametrize("gate", [None, 0.0, 0.7])
+@pytest.mark.parametrize(
+    ("heads", "ignoring", "std", "gate"),
+    [
+        (3, 0.0, 1.0, None),
+        (1, 0.0, 2.5, 0.7),
+        (2, 0.4, 2.5, None),
+        (3, 0.4, 1.0, 0.7),
+        (2, 0.0, 1.0, 0.0),
+    ],
+)
 def test_attention_is_the_equation_in_loops(dictionary, left, scaling, heads, ignoring, std, gate):
     torch.manual_seed(3)
     words, of_words, padding = trees(dictionary, left=left)

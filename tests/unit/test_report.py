@@ -60,7 +60,7 @@ def exchange_p_value(ours, theirs, trials):
 
 
 def test_scores_spread_and_significance_are_sacrebleus(table):
-    report(table, "--baseline", "baseline", "--trials", "200")
+    report(table, "--baseline", "baseline", "--trials", "100")
     rows = {row["row"]: row for row in records(table / "out" / "report.csv")}
     scores = {
         key: sacrebleu.corpus_bleu(one, [REFERENCES]).score for key, one in TRANSLATIONS.items()
@@ -70,7 +70,7 @@ def test_scores_spread_and_significance_are_sacrebleus(table):
         assert float(row["BLEU_mean"]) == pytest.approx(statistics.mean(mine))
         assert float(row["BLEU_sd"]) == pytest.approx(statistics.stdev(mine))
     p_values = [
-        exchange_p_value(TRANSLATIONS["k2", seed], TRANSLATIONS["baseline", seed], 200)
+        exchange_p_value(TRANSLATIONS["k2", seed], TRANSLATIONS["baseline", seed], 100)
         for seed in (1, 2)
     ]
     assert float(rows["k2"]["BLEU_sentence_p"]) == pytest.approx(statistics.median(p_values))
