@@ -32,31 +32,35 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import logging
-import statistics
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from fairseq import utils
 from fairseq.sequence_generator import SequenceGenerator
-from machine import describe_machine, seconds
-from models import Built, add_arguments, build_models, load_dataset
-from tqdm import tqdm
+from measuring import (
+    Turns,
+    add_out,
+    describe_machine,
+    one_turn,
+    progress,
+    report,
+    run_command,
+)
+from translation_models import Built, Sample, add_arguments, build_models, load_dataset
 
 from fairseq_phrase.text import markdown_table
 
-Batch = dict[str, Any]
 _EXPORTED = ", transformers"
 _CONVERTED = ", CTranslate2 "
 
 
-def load_batches(models: list[Built], options: argparse.Namespace) -> list[Batch]:
+def draw_sentences(models: list[Built], options: argparse.Namespace) -> list[Sample]:
     """Draw batches of sentences of similar length, as fairseq-generate does."""
     batches = models[0].task.get_batch_iterator(
         load_dataset(models, options.subset, options),
@@ -75,12 +79,6 @@ def read_lines(options: argparse.Namespace) -> Iterator[list[str]]:
         0, min(len(lines), options.batches * options.batch_size), options.batch_size
     ):
         yield lines[start : start + options.batch_size]
-
-
-def encode(built: Built, lines: list[str]) -> Batch:
-    """Segment raw lines into subwords and parse them."""
-    source = built.task.source_text
-    return source.batch(source.encode(lines))
 
 
 class Exported:
@@ -106,7 +104,7 @@ class Exported:
             "early_stopping": True,
         }
 
-    def generate(self, models: list[Any], sample: Batch) -> Any:
+    def generate(self, models: list[Any], sample: Sample) -> Any:
         """Translate a batch."""
         inputs = dict(sample["net_input"], input_ids=sample["net_input"]["src_tokens"])
         for name in ("src_tokens", "src_lengths", "prev_output_tokens"):
@@ -138,7 +136,7 @@ class Converted:
                 folder, options.device, compute_type=quantization, intra_threads=threads
             )
 
-    def generate(self, models: list[Any], sample: Batch) -> Any:
+    def generate(self, models: list[Any], sample: Sample) -> Any:
         """Translate a batch."""
         from fairseq_phrase.inference.factored_tokens import batch_texts
 
@@ -146,42 +144,45 @@ class Converted:
         return self._translator.translate_batch(rows, **self._options)
 
 
-def measure(
-    models: list[Built], options: argparse.Namespace
-) -> tuple[list[list[float]], list[list[float]], list[int]]:
+def measure(models: list[Built], options: argparse.Namespace) -> tuple[Turns, Turns, list[int]]:
     """Translate in turns.
 
     Returns:
         For each batch each model's seconds of beam search and of encoding raw lines, and the number of
-        its sentences. Without raw lines the seconds of encoding are 0.
+        its sentences. Without raw lines nothing is encoded.
     """
     device = torch.device(options.device)
     generators = [_generator(built, options) for built in models]
-    work: list[Any] = list(read_lines(options)) if options.text else load_batches(models, options)
-    decoding, encoding, counts = [], [], []
-    for number, batch in enumerate(tqdm([work[0], *work], unit="batch", file=sys.stderr)):
-        taken, encoded = [0.0] * len(models), [0.0] * len(models)
-        for turn in range(len(models)):
-            # Each model comes first, second, ... equally often.
-            index = (number + turn) % len(models)
-            own, generator = models[index], generators[index]
-            sample = batch
-            if options.text:
-                made: list[Batch] = []
-                encoded[index] = seconds(
-                    lambda o=own, b=batch, m=made: m.append(encode(o, b)), torch.device("cpu")
-                )
-                sample = made[0]
-            sample = own.own_inputs(sample)
-            sample = utils.move_to_cuda(sample) if device.type == "cuda" else sample
-            taken[index] = seconds(
-                lambda g=generator, s=sample, m=own.model: g.generate([m], s), device
-            )
-        if number > 0:
-            decoding.append(taken)
-            encoding.append(encoded)
-            counts.append(len(sample["net_input"]["src_tokens"]))
+    work: list[Any] = list(read_lines(options)) if options.text else draw_sentences(models, options)
+    decoding, encoding, counts = Turns(), Turns(), []
+    for number, batch in enumerate(progress([work[0], *work], unit="batch")):
+        samples, encoded = [batch] * len(models), []
+        if options.text:
+            runs = [
+                partial(_encode, samples, way, built, batch) for way, built in enumerate(models)
+            ]
+            encoded = one_turn(runs, number, torch.device("cpu"))
+        samples = [each.own_inputs(x) for each, x in zip(models, samples, strict=True)]
+        samples = utils.move_to_cuda(samples) if device.type == "cuda" else samples
+        taken = one_turn(
+            [
+                partial(generator.generate, [built.model], sample)
+                for generator, built, sample in zip(generators, models, samples, strict=True)
+            ],
+            number,
+            device,
+        )
+        if number > 0:  # the first batch warms up
+            decoding.rows.append(taken)
+            encoding.rows.append(encoded)
+            counts.append(len(samples[0]["net_input"]["src_tokens"]))
     return decoding, encoding, counts
+
+
+def _encode(samples: list[Any], way: int, built: Built, lines: list[str]) -> None:
+    """Segment raw lines into subwords and parse them, for a model."""
+    source = built.task.source_text
+    samples[way] = source.batch(source.encode(lines))
 
 
 def _generator(built: Built, options: argparse.Namespace) -> Any:
@@ -199,34 +200,21 @@ def _generator(built: Built, options: argparse.Namespace) -> Any:
     )
 
 
-def table(
-    models: list[Built],
-    decoding: list[list[float]],
-    encoding: list[list[float]],
-    counts: list[int],
-) -> str:
+def table(models: list[Built], decoding: Turns, encoding: Turns, counts: list[int]) -> str:
     """Format the measurements in Markdown."""
-    has_text = any(any(row) for row in encoding)
     headings = ["model", "sentences/s", "measured"]
-    headings += ["parsing, ms", "with parsing", "measured"] * has_text
-    lines = []
-    for index, built in enumerate(models):
-        own = [row[index] for row in decoding]
-        parsing = [row[index] for row in encoding]
-        both = [one + other for one, other in zip(own, parsing, strict=True)]
-        plain = [row[0] for row in decoding]
-
-        def rate(times: list[float]) -> float:
-            return statistics.median(n / time for n, time in zip(counts, times, strict=True))
-
-        def ratio(times: list[float], plain: list[float] = plain) -> float:
-            return statistics.median(one / time for one, time in zip(plain, times, strict=True))
-
-        line = [built.name, f"{rate(own):.2f}", f"{ratio(own):.3f}"]
-        if has_text:
-            milliseconds = statistics.median(parsing) * 1e3
-            line += [f"{milliseconds:.0f}", f"{rate(both):.2f}", f"{ratio(both):.3f}"]
-        lines.append(line)
+    lines = [
+        [built.name, f"{decoding.rate(way, counts):.2f}", f"{decoding.speed(way):.3f}"]
+        for way, built in enumerate(models)
+    ]
+    if any(encoding.rows):
+        headings += ["parsing, ms", "with parsing", "measured"]
+        for way, line in enumerate(lines):
+            pairs = zip(decoding.rows, encoding.rows, strict=True)
+            # The Transformer's beam search without parsing, and this model's with it.
+            both = Turns([[row[0], row[way] + own[way]] for row, own in pairs])
+            line += [f"{1e3 * encoding.median(way):.0f}"]
+            line += [f"{both.rate(1, counts):.2f}", f"{both.speed(1):.3f}"]
     return markdown_table(headings, lines, texts=1)
 
 
@@ -237,11 +225,8 @@ def use_parsers(models: list[Built], options: argparse.Namespace) -> None:
         built.task.cfg.source_parser = options.parser if needs_tree else "none"
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
     add_arguments(parser)
     parser.add_argument("--subset", default="test", help="split of DATA that sentences come from")
     parser.add_argument("--text", type=Path, help="raw lines to translate instead, parsed here")
@@ -258,20 +243,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--ctranslate2", action="store_true", help="also search with CTranslate2, see above"
     )
-    parser.add_argument("--out", type=Path, help="also write the table here, in Markdown")
-    options = parser.parse_args(arguments)
-    if options.text and not options.data:
-        parser.error("--text needs DATA: its dictionary, subword model and parser")
-    return options
+    add_out(parser)
 
 
-def main() -> None:
+def decode(options: argparse.Namespace) -> None:
     """Measure all models and print the table."""
-    options = parse_arguments()
-    # fairseq reports every dictionary, and torch its deprecated names, between the progress bars.
-    logging.disable(logging.INFO)
-    warnings.simplefilter("ignore")
-    torch.manual_seed(1)
+    if options.text and not options.data:
+        sys.exit("--text needs DATA: its dictionary, subword model and parser")
     models = build_models(options)
     if options.transformers:
         models += [replace(built, name=built.name + _EXPORTED) for built in models]
@@ -294,11 +272,8 @@ def main() -> None:
         f"{options.target_length} target tokens, median of the batches, in turns"
         f"{f', parser {options.parser}' if options.parser else ''}"
     )
-    report = f"{conditions}\n\n{table(models, decoding, encoding, counts)}\n"
-    print(report)
-    if options.out:
-        options.out.write_text(report)
+    report(conditions, table(models, decoding, encoding, counts), options.out)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(decode, add_decoding_arguments, __doc__))

@@ -34,7 +34,9 @@ def run_command(command: Command, add_arguments: AddArguments, description: str 
     """Parse the command line and run the command."""
     parser = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
     add_arguments(parser)
-    return _run(command, parser.parse_args())
+    options = parser.parse_args()
+    start()
+    return command(options) or 0
 
 
 def run_one_of(commands: dict[Command, AddArguments], description: str | None) -> int:
@@ -54,15 +56,16 @@ def run_one_of(commands: dict[Command, AddArguments], description: str | None) -
         add_arguments(own)
         own.set_defaults(command=command)
     options = parser.parse_args()
-    return _run(options.command, options)
+    start()
+    return options.command(options) or 0
 
 
-def _run(command: Command, options: argparse.Namespace) -> int:
+def start() -> None:
+    """Silence the libraries, and seed torch."""
     # fairseq reports every dictionary, and torch its deprecated names, between the progress bars.
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
     torch.manual_seed(1)
-    return command(options) or 0
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:

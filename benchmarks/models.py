@@ -1,291 +1,600 @@
-"""The models that benchmarks compare, built from flags of fairseq-train, and sentences for them."""
+"""Speed of models other than translation's, each compared with the same work without this package.
+
+What is compared runs in turns on the same input: a slowdown of the machine affects all. Tables show
+medians, and ratios are medians of the paired ratios.
+
+On a shared machine, set OMP_NUM_THREADS=1: then CPU time is measured.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import logging
+import random
+import statistics
+import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cache
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from fairseq import options as fairseq_options
-from fairseq.data import Dictionary, LanguagePairDataset, ListDataset
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq import utils
+from fairseq.data import Dictionary
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.optim import build_optimizer
 from fairseq.tasks import setup_task
+from measuring import (
+    Run,
+    Turns,
+    add_device,
+    add_out,
+    add_steps,
+    describe_machine,
+    in_turns,
+    progress,
+    report,
+    run_one_of,
+)
+from torch import Tensor, nn
+from translation_models import Sample, Trained, parse_flags
 
-import fairseq_phrase
-from fairseq_phrase.data.batches.source_batches import make_structures
-from fairseq_phrase.data.batches.syntax_dataset import SyntaxDataset
-from fairseq_phrase.models.encoder_method import translation_encoders
-from fairseq_phrase.syntax.constituency import ConstituencyTree
-from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.fields import FIELDS
+from fairseq_phrase.cli.preprocess import main as preprocess
+from fairseq_phrase.inference.labelling import Labeller
+from fairseq_phrase.models.config import nested_config
+from fairseq_phrase.models.named_encoder import build_named_encoder
+from fairseq_phrase.models.tree_transformer import TreeEncoder
+from fairseq_phrase.modules.recurrent.tree_lstm import (
+    ChildSumTreeLSTM,
+    TreeLevels,
+    constituency_trees,
+)
+from fairseq_phrase.text import markdown_table, read_lines
 
-# As --user-dir does in fairseq's commands.
-fairseq_phrase.register()
 
-# Width, feed-forward width, heads, layers. The paper's sizes for Multi30k, as far as it gives them, and
-# the presets' sizes are the base Transformer's.
-SIZES = {
-    "tiny": (128, 256, 4, 3),
-    "multi30k": (512, 2048, 8, 6),
-    "base": (512, 2048, 8, 6),
-}
-VOCABULARY = 8000
+def labelling(options: argparse.Namespace) -> None:
+    """Labelling raw text, and training a tagger, compared with a plain loop in torch.
 
-#: The rows, by name: the reference, which is fairseq's Transformer, and the rows of every encoder.
-MODELS = {"transformer": ["--arch", "transformer"]} | {
-    row: method.flags(row) for method in translation_encoders().values() for row in method.rows
-}
-# One more row, for encoders with more layers than the tests' encoders.
-MODELS["phrase, tuned, first two layers"] = [*MODELS["phrase, tuned"], "--phrase-layers", "2"]
-# Source factors of two fields, in fairseq's Transformer and in an encoder of ours.
-for title in ("transformer", "relation bias, tree"):
-    MODELS[f"{title}, factors"] = [*MODELS[title], "--source-factors", "tags,deprels,subwords"]
-# The positions that CTranslate2 computes as well.
-MODELS["sequential relative"] = [
-    "--arch", "structural_transformer", "--no-sequential-absolute", "--sequential-relative",
+    - Labelling (with --text): lines per second of ``fairseq-phrase-label``'s work without loading the
+      model: reading lines, segmentation, batching by length, the model, writing labels.
+    - Training: steps of ``--arch labeller`` through ``--task syntax_labelling`` (loading and collating a
+      batch, forward, stock criterion, backward, clipping, Adam), and of a plain loop: the same encoder,
+      built without fairseq's task, a linear layer and cross entropy, on the same sentences without
+      parses. If the encoder needs parses, the loop has fairseq's own encoder.
+
+    DATA is a data directory of ``--labels word --bpe none``. Sizes are for tagging: 2 layers, d=300, 6
+    heads.
+
+    Examples:
+        python benchmarks/models.py labelling DATA --text ewt/train.en
+        python benchmarks/models.py labelling DATA --steps 30 --encoder phrase_transformer
+    """
+    cfg = parse_flags(
+        [
+            options.data, "--task", "syntax_labelling", "--arch", "labeller",
+            "--encoder", options.encoder, "--encoder-layers", "2", "--encoder-embed-dim", "300",
+            "--encoder-ffn-embed-dim", "600", "--encoder-attention-heads", "6", "--dropout", "0.3",
+            "--cpu", "--optimizer", "adam", "--lr", "1e-4",
+            "--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1", *options.flags,
+        ]
+    )  # fmt: skip
+    task = setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    print(describe_machine("cpu"))
+    if options.text is not None:
+        lines = list(read_lines(options.text))[: options.lines]
+        labeller = Labeller([model], task, device="cpu", max_tokens=options.label_max_tokens)
+        print(label_speed(labeller, lines, options.repeats))
+    if options.steps:
+        print(tagger_speed(cfg, task, model, options))
+
+
+def label_speed(labeller: Labeller, lines: list[str], repeats: int) -> str:
+    """Measure lines per second."""
+    times = []
+    for _ in range(1 + repeats):
+        cpu, clock = time.process_time(), time.perf_counter()
+        for _ in labeller.label(lines):
+            pass
+        times.append((time.process_time() - cpu, time.perf_counter() - clock))
+    # The first run warms caches up.
+    cpu, clock = (statistics.median(each) for each in zip(*times[1:], strict=True))
+    words = sum(len(line.split()) for line in lines) / len(lines)
+    return (
+        f"labelling: {len(lines) / cpu:,.0f} lines per second of CPU time, "
+        f"{len(lines) / clock:,.0f} by the clock ({len(lines)} lines of {words:.1f} words)"
+    )
+
+
+def tagger_speed(cfg: Any, task: Any, model: Any, options: argparse.Namespace) -> str:
+    """Measure training steps of a tagger."""
+    task.load_dataset("train")
+    dataset = task.dataset("train")
+    without_parses = getattr(dataset, "dataset", dataset)
+    batches = task.get_batch_iterator(dataset, max_tokens=options.max_tokens, seed=1).frozen_batches
+    trained = Trained(cfg, task, model)
+    plain = PlainTagger(cfg, task)
+    optimizer = build_optimizer(cfg.optimizer, list(plain.parameters()))
+
+    def step_of_task(batch: list[int]) -> None:
+        trained.step(dataset.collater([dataset[index] for index in batch]), clip_norm=1.0)
+
+    def step_of_loop(batch: list[int]) -> None:
+        sample = without_parses.collater([without_parses[index] for index in batch])
+        optimizer.zero_grad()
+        plain(sample).backward()
+        optimizer.multiply_grads(1 / sample["ntokens"])
+        optimizer.clip_grad_norm(1.0)
+        optimizer.step()
+
+    def runs(number: int) -> list[Run]:
+        batch = [int(index) for index in batches[number % len(batches)]]
+        return [partial(step_of_task, batch), partial(step_of_loop, batch)]
+
+    turns = in_turns(runs, options.steps, "cpu", warmup=2, unit="step")
+    own, loop = (1e3 * turns.median(way) for way in range(2))
+    return (
+        f"training: {own:.0f} ms a step, a plain loop {loop:.0f} ms; speed divided by the loop's: "
+        f"{turns.speed(0, 1):.3f}"
+    )
+
+
+class PlainTagger(nn.Module):
+    """An encoder that does not read parses and a linear layer, without fairseq's task and criterion.
+
+    Args:
+        cfg: all of fairseq's options.
+        task: has the dictionaries.
+    """
+
+    def __init__(self, cfg: Any, task: Any):
+        super().__init__()
+        nested = nested_config(cfg.model)
+        if task.source_text.fields:
+            nested.encoder_name = "transformer"
+        labels = task.target_dictionary
+        self.encoder = build_named_encoder(nested, task, task.source_dictionary)
+        self.head = nn.Linear(300, len(labels))
+        self.dropout = nn.Dropout(nested.dropout)
+        self.loss = nn.CrossEntropyLoss(
+            ignore_index=labels.pad(), reduction="sum", label_smoothing=0.1
+        )
+
+    def forward(self, sample: Sample) -> Tensor:
+        """Return the loss of a batch, summed over words."""
+        states = self.encoder(sample["net_input"]["src_tokens"])["encoder_out"][0][:-1]
+        logits = self.head(self.dropout(states)).transpose(0, 1)
+        return self.loss(logits.flatten(0, 1), sample["target"].flatten())
+
+
+def add_labelling_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of :func:`labelling`."""
+    parser.add_argument("data", metavar="DATA")
+    parser.add_argument("--text", type=Path, help="lines to label (default: no labelling)")
+    parser.add_argument("--lines", type=int, default=4000, help="label so many lines")
+    parser.add_argument("--encoder", default="transformer")
+    parser.add_argument(
+        "--flags", nargs=argparse.REMAINDER, default=[], help="the encoder's options"
+    )
+    parser.add_argument("--max-tokens", type=int, default=2000, help="in a training batch")
+    parser.add_argument(
+        "--label-max-tokens", type=int, help="in a batch of labelling (default: the command's)"
+    )
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--repeats", type=int, default=3)
+
+
+ROBERTA = [
+    "--activation-fn", "gelu", "--encoder-learned-pos", "--layernorm-embedding",
+    "--no-scale-embedding", "--attention-dropout", "0.1",
 ]  # fmt: skip
-LABELS = [f"label{index}" for index in range(16)]
+OURS = ["--task", "syntax_pretraining", "--arch", "pretrainer", "--sample-break-mode", "none"]
+#: The flags of each pre-training, and the row that it is compared with.
+PRETRAINING: dict[str, tuple[list[str], str | None]] = {
+    "masked_lm (fairseq)": (
+        ["--task", "masked_lm", "--arch", "roberta", "--criterion", "masked_lm"],
+        None,
+    ),
+    "masked": ([*OURS, *ROBERTA, "--criterion", "masked_lm"], "masked_lm (fairseq)"),
+    "transformer_lm (fairseq)": (
+        [
+            "--task", "language_modeling", "--arch", "transformer_lm", "--criterion",
+            "cross_entropy", "--share-decoder-input-output-embed",
+        ],
+        None,
+    ),
+    "causal": (
+        [*OURS, "--objective", "causal", "--criterion", "cross_entropy"],
+        "transformer_lm (fairseq)",
+    ),
+    "permutation": (
+        [
+            *OURS, *ROBERTA, "--objective", "permutation", "--encoder", "xl_transformer",
+            "--criterion", "masked_lm",
+        ],
+        "masked",
+    ),
+}  # fmt: skip
 
 
-@dataclass
-class Built:
-    """A model as fairseq-train builds it.
+def pretraining(options: argparse.Namespace) -> None:
+    """Words per second of pre-training, compared with fairseq's ``masked_lm`` and ``transformer_lm``.
+
+    All models have the same sizes, are built as fairseq-train builds them, and train on the same text. A
+    step makes the batch, and is forward, backward and Adam. Columns: source tokens per second, and that
+    number divided by another row's.
+
+    Without DATA, the text is random words.
+
+    Example:
+        OMP_NUM_THREADS=1 python benchmarks/models.py pretraining --steps 15
+    """
+    logging.disable(logging.WARNING)
+    names = list(PRETRAINING)
+    with tempfile.TemporaryDirectory() as folder:
+        data = options.data or random_data(Path(folder))
+        models = [Pretrained(flags, data, options) for flags, _ in PRETRAINING.values()]
+
+        def runs(number: int) -> list[Run]:
+            return [partial(model.step, number + options.warmup) for model in models]
+
+        turns = in_turns(runs, options.steps, options.device, warmup=options.warmup, unit="step")
+    counts = zip(*(model.words[options.warmup :] for model in models), strict=True)
+    per_word = Turns(
+        [
+            [taken / count for taken, count in zip(*pair, strict=True)]
+            for pair in zip(turns.rows, counts, strict=True)
+        ]
+    )
+    lines = []
+    for way, (name, (_, base)) in enumerate(PRETRAINING.items()):
+        ratio = f"{per_word.speed(way, names.index(base)):.3f}" if base else ""
+        lines.append([name, f"{1 / per_word.median(way):.0f}", base or "", ratio])
+    report(
+        f"{describe_machine(options.device)}, float32, {options.layers} layers of width "
+        f"{options.width}, blocks of {options.length} tokens, batches of {options.max_tokens}, median "
+        f"of {options.steps} steps each, in turns",
+        markdown_table(["model", "words/s", "compared with", "ratio"], lines, texts=1),
+        options.out,
+    )
+
+
+class Pretrained:
+    """A model in pre-training.
+
+    Args:
+        flags: its flags of fairseq-train.
+        data: the data directory.
+        options: sizes.
 
     Attributes:
-        name: its name in :data:`MODELS`.
-        cfg: all of fairseq's options.
-        task: its own task.
-        model: on its device and in its precision.
-        parses: the fields of a batch's ``net_input`` that it required from its task.
-        of_loss: the fields that its criterion required.
+        words: of each batch.
     """
 
-    name: str
-    cfg: Any
-    task: Any
-    model: Any
-    parses: set[str] = field(default_factory=set)
-    of_loss: set[str] = field(default_factory=set)
-    _own: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    def __init__(self, flags: list[str], data: Path, options: argparse.Namespace):
+        side = "decoder" if "transformer_lm" in flags else "encoder"
+        sizes = {
+            "embed-dim": options.width, "ffn-embed-dim": 4 * options.width,
+            "attention-heads": options.heads, "layers": options.layers,
+        }  # fmt: skip
+        flags = [str(data), *flags, "--tokens-per-sample", str(options.length), "--seed", "1"]
+        flags += [f"--{side}-{name}={size}" for name, size in sizes.items()]
+        flags += ["--dropout", "0.1", "--optimizer", "adam", "--lr", "0.0005"]
+        if side == "encoder":
+            longest = "max-positions" if "roberta" in flags else "max-source-positions"
+            flags += [f"--{longest}", str(options.length)]
+        cfg = parse_flags(flags)
+        utils.set_torch_seed(1)
+        self.on_cuda = options.device.startswith("cuda")
+        task = setup_task(cfg.task)
+        self.trained = Trained(cfg, task, task.build_model(cfg.model).to(options.device))
+        task.load_dataset("train")
+        self.dataset = task.dataset("train")
+        self.sentences = max(options.max_tokens // options.length, 1)
+        self.words: list[int] = []
 
-    def own_inputs(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """Return a batch with the parses that the model needs, and the collater's computations from them.
-
-        The collater's computations are made once per batch: in training they are the work of other
-            processes.
-        """
-        if id(sample) not in self._own:
-            wanted = {"src_tokens", "src_lengths", "prev_output_tokens", *self.parses}
-            net_input = {name: x for name, x in sample["net_input"].items() if name in wanted}
-            parse = {name: net_input[name].cpu() for name in self.parses}
-            tokens = net_input["src_tokens"]
-            made = make_structures(self.task.source_text.structures, tokens.cpu(), parse)
-            net_input |= {name: x.to(tokens.device) for name, x in made.items()}
-            of_loss = {name: sample["net_input"][f"src_{name}"] for name in self.of_loss}
-            # The batch is kept: no other batch gets its id.
-            self._own[id(sample)] = sample, {**sample, "net_input": net_input, "parse": of_loss}
-        own: dict[str, Any] = self._own[id(sample)][1]
-        return own
+    def step(self, number: int) -> None:
+        """Make a batch and train on it; steps with the same number have the same text."""
+        self.dataset.set_epoch(number + 1)
+        first = number * self.sentences % (len(self.dataset) - self.sentences)
+        samples = [self.dataset[index] for index in range(first, first + self.sentences)]
+        batch: Any = self.dataset.collater(samples)
+        batch = utils.move_to_cuda(batch) if self.on_cuda else batch
+        self.words.append(int(batch["ntokens"]))
+        self.trained.step(batch, number)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the models to build, and for their data."""
+def random_data(folder: Path, words: int = 8000, lines: int = 6000) -> Path:
+    """Make a data directory of random words."""
+    rng = random.Random(1)
+    names = [f"w{number}" for number in range(words)]
+    for split, count in (("train", lines), ("valid", 10)):
+        text = [" ".join(rng.choices(names, k=rng.randint(5, 25))) for _ in range(count)]
+        (folder / f"{split}.en").write_text("\n".join(text) + "\n")
+    command = ["-s", "en", "--only-source", "--bpe", "none", "--parser", "none"]
+    command += ["--trainpref", str(folder / "train"), "--validpref", str(folder / "valid")]
+    with contextlib.redirect_stdout(io.StringIO()):
+        preprocess([*command, "--destdir", str(folder / "data")])
+    return folder / "data"
+
+
+def add_pretraining_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of :func:`pretraining`."""
     parser.add_argument(
-        "data",
-        metavar="DATA",
-        nargs="?",
-        help="a directory made by fairseq-phrase-preprocess; without it, random words of "
-        f"{VOCABULARY} in random trees, in sentences as long as Multi30k's",
+        "data", nargs="?", type=Path, help="of fairseq-phrase-preprocess --only-source"
     )
-    parser.add_argument("--source-lang", default="de")
-    parser.add_argument("--target-lang", default="en")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
-    parser.add_argument("--size", default="multi30k", choices=list(SIZES))
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        default=[""],
-        metavar="NAME",
-        help="compare those alone that have such names, or names that begin so: "
-        f"{', '.join([*MODELS][1:])}",
-    )
-    parser.add_argument(
-        "--first-rows", action="store_true", help="compare the first row of each encoder"
-    )
-    parser.add_argument(
-        "--length", type=int, help="of every source and target, with end of sentence, without DATA"
-    )
+    add_device(parser)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--length", type=int, default=64, help="tokens in a block")
+    parser.add_argument("--max-tokens", type=int, default=1024, help="in a batch")
+    add_steps(parser, 15)
+    add_out(parser)
 
 
-def chosen_models(options: argparse.Namespace) -> list[str]:
-    """Name the chosen models, fairseq's own first; a choice is a name, or the beginning of several."""
-    whole = [name for name in options.models if name in MODELS]
-    begin = tuple(name for name in options.models if name not in MODELS)
-    chosen = {"transformer", *whole}
-    if options.first_rows:
-        first = {next(iter(method.rows)) for method in translation_encoders().values()}
-        return [name for name in MODELS if name in chosen | first]
-    return [name for name in MODELS if name in chosen or name.startswith(begin)]
+def huggingface(options: argparse.Namespace) -> None:
+    """Training step of a model of transformers with relation biases, compared with the same model.
 
+    A step is forward, backward and AdamW, on random sentences in random trees, each subword a word.
 
-def build_models(options: argparse.Namespace, *further: str) -> list[Built]:
-    """Build the chosen models, fairseq's own first.
-
-    Args:
-        options: the options of :func:`add_arguments`.
-        *further: more flags for all models.
+    Examples:
+        python benchmarks/models.py huggingface                      BERT-base
+        python benchmarks/models.py huggingface --type m2m_100 --layers 6 --sentences 4 --vectors
     """
-    return _build({name: MODELS[name] for name in chosen_models(options)}, further, options)
+    from fairseq_phrase.huggingface import add_relation_bias
 
+    plain, biased = build_huggingface(options), build_huggingface(options)
+    add_relation_bias(biased, options.kind, vectors=options.vectors)
+    steps = [step_of(plain, has_biases=False), step_of(biased, has_biases=True)]
 
-def build_pair(name: str, flags: str, options: argparse.Namespace) -> list[Built]:
-    """Build a row, and the same row with additional flags."""
-    return _build({name: MODELS[name], flags: [*MODELS[name], *flags.split()]}, (), options)
+    def runs(number: int) -> list[Run]:
+        batch = random_batch(options)
+        return [partial(step, batch) for step in steps]
 
-
-def _build(rows: dict[str, list[str]], further: Sequence[str], options: Any) -> list[Built]:
-    with tempfile.TemporaryDirectory() as made:
-        if not options.data:
-            write_dictionaries(made, options)
-        data = options.data or made
-        return [build(name, [*flags, *further], data, options) for name, flags in rows.items()]
-
-
-def build(name: str, flags: list[str], data: str, options: argparse.Namespace) -> Built:
-    """Build a Transformer as fairseq-train does, from its flags, with the sizes of ``--size``."""
-    return build_of_flags(name, [*flags, *size_flags(options.size)], data, options)
-
-
-def size_flags(size: str) -> list[str]:
-    """Return the flags of one of the :data:`SIZES`."""
-    width, ffn, heads, layers = SIZES[size]
-    flags = []
-    for side in ("encoder", "decoder"):
-        flags += [f"--{side}-embed-dim", str(width), f"--{side}-ffn-embed-dim", str(ffn)]
-        flags += [f"--{side}-attention-heads", str(heads), f"--{side}-layers", str(layers)]
-    return flags
-
-
-def configuration(flags: list[str], data: str, options: argparse.Namespace) -> Any:
-    """Return all of fairseq's options that flags of fairseq-train stand for."""
-    arguments = [data, "--task", "syntax_translation", "--source-lang", options.source_lang]
-    arguments += ["--target-lang", options.target_lang, *flags, "--dropout", "0.1"]
-    arguments += ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
-    arguments += ["--optimizer", "adam", "--lr", "1e-4"]
-    arguments += [] if options.device.startswith("cuda") else ["--cpu"]
-    arguments += ["--bf16"] if options.dtype == "bfloat16" else []
-    parser = fairseq_options.get_training_parser(default_task="syntax_translation")
-    return convert_namespace_to_omegaconf(
-        fairseq_options.parse_args_and_arch(parser, input_args=arguments)
+    turns = in_turns(runs, options.steps, options.device)
+    lines = [
+        [name, f"{1e3 * turns.median(way):.0f}", f"{turns.speed(way):.3f}"]
+        for way, name in enumerate((options.type, f"{options.type}, relation biases"))
+    ]
+    report(
+        f"{describe_machine(options.device)}, {options.sentences} sentences of {options.tokens} "
+        f"tokens, median of {options.steps} steps each, in turns",
+        markdown_table(["model", "ms per step", "speed"], lines, texts=1),
+        options.out,
     )
 
 
-def build_of_flags(name: str, flags: list[str], data: str, options: argparse.Namespace) -> Built:
-    """Build any model as fairseq-train does, from its flags."""
-    cfg = configuration(flags, data, options)
-    task = setup_task(cfg.task)
-    parses: set[str] = set()
-    of_loss: set[str] = set()
+def build_huggingface(options: argparse.Namespace) -> nn.Module:
+    """Build the model, with random weights and the sizes of its type's default configuration."""
+    import transformers
 
-    def require(fields: Sequence[str], for_model: bool = True, needer: str = "") -> None:
-        if for_model:
-            parses.update(f"src_{field}" for field in fields)
-        else:
-            of_loss.update({"words", *fields})
-
-    # Random sentences have parses, but lack a manifest that records them.
-    task.require_parses = require
-    if not options.data:
-        task.label_dictionary = cache(
-            lambda name: Dictionary.load(f"{data}/{FIELDS[name].label_file}")
-        )
-    model = task.build_model(cfg.model).to(options.device, getattr(torch, options.dtype))
-    task.build_criterion(cfg.criterion)
-    return Built(name, cfg, task, model, parses, of_loss)
+    config = transformers.AutoConfig.for_model(options.type)
+    for name in ("num_hidden_layers", "encoder_layers", "decoder_layers"):
+        if options.layers and hasattr(config, name):
+            setattr(config, name, options.layers)
+    return transformers.AutoModel.from_config(config).to(options.device).train()
 
 
-def load_dataset(models: list[Built], subset: str, options: argparse.Namespace) -> Any:
-    """Load a split with all parses that models require, or make random sentences."""
-    task = models[0].task
-    if not options.data:
-        return random_dataset(task, options.length)
-    fields = {name.removeprefix("src_") for built in models for name in built.parses}
-    fields |= {name for built in models for name in built.of_loss}
-    if fields:
-        type(task).require_parses(task, sorted(fields))
-    task.load_dataset(subset)
-    return task.dataset(subset)
+def random_batch(options: argparse.Namespace) -> dict[str, Tensor]:
+    """Draw sentences whose last quarter is padding in half of them, and their trees."""
+    shape = options.sentences, options.tokens
+    order = torch.arange(options.tokens)
+    lengths = torch.full((options.sentences, 1), options.tokens)
+    lengths[1::2] = options.tokens * 3 // 4
+    mask = (order < lengths).long()
+    # The head of a word is before it; the first word is the root.
+    heads = (torch.rand(shape) * order).long()
+    ids = torch.randint(5, 1000, shape)
+    batch = {"input_ids": ids, "attention_mask": mask}
+    batch["src_words"] = torch.where(mask.bool(), order, -1)
+    batch["src_heads"] = torch.where(mask.bool(), heads, -1)
+    return {name: tensor.to(options.device) for name, tensor in batch.items()}
 
 
-def write_dictionaries(directory: str, options: argparse.Namespace) -> None:
-    """Make the dictionaries of a data directory, from which models can be built."""
+def step_of(model: nn.Module, *, has_biases: bool) -> Callable[[dict[str, Tensor]], None]:
+    """Return a function that trains the model on a batch."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+
+    def step(batch: dict[str, Tensor]) -> None:
+        given = {n: t for n, t in batch.items() if has_biases or not n.startswith("src_")}
+        if model.config.is_encoder_decoder:
+            given["decoder_input_ids"] = batch["input_ids"]
+        model(**given)[0].square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def add_huggingface_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of :func:`huggingface`."""
+    add_device(parser)
+    parser.add_argument("--type", default="bert", help="a type of transformers' models")
+    parser.add_argument("--layers", type=int, help="by default those of the type")
+    parser.add_argument("--kind", default="both", choices=["tree", "sequence", "both"])
+    parser.add_argument("--vectors", action="store_true", help="also a vector for each relation")
+    parser.add_argument("--sentences", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=64, help="of the longest sentence")
+    parser.add_argument("--steps", type=int, default=9, help="measured steps of each model")
+    add_out(parser)
+
+
+LAYERS, HEADS, WIDTH, LABELS = 2, 4, 64, 30
+
+
+def tree_lstm(options: argparse.Namespace) -> None:
+    """Time per sentence by length: the tree Transformer's encoder compared with a Tree-LSTM.
+
+    Both encode the same sentences with the same trees. The trees branch to the right three times out of
+    four, and their depth grows with length as in English. Forward and backward are measured for one
+    sentence at a time. The encoder has the paper's size for classification (2 layers, 4 heads, d = 64).
+    The Tree-LSTM is a child-sum Tree-LSTM (Tai et al. 2015) of one layer and the same width, the module
+    of ``--encoder tree_lstm``; it computes all nodes of one height together. The time to prepare the tree
+    is included for both.
+
+    The columns of steps give the number of sequential steps on a machine with enough processors: the
+    encoder's layers, and the Tree-LSTM's levels. On one CPU thread, the time also depends on the total
+    work, which grows with length for both.
+
+    Example:
+        python benchmarks/models.py tree-lstm --lengths 10 50 200 --plot docs/length.png
+    """
     dictionary = Dictionary()
-    for index in range(VOCABULARY - len(dictionary)):
-        dictionary.add_symbol(f"word{index}")
-    for language in (options.source_lang, options.target_lang):
-        dictionary.save(str(Path(directory) / f"dict.{language}.txt"))
-    labels = Dictionary()
-    for label in LABELS:
-        labels.add_symbol(label)
-    for name in ("spans", "deprels", "tags", "enhanced"):
-        labels.save(f"{directory}/{FIELDS[name].label_file}")
+    for number in range(1000):
+        dictionary.add_symbol(f"word{number}")
+    encoder = build_encoder(dictionary).to(options.device)
+    lstm = ConstituentLSTM(len(dictionary), WIDTH).to(options.device)
+    times: list[list[float]] = []
+    lines = []
+    for words in progress(options.lengths, unit="length"):
+        turns, height = measure_length(words, encoder, lstm, options)
+        times.append([1e3 * turns.median(way) for way in range(2)])
+        cells = [*(f"{time:.1f}" for time in times[-1]), f"{times[-1][1] / times[-1][0]:.1f}"]
+        lines.append([str(words), *cells, str(LAYERS), f"{height + 1:.0f}"])
+    headings = [
+        "words", "tree Transformer, ms", "Tree-LSTM, ms", "ratio", "steps: layers", "steps: levels"
+    ]  # fmt: skip
+    conditions = (
+        f"{describe_machine(options.device)}, width {WIDTH}, one sentence at a time, forward and "
+        f"backward, median of {options.sentences} sentences"
+    )
+    report(conditions, markdown_table(headings, lines, texts=0), options.out)
+    if options.plot:
+        plot(options.lengths, times, options.plot, conditions)
 
 
-def random_dataset(task: Any, length: int | None, sentences: int = 8192) -> SyntaxDataset:
-    """Make sentences of random words in random trees.
+def build_encoder(dictionary: Dictionary) -> TreeEncoder:
+    """Build an encoder of the paper's size for classification."""
+    options = MODEL_DATACLASS_REGISTRY["tree_transformer"](
+        encoder_embed_dim=WIDTH, encoder_ffn_embed_dim=4 * WIDTH, encoder_layers=LAYERS,
+        encoder_attention_heads=HEADS, decoder_embed_dim=WIDTH, dropout=0.0,
+    )  # fmt: skip
+    cfg = nested_config(options)
+    cfg.count_labels = lambda field: LABELS
+    embeddings = nn.Embedding(len(dictionary), WIDTH, dictionary.pad())
+    return TreeEncoder(cfg, dictionary, embeddings)
+
+
+class ConstituentLSTM(nn.Module):
+    """The child-sum Tree-LSTM over constituents, with embeddings of words and labels as its inputs.
 
     Args:
-        task: has the dictionaries.
-        length: of all sentences, with end of sentence; None for Multi30k's lengths: 18 subwords on
-            average.
-        sentences: the number of sentences.
+        vocabulary: number of words.
+        width: of embeddings and states.
     """
-    generator = np.random.default_rng(1)
-    source = np.exp(generator.normal(2.75, 0.32, sentences)).round().clip(4, 60).astype(np.int64)
-    target = (source + generator.normal(0, 2, sentences).round()).clip(4, 60).astype(np.int64)
-    if length is not None:
-        source[:] = target[:] = length - 1
 
-    def side(lengths: np.ndarray, dictionary: Dictionary) -> ListDataset:
-        rows = [
-            torch.from_numpy(generator.integers(dictionary.nspecial, len(dictionary), length + 1))
-            for length in lengths
+    def __init__(self, vocabulary: int, width: int):
+        super().__init__()
+        self.embed_words = nn.Embedding(vocabulary, width)
+        self.embed_labels = nn.Embedding(LABELS, width)
+        self.tree_lstm = ChildSumTreeLSTM(input_dim=width, hidden_dim=width)
+
+    def forward(self, tokens: Tensor, spans: Tensor, labels: Tensor) -> Tensor:
+        """Encode one sentence.
+
+        Args:
+            tokens: Shape: (words,)
+            spans: in post-order. Shape: (constituents, 2)
+            labels: Shape: (constituents,)
+
+        Returns:
+            The states of all nodes, words first. Shape: (1, words + constituents, width)
+        """
+        inputs = torch.cat([self.embed_words(tokens), self.embed_labels(labels)])[None]
+        return self.tree_lstm(inputs, levels_of(tokens, spans))
+
+
+def levels_of(tokens: Tensor, spans: Tensor) -> TreeLevels:
+    """Make the schedule of one sentence."""
+    words = torch.arange(len(tokens), device=tokens.device)[None]
+    padding = torch.zeros_like(words, dtype=torch.bool)
+    return constituency_trees(words, spans[None], padding, binary=False).levels
+
+
+def right_branching_spans(leaves: int, rng: random.Random) -> list[tuple[int, int]]:
+    """Draw one tree that branches to the right three times out of four, as English trees mostly do.
+
+    Its depth grows in proportion to its length.
+
+    Returns:
+        The nonterminals' leaves, half-open, in post-order.
+    """
+    spans, left = [], [(0, leaves)]
+    while left:
+        start, end = left.pop()
+        if end - start < 2:
+            continue
+        spans.append((start, end))
+        first = start + 1 if rng.random() < 0.75 else rng.randrange(start + 1, end)
+        left += [(start, first), (first, end)]
+    return sorted(spans, key=lambda span: (span[1], -span[0]))
+
+
+def measure_length(
+    words: int, encoder: TreeEncoder, lstm: ConstituentLSTM, options: argparse.Namespace
+) -> tuple[Turns, float]:
+    """Measure sentences of one length; return the times, and the mean height of the trees."""
+    rng, dictionary, heights = random.Random(words), encoder.dictionary, []
+    order = torch.arange(words, device=options.device)
+
+    def runs(number: int) -> list[Run]:
+        spans = torch.tensor(right_branching_spans(words, rng), device=options.device)
+        labels = torch.randint(0, LABELS, (len(spans),), device=options.device)
+        tokens = torch.randint_like(order, dictionary.nspecial, len(dictionary))
+        inputs = {
+            "src_tokens": torch.cat([tokens, tokens.new_tensor([dictionary.eos()])])[None],
+            "src_words": torch.cat([order, order.new_tensor([-1])])[None],
+            "src_spans": torch.cat([spans, labels[:, None]], 1)[None],
+        }
+        if number >= 0:
+            heights.append(len(levels_of(tokens, spans).steps) - 1)
+        return [
+            lambda: encoder(**inputs)["encoder_out"][0].sum().backward(),
+            lambda: lstm(tokens, spans, labels).sum().backward(),
         ]
-        for row in rows:
-            row[-1] = dictionary.eos()
-        return ListDataset(rows, lengths + 1)
 
-    def parse(subwords: int) -> dict[str, np.ndarray]:
-        # Four of five subwords begin a word, whose head is one of the five before it.
-        words = np.r_[0, (generator.random(subwords - 1) < 0.8).cumsum()]
-        index = np.arange(words[-1] + 1)
-        heads = (index - generator.integers(1, 6, len(index))).clip(0)
-        # The constituents of that tree, and one over each word of several subwords.
-        tree = ConstituencyTree.from_dependencies(DependencyTree(heads), ["x"] * len(heads))
-        split = np.flatnonzero(np.bincount(words) > 1)
-        tree = tree.with_lower(split[:, None] + np.array([0, 1]), ["x"] * len(split))
-        labels = generator.integers(4, 4 + len(LABELS), len(tree))
-        deprels = generator.integers(4, 4 + len(LABELS), len(heads))
-        spans = np.column_stack([tree.spans, labels])
-        tags = generator.integers(4, 4 + len(LABELS), len(heads))
-        # The tree's edges, and for each word one more head.
-        others = generator.integers(0, len(heads), len(heads))
-        edges = [np.column_stack([each, index, deprels]) for each in (heads, others)]
-        further = {"deprels": deprels, "tags": tags, "enhanced": np.concatenate(edges)}
-        return {"words": words, "heads": heads, "spans": spans, **further}
+    turns = in_turns(runs, options.sentences, options.device, warmup=2)
+    return turns, statistics.mean(heights)
 
-    sources = side(source, task.source_dictionary)
-    targets = side(target, task.target_dictionary)
-    pairs = LanguagePairDataset(
-        sources, source + 1, task.source_dictionary,
-        targets, target + 1, task.target_dictionary,
-        left_pad_source=False,
-    )  # fmt: skip
-    return SyntaxDataset(pairs, [parse(subwords) for subwords in source])
+
+def plot(lengths: list[int], times: list[list[float]], path: Path, conditions: str) -> None:
+    """Draw both lines."""
+    from fairseq_phrase.visualization.figures import new_figure, save
+
+    figure = new_figure(path, (6.0, 4.0))
+    axes = figure.subplots()
+    encoder, lstm = zip(*times, strict=True)
+    axes.plot(lengths, lstm, marker="o", label="Tree-LSTM")
+    axes.plot(lengths, encoder, marker="o", label="tree Transformer's encoder")
+    axes.set_xlabel("words in the sentence")
+    axes.set_ylabel("ms per sentence, forward and backward")
+    axes.set_ylim(bottom=0)
+    axes.set_title(conditions, fontsize=6, wrap=True)
+    axes.legend()
+    save(figure, path)
+
+
+def add_tree_lstm_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of :func:`tree_lstm`."""
+    add_device(parser)
+    lengths = [10, 20, 40, 60, 80, 120, 160, 200]
+    parser.add_argument("--lengths", type=int, nargs="+", default=lengths)
+    parser.add_argument("--sentences", type=int, default=15, help="of each length")
+    parser.add_argument("--plot", type=Path, help="also draw the lines here")
+    add_out(parser)
+
+
+COMMANDS = {
+    labelling: add_labelling_arguments,
+    pretraining: add_pretraining_arguments,
+    huggingface: add_huggingface_arguments,
+    tree_lstm: add_tree_lstm_arguments,
+}
+
+if __name__ == "__main__":
+    sys.exit(run_one_of(COMMANDS, __doc__))

@@ -39,7 +39,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from machine import describe_machine
+from measuring import Turns, describe_machine, rotated
 
 from fairseq_phrase.data.preprocessing.engines import EngineOptions
 from fairseq_phrase.data.preprocessing.options import Options
@@ -102,24 +102,19 @@ def parsing_table(text: Path, pipeline: str, rounds: int) -> None:
 
         return run
 
-    contestants = {"nlp.pipe": bare, "driver": driver(1), "driver, 2 processes": driver(2)}
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    ways = {"nlp.pipe": bare, "driver": driver(1), "driver, 2 processes": driver(2)}
+    turns = Turns()
     for number in range(rounds):
-        # The ways run in turns: a slowdown of the machine affects all of them.
-        for name in list(contestants)[:: -1 if number % 2 else 1]:
-            seconds[name].append(timed(contestants[name]))
-
-    def ratio(fast: str, slow: str) -> float:
-        return statistics.median(a / b for a, b in zip(seconds[slow], seconds[fast], strict=True))
-
+        taken = {way: timed([*ways.values()][way]) for way in rotated(len(ways), number)}
+        turns.rows.append([taken[way] for way in range(len(ways))])
+    against = [
+        "",
+        f"{turns.speed(1):.3f} of nlp.pipe",
+        f"{turns.speed(2, base=1):.2f} of one process",
+    ]
     print("| parsing | sentences/s | against |\n|---|--:|---|")
-    against = {
-        "nlp.pipe": "",
-        "driver": f"{ratio('driver', 'nlp.pipe'):.3f} of nlp.pipe",
-        "driver, 2 processes": f"{ratio('driver, 2 processes', 'driver'):.2f} of one process",
-    }
-    for name, taken in seconds.items():
-        print(f"| {name} | {len(lines) / statistics.median(taken):,.0f} | {against[name]} |")
+    for way, name in enumerate(ways):
+        print(f"| {name} | {len(lines) / turns.median(way):,.0f} | {against[way]} |")
 
 
 def rest_table(

@@ -7,7 +7,7 @@ precision and then translates. Columns:
 - ``values``, ``gradients``: errors of float32 here against float64 on the CPU, ‖x − reference‖ /
   ‖reference‖, of the encoder's output and the largest of all parameters' gradients,
 - ``waits``: how often this project's code lets the host wait for the device in a training step (on a CPU:
-  how often it would wait, see waits.py), and how often fairseq's code does,
+  how often it would wait), and how often fairseq's code does,
 - ``waits, decoding``: the same for each step of beam search, at most,
 - ``problem``: the failure; the exit status is then 1.
 
@@ -26,13 +26,11 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import logging
 import math
 import sys
 import tempfile
 import time
 import traceback
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +38,20 @@ import torch
 from fairseq import utils
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.trainer import Trainer
-from machine import describe_machine
-from models import (
-    MODELS,
+from measuring import describe_machine, report, run_command
+from step_profile import count_waits
+from torch import Tensor
+from translation_models import (
     Built,
+    Sample,
     add_arguments,
     build,
     chosen_models,
     load_dataset,
     random_dataset,
+    row_flags,
     write_dictionaries,
 )
-from torch import Tensor
-from waits import count_waits
 
 from fairseq_phrase.modules.positions.biased_attention import biased_attention
 from fairseq_phrase.modules.tensors import additive
@@ -63,7 +62,6 @@ TOLERANCE = 1e-3
 TARGET_LENGTH = 12
 ATTENTION, LENGTHS = "attention", (64, 192, 320)
 SCORE, BF16_TOLERANCE = -120.0, 0.03
-Sample = dict[str, Any]
 _drawn: dict[frozenset[str], Sample] = {}  # by the parses that a model needs
 
 
@@ -131,7 +129,7 @@ def attend(tokens: int, device: str, dtype: torch.dtype) -> list[Tensor]:
 def plain(name: str, data: str, options: argparse.Namespace, *flags: str) -> Built:
     """Build a model in float32, without checkpointed activations."""
     torch.manual_seed(1)
-    return build(name, [*MODELS[name], *flags], data, options)
+    return build(name, [*row_flags(name, options), *flags], data, options)
 
 
 def draw(built: Built, options: argparse.Namespace) -> Sample:
@@ -152,7 +150,7 @@ def trained(name: str, precision: str, data: str, options: argparse.Namespace) -
     flags = ["--checkpoint-activations", "--fp16-init-scale", "4"]
     flags += [] if precision == "fp32" else [f"--{precision}"]
     torch.manual_seed(1)
-    built = build(name, [*MODELS[name], *flags], data, options)
+    built = build(name, [*row_flags(name, options), *flags], data, options)
     sample = draw(built, options)
     criterion = built.task.build_criterion(built.cfg.criterion)
     if precision != "fp32" and not options.device.startswith("cuda"):
@@ -281,11 +279,8 @@ def table(lines: list[dict[str, Any]]) -> str:
     )
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def add_smoke_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
     add_arguments(parser)
     parser.set_defaults(size="tiny")
     parser.add_argument("--subset", default="valid", help="split of DATA that batches come from")
@@ -293,14 +288,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--updates", type=int, default=20)
     parser.add_argument("--sentences", type=int, default=16, help="in the batch")
     parser.add_argument("--out", type=Path, help="write lines here, as JSON; done ones are kept")
-    return parser.parse_args(arguments)
 
 
-def main() -> int:
+def smoke(options: argparse.Namespace) -> int:
     """Check all models and print the table."""
-    options = parse_arguments()
-    logging.disable(logging.INFO)
-    warnings.simplefilter("ignore")
     done = options.out.read_text().splitlines() if options.out and options.out.exists() else []
     lines = [json.loads(line) for line in done]
     names = [ATTENTION, *chosen_models(options)]
@@ -317,9 +308,9 @@ def main() -> int:
             if options.out:
                 with open(options.out, "a") as out:
                     out.write(json.dumps(lines[-1]) + "\n")
-    print(f"{describe_machine(options.device)}, size {options.size}\n\n{table(lines)}\n")
+    report(f"{describe_machine(options.device)}, size {options.size}", table(lines))
     return int(any(line["problems"] for line in lines))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command(smoke, add_smoke_arguments, __doc__))

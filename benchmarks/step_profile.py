@@ -1,158 +1,331 @@
-"""Profile of a training step by operation (torch.profiler), and the effect of torch.compile.
+"""What a training step consists of: operations, launches of kernels, waits of the host for the device.
 
-For each model: milliseconds per step, kernels launched, and the operations that take the longest; with
---compile the time of the compiled model instead, the number of graph breaks in a step, with reasons, and
-the time of the first step, which compiles. If a model cannot be compiled, its line gives the reason.
-
-Examples:
-    python benchmarks/step_profile.py --device cuda --dtype bfloat16 --size base --max-tokens 4096
-    python benchmarks/step_profile.py --compile --backend inductor --models tree
+The models are those of ``training.py step``.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
+import contextlib
 import statistics
 import sys
 import time
+import traceback
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
-from machine import describe_machine, seconds, synchronize
-from models import add_arguments, build_models
+from measuring import describe_machine, report, run_one_of, seconds, synchronize
+from torch import Tensor
 from torch._dynamo.utils import counters
 from torch.profiler import ProfilerActivity, profile
-from train_step import Trained, load_batches
+from torch.utils._python_dispatch import TorchDispatchMode
+from translation_models import (
+    Built,
+    Sample,
+    Trained,
+    add_arguments,
+    add_batches,
+    build_models,
+    load_batches,
+    load_dataset,
+)
 
+import fairseq_phrase
 from fairseq_phrase.text import markdown_table
 
 _LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx")
+#: Operations that only allocate or describe, without a launch.
+_FREE = {
+    "aten::empty", "aten::empty_like", "aten::new_empty", "aten::empty_strided",
+    "aten::new_empty_strided", "aten::_local_scalar_dense", "aten::lift_fresh", "aten::detach",
+    "aten::_unsafe_view", "aten::alias", "aten::_reshape_alias", "aten::is_same_size",
+    "aten::sym_size", "aten::item", "aten::_has_compatible_shallow_copy_type",
+}  # fmt: skip
+#: Operations whose result has a shape, or is a number, that the host must know.
+_WAITING = {
+    "aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero", "aten::masked_select",
+    "aten::nonzero", "aten::bincount", "aten::_unique2", "aten::unique_dim",
+    "aten::unique_consecutive", "aten::repeat_interleave",
+}  # fmt: skip
+_PROJECT = str(Path(fairseq_phrase.__file__).parent)
+
+#: Measures a model's step on a batch; returns its line of the table, and details to print.
+Measure = Callable[[str, Trained, Sample, argparse.Namespace], tuple[list[str], str]]
 
 
-def milliseconds(trained: Trained, batch: dict[str, Any], options: argparse.Namespace) -> float:
-    """Return the median time of a step."""
-    device = torch.device(options.device)
-    times = [seconds(lambda: trained.step(batch, 1), device) for _ in range(options.steps)]
-    return 1e3 * statistics.median(times)
+def operations(options: argparse.Namespace) -> None:
+    """Milliseconds, kernels launched, and the slowest operations of a step (torch.profiler).
+
+    Example:
+        python benchmarks/step_profile.py operations --device cuda --dtype bfloat16 --size base
+    """
+    headings = ["model", "ms per step", "launches", "ms on the device"]
+    measure_models(profile_step, headings, "", options)
 
 
 def profile_step(
-    trained: Trained, batch: dict[str, Any], options: argparse.Namespace
+    name: str, trained: Trained, sample: Sample, options: argparse.Namespace
 ) -> tuple[list[str], str]:
-    """Profile one step.
-
-    Returns:
-        The model's line: time, launches, and time on the device; and the table of operations.
-    """
+    """Profile one step; see :data:`Measure`."""
     on_cuda = options.device.startswith("cuda")
-    for _ in range(2):
-        trained.step(batch, 1)
-    taken = milliseconds(trained, batch, options)
+    taken = milliseconds(trained, sample, options)
     kinds = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_cuda]
     with profile(activities=kinds) as record:
-        trained.step(batch, 1)
+        trained.step(sample)
         synchronize(torch.device(options.device))
     events = record.key_averages()
     launches = sum(event.count for event in events if event.key in _LAUNCHES)
     busy = sum(event.self_device_time_total for event in events) / 1e3
     order = "self_device_time_total" if on_cuda else "self_cpu_time_total"
-    operations = events.table(sort_by=order, row_limit=options.most, max_name_column_width=60)
-    line = [trained.built.name, f"{taken:.1f}", str(launches), f"{busy:.1f}"]
-    return line, f"### {trained.built.name}\n\n```\n{operations}\n```\n"
+    table = events.table(sort_by=order, row_limit=options.most, max_name_column_width=60)
+    line = [name, f"{taken:.1f}", str(launches), f"{busy:.1f}"]
+    return line, f"### {name}\n\n```\n{table}\n```"
+
+
+def compiled(options: argparse.Namespace) -> None:
+    """Effect of torch.compile on a step.
+
+    Columns: milliseconds per step without and with compilation, graph breaks in a step (their reasons are
+    listed), and the time of the first step, which compiles. If a model cannot be compiled, its line gives
+    the reason.
+
+    Example:
+        python benchmarks/step_profile.py compiled --backend inductor --models tree
+    """
+    headings = ["model", "ms per step", "compiled", "gain", "graph breaks", "first step or error"]
+    measure_models(compiled_step, headings, f", backend {options.backend}", options)
 
 
 def compiled_step(
-    trained: Trained, batch: dict[str, Any], options: argparse.Namespace
+    name: str, trained: Trained, sample: Sample, options: argparse.Namespace
 ) -> tuple[list[str], str]:
-    """Time the compiled model and the model without compilation.
-
-    Returns:
-        The model's line, and the reasons of graph breaks.
-    """
-    name, plain = trained.built.name, trained.built.model
-    for _ in range(2):
-        trained.step(batch, 1)
-    before = milliseconds(trained, batch, options)
+    """Time the compiled model and the model without compilation; see :data:`Measure`."""
+    before = milliseconds(trained, sample, options)
     torch._dynamo.reset()
     counters.clear()
     try:
-        trained.built.model = torch.compile(plain, backend=options.backend)
+        trained.model = torch.compile(trained.model, backend=options.backend)
         begin = time.perf_counter()
-        trained.step(batch, 1)
+        trained.step(sample)
         first = time.perf_counter() - begin
-        trained.step(batch, 1)
-        after = milliseconds(trained, batch, options)
+        after = milliseconds(trained, sample, options, warmup=1)
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         return [name, f"{before:.1f}", "", "", "", reason], ""
-    finally:
-        trained.built.model = plain
     breaks: Counter[str] = counters["graph_break"]
     reasons = "\n".join(
         f"- {name}: {count} × {' '.join(why.split())[:200]}" for why, count in breaks.most_common(5)
     )
-    gain = f"{before / after:.2f}"
-    return [
-        name,
-        f"{before:.1f}",
-        f"{after:.1f}",
-        gain,
-        str(breaks.total()),
-        f"{first:.0f} s",
-    ], reasons
+    times = [f"{before:.1f}", f"{after:.1f}", f"{before / after:.2f}"]
+    return [name, *times, str(breaks.total()), f"{first:.0f} s"], reasons
 
 
-def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add_arguments(parser)
-    parser.add_argument("--subset", default="train", help="split of DATA that the batch comes from")
-    parser.add_argument("--max-tokens", type=int, default=4096)
-    parser.add_argument("--steps", type=int, default=9, help="timed steps")
-    parser.add_argument("--most", type=int, default=12, help="operations in a profile's table")
-    parser.add_argument("--compile", action="store_true", help="try torch.compile instead")
-    parser.add_argument("--backend", default="inductor", help="of torch.compile")
-    return parser.parse_args(arguments)
+def milliseconds(
+    trained: Trained, sample: Sample, options: argparse.Namespace, warmup: int = 2
+) -> float:
+    """Return the median time of a step."""
+    device = torch.device(options.device)
+    times = [seconds(lambda: trained.step(sample), device) for _ in range(warmup + options.steps)]
+    return 1e3 * statistics.median(times[warmup:])
 
 
-def main() -> None:
-    """Profile or compile all models; every line is printed when it is complete."""
-    options = parse_arguments()
-    options.batches = 1
-    logging.disable(logging.INFO)
-    warnings.simplefilter("ignore")
-    torch.manual_seed(1)
+def measure_models(
+    measure: Measure, headings: list[str], conditions: str, options: argparse.Namespace
+) -> None:
+    """Measure all models; every line is printed when it is complete."""
     built = build_models(options)
-    (batch,) = load_batches(built, options)
-    print(
+    batch = load_batches(built, options)[0]
+    conditions = (
         f"{describe_machine(options.device)}, {options.dtype}, size {options.size}, a batch of "
-        f"{batch['ntokens']} words"
-        f"{f', backend {options.backend}' if options.compile else ''}\n",
-        flush=True,
+        f"{batch['ntokens']} words{conditions}"
     )
-    step = compiled_step if options.compile else profile_step
     lines = []
     for each in built:
-        line, details = step(Trained.of(each), batch, options)
+        trained = Trained(each.cfg, each.task, each.model)
+        line, details = measure(each.name, trained, each.own_inputs(batch), options)
         lines.append(line)
         print(f"{details or line}\n", flush=True)
-    headings = ["model", "ms per step", "launches", "ms on the device"]
-    if options.compile:
-        headings = [
-            "model",
-            "ms per step",
-            "compiled",
-            "gain",
-            "graph breaks",
-            "first step or error",
-        ]
-    print(markdown_table(headings, lines, texts=1))
+    report(conditions, markdown_table(headings, lines, texts=1))
 
+
+def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of :func:`operations`."""
+    add_arguments(parser)
+    add_batches(parser, max_tokens=4096)
+    parser.add_argument("--steps", type=int, default=9, help="timed steps")
+    parser.add_argument("--most", type=int, default=12, help="operations in a model's table")
+
+
+def add_compiled_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of :func:`compiled`."""
+    add_arguments(parser)
+    add_batches(parser, max_tokens=4096)
+    parser.add_argument("--steps", type=int, default=9, help="timed steps")
+    parser.add_argument("--backend", default="inductor", help="of torch.compile")
+
+
+def launches(options: argparse.Namespace) -> None:
+    """Number of kernels that a step launches, of forward and backward.
+
+    On a GPU, launches determine the time of small batches. The number is counted on the CPU. A dispatch
+    mode counts the operations that reach a device. Views, which only change shapes, and allocations of
+    memory are not counted. A fused operation (attention, layer norm) counts as one launch, which is
+    nearly true on a GPU. The optimizer's updates are not counted: they depend only on the parameters.
+
+    Columns: launches of the whole step, of the forward pass, and how many more than fairseq's
+    Transformer.
+
+    Examples:
+        python benchmarks/step_profile.py launches
+        python benchmarks/step_profile.py launches --models phrase --most 15
+    """
+    models = build_models(options)
+    dataset = load_dataset(models, "valid", options)
+    sample = dataset.collater([dataset[index] for index in range(8)])
+    counts = {built.name: count_launches(built, sample) for built in models}
+    base = counts[models[0].name][0].total()
+    lines = [
+        [name, f"{step.total():,}", f"{forward.total():,}", f"{step.total() - base:+,}"]
+        for name, (step, forward) in counts.items()
+    ]
+    headings = ["model", "launches", "forward", "against the Transformer"]
+    report(describe_machine(options.device), markdown_table(headings, lines, texts=1))
+    for name, (step, _) in counts.items() if options.most else ():
+        most = ", ".join(f"{op} {n}" for op, n in step.most_common(options.most))
+        print(f"{name}: {most}\n")
+
+
+def count_launches(built: Built, sample: Sample) -> tuple[Counter[str], Counter[str]]:
+    """Count the launches of forward and backward, and of the forward pass alone, by operation."""
+    built.model.train()
+    criterion = built.task.build_criterion(built.cfg.criterion)
+    with LaunchCounter() as forward:
+        loss, _, _ = criterion(built.model, built.own_inputs(sample))
+    with LaunchCounter() as backward:
+        loss.backward()
+    return forward.counts + backward.counts, forward.counts
+
+
+class LaunchCounter(TorchDispatchMode):
+    """Count the operations that launch a kernel.
+
+    Attributes:
+        counts: launches by operation.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+        """Count an operation and run it."""
+        name = function._schema.name
+        if not function.is_view and name not in _FREE:
+            self.counts[name] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of :func:`launches`."""
+    add_arguments(parser)
+    parser.add_argument("--most", type=int, default=0, help="list the most frequent operations")
+
+
+class Waits:
+    """Counts of waits, by line of code.
+
+    Attributes:
+        lines: waits of all code; a line is named ``file.py:12``.
+        own: waits of this project's code only.
+    """
+
+    def __init__(self) -> None:
+        self.lines: Counter[str] = Counter()
+        self.own: Counter[str] = Counter()
+
+    def record(self) -> None:
+        """Count a wait for the innermost line of this project or of fairseq."""
+        for frame in reversed(traceback.extract_stack()):
+            path = Path(frame.filename)
+            own = frame.filename.startswith(_PROJECT)
+            if own or "fairseq" in path.parts or "fairseq_cli" in path.parts:
+                line = f"{path.name}:{frame.lineno}"
+                self.lines[line] += 1
+                self.own[line] += own
+                break
+        self.own += Counter()  # without zeros
+
+
+class _Dispatched(TorchDispatchMode):
+    """Records the operations that would wait."""
+
+    def __init__(self, waits: Waits) -> None:
+        super().__init__()
+        self.waits = waits
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+        name = function._schema.name
+        by_mask = name in ("aten::index", "aten::index_put_", "aten::index_put") and any(
+            isinstance(index, Tensor) and index.dtype == torch.bool for index in args[1]
+        )
+        if name in _WAITING or by_mask:
+            self.waits.record()
+        return function(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def count_waits(device: str) -> Iterator[Waits]:
+    """Count the waits for the device in a block, by the line of code that causes them.
+
+    On CUDA, torch itself reports them (``torch.cuda.set_sync_debug_mode``). Elsewhere a dispatch mode
+    and a few patched methods count the operations that would wait on CUDA. They miss copies from the
+    host, and code that differs on CUDA. Conversions to NumPy arrays are not counted: only CPU tensors
+    allow them.
+    """
+    waits = Waits()
+    if device.startswith("cuda"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            show = warnings.showwarning
+
+            def record(message: Any, *args: Any, **kwargs: Any) -> None:
+                if "synchronizing" in str(message):
+                    waits.record()
+                else:
+                    show(message, *args, **kwargs)
+
+            warnings.showwarning = record
+            before = torch.cuda.get_sync_debug_mode()
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                yield waits
+            finally:
+                torch.cuda.set_sync_debug_mode(before)
+                warnings.showwarning = show
+        return
+    with contextlib.ExitStack() as patches:
+        for name in ("tolist", "cpu"):
+            method = getattr(Tensor, name)
+
+            def waiting(self: Tensor, *args: Any, _method: Any = method, **kwargs: Any) -> Any:
+                waits.record()
+                return _method(self, *args, **kwargs)
+
+            patches.enter_context(mock.patch.object(Tensor, name, waiting))
+        patches.enter_context(_Dispatched(waits))
+        yield waits
+
+
+COMMANDS = {
+    operations: add_profile_arguments,
+    compiled: add_compiled_arguments,
+    launches: add_launch_arguments,
+}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_one_of(COMMANDS, __doc__))

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sacrebleu
-from machine import describe_machine
+from measuring import describe_machine
 from tqdm import tqdm
 
 from fairseq_phrase.text import markdown_table

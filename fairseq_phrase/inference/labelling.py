@@ -34,7 +34,7 @@ from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
 logger = logging.getLogger(__name__)
 
 #: Tokens in a batch with its padding, by the type of the device. On a CPU more are slower
-#: (``benchmarks/label.py``), because a batch's states do not fit into a core's cache.
+#: (``benchmarks/models.py labelling``), because a batch's states do not fit into a core's cache.
 _MAX_TOKENS = {"cpu": 1000, "cuda": 12000}
 
 

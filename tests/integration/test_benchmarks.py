@@ -24,14 +24,14 @@ _STEP = "--size tiny --models 'phrase, k = 2'"
 _FEW = "--max-tokens 128 --steps 1"
 _BATCH = "--lengths 16 --repeats 1 --tokens-per-batch 64"
 COMMANDS = {
-    "train_step.py": f"{_STEP} {_FEW} --batches 1 --pair=--neutral-start",
+    "training.py step": f"{_STEP} {_FEW} --batches 1 --pair=--neutral-start",
     "attention_kernels.py phrase-attention": f"{_BATCH} --max-lengths 2",
     "decode.py": f"{_STEP} --batches 1 --batch-size 2 --target-length 4",
     "attention_kernels.py relative-positions": _BATCH,
     "attention_kernels.py hierarchical-accumulation": "--lengths 16 --repeats 1 --dense-limit 0",
-    "huggingface.py": "--type distilbert --layers 1 --sentences 2 --tokens 8 --steps 1 --vectors",
-    "length.py": "--lengths 5 --sentences 1",
-    "step_profile.py": f"--size tiny --models transformer {_FEW} --compile --backend eager",
+    "models.py huggingface": "--type distilbert --layers 1 --sentences 2 --tokens 8 --steps 1 --vectors",
+    "models.py tree-lstm": "--lengths 5 --sentences 1",
+    "step_profile.py compiled": f"--size tiny --models transformer {_FEW} --backend eager",
 }
 
 
@@ -81,7 +81,7 @@ def test_a_wrong_gradient_of_long_attention_is_a_problem(monkeypatch):
 
 
 def test_one_row_of_each_encoder_is_chosen():
-    from models import chosen_models
+    from translation_models import chosen_models
 
     chosen = chosen_models(Namespace(models=[], first_rows=True))
     first = {next(iter(method.rows)) for method in translation_encoders().values()}
@@ -105,7 +105,7 @@ def test_a_crossover_lies_between_the_sizes_on_its_sides():
 
 
 def test_waits_are_counted_by_the_line_that_causes_them():
-    from waits import count_waits
+    from step_profile import count_waits
 
     from fairseq_phrase.models.tree_transformer import regroup
 
