@@ -260,8 +260,10 @@ def build(name: str, flags: list[str], data: str, options: argparse.Namespace) -
             parses.update(f"src_{field}" for field in fields)
         else:
             of_loss.update({"words", *fields})
+        # Random sentences have parses, but lack a manifest that records them.
+        if options.data:
+            type(task).require_parses(task, fields, for_model, needer)
 
-    # Random sentences have parses, but lack a manifest that records them.
     task.require_parses = require
     if not options.data:
         task.label_dictionary = cache(

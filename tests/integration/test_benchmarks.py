@@ -51,6 +51,15 @@ def test_a_benchmark_prints_a_table(name, tmp_path):
     assert "|--" in run(tmp_path, f"{name} {COMMANDS[name]}").replace("|:-", "|--")
 
 
+def test_raw_text_is_parsed_for_models_that_need_trees(
+    tmp_path, data_directory, trained_pipeline, synthetic_corpus
+):
+    flags = f"--text {synthetic_corpus}/test.de --parser spacy:{trained_pipeline} --size tiny"
+    flags += " --models 'structural absolute' --batches 1 --batch-size 2 --target-length 4"
+    table = run(tmp_path, f"decode.py {data_directory} {flags}")
+    assert "with parsing" in table
+
+
 def test_models_are_tried_on_the_device(tmp_path):
     run(
         tmp_path,
