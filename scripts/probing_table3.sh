@@ -38,7 +38,7 @@ while [ $# -gt 0 ]; do
             printf -v "${name^^}" %s "$2"
             shift
             ;;
-        -*) die "unknown option '$1' (--help says which there are)" ;;
+        -*) die "unknown option '$1' (--help lists them)" ;;
         *) [ -z "$TABLE" ] || die "one folder of a table is expected, not also '$1'"; TABLE=$1 ;;
     esac
     shift

@@ -7,16 +7,16 @@
 #                           batch stays the row's (1)
 #   --precision fp32|fp16|bf16
 #                           precision of training; the latter two need a GPU. A folder may have rows of several; the
-#                           report says so (that of the folder's first rows, or fp32)
-#   --max-epoch N           at most N epochs. The report says so
-#   --max-update N          at most N updates. The report says so. Tables that average checkpoints then
+#                           report notes it (that of the folder's first rows, or fp32)
+#   --max-epoch N           at most N epochs. The report notes it
+#   --max-update N          at most N updates. The report notes it. Tables that average checkpoints then
 #                           use the last one
 #   --average N             number of checkpoints to average, instead of the row's; there is one for each epoch.
 #                           Tables whose rows have best_checkpoint_metric use their best checkpoint, and have no
 #                           such option
 #   --train-flags FLAGS     more flags for fairseq-train, such as '--max-tokens 8192 --update-freq 4'
 #   --generate-flags FLAGS  more flags for fairseq-generate
-#   --slice N               train on N sentence pairs only. The report says so
+#   --slice N               train on N sentence pairs only. The report notes it
 #   --out DIR               the folder for everything (a folder in runs/)
 #   --with-parsing          also translate raw text, to measure the speed with parsing. Other tables than those
 #                           of translation have no such step
@@ -52,7 +52,7 @@ parse_options() {
         option=$1 value=1
         if [ "$option" = -h ] || [ "$option" = --help ]; then print_help; exit 0; fi
         [[ $option =~ ^--[a-z-]+$ ]] && described=$(print_help | grep -- "^  $option ") ||
-            die "unknown option '$option' (--help says which there are)"
+            die "unknown option '$option' (--help lists them)"
         shift
         if [[ $described =~ ^\ \ $option\ ([A-Za-z][^ ]*) ]]; then
             [ $# -gt 0 ] || die "$option needs a value"

@@ -130,8 +130,8 @@ def other_copy() -> Path | None:
     fairseq looks for ``--user-dir fairseq_phrase`` in the working folder, then next to its own package.
     """
     fairseq = importlib.util.find_spec("fairseq")
-    beside = [Path(fairseq.origin).parent.parent] if fairseq and fairseq.origin else []
-    for folder in (Path.cwd(), *beside):
+    parents = [Path(fairseq.origin).parent.parent] if fairseq and fairseq.origin else []
+    for folder in (Path.cwd(), *parents):
         found = (folder / _PACKAGE.name).resolve()
         if (found / "__init__.py").is_file():
             return None if found == _PACKAGE or _code(found) == _code(_PACKAGE) else found

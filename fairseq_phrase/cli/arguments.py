@@ -93,7 +93,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--labeldict": {
         "type": Path, "metavar": "DIR",
         "help": "reuse the dictionaries of labels (dict.deprel.txt, dict.tag.txt, dict.constituent.txt) "
-        "of this data directory, by default those of the dictionary that is reused or of other parses "
+        "of this data directory, by default of the dictionary that is reused or of other parses "
         "in the data directory; labels that they lack become <unk>"},
     "--workers": {
         "type": positive, "default": 1, "metavar": "N", "help": "processes, or Ray actors"},

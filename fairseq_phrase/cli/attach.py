@@ -36,12 +36,12 @@ def _parser() -> argparse.ArgumentParser:
     text.add_argument("--testpref", metavar="PREF", help="test texts, separated by commas")
     subwords = parser.add_argument_group("subwords")
     subwords.add_argument("--bpe", required=True,
-        help="what cut the text into subwords: subword_nmt (or fastBPE: words at white space, @@ between "
-        "their subwords); sentencepiece (whole lines with ▁ for spaces); or gpt2:FOLDER (whole lines of "
-        "numbers; the folder has GPT-2's encoder.json and vocab.bpe)")
+        help="what split the text into subwords: subword_nmt (or fastBPE: words at white space, @@ "
+        "between their subwords); sentencepiece (whole lines with ▁ for spaces); or gpt2:FOLDER (whole lines "
+        "of numbers; the folder has GPT-2's encoder.json and vocab.bpe)")
     for model in ("--sentencepiece-model", "--bpe-codes"):
         add(subwords, model,
-            help="what cut the text: copied into DATA, to cut new lines in fairseq-interactive")
+            help="what split the text: copied into DATA, to split new lines in fairseq-interactive")
     add(subwords, "--protected-tokens")
     syntax = parser.add_argument_group("syntax")
     add(syntax, "--parser", "--constituents")

@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="fairseq-phrase-inspect",
         description="Show the content of a data directory: what made its parses, statistics of words "
         "and trees, and some sentences with their trees. With --check, verify it instead. Lines "
-        "are those of the text's file, from 1. Of a checkpoint or a bundle, show its identity "
+        "are lines of the text's file, from 1. Of a checkpoint or a bundle, show its identity "
         "record: what the model was trained with.",
         epilog="Exit status: 0 if no error is found, 2 if something is missing or broken.",
     )

@@ -58,10 +58,10 @@ def _parser() -> argparse.ArgumentParser:
         help="the target's parser; by default --parser for both sides, if it is a file of parses or "
         "none")
     syntax.add_argument("--source-tokenized", action="store_true",
-        help="the source is already cut into words at white space; Moses' escapes (&apos; @-@) are kept, "
+        help="the source is already split at white space; Moses' escapes (&apos; @-@) are kept, "
         "but the parser gets the original characters")
     syntax.add_argument("--target-tokenized", action="store_true",
-        help="the target is already cut, too")
+        help="the target is already split, too")
     syntax.add_argument("--on-error", choices=ON_ERROR, default="stop",
         help="for a line without a parse: stop; leave the pair out and count it (but test sets keep "
         "every line); or give it a flat tree and count it")
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     subwords.add_argument("--bpe", default="sentencepiece",
         help="the kind of subword model: sentencepiece, subword_nmt, or that of an installed package; "
         "none: words stay whole; huggingface:FOLDER: the tokenizer of a model of transformers, whose "
-        "vocabulary is the source's dictionary (the target is cut by SentencePiece, or with "
+        "vocabulary is the source's dictionary (the target is split by SentencePiece, or with "
         "--joined-dictionary by the same tokenizer); gpt2:FOLDER: GPT-2's BPE (encoder.json, "
         "vocab.bpe)")
     subwords.add_argument("--min-count", type=positive, default=1, metavar="N",

@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         "tgt.correct.LANG and tgt.incorrect.LANG, which scripts/contrastive.py has scored")
     parser.add_argument("--caption", default="Results", help="the table's title")
     parser.add_argument("--partial", action="store_true",
-        help="leave out unfinished runs, and say so in the table")
+        help="leave out unfinished runs, and mark the table")
     return parser
 
 

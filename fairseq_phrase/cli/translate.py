@@ -36,9 +36,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="fairseq-phrase-translate",
         usage="%(prog)s [DATA] --path CHECKPOINT [FILE ...] [options]\n"
         "       %(prog)s BUNDLE [FILE ...] [options]",
-        description="Translate raw text line by line. Lines are cut into words and parsed as the data "
+        description="Translate raw text line by line. Lines are split into words and parsed as the data "
         "were. Translations are detokenized and written to standard output, in order; empty lines stay "
-        "empty. A line that is too long for the model is translated in pieces, which a message says.",
+        "empty. A line that is too long for the model is translated in segments, with a message.",
     )
     # fmt: off
     parser.add_argument("inputs", nargs="*", metavar="DATA|BUNDLE|FILE",
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch-size", type=positive, default=32, metavar="N",
         help="sentences in a batch, at most")
     parser.add_argument("--buffer-size", type=positive, default=512, metavar="N",
-        help="sort at most N lines by length. The first lines, and those of a pipe or a terminal, do not "
+        help="sort at most N lines by length. The first lines, and lines of a pipe or a terminal, do not "
         "wait for so many")
     parser.add_argument("--constraints", type=Path, metavar="FILE",
         help="what the translation of each line must have, in any order: a line for each line, with tabs "
@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     add(parser, "--source-parser", "--allow-difference", "--strict-identity")
     parser.add_argument("--source-tokenized", action="store_true",
         help="for data of tokenized text: the lines are tokenized in the same way (default: raw text, "
-        "which Moses' tokenizer cuts)")
+        "which Moses' tokenizer splits)")
     parser.add_argument("--target-tokenized", action="store_true",
         help="for data of tokenized text: leave the translations tokenized")
     return parser

@@ -70,7 +70,7 @@ class ParallelTexts:
         prefix: TextPerLine | None = None,
         target: TextPerLine | None = None,
     ) -> None:
-        self._beside = {"constraints": constraints, "prefix": prefix, "target": target}
+        self._files = {"constraints": constraints, "prefix": prefix, "target": target}
         self.has_constraints, self.has_target = constraints is not None, target is not None
 
     def lines(self, texts: Iterable[str], parses: Iterable[Parse] | None = None) -> Iterator[Line]:
@@ -82,15 +82,15 @@ class ParallelTexts:
         Raises:
             UserError: there are more or fewer texts than lines.
         """
-        beside = {
+        files = {
             name: read_lines(Path(given)) if isinstance(given, str | Path) else iter(given)
-            for name, given in self._beside.items()
+            for name, given in self._files.items()
             if given is not None
         }
         parsed = itertools.repeat(None) if parses is None else iter(parses)
         number, end = 0, object()
         for number, text in enumerate(texts, start=1):
-            found = {name: next(values, end) for name, values in beside.items()}
+            found = {name: next(values, end) for name, values in files.items()}
             for name, value in found.items():
                 if value is end:
                     raise UserError(
@@ -103,7 +103,7 @@ class ParallelTexts:
             yield Line(text, **found, parse=parse)  # type: ignore[arg-type]
         if next(parsed, None) is not None:
             raise UserError(f"there are more parses than the {number} lines of the source")
-        for name, values in beside.items():
+        for name, values in files.items():
             if next(values, end) is not end:
                 raise UserError(
                     f"{self.location(name, number + 1)}: the source has {number} lines: expected a line "
@@ -112,7 +112,7 @@ class ParallelTexts:
 
     def location(self, name: str, number: int | None) -> str:
         """Return the location of a line's text; None for all texts."""
-        given = self._beside[name]
+        given = self._files[name]
         return location(given if isinstance(given, str | Path) else name, number)
 
 

@@ -32,7 +32,7 @@ def push(folder: Path, repository: str) -> str:
     try:
         address = api.create_repo(repository, exist_ok=True)
         api.upload_folder(repo_id=address.repo_id, folder_path=folder)
-    except Exception as error:  # its own errors and those of its HTTP library
+    except Exception as error:  # its own errors and its HTTP library's
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(
             f"{folder} is complete, but --push {repository} failed: {reason}. Upload it later by "

@@ -168,7 +168,7 @@ class RawLines:
         segments = self._halved(line.text, sentence)
         if len(segments) > 1:
             logger.warning(
-                "line %d has %d subwords, and the model takes %d: translated in %d pieces",
+                "line %d has %d subwords, and the model takes %d: translated in %d segments",
                 number, len(sentence.subwords) + 1, self._limit, len(segments),
             )  # fmt: skip
         return [segment for segment in segments if segment.subwords]

@@ -71,7 +71,7 @@ class PhraseOptions(PositionOptions):
         "σ of eq. 5, on each head's output within phrases; identity is the paper's Linear "
         "PhraseTransformer")
     phrase_mask: ChoiceEnum(list(MASKS)) = option("subset",  # type: ignore[valid-type]
-        "mask of attention within phrases: other nodes are excluded, as the paper's text says "
+        "mask of attention within phrases: other nodes are excluded, as in the paper's text "
         "(subset); eq. 5 literally, where other nodes get some weight (hadamard); or A = 1, as a "
         "control (all)")
     phrase_init: ChoiceEnum(list(FIRST_STATES)) = option("zero",  # type: ignore[valid-type]

@@ -100,7 +100,7 @@ class RecurrentEncoder(TimeFirstEncoder):
         found = self.embed_tokens(src_tokens) if token_embeddings is None else token_embeddings
         embedding = self.embed_scale * found
         inputs = self.dropout_module(embedding).masked_fill(padding_mask.unsqueeze(2), 0.0)
-        layers, node_padding, further = self.encode(
+        layers, node_padding, outputs = self.encode(
             inputs, src_tokens, padding_mask, ParseBatch.from_net_input(parse)
         )
         hidden = [inputs, *layers] if return_all_hiddens else []
@@ -115,7 +115,7 @@ class RecurrentEncoder(TimeFirstEncoder):
             encoder_states=[
                 pad(each, (0, 0, 0, nodes - each.size(1))).transpose(0, 1) for each in hidden
             ],
-            **further,
+            **outputs,
         )
 
     def root_nodes(self, encoded: dict[str, list[Any]], parse: ParseBatch) -> Tensor | None:

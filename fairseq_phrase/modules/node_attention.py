@@ -29,11 +29,11 @@ def _node_masks(
     def make() -> tuple[Tensor, Tensor]:
         rows = mask.expand(-1, -1, queries, -1)
         of_token = torch.arange(mask.size(-1), device=mask.device) < tokens
-        further = rows[:, :, :twice] & ~of_token
-        seen = further.any(-1, keepdim=True)
+        others = rows[:, :, :twice] & ~of_token
+        seen = others.any(-1, keepdim=True)
         first = rows[:, :, :twice] & of_token
         # Without other nodes a softmax would be empty: it gets all nodes, and the factor 0.
-        allowed = torch.cat([first, rows[:, :, twice:], further | ~seen], 2)
+        allowed = torch.cat([first, rows[:, :, twice:], others | ~seen], 2)
         return additive(allowed, dtype), seen.to(dtype)
 
     return cached_per_tensor(mask, ("nodes", queries, twice, tokens, dtype), make)

@@ -70,7 +70,7 @@ class SyntaxTranslationConfig(
         "file of word alignments of the training data, a line for each pair (0-0 1-2), "
         "for --criterion label_smoothed_cross_entropy_with_alignment")
     source_factors: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
-        "labels of words whose embeddings are combined with those of tokens, in any encoder: "
+        "labels of words whose embeddings are combined with embeddings of tokens, in any encoder: "
         "parse fields (tags, deprels, …) and subwords (whether a subword is the beginning, the "
         "inside, the end or all of its word), commas between them; by default the checkpoint's")
     source_factors_combine: ChoiceEnum(COMBINE) = option("sum",  # type: ignore[valid-type]

@@ -30,7 +30,7 @@ from fairseq_phrase.tasks.added_losses import AddedLoss, Call, Loss, calls_of
 
 @dataclass
 class TreeLossOptions:
-    """Options of losses that teach trees. Those of a loss begin with the loss' own."""
+    """Options of losses that teach trees. An option of a loss begins with the loss' flag."""
 
     # fmt: off
     parse_loss: float = option(0.0,

@@ -125,8 +125,8 @@ def _new_figure(
     panels: int = 1,
 ) -> Any:
     """Begin a figure that has room for matrices of these columns and rows, side by side."""
-    beside, above = (max(map(len, labels)) * size * 0.55 / 72 for labels in (rows, columns))
-    width = panels * (max(2.4, cell * len(columns)) + beside + 1.2)
+    left, above = (max(map(len, labels)) * size * 0.55 / 72 for labels in (rows, columns))
+    width = panels * (max(2.4, cell * len(columns)) + left + 1.2)
     figure = new_figure(path, (width, max(2.0, cell * len(rows)) + above + 1.3))
     title = textwrap.fill(title, max(40, int(11 * width)))
     figure.suptitle(f"{title}\n{subtitle}".strip(), fontsize=10, parse_math=False)

@@ -99,7 +99,7 @@ def _check_lengths(files: SplitFiles, directory: Path, manifest: Manifest) -> No
         if found != expected:
             raise UserError(
                 f"{location(path, min(found, expected) + 1)}: expected {expected} lines in all, as "
-                f"{Manifest.path(directory, manifest.language).name} says, found {found}; "
+                f"{Manifest.path(directory, manifest.language).name} states, found {found}; "
                 f"{rerun(directory)}"
             )
 
@@ -308,7 +308,7 @@ def _spans(spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
         other = others[index]
         yield _Fault(
             sentences[index],
-            f"expected constituents within or beside one another, found words {starts[other]} to "
+            f"expected constituents nested or disjoint, found words {starts[other]} to "
             f"{ends[other] - 1} and {starts[index]} to {ends[index] - 1}, which cross (words count "
             "from 0)",
         )

@@ -67,7 +67,7 @@ class SubwordSampling:
             )
         if manifest.bpe not in SAMPLERS:
             raise UserError(
-                f"{where} says --bpe {manifest.bpe}: expected {' or '.join(SAMPLERS)}, which can cut "
+                f"{where} states --bpe {manifest.bpe}: expected {' or '.join(SAMPLERS)}, which can cut "
                 "words in several ways"
             )
         if manifest.protected:

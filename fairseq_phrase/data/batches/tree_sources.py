@@ -135,11 +135,11 @@ class Trees:
         found = self._source(first)(parse, tokens, index)
         if not others:
             return found
-        further = {
+        new = {
             heads_of(*each): self._source(each)(parse, tokens, index)["heads"]
             for each in (first, *others)
         }
-        return found | further
+        return found | new
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the sources for a worker; the reader of the pool stays in the task."""

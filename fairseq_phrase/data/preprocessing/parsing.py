@@ -148,8 +148,8 @@ def unparsed_error(corpus: Corpus, line: int, reason: str) -> UserError:
 
 def parses_of(text: Path, parser: FileParser) -> Path:
     """Find the parses of a text, ``TEXT.SUFFIX`` or ``TEXT.SUFFIX.gz``."""
-    beside = text.with_suffix("") if text.suffix == ".gz" else text
-    return find_text(str(beside), parser.suffix)
+    plain = text.with_suffix("") if text.suffix == ".gz" else text
+    return find_text(str(plain), parser.suffix)
 
 
 def files_of(text: Path, pipeline: ParsingPipeline | None) -> dict[Path, str]:

@@ -235,7 +235,7 @@ def _read_runs(
         count = "1 run" if len(problems) == 1 else f"{len(problems)} runs"
         message = [f"{count} cannot be reported:", *problems]
         if options.needs_training:
-            message.append("--partial leaves them out, and says so in the table")
+            message.append("--partial leaves them out, and marks the table")
         raise UserError("\n".join(message))
     if not runs:
         raise UserError("\n".join(["no run can be reported:", *problems]))

@@ -133,7 +133,7 @@ def enter_encoder(relations: BatchRelations) -> None:
 
 
 def leave_encoder(*_: Any) -> None:
-    """Let the attentions be those of transformers; a forward hook."""
+    """Restore transformers' own attentions; a forward hook."""
     _IN_ENCODER.set(None)
 
 
