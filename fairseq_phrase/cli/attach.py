@@ -37,8 +37,8 @@ def _parser() -> argparse.ArgumentParser:
     subwords = parser.add_argument_group("subwords")
     subwords.add_argument("--bpe", required=True,
         help="what split the text into subwords: subword_nmt (or fastBPE: words at white space, @@ "
-        "between their subwords); sentencepiece (whole lines with ▁ for spaces); or gpt2:FOLDER (whole lines "
-        "of numbers; the folder has GPT-2's encoder.json and vocab.bpe)")
+        "between their subwords); sentencepiece (whole lines with ▁ for spaces); or gpt2:FOLDER "
+        "(whole lines of numbers; the folder has GPT-2's encoder.json and vocab.bpe)")
     for model in ("--sentencepiece-model", "--bpe-codes"):
         add(subwords, model,
             help="what split the text: copied into DATA, to split new lines in fairseq-interactive")

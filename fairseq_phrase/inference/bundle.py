@@ -311,9 +311,9 @@ def _described(saved: SavedModel, languages: tuple[str, str]) -> dict[str, Any]:
         "format": FORMAT_VERSION,
         "made_by": f"fairseq-phrase {fairseq_phrase.__version__}",
         "languages": languages,
-        "model": plain_options(config.model),
+        "model": portable_options(config.model),
         "task": {
-            **plain_options(config.task),
+            **portable_options(config.task),
             "data": None,
             "source_lang": languages[0],
             "target_lang": languages[1],
@@ -322,7 +322,7 @@ def _described(saved: SavedModel, languages: tuple[str, str]) -> dict[str, Any]:
     }
 
 
-def plain_options(config: Any) -> dict[str, Any]:
+def portable_options(config: Any) -> dict[str, Any]:
     """Return a configuration in JSON's types, without the paths of its training."""
     options: Any
     if OmegaConf.is_config(config):

@@ -23,7 +23,7 @@ from fairseq.utils import split_paths
 from fairseq_phrase.checkpoints.loading import build_models, languages_of, read_checkpoint
 from fairseq_phrase.errors import UserError, import_transformers, optional_packages
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
-from fairseq_phrase.inference.factored_tokens import SEPARATOR, label_rows, vocabulary
+from fairseq_phrase.inference.factored_tokens import SEPARATOR, factor_rows, vocabulary
 from fairseq_phrase.inference.model_card import CardOptions
 from fairseq_phrase.inference.model_files import load_ensemble
 from fairseq_phrase.models.source_factors import FactoredEmbedding
@@ -309,7 +309,7 @@ def _source_tables(encoder: Any, task: Any) -> Iterator[tuple[list[str], torch.T
     if isinstance(embedding, FactoredEmbedding):
         tables: Any = embedding.factors
         for name, table in tables.items():
-            rows = label_rows(task, name)
+            rows = factor_rows(task, name)
             yield [*rows], table.weight[[*rows.values()]]
 
 

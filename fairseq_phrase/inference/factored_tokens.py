@@ -22,7 +22,7 @@ def vocabulary(dictionary: Dictionary) -> list[str]:
     return [_BLANK if index == padding else one for index, one in enumerate(dictionary.symbols)]
 
 
-def label_rows(task: Any, factor: str) -> dict[str, int]:
+def factor_rows(task: Any, factor: str) -> dict[str, int]:
     """Return the row of each label in the embeddings of a source factor.
 
     A special token has the row of a token without a label, as the end of sentence in this package.
@@ -54,7 +54,7 @@ def batch_texts(task: Any, model: Any, net_input: Mapping[str, Any]) -> list[lis
     embedding = getattr(model.encoder, "embed_tokens", None)
     if isinstance(embedding, FactoredEmbedding):
         for factor, labels in embedding.labels(net_input).items():
-            label_names = {row: label for label, row in label_rows(task, factor).items()}
+            label_names = {row: label for label, row in factor_rows(task, factor).items()}
             columns.append((label_names | {padding: _BLANK}, labels))
     texts = []
     for is_token, *rows in zip(tokens.ne(padding), *(each for _, each in columns), strict=True):

@@ -37,7 +37,7 @@ class CardOptions:
 
 
 @dataclass(frozen=True)
-class Score:
+class ReportedScore:
     """A score of a test set.
 
     Attributes:
@@ -51,7 +51,7 @@ class Score:
     test_set: str = "test"
 
 
-def read_scores(path: Path) -> list[Score]:
+def read_scores(path: Path) -> list[ReportedScore]:
     """Read scores in sacrebleu's JSON: one score or a list, each with ``name`` and ``score``.
 
     Raises:
@@ -61,7 +61,7 @@ def read_scores(path: Path) -> list[Score]:
         content = json.loads("\n".join(read_lines(path)))
         entries = content if isinstance(content, list) else [content]
         scores = [
-            Score(
+            ReportedScore(
                 str(one["name"]),
                 float(one["score"]),
                 str(one.get("signature", "")),
@@ -113,7 +113,7 @@ def model_card(
 
 
 def _metadata(
-    record: Identity, languages: Sequence[str], given: CardOptions, scores: Sequence[Score]
+    record: Identity, languages: Sequence[str], given: CardOptions, scores: Sequence[ReportedScore]
 ) -> dict[str, Any]:
     """Return the metadata of a card, in the order in which hubs list them."""
     codes = [found[0] for one in languages if (found := re.match(r"[a-z]{2,3}(?![a-z])", one))]
@@ -140,7 +140,7 @@ def _metadata(
     return {name: value for name, value in metadata.items() if value}
 
 
-def _result(test_set: str, scores: Sequence[Score], given: CardOptions) -> dict[str, Any]:
+def _result(test_set: str, scores: Sequence[ReportedScore], given: CardOptions) -> dict[str, Any]:
     """Return the scores of one test set in the form of a hub's model index."""
     return {
         "task": {"type": "translation"},
@@ -157,7 +157,7 @@ def _result(test_set: str, scores: Sequence[Score], given: CardOptions) -> dict[
     }
 
 
-def _score_table(scores: Sequence[Score]) -> str:
+def _score_table(scores: Sequence[ReportedScore]) -> str:
     lines = [[one.test_set, one.metric, f"{one.value:.2f}", one.signature] for one in scores]
     return markdown_table(["test set", "metric", "score", "signature"], lines)
 

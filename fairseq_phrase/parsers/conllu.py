@@ -16,7 +16,7 @@ from fairseq_phrase.parsers.tree_files import (
     difference,
     refuse_other_columns,
 )
-from fairseq_phrase.syntax.alignment import TextReader, over_tokens, words_of_token
+from fairseq_phrase.syntax.alignment import TextReader, merged_into_tokens, words_of_token
 from fairseq_phrase.syntax.brackets import BYTE_ORDER_MARK
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import Edge, Expansion, ParsedSentence, join_white_space
@@ -204,7 +204,7 @@ class _Sentence:
         if not self._surface:
             return sentence
         sizes = [token.last - token.first + 1 for token in self._tokens]
-        return over_tokens(sentence, sizes, forms, spaces)
+        return merged_into_tokens(sentence, sizes, forms, spaces)
 
     def _over_words(self, forms: list[str], spaces: list[bool]) -> ParsedSentence:
         words: list[str] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 from fairseq_phrase.errors import UserError, optional_packages
 from fairseq_phrase.parsers.interfaces import LineParser, split_at_white_space
-from fairseq_phrase.syntax.alignment import over_tokens, words_of_token
+from fairseq_phrase.syntax.alignment import merged_into_tokens, words_of_token
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import Expansion, ParsedSentence, Unparsed, join_white_space
@@ -130,7 +130,7 @@ class StanzaParser(LineParser):
 
     The words are Stanza's syntactic words (German ``zum`` is ``zu dem``), over which its trees are
     defined; or the surface tokens, as in the text
-    (:func:`fairseq_phrase.syntax.alignment.over_tokens`). The parser makes dependency trees,
+    (:func:`fairseq_phrase.syntax.alignment.merged_into_tokens`). The parser makes dependency trees,
     constituency trees or both, depending on the models in the folder. Models are loaded when they are
     first used, the tokenizer separately from the rest. They are loaded onto a GPU if torch finds one.
     Nothing is downloaded.
@@ -281,7 +281,7 @@ class StanzaParser(LineParser):
                 tags,
                 constituents,
             )
-            return over_tokens(parsed, sizes, sentence.words, sentence.space_before)
+            return merged_into_tokens(parsed, sizes, sentence.words, sentence.space_before)
         return replace(sentence, tree=tree, deprels=deprels, tags=tags, constituents=constituents)
 
     def _chosen(self, *processors: str) -> dict[str, str]:

@@ -179,7 +179,7 @@ def _changed_alike(words: Sequence[str], token: str, form: str) -> list[str]:
     return list(words)
 
 
-def over_tokens(
+def merged_into_tokens(
     sentence: ParsedSentence, sizes: Sequence[int], forms: list[str], space_before: list[bool]
 ) -> ParsedSentence:
     """Replace words by the surface tokens that contain them.

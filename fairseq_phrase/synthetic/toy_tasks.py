@@ -11,7 +11,7 @@ Examples:
     >>> rows = list(toy_pairs("subsample", 1, seed=1, shortest=6, longest=6))
     >>> all(letter in rows[0][0].split() for letter in rows[0][1].split())
     True
-    >>> in_order({"c": 9, "a": 17, "f": 2})
+    >>> ordering_pair({"c": 9, "a": 17, "f": 2})
     ('c at 9 . a at 17 . f at 2 .', 'f c a')
 """
 
@@ -54,7 +54,9 @@ def toy_pairs(
         letters = rng.sample(LETTERS, rng.randint(shortest, longest))
         if kind == "order":
             drawn += 1
-            yield in_order(dict(zip(letters, rng.sample(range(24), len(letters)), strict=True)))
+            yield ordering_pair(
+                dict(zip(letters, rng.sample(range(24), len(letters)), strict=True))
+            )
             continue
         kept = [letter for letter in letters if letter in STAY[kind]]
         if kept:
@@ -62,7 +64,7 @@ def toy_pairs(
             yield " ".join(letters), " ".join(kept)
 
 
-def in_order(hours: Mapping[str, int]) -> tuple[str, str]:
+def ordering_pair(hours: Mapping[str, int]) -> tuple[str, str]:
     """Write the letters with their hours, in the given order, and the letters in the order of time."""
     source = " ".join(f"{letter} at {hour} ." for letter, hour in hours.items())
     return source, " ".join(sorted(hours, key=hours.__getitem__))

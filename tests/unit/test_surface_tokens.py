@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from fairseq_phrase.syntax.alignment import over_tokens, words_of_token
+from fairseq_phrase.syntax.alignment import merged_into_tokens, words_of_token
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import Edge, ParsedSentence
@@ -35,7 +35,7 @@ def test_a_token_takes_the_place_of_its_highest_word():
         ConstituencyTree([(2, 5), (3, 5), (0, 5)], ["PP", "NP", "S"], 5),
         {"factor1": list("abcde")}, {"enhanced": [Edge(4, 3, "det"), Edge(2, 3, "fixed")]},
     )  # fmt: skip
-    tokens = over_tokens(sentence, [1, 1, 2, 1], ["Er", "ging", "zum", "Haus"], [True] * 4)
+    tokens = merged_into_tokens(sentence, [1, 1, 2, 1], ["Er", "ging", "zum", "Haus"], [True] * 4)
     assert tokens.tree.heads.tolist() == [1, 1, 3, 1]
     assert tokens.deprels == ["nsubj", "root", "case", "obl"]
     assert tokens.tags == ["PRON", "VERB", "ADP", "NOUN"]
@@ -50,6 +50,6 @@ def test_constituents_over_tokens_do_not_cross(tree):
     count = tree.num_words
     sentence = ParsedSentence(["a"] * count, [True] * count, constituents=tree)
     sizes = [2] * (count // 2) + [1] * (count % 2)
-    tokens = over_tokens(sentence, sizes, ["aa"] * len(sizes), [True] * len(sizes))
+    tokens = merged_into_tokens(sentence, sizes, ["aa"] * len(sizes), [True] * len(sizes))
     assert tokens.constituents.num_words == len(sizes)
     assert len(tokens.constituents) <= len(tree)
