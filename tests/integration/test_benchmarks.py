@@ -123,3 +123,11 @@ def test_waits_are_counted_by_the_line_that_causes_them():
         torch.ones(3).sum().item()  # neither this project's nor fairseq's
     assert {line.split(":")[0] for line in waits.own} == {"tree_transformer.py"}
     assert waits.own.total() == waits.lines.total() == 2
+
+
+def test_loading_reads_the_fields_that_the_data_have(tmp_path, capsys):
+    from parse_corpus import loading_table, make_large
+
+    make_large(tmp_path, 1000)
+    loading_table(tmp_path, 1000)
+    assert "opening 1,000 sentences" in capsys.readouterr().out
