@@ -50,6 +50,7 @@ from fairseq_phrase.modules.phrases.phrase_attention import (
     subset_attention,
 )
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.modules.positions.folded_positions import folded
 from fairseq_phrase.modules.positions.relative_attention import (
     RelativePositions,
     relative_attention,
@@ -258,6 +259,7 @@ def relative_row(tokens: int, options: argparse.Namespace) -> list[str]:
     batch, width = batch_of(tokens, options), options.width // options.heads
     make = partial(make_positions, batch, tokens, options)
     positions = make()
+    own = folded(positions)
     # The memory order of a time-first projection's output.
     states = [random_states(options, tokens, batch, options.heads, width) for _ in range(3)]
     tables = [random_states(options, positions.num_rows, width) for _ in range(2)]
@@ -265,12 +267,12 @@ def relative_row(tokens: int, options: argparse.Namespace) -> list[str]:
 
     def run(attend: Callable[..., Tensor]) -> None:
         values = None if options.keys_only else tables[1]
-        output = attend(*(x.permute(1, 2, 0, 3) for x in states), positions, tables[0], values)
+        output = attend(*(x.permute(1, 2, 0, 3) for x in states), tables[0], values)
         torch.autograd.grad(output, [*states, *tables], gradient, allow_unused=True)
 
     ways = (
-        lambda *arguments: relative_attention(*arguments)[0],
-        naive_attention,
+        lambda *arguments: relative_attention(*arguments[:3], own, *arguments[3:])[0],
+        lambda *arguments: naive_attention(*arguments[:3], positions, *arguments[3:]),
         lambda *arguments: scaled_dot_product_attention(*arguments[:3]),
     )
     turns, (ours, naive, plain) = measure([partial(run, way) for way in ways], options)
@@ -278,7 +280,7 @@ def relative_row(tokens: int, options: argparse.Namespace) -> list[str]:
         str(tokens), str(batch), f"{1e3 * turns.median(0):.2f}", f"{1e3 * turns.median(1):.2f}",
         f"{turns.speed(0, 1):.1f}", f"{1e3 * turns.median(2):.2f}", f"{turns.speed(2, 0):.2f}",
         f"{ours:.1f}", f"{naive:.1f}", f"{naive / ours:.1f}", f"{plain:.1f}",
-        once_per_batch(make, options),
+        once_per_batch(lambda: folded(make()), options),
     ]  # fmt: skip
 
 

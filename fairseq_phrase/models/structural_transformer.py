@@ -24,6 +24,7 @@ from fairseq_phrase.models.positioned_encoder import (
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoderLayer
 from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
+from fairseq_phrase.modules.positions.folded_positions import folded
 from fairseq_phrase.modules.positions.path_positions import PathEncoding, token_paths
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention, RelativePositions
 from fairseq_phrase.modules.tensors import carried
@@ -208,7 +209,7 @@ class StructuralEncoder(PositionedEncoder):
         clips = relative_clips(self.cfg)
         if clips:
             between = self.relative_positions(tree, src_tokens.size(1), src_tokens.device)
-            relative = RelativePositions.from_kinds(between, clips, padding_mask)
+            relative = folded(RelativePositions.from_kinds(between, clips, padding_mask))
         absolute = self._paths(src_tokens, parse)
         if absolute is None and tree is not None:
             absolute = tree.depths

@@ -13,13 +13,12 @@ from torch.utils._pytree import tree_iter
 
 from fairseq_phrase.modules import tensors
 from fairseq_phrase.modules.positions import relative_attention as module
+from fairseq_phrase.modules.positions.folded_positions import FoldedPositions, folded
 from fairseq_phrase.modules.positions.relative_attention import (
     RelativeAttention,
     RelativePositions,
-    collect,
     relative_attention,
     sequential_positions,
-    spread,
 )
 from tests.support.tolerance import assert_same, error
 
@@ -155,8 +154,8 @@ def test_spreading_and_collecting_are_transposes_of_one_another():
     positions = make_positions(3, 6)
     per_row = torch.randn(3, 2, 6, positions.num_rows, dtype=torch.double)
     pairs = torch.randn(3, 2, 6, 6, dtype=torch.double)
-    forth = (spread(per_row, positions) * pairs).sum()
-    back = (collect(pairs, positions) * per_row).sum()
+    forth = (positions.spread(per_row) * pairs).sum()
+    back = (positions.collect(pairs) * per_row).sum()
     assert_same(forth, back)
 
 
@@ -197,6 +196,65 @@ def test_long_sentences_are_computed_alone_and_their_weights_not_kept(dropout_p,
         assert_same(one, other)
     pairs = 3 * 2 * 50 * 50
     assert largest == [(pairs, pairs), (pairs // 3, 3 * 2 * 50 * 4)]
+
+
+def test_a_very_long_sentence_is_computed_a_few_heads_at_a_time(monkeypatch):
+    positions = make_positions(2, 400)
+    inputs = make_inputs(2, 3, 400, 4, positions.num_rows)
+    results = []
+    for limit in (400, 399):
+        monkeypatch.setattr(tensors, "LONG", limit)
+        with LargestTensor() as seen:
+            output = attend(inputs, positions)
+            results.append([output, *torch.autograd.grad(output.sum(), inputs)])
+    assert seen.numel == 2 * 400 * 400
+    for one, other in zip(*results, strict=True):
+        assert_same(one, other)
+
+
+FEW_NEAR = {"sequential": 1, "structural": 3}
+
+
+@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("with_values", [True, False])
+@pytest.mark.parametrize("clips", [CLIPS, {"sequential": 2}, FEW_NEAR])
+def test_folded_positions_give_the_equations_in_value_and_gradient(
+    clips, with_values, long, monkeypatch
+):
+    monkeypatch.setattr(tensors, "LONG", 11 if long else 12)
+    positions = make_positions(3, 12, clips=clips)
+    inputs = make_inputs(3, 2, 12, 4, positions.num_rows)
+    fold = folded(positions)
+    assert isinstance(fold, FoldedPositions)
+    actual = attend(inputs, fold, with_values)
+    expected = literal_attention(inputs, positions, with_values)
+    assert_same(actual, expected)
+    assert_same_gradients(actual, expected, inputs)
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_the_gradients_of_folded_positions_are_the_numerical_ones(long, monkeypatch):
+    monkeypatch.setattr(tensors, "LONG", 4 if long else 5)
+    fold = folded(make_positions(2, 5, padded=False, clips=FEW_NEAR))
+    assert isinstance(fold, FoldedPositions)
+    inputs = make_inputs(2, 2, 5, 3, fold.num_rows)
+    assert torch.autograd.gradcheck(
+        lambda *inputs: attend(inputs, fold), tuple(inputs), check_undefined_grad=False
+    )
+
+
+@pytest.mark.parametrize("clips", [CLIPS, {"sequential": 2}])
+def test_folded_positions_are_recovered_by_kind(clips):
+    positions = make_positions(2, 12, clips=clips)
+    found, expected = folded(positions).by_kind(), positions.by_kind()
+    assert [*found] == [*expected] == [*clips]
+    assert all((found[kind] == expected[kind]).all() for kind in clips)
+
+
+def test_positions_are_folded_only_if_few_pairs_are_near():
+    assert type(folded(make_positions(2, 11))) is RelativePositions
+    differ = make_positions(2, 12, clips={"structural": 1})
+    assert type(folded(differ)) is RelativePositions  # its first kind differs between sentences
 
 
 def half(weights, probability, train):
@@ -272,7 +330,8 @@ def test_dropout_keeps_the_mean_and_is_off_outside_training(with_values):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("with_values", [True, False])
-def test_low_precision_is_as_exact_as_the_naive_form(dtype, with_values):
+@pytest.mark.parametrize("prepare", [lambda positions: positions, folded])
+def test_low_precision_is_as_exact_as_the_naive_form(prepare, dtype, with_values):
     positions = make_positions(3, 40)
     inputs = make_inputs(3, 2, 40, 16, positions.num_rows, dtype=torch.float32)
     low = [x.detach().to(dtype).requires_grad_() for x in inputs]
@@ -287,7 +346,9 @@ def test_low_precision_is_as_exact_as_the_naive_form(dtype, with_values):
         return [output, *gradients]
 
     wanted = results(gathered_attention, exact)
-    naive, actual = (results(f, low) for f in (gathered_attention, attend))
+    naive = results(gathered_attention, low)
+    positions = prepare(positions)
+    actual = results(attend, low)
     for one, other, truth in zip(actual, naive, wanted, strict=True):
         assert one.dtype == dtype
         assert error(one, truth) <= 2 * error(other, truth)
@@ -298,7 +359,7 @@ def test_many_small_weights_are_added_up_in_single_precision(dtype):
     # 4096 weights of 2^-12: in half precision a sum stops growing long before it is 1.
     rows = torch.zeros(1, 1, 4096, dtype=torch.int64)
     positions = RelativePositions((rows,), num_rows=3)
-    sums = collect(torch.full((1, 1, 1, 4096), 2.0**-12, dtype=dtype), positions)
+    sums = positions.collect(torch.full((1, 1, 1, 4096), 2.0**-12, dtype=dtype))
     assert sums.dtype == dtype
     assert sums.tolist() == [[[[1, 0, 0]]]]
 

@@ -8,9 +8,9 @@ Source: Shaw et al. 2018, *Self-Attention with Relative Position Representations
 where a_ij is a row of a small table (2·clip + 1 rows, shared by the heads): the row for the relative
 position of j relative to i. Each kind of position (sequential, structural) has a table, R rows in all,
 and the terms of the kinds are added. ``q (a^K)^T`` has the shape (n, R). Each pair looks up its number in
-it (:func:`spread`), which is an additive bias. For the value side, a query's weights are summed over the
-keys of each table row (:func:`collect`), which again gives (n, R); the result is multiplied by a^V. Both
-maps are transposes of each other, so each is the gradient of the other.
+it (``spread``), which is an additive bias. For the value side, a query's weights are summed over the keys
+of each table row (``collect``), which again gives (n, R); the result is multiplied by a^V. Both maps are
+transposes of each other, so each is the gradient of the other.
 """
 
 from __future__ import annotations
@@ -116,62 +116,69 @@ class RelativePositions:
         rows = tuple(one_of(each, index) for each in self.rows)
         return replace(self, rows=rows, masked=one_of(self.masked, index))
 
+    def table(self, rows: Tensor) -> Tensor:
+        """Return the table whose rows pairs look up. Shape: (R, head width)."""
+        return rows
 
-def spread(per_row: Tensor, positions: RelativePositions, *, masked: bool = False) -> Tensor:
-    """Sum, for every pair, the values of its table rows. Shape: (batch, heads, queries, keys).
+    def spread(self, per_row: Tensor, *, masked: bool = False) -> Tensor:
+        """Sum, for every pair, the values of its table rows. Shape: (batch, heads, queries, keys).
 
-    No gradient is recorded.
+        No gradient is recorded.
 
-    Args:
-        per_row: a value for each query and table row. Shape: (batch, heads, queries, R)
-        masked: set masked pairs to -inf, for use as a bias before a softmax.
-    """
-    first, *others = (rows[:, None].expand(*per_row.shape[:2], -1, -1) for rows in positions.rows)
-    pairs = per_row.gather(-1, first)
-    for index in others:
-        pairs += per_row.gather(-1, index)
-    if masked and positions.masked is not None:
-        pairs += infinite(positions.masked, pairs.dtype)[:, None]
-    return pairs
+        Args:
+            per_row: a value for each query and table row. Shape: (batch, heads, queries, R)
+            masked: set masked pairs to -inf, for use as a bias before a softmax.
+        """
+        pairs = self._look_up(per_row)
+        if masked and self.masked is not None:
+            pairs += infinite(self.masked, pairs.dtype)[:, None]
+        return pairs
 
+    def _look_up(self, per_row: Tensor) -> Tensor:
+        first, *others = (rows[:, None].expand(*per_row.shape[:2], -1, -1) for rows in self.rows)
+        pairs = per_row.gather(-1, first)
+        for index in others:
+            pairs += per_row.gather(-1, index)
+        return pairs
 
-def collect(pairs: Tensor, positions: RelativePositions) -> Tensor:
-    """Sum the values of all pairs with the same query and table row. Shape: (batch, heads, queries, R).
+    def collect(self, pairs: Tensor) -> Tensor:
+        """Sum the values of all pairs with the same query and table row. No gradient is recorded.
 
-    No gradient is recorded.
+        Args:
+            pairs: a value for each pair. Half precision is summed in single precision.
+                Shape: (batch, heads, queries, keys)
 
-    Args:
-        pairs: a value for each pair. Half precision is summed in single precision.
-            Shape: (batch, heads, queries, keys)
-    """
-    exact = upcast(pairs)
-    rows, copies = positions.rows, 1
-    if is_long(pairs):
-        # Adjacent keys often have the same row. Alternating between two sums is faster than one sum.
-        copies = 2
-        odd = torch.arange(pairs.size(-1), device=pairs.device) % 2
-        rows = tuple(each + odd * positions.num_rows for each in rows)
-    sums = exact.new_zeros(*pairs.shape[:-1], copies * positions.num_rows)
-    for index in rows:
-        sums.scatter_add_(-1, index[:, None].expand_as(pairs), exact)
-    if copies > 1:
-        sums = sums.unflatten(-1, (copies, -1)).sum(-2)
-    return sums.to(pairs.dtype)
+        Returns:
+            Shape: (batch, heads, queries, R)
+        """
+        return self._sums(upcast(pairs)).to(pairs.dtype)
+
+    def _sums(self, pairs: Tensor) -> Tensor:
+        rows, copies = self.rows, 1
+        if is_long(pairs):
+            # Adjacent keys often have the same row. Alternating between two sums is faster than one sum.
+            copies = 2
+            odd = torch.arange(pairs.size(-1), device=pairs.device) % 2
+            rows = tuple(each + odd * self.num_rows for each in rows)
+        sums = pairs.new_zeros(*pairs.shape[:-1], copies * self.num_rows)
+        for index in rows:
+            sums.scatter_add_(-1, index[:, None].expand_as(pairs), pairs)
+        return sums if copies == 1 else sums.unflatten(-1, (copies, -1)).sum(-2)
 
 
 class _Bias(torch.autograd.Function):
-    """:func:`spread` as a bias before a softmax; its gradient is :func:`collect`."""
+    """Positions as a bias before a softmax: ``spread``, whose gradient is ``collect``."""
 
     @staticmethod
     def forward(ctx: Any, per_row: Tensor, positions: RelativePositions) -> Tensor:
         ctx.positions = positions
-        return spread(per_row, positions, masked=True)
+        return positions.spread(per_row, masked=True)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         # The gradient at masked keys is 0, because their softmax weight is 0.
-        return collect(gradients[0], ctx.positions), None
+        return ctx.positions.collect(gradients[0]), None
 
 
 def _weights(
@@ -185,7 +192,7 @@ def _weights(
     """Compute the softmax of ``scale * q_i · (k_j + Σ a_ij)``. No gradient is recorded."""
     # (batch, heads, queries, width) -> (batch * heads * queries, R)
     per_row = _scaled_product(query.flatten(0, 2), table.t(), scale)
-    pairs = spread(per_row.view(*query.shape[:3], -1), positions, masked=True)
+    pairs = positions.spread(per_row.view(*query.shape[:3], -1), masked=True)
     pairs.flatten(0, 1).baddbmm_(query.flatten(0, 1), key.flatten(0, 1).mT, alpha=scale)
     return pairs.softmax(-1, dtype=dtype)
 
@@ -218,7 +225,7 @@ class _Attention(torch.autograd.Function):
                 masks.append(mask)
             kept, own_value = kept.to(value.dtype), value[part]
             # (batch, heads, queries, keys) -> (batch * heads * queries, R)
-            sums.append(collect(kept, own).flatten(0, 2))
+            sums.append(own.collect(kept).flatten(0, 2))
             attended = (sums[-1] @ values).view_as(own_value)
             attended.flatten(0, 1).baddbmm_(kept.flatten(0, 1), own_value.flatten(0, 1))
             outputs.append(attended)
@@ -254,7 +261,7 @@ class _Attention(torch.autograd.Function):
             )
             of_values.append(sums.t() @ attended.flatten(0, 2))
             per_row = (attended.flatten(0, 2) @ values.t()).view(*attended.shape[:3], -1)
-            pairs, attended = spread(per_row, own), attended.flatten(0, 1)
+            pairs, attended = own.spread(per_row), attended.flatten(0, 1)
             pairs.flatten(0, 1).baddbmm_(attended, flat_value.mT)
             of_value.append(kept.to(value.dtype).flatten(0, 1).mT @ attended)
             pairs = pairs.to(weights.dtype)
@@ -264,7 +271,7 @@ class _Attention(torch.autograd.Function):
                 pairs += of_weights
             pairs = torch._softmax_backward_data(pairs, weights, -1, weights.dtype).to(query.dtype)
             # The gradient at masked keys is 0, because their softmax weight is 0.
-            per_row = collect(pairs, own).flatten(0, 2)
+            per_row = own.collect(pairs).flatten(0, 2)
             of_keys.append(_scaled_product(per_row.t(), flat_query.flatten(0, 1), scale))
             own_query = _scaled_product(per_row, keys, scale).view_as(flat_query)
             pairs = pairs.flatten(0, 1)
@@ -318,7 +325,7 @@ def relative_attention(
     """
     # Does not copy contiguous tensors, such as RelativeAttention's.
     query, key, value = (states.contiguous() for states in (query, key, value))
-    scale, keys = 1 / math.sqrt(query.size(-1)), keys.to(query.dtype)
+    scale, keys = 1 / math.sqrt(query.size(-1)), positions.table(keys.to(query.dtype))
     if values is None:
         per_row = _scaled_product(query.flatten(0, 2), keys.t(), scale)
         bias = applied(_Bias, per_row.view(*query.shape[:3], -1), positions)
@@ -326,12 +333,25 @@ def relative_attention(
             return scaled_dot_product_attention(query, key, value, bias, dropout_p), None
         weights = torch.add(bias, query @ key.mT, alpha=scale).softmax(-1)
         return dropout(weights, dropout_p).to(value.dtype) @ value, weights
-    parts = [(slice(None), positions)]
+    parts, shape = [(slice(None), positions)], query.shape
     if is_long(query) and not need_weights:
-        parts = [(slice(i, i + 1), positions.sentence(i)) for i in range(len(query))]
-    tables = keys, values.to(value.dtype)
+        parts = _parts(query, positions)
+        query, key, value = (states.flatten(0, 1)[:, None] for states in (query, key, value))
+    tables = keys, positions.table(values.to(value.dtype))
     attended, weights = applied(_Attention, query, key, value, *tables, parts, scale, dropout_p)
-    return attended, weights if need_weights else None
+    return attended.view(shape), weights if need_weights else None
+
+
+def _parts(query: Tensor, positions: RelativePositions) -> list[tuple[slice, RelativePositions]]:
+    """List slices of all sentences' heads, each with its sentence's positions."""
+    batch, heads, queries, _ = query.shape
+    # The pairs of these heads stay in the processor's cache.
+    step = math.ceil(heads / math.ceil(heads * queries**2 / 2**18))
+    return [
+        (slice(i * heads + head, i * heads + min(head + step, heads)), own)
+        for i, own in enumerate(map(positions.sentence, range(batch)))
+        for head in range(0, heads, step)
+    ]
 
 
 class RelativeAttention(HeadsAttention):
