@@ -24,7 +24,7 @@ _ABSOLUTE = re.compile(
 _CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
 
 
-def further_pages() -> dict[str, str]:
+def other_pages() -> dict[str, str]:
     """Return the pages that are not in docs/: by file, relative to the repository, the page's name."""
     pages = {
         "README.md": "index.md",
@@ -39,15 +39,15 @@ def further_pages() -> dict[str, str]:
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are not in docs/."""
-    for source, name in further_pages().items():
+    for source, name in other_pages().items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / source)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Rewrite the links of a page."""
-    further = further_pages()
-    sources = {name: source for source, name in further.items()}
+    others = other_pages()
+    sources = {name: source for source, name in others.items()}
     name = page.file.src_uri
     source = sources.get(name, f"docs/{name}")
 
@@ -57,9 +57,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         if not path or "://" in target:
             return target
         file = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
-        if not file.startswith("docs/") and file not in further:
+        if not file.startswith("docs/") and file not in others:
             return None
-        found = further.get(file, file.removeprefix("docs/"))
+        found = others.get(file, file.removeprefix("docs/"))
         link = posixpath.relpath(found, posixpath.dirname(name) or ".")
         return f"{link}#{anchor}" if anchor else link
 

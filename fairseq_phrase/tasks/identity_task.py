@@ -114,7 +114,7 @@ class IdentifiedTask(FairseqTask):
             entry_point: a name in :data:`fairseq_phrase.data.store.identity.ENTRY_POINTS`.
         """
         if entry_point != "use":  # for use, fairseq has already passed the state
-            self.restore(trained, further=False)
+            self.restore(trained, in_ensemble=False)
         here = replace(self._here(), allowed=self.identity.allowed)
         if entry_point != "use":
             allow = self.cfg.allow_difference
@@ -143,11 +143,11 @@ class IdentifiedTask(FairseqTask):
         else:
             scaled_step(optimizer, self._pretrained, scale)
 
-    def restore(self, trained: Identity, *, further: bool) -> None:
+    def restore(self, trained: Identity, *, in_ensemble: bool) -> None:
         """Adopt the state from a record.
 
         Args:
-            further: whether the record is of another model of an ensemble.
+            in_ensemble: whether the record is of another model of an ensemble.
         """
 
     def own_entries(self) -> dict[str, Entry]:
@@ -165,7 +165,7 @@ class IdentifiedTask(FairseqTask):
         trained = Identity.from_dict(state_dict["identity"], path)
         self._loaded.append((path, trained))
         self.continue_training(trained)
-        self.restore(trained, further=True)
+        self.restore(trained, in_ensemble=True)
 
     def _here(self) -> Identity:
         """Make the record of the data, the task and the built model."""

@@ -199,9 +199,9 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         trees = self._trees.entries() if self._trees.last_reads_heads else {}
         return {**super().own_entries(), **trees, **self._factors.entries()}
 
-    def restore(self, trained: Identity, *, further: bool) -> None:
+    def restore(self, trained: Identity, *, in_ensemble: bool) -> None:
         """Use the source of trees of a checkpoint's model, unless an option sets the source."""
-        self._trees.restore(trained, further=further)
+        self._trees.restore(trained, in_ensemble=in_ensemble)
 
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any

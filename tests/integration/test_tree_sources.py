@@ -258,7 +258,7 @@ def test_a_resumed_training_has_the_trees_of_its_checkpoint(data_directory, comm
 def test_an_ensembles_models_each_keep_their_trees(data_directory):
     task, dataset = load(data_directory, "valid")
     for seed in (5, 6, 5):
-        task._trees.restore(of_trees("random", seed), further=True)
+        task._trees.restore(of_trees("random", seed), in_ensemble=True)
     assert task._trees.settings == [("random", 5), ("random", 6)]
     batch = dataset.collater([dataset[index] for index in range(9)])["net_input"]
     alone = [load(data_directory, "valid", tree_source="random", tree_seed=s)[1] for s in (5, 6)]
@@ -276,11 +276,11 @@ def test_an_ensembles_models_each_keep_their_trees(data_directory):
 def test_a_given_source_is_that_of_all_models():
     trees = Trees("linear")
     for source in ("parse", "random"):
-        trees.restore(of_trees(source), further=True)
+        trees.restore(of_trees(source), in_ensemble=True)
     assert trees.settings == [("linear", 1)]
 
 
 def test_a_damaged_record_of_trees_is_named():
     entry = Entry("flat", "flat", "trees")
     with pytest.raises(UserError, match="tree source flat"):
-        Trees().restore(Identity({"tree-source": entry}), further=True)
+        Trees().restore(Identity({"tree-source": entry}), in_ensemble=True)

@@ -58,11 +58,11 @@ class Trees:
         recorded = dict.fromkeys(trees for trees, _ in self._models if trees)
         return list(recorded) or [self._setting("parse", "1")]
 
-    def restore(self, trained: Identity, *, further: bool) -> None:
+    def restore(self, trained: Identity, *, in_ensemble: bool) -> None:
         """Use the trees that a model was trained with, for each option that is not given.
 
         Args:
-            further: whether the model is added to an ensemble. Otherwise it replaces the other models.
+            in_ensemble: whether the model is added to an ensemble. Otherwise it replaces the others.
 
         Raises:
             UserError: the record's seed is not a number.
@@ -75,7 +75,7 @@ class Trees:
                     f"an identity record has the tree source {source} {seed}: it is damaged"
                 )
             trees = self._setting(source, seed)
-        if further:
+        if in_ensemble:
             self._models.append((trees, set()))
         elif trees:
             self._models = [(trees, self._models[-1][1])]
