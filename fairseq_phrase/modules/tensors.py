@@ -181,7 +181,7 @@ def exact_product(left: Tensor, right: Tensor) -> Tensor:
 
 
 #: Sentence length above which attention weights are not stored. With them, an encoder of relation biases
-#: or structural positions has 1.9 or 2.1 times the memory of fairseq's at 256 tokens, without 1.1 or 1.2.
+#: or structural positions has 1.9 or 2.2 times the memory of fairseq's at 256 tokens, without 1.1 or 1.3.
 LONG = 192
 
 
