@@ -28,8 +28,9 @@ ROWS = [(*each, True) for each in WHOLE] + [(*each, False) for each in IN_PARTS]
 
 @pytest.mark.parametrize(("name", "row", "whole"), ROWS, ids=[row for _, row, _ in ROWS])
 def test_compiled_it_computes_the_same(dictionary, name, row, whole):
-    options = {"encoder_layers": 1, "decoder_layers": 1, **translation_encoders()[name].rows[row]}
-    model = build_model(name, dictionary, **options)  # a second layer is traced as the first
+    # Layers of a whole graph are compiled together. Otherwise a second one is traced as the first.
+    layers = dict.fromkeys(("encoder_layers", "decoder_layers"), 2 if whole else 1)
+    model = build_model(name, dictionary, **{**layers, **translation_encoders()[name].rows[row]})
     inputs = make_batch(dictionary, [5, 3])
     tokens = inputs.pop("src_tokens")
     structure = getattr(model.encoder, "batch_structure", lambda *_: None)(
