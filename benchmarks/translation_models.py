@@ -42,7 +42,7 @@ VOCABULARY = 8000
 
 #: The rows, by name: the reference, which is fairseq's Transformer, and the rows of every encoder.
 MODELS = {"transformer": ["--arch", "transformer"]} | {
-    row: method.flags(row) for method in translation_encoders().values() for row in method.rows
+    row: method.flags(row) for method in translation_encoders().values() for row in method.variants
 }
 # One more row, for encoders with more layers than the tests' encoders.
 MODELS["phrase, tuned, first two layers"] = [*MODELS["phrase, tuned"], "--phrase-layers", "2"]
@@ -185,7 +185,7 @@ def chosen_models(options: argparse.Namespace) -> list[str]:
     begin = tuple(name for name in options.models if name not in MODELS)
     chosen = {"transformer", *whole}
     if options.first_rows:
-        first = {next(iter(method.rows)) for method in translation_encoders().values()}
+        first = {next(iter(method.variants)) for method in translation_encoders().values()}
         return [name for name in MODELS if name in chosen | first]
     return [name for name in MODELS if name in chosen or name.startswith(begin)]
 

@@ -2,12 +2,12 @@
 
 With pytest, for an encoder of an installed package or of a module that is already imported::
 
-    from fairseq_phrase.testing import CHECKS, rows_of
+    from fairseq_phrase.testing import CHECKS, variants_of
 
-    @pytest.mark.parametrize("row", rows_of("my_encoder"))
+    @pytest.mark.parametrize("variant", variants_of("my_encoder"))
     @pytest.mark.parametrize("check", CHECKS)
-    def test_my_encoder(check, row):
-        check("my_encoder", row)
+    def test_my_encoder(check, variant):
+        check("my_encoder", variant)
 """
 
 import copy
@@ -163,8 +163,8 @@ def _sentence(dictionary: Dictionary, subwords: int, rng: np.random.Generator) -
     return EncodedSentence(
         [dictionary[token] for token in tokens], words, heads, labels("deprels", count),
         labels("tags", count), tree.spans, labels("spans", len(tree)),
-        {name: labels(name, count) for name, row in FIELDS.items() if row.is_feature},
-        {name: edges(name) for name, row in FIELDS.items() if row.per == "edge"},
+        {name: labels(name, count) for name, field in FIELDS.items() if field.is_feature},
+        {name: edges(name) for name, field in FIELDS.items() if field.per == "edge"},
     )  # fmt: skip
 
 
@@ -174,17 +174,19 @@ def encode(model: Any, inputs: dict[str, Tensor]) -> Tensor:
     return states
 
 
-def rows_of(name: str) -> list[str]:
-    """Return the titles of an encoder's registered rows."""
+def variants_of(name: str) -> list[str]:
+    """Return the titles of an encoder's registered variants."""
     register()
-    return list(ENCODERS[name].rows)
+    return list(ENCODERS[name].variants)
 
 
-def build_row(name: str, row: str, **options: Any) -> tuple[Any, Dictionary]:
-    """Build the model of a row (:func:`build_model`); return it and its source dictionary."""
+def build_variant(name: str, variant: str, **options: Any) -> tuple[Any, Dictionary]:
+    """Build the model of a variant (:func:`build_model`); return it and its source dictionary."""
     register()
     dictionary = make_dictionary()
-    return build_model(name, dictionary, **{**ENCODERS[name].rows[row], **options}), dictionary
+    return build_model(
+        name, dictionary, **{**ENCODERS[name].variants[variant], **options}
+    ), dictionary
 
 
 def _alone(dictionary: Dictionary, index: int) -> dict[str, Tensor]:
@@ -192,9 +194,9 @@ def _alone(dictionary: Dictionary, index: int) -> dict[str, Tensor]:
     return make_batch(dictionary, [LENGTHS[index]], seed=7 + index)
 
 
-def a_sentence_in_a_padded_batch_is_encoded_as_if_alone(name: str, row: str) -> None:
+def a_sentence_in_a_padded_batch_is_encoded_as_if_alone(name: str, variant: str) -> None:
     """Check that padding on either side changes nothing."""
-    model, dictionary = build_row(name, row)
+    model, dictionary = build_variant(name, variant)
     for left in (False, True):
         encoded = model.encoder(**make_batch(dictionary, LENGTHS, extra=2, left=left))
         together = encoded["encoder_out"][0].transpose(0, 1)
@@ -204,27 +206,27 @@ def a_sentence_in_a_padded_batch_is_encoded_as_if_alone(name: str, row: str) -> 
             assert_close(together[index][real[index]], alone, rtol=1e-9, atol=1e-9)
 
 
-def permuting_the_batch_permutes_the_output(name: str, row: str) -> None:
+def permuting_the_batch_permutes_the_output(name: str, variant: str) -> None:
     """Check that sentences do not depend on each other."""
-    model, dictionary = build_row(name, row)
+    model, dictionary = build_variant(name, variant)
     inputs = make_batch(dictionary, LENGTHS)
     order = torch.tensor([2, 0, 4, 3, 1])
     permuted = {key: value[order] for key, value in inputs.items()}
     assert_close(encode(model, permuted), encode(model, inputs)[order], rtol=1e-9, atol=1e-9)
 
 
-def a_parse_of_another_encoder_changes_nothing(name: str, row: str) -> None:
+def a_parse_of_another_encoder_changes_nothing(name: str, variant: str) -> None:
     """Check that the encoder reads the fields that it asks for, and no others."""
-    model, dictionary = build_row(name, row)
+    model, dictionary = build_variant(name, variant)
     needed = {f"{PREFIX}{field}" for field in ENCODERS[name].parse_fields(model.cfg)}
     inputs = make_batch(dictionary, LENGTHS)
     own = {key: inputs[key] for key in inputs if key in {"src_tokens", *needed}}
     assert torch.equal(encode(model, inputs), encode(model, own))
 
 
-def a_missing_parse_is_named(name: str, row: str) -> None:
+def a_missing_parse_is_named(name: str, variant: str) -> None:
     """Check that the encoder reports each missing field."""
-    model, dictionary = build_row(name, row)
+    model, dictionary = build_variant(name, variant)
     inputs = make_batch(dictionary, LENGTHS)
     for field in ENCODERS[name].parse_fields(model.cfg):
         fewer = {key: value for key, value in inputs.items() if key != f"{PREFIX}{field}"}
@@ -236,9 +238,9 @@ def a_missing_parse_is_named(name: str, row: str) -> None:
         assert f"the batch carries no {field}: use --task" in message, message
 
 
-def the_parse_has_a_gradient_to_give(name: str, row: str) -> None:
+def the_parse_has_a_gradient_to_give(name: str, variant: str) -> None:
     """Check that gradients are finite, and that nearly all parameters have one."""
-    model, dictionary = build_row(name, row)
+    model, dictionary = build_variant(name, variant)
     encode(model.train(), make_batch(dictionary, LENGTHS)).square().sum().backward()
     for parameter_name, parameter in model.encoder.named_parameters():
         assert parameter.grad is None or parameter.grad.isfinite().all(), parameter_name
@@ -246,9 +248,9 @@ def the_parse_has_a_gradient_to_give(name: str, row: str) -> None:
     assert len(trained) >= 0.8 * len(list(model.encoder.parameters()))
 
 
-def reordered_beams_are_the_encoding_of_the_reordered_batch(name: str, row: str) -> None:
+def reordered_beams_are_the_encoding_of_the_reordered_batch(name: str, variant: str) -> None:
     """Check how beam search reorders the encoder's output."""
-    model, dictionary = build_row(name, row)
+    model, dictionary = build_variant(name, variant)
     inputs = make_batch(dictionary, LENGTHS)
     order = torch.tensor([3, 3, 0, 1, 1, 4])
     before = model.encoder(**inputs)
@@ -262,9 +264,9 @@ def reordered_beams_are_the_encoding_of_the_reordered_batch(name: str, row: str)
     assert torch.equal(before["encoder_out"][0], kept["encoder_out"][0])
 
 
-def beam_search_over_a_batch_is_that_of_single_sentences(name: str, row: str) -> None:
+def beam_search_over_a_batch_is_that_of_single_sentences(name: str, variant: str) -> None:
     """Check that translations do not depend on the batch."""
-    model, dictionary = build_row(name, row)
+    model, dictionary = build_variant(name, variant)
     generator = SequenceGenerator([model], dictionary, beam_size=3, max_len_b=9)
 
     def generate(inputs: dict[str, Tensor]) -> list[list[int]]:
@@ -276,21 +278,21 @@ def beam_search_over_a_batch_is_that_of_single_sentences(name: str, row: str) ->
     assert generate(make_batch(dictionary, LENGTHS)) == alone
 
 
-def checkpointed_activations_have_the_same_gradients(name: str, row: str) -> None:
+def checkpointed_activations_have_the_same_gradients(name: str, variant: str) -> None:
     """Check ``--checkpoint-activations``."""
     found = []
     for checkpointed in (False, True):
-        model, dictionary = build_row(name, row, checkpoint_activations=checkpointed)
+        model, dictionary = build_variant(name, variant, checkpoint_activations=checkpointed)
         encode(model.train(), make_batch(dictionary, LENGTHS)).square().sum().backward()
         found.append({n: p.grad for n, p in model.encoder.named_parameters() if p.grad is not None})
     assert found[0].keys() == found[1].keys()
     assert_close(found[0], found[1])
 
 
-def half_precision_keeps_to_the_result(name: str, row: str) -> None:
+def half_precision_keeps_to_the_result(name: str, variant: str) -> None:
     """Check both half precisions."""
     for dtype in (torch.bfloat16, torch.float16):
-        model, dictionary = build_row(name, row)
+        model, dictionary = build_variant(name, variant)
         inputs = make_batch(dictionary, LENGTHS)
         encoded = model.encoder(**inputs)
         exact, padding = encoded["encoder_out"][0], encoded["encoder_padding_mask"][0].T
@@ -300,12 +302,12 @@ def half_precision_keeps_to_the_result(name: str, row: str) -> None:
         assert error < 0.05, f"{dtype}: {error}"
 
 
-def attention_maps_are_those_of_the_encoder(name: str, row: str) -> None:
+def attention_maps_are_those_of_the_encoder(name: str, variant: str) -> None:
     """Check attention maps, if there are any, and each node's tokens, for pre-norm and post-norm."""
     if not hasattr(ENCODERS[name].encoder, "attention_maps"):
         return
     for pre_norm in (False, True):
-        model, dictionary = build_row(name, row, encoder_normalize_before=pre_norm)
+        model, dictionary = build_variant(name, variant, encoder_normalize_before=pre_norm)
         inputs = make_batch(dictionary, LENGTHS)
         structure, maps = model.encoder.attention_maps(**inputs)
         members = model.encoder.node_members(inputs["src_tokens"], structure)
@@ -318,7 +320,7 @@ def attention_maps_are_those_of_the_encoder(name: str, row: str) -> None:
             for index, sentence in enumerate(members):
                 real = torch.tensor([bool(tokens) for tokens in sentence])
                 rows = weights[index][:, real][:, :, real]
-                if ENCODERS[name].rows[row].get("neutral_start") and block == "all nodes":
+                if ENCODERS[name].variants[variant].get("neutral_start") and block == "all nodes":
                     # The attention of tokens to other nodes is added.
                     tokens = int(real[: inputs["src_tokens"].size(1)].sum())
                     rows = rows[:, :tokens, :tokens]
@@ -328,20 +330,20 @@ def attention_maps_are_those_of_the_encoder(name: str, row: str) -> None:
             assert sentence[: len(tokens)] == [(i,) * kept for i, kept in enumerate(unpadded)]
 
 
-def the_states_of_every_layer_can_be_asked_for(name: str, row: str) -> None:
+def the_states_of_every_layer_can_be_asked_for(name: str, variant: str) -> None:
     """Check ``return_all_hiddens``."""
-    model, dictionary = build_row(name, row)
+    model, dictionary = build_variant(name, variant)
     encoded = model.encoder(**make_batch(dictionary, LENGTHS), return_all_hiddens=True)
     states, last = encoded["encoder_states"], encoded["encoder_out"][0]
     assert [each.shape for each in states] == [last.shape] * (SIZES["layers"] + 1)
     assert torch.equal(states[-1], last)
 
 
-def its_attention_can_be_drawn(name: str, row: str) -> None:
+def its_attention_can_be_drawn(name: str, variant: str) -> None:
     """Check the numbers of ``fairseq-phrase-plot attention``, if the encoder has maps."""
     if not hasattr(ENCODERS[name].encoder, "attention_maps"):
         return
-    model, dictionary = build_row(name, row)
+    model, dictionary = build_variant(name, variant)
     task = Namespace(source_dictionary=dictionary, label_dictionary=any_label_dictionary)
     inputs = make_batch(dictionary, [5], extra=1)
     picture = attention_picture(model, SourceSentence.from_batch(inputs, task))
@@ -351,12 +353,15 @@ def its_attention_can_be_drawn(name: str, row: str) -> None:
         if panel.is_attention:
             weights = torch.from_numpy(panel.values)
             # Tokens of neutral starts see other nodes by an additional softmax and gate.
-            if ENCODERS[name].rows[row].get("neutral_start") and "within" not in panel.title:
+            if (
+                ENCODERS[name].variants[variant].get("neutral_start")
+                and "within" not in panel.title
+            ):
                 weights[: picture.num_tokens, picture.num_tokens :] = 0
             assert_close(weights.sum(1), torch.ones(len(weights), dtype=weights.dtype))
 
 
-#: The checks of every encoder: functions of its name and the title of one of its rows, which raise
+#: The checks of every encoder: functions of its name and the title of one of its variants, which raise
 #: ``AssertionError``.
 CHECKS: Sequence[Callable[[str, str], None]] = (
     a_sentence_in_a_padded_batch_is_encoded_as_if_alone,

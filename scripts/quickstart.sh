@@ -2,7 +2,7 @@
 # All steps to translations: virtual environment, data, parsing, training, BLEU, and the models' attention.
 #
 #   bash scripts/quickstart.sh          Multi30k de-en, two epochs: 9 minutes on 2 cores, after the installation
-#   bash scripts/quickstart.sh --full   six epochs: about 20 minutes
+#   bash scripts/quickstart.sh --full   six epochs: about 22 minutes
 #   bash scripts/quickstart.sh --fast   a small synthetic corpus: about 3 minutes
 #
 # Three models of the same size are trained (configs/tables/quickstart.yaml): fairseq's Transformer, an encoder that

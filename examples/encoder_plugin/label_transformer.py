@@ -34,7 +34,7 @@ class LabelledTokens(SourceStructure):
     "label_transformer",
     options=LabelOptions,
     parse_fields=["words", "deprels"],
-    rows={"dependency labels": {}, "dependency labels, neutral": {"neutral_start": True}},
+    variants={"dependency labels": {}, "dependency labels, neutral": {"neutral_start": True}},
 )
 class LabelEncoder(SyntaxEncoder):
     """fairseq's Transformer encoder with embeddings of dependency labels."""

@@ -2,12 +2,12 @@
 
 import pytest
 
-from fairseq_phrase.testing import CHECKS, rows_of
+from fairseq_phrase.testing import CHECKS, variants_of
 
 NAME = "label_transformer"
 
 
-@pytest.mark.parametrize("row", rows_of(NAME))
+@pytest.mark.parametrize("variant", variants_of(NAME))
 @pytest.mark.parametrize("check", CHECKS)
-def test_label_transformer(check, row):
-    check(NAME, row)
+def test_label_transformer(check, variant):
+    check(NAME, variant)

@@ -105,17 +105,17 @@ class EncoderMethod:
     parse_fields: Callable[[Any], Sequence[str]]
     decoder: type | None
     presets: Mapping[str, Mapping[str, Any]]
-    rows: Mapping[str, Mapping[str, Any]]
+    variants: Mapping[str, Mapping[str, Any]]
     translation: bool
 
-    def flags(self, row: str) -> list[str]:
-        """Write a row as flags of fairseq-train, for translation."""
-        return ["--arch", self.name, *self.option_flags(row)]
+    def flags(self, variant: str) -> list[str]:
+        """Write a variant as flags of fairseq-train, for translation."""
+        return ["--arch", self.name, *self.option_flags(variant)]
 
-    def option_flags(self, row: str) -> list[str]:
-        """Write the options of a row as flags of fairseq-train."""
+    def option_flags(self, variant: str) -> list[str]:
+        """Write the options of a variant as flags of fairseq-train."""
         flags = []
-        for option, value in self.rows[row].items():
+        for option, value in self.variants[variant].items():
             flags.append("--" + option.replace("_", "-"))
             # A switch is on if its flag is given.
             flags += [] if value is True else [str(value)]
@@ -138,7 +138,7 @@ def register_encoder(
     parse_fields: Sequence[str] | Callable[[Any], Sequence[str]] = (),
     decoder: type | None = None,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
-    rows: Mapping[str, Mapping[str, Any]] | None = None,
+    variants: Mapping[str, Mapping[str, Any]] | None = None,
     translation: bool = True,
 ) -> Callable[[Encoder], Encoder]:
     """Return a class decorator that registers an encoder.
@@ -157,9 +157,9 @@ def register_encoder(
         decoder: the translation model's decoder; fairseq's by default.
         presets: additional architectures ``NAME_PRESET``: by preset, the defaults that differ. They
             extend :data:`PRESETS`, which every encoder has.
-        rows: settings to compare, by title: the options that differ from the defaults. The first is the
-            method as in its paper. Benchmarks and the tests of all encoders run them. By default, one row
-            with the defaults.
+        variants: settings to compare, by title: the options that differ from the defaults. The first is
+            the method as in its paper. Benchmarks and the tests of all encoders run them. By default,
+            there is one with the defaults.
         translation: whether the encoder has translation architectures. False for an encoder that is only
             chosen by ``--encoder``.
 
@@ -176,7 +176,7 @@ def register_encoder(
         ENCODERS[name] = EncoderMethod(
             name=name, encoder=encoder, options=options_of(options),
             parse_fields=parse_fields if callable(parse_fields) else lambda cfg: parse_fields,
-            decoder=decoder, presets=presets or {}, rows=rows or {name.replace("_", " "): {}},
+            decoder=decoder, presets=presets or {}, variants=variants or {name.replace("_", " "): {}},
             translation=translation,
         )  # fmt: skip
         for build in LATE:

@@ -109,7 +109,7 @@ def _fields(cfg: Any) -> Sequence[str]:
     "huggingface",
     options=HuggingFaceOptions,
     parse_fields=_fields,
-    rows={"Hugging Face encoder": {}},
+    variants={"Hugging Face encoder": {}},
 )
 class HuggingFaceEncoder(TimeFirstEncoder):
     """The encoder of a model of transformers, with learned biases for the relations of words.

@@ -99,7 +99,7 @@ class ParentEncoderLayer(SyntaxEncoderLayer):
     "parent_scaled_transformer",
     options=ParentOptions,
     parse_fields=_parse_fields,
-    rows={
+    variants={
         "parent-scaled": {},
         "parent-scaled, prior": {"parent_scaling": "prior"},
         "parent-scaled, one head, ignoring": {"parent_heads": "1,all", "parent_ignoring": 0.3},

@@ -141,7 +141,7 @@ def check_width(cfg: Any) -> Sequence[str]:
     return []
 
 
-@register_encoder("lstm", parse_fields=check_width, rows={"BiLSTM": {}}, translation=False)
+@register_encoder("lstm", parse_fields=check_width, variants={"BiLSTM": {}}, translation=False)
 class LSTMEncoder(RecurrentEncoder):
     """A bidirectional LSTM; each direction has half of ``--encoder-embed-dim``."""
 
@@ -183,7 +183,7 @@ class TreeLSTMOptions:
     "tree_lstm",
     options=TreeLSTMOptions,
     parse_fields=lambda cfg: KINDS[str(cfg.tree_lstm_kind)],
-    rows={
+    variants={
         "Tree-LSTM": {},
         "Tree-LSTM, binary": {"tree_lstm_kind": "binary"},
         "Tree-LSTM, constituents": {"tree_lstm_kind": "child_sum_constituents"},
@@ -244,7 +244,7 @@ class HierarchicalOptions:
     "han",
     options=HierarchicalOptions,
     parse_fields=lambda cfg: [*check_width(cfg), *SENTENCES[str(cfg.han_sentences)]],
-    rows={
+    variants={
         "HAN": {},
         "HAN, constituents": {"han_sentences": "constituents"},
         "HAN, punctuation": {"han_sentences": "punctuation"},

@@ -87,7 +87,7 @@ def parse_fields(cfg: Any) -> Sequence[str]:
         raise UserError(
             "--encoder-xformers-att-config does not support relation biases: leave it out"
         )
-    graphs = [name for name, row in FIELDS.items() if row.per == "edge"]
+    graphs = [name for name, field in FIELDS.items() if field.per == "edge"]
     if cfg.relation_source not in ("heads", *graphs):
         raise UserError(
             f"--relation-source: '{cfg.relation_source}' has no edges: expected heads or "
@@ -136,7 +136,7 @@ class RelationEncoderLayer(SyntaxEncoderLayer):
     "relation_transformer",
     options=RelationOptions,
     parse_fields=parse_fields,
-    rows={
+    variants={
         "relation bias, tree": {},
         "relation bias, sequence": {"relation_bias": "sequence"},
         "relation bias, both": {"relation_bias": "both"},

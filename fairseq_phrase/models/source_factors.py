@@ -47,7 +47,9 @@ class SourceFactors:
     widths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        labelled = [name for name, row in FIELDS.items() if row.per == "word" and row.label_file]
+        labelled = [
+            name for name, field in FIELDS.items() if field.per == "word" and field.label_file
+        ]
         for name in self.names:
             if name not in (*labelled, SUBWORDS):
                 raise UserError(

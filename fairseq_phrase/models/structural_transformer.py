@@ -96,7 +96,7 @@ def _parse_fields(cfg: Any) -> Sequence[str]:
     options=StructuralOptions,
     parse_fields=_parse_fields,
     presets={"base": size(512, 2048, 8), "big": size(1024, 4096, 16, dropout=0.3)},
-    rows={
+    variants={
         "structural absolute": {"structural_absolute": True},
         "structural absolute and relative": {
             "structural_absolute": True,

@@ -334,7 +334,7 @@ class TreeEncoderLayer(SyntaxEncoderLayer):
     options=TreeOptions,
     parse_fields=check_trees,
     decoder=TreeDecoder,
-    rows={
+    variants={
         "tree": {},
         "tree, released": {"tree_convention": "released"},
         "tree, encoder only": {"tree_encoder_only": True},

@@ -48,7 +48,7 @@ class XLEncoderLayer(SyntaxEncoderLayer):
         return self.feed_forward_block(self._add(attended, states, norm))[0]
 
 
-@register_encoder("xl_transformer", rows={"Transformer-XL's positions": {}})
+@register_encoder("xl_transformer", variants={"Transformer-XL's positions": {}})
 class XLEncoder(SyntaxEncoder):
     """fairseq's Transformer encoder with relative positions as in Transformer-XL and XLNet.
 

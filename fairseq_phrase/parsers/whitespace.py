@@ -46,7 +46,7 @@ class FactoredText(LineParser):
 
     def __init__(self, names: str = "tags") -> None:
         self._names = names.split(",")
-        known = [name for name, row in FIELDS.items() if row.per == "word" and row.label_file]
+        known = [name for name, field in FIELDS.items() if field.per == "word" and field.label_file]
         for name in self._names:
             if name not in known:
                 raise UserError(

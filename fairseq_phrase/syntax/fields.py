@@ -1,6 +1,6 @@
 """The table of a parse's fields, used by writer, reader, checks, collater, task and messages.
 
-A new field is a new row of :data:`FIELDS`, here or in an installed package. It then has files, a label
+A new field is a new entry of :data:`FIELDS`, here or in an installed package. It then has files, a label
 dictionary, checks and a tensor in the batch. A parser that makes it lists it in its ``fields``. Labels of
 words for which ``ParsedSentence`` has no attribute are in its ``features``, by the field's name.
 """
@@ -53,7 +53,7 @@ def _edges_of_first_words(edges: np.ndarray, words: int) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class ParseField:
-    """A row of the table.
+    """A field: an entry of the table.
 
     Attributes:
         name: the field's name, in files (``train.de-en.de.heads.bin``) and batches (``src_heads``).
@@ -152,7 +152,7 @@ class ParseField:
 
 
 _A_DEPENDENCY_PARSER = "a dependency parser (--parser spacy:MODEL, stanza:LANG or conllu)"
-_ROWS = (
+_BUILT_IN = (
     ParseField(
         name="words", per="subword", meaning="words", made_by="any --parser",
         numbers=attrgetter("words")),
@@ -187,27 +187,27 @@ GROUP = "fairseq_phrase.parse_fields"
 
 
 class _Fields(UserDict[str, ParseField]):
-    """The table, with the rows of installed packages, whose modules may import this one first."""
+    """The table, with the fields of installed packages, whose modules may import this one first."""
 
     def __init__(self) -> None:
         pass
 
     @cached_property
     def data(self) -> dict[str, ParseField]:  # type: ignore[override]
-        """The rows, by name."""
-        rows = {row.name: row for row in _ROWS}
+        """The fields, by name."""
+        fields = {field.name: field for field in _BUILT_IN}
         for entry in entry_points(group=GROUP):
             try:
-                row = entry.load()
-                if not isinstance(row, ParseField) or row.name in rows:
+                field = entry.load()
+                if not isinstance(field, ParseField) or field.name in fields:
                     raise TypeError("expected a ParseField with a name of its own")
-                rows[row.name] = row
+                fields[field.name] = field
             except Exception as error:
                 logger.warning(
                     "the parse field '%s' (%s) of an installed package cannot be used: %s",
                     *(entry.name, entry.value, error),
                 )
-        return rows
+        return fields
 
 
 #: The fields of a parse, by name, in the order of the files. ``words``: for each subword the index of its

@@ -143,17 +143,17 @@ class RecordChecker:
             "subword": (np.maximum(text.sizes - 1, 0), "subwords, as the text has"),
             "word": (counts, "words, as the words have"),
         }
-        for name, row in FIELDS.items():
+        for name, field in FIELDS.items():
             if name not in arrays:
                 continue
-            yield name, _sizes(row, arrays[name], *items.get(row.per, (None, "")))
-            whole = _whole_items(arrays[name], row.columns)
+            yield name, _sizes(field, arrays[name], *items.get(field.per, (None, "")))
+            whole = _whole_items(arrays[name], field.columns)
             if name in _STRUCTURES:
                 yield name, _STRUCTURES[name](whole, counts)
-            if row.per == "edge":
+            if field.per == "edge":
                 yield name, _edges(whole, counts)
-            if row.label_file is not None:
-                yield name, self._labels(row, whole)
+            if field.label_file is not None:
+                yield name, self._labels(field, whole)
 
     def _text(self, text: Ragged) -> Iterator[_Fault]:
         ends = np.maximum(text.offsets[1:] - 1, 0)
@@ -176,17 +176,17 @@ class RecordChecker:
                 f"dictionary, and no padding or end within the sentence, found {tokens[index]}",
             )
 
-    def _labels(self, row: ParseField, values: Ragged) -> Iterator[_Fault]:
+    def _labels(self, field: ParseField, values: Ragged) -> Iterator[_Fault]:
         """Check that labels are in their dictionary; its first three entries mark padding and ends."""
-        labels = values.values.reshape(-1, row.columns)[:, -1]
-        items = Ragged(labels, values.offsets // row.columns)
-        entries, positions = self._entries[row.name], items.positions
+        labels = values.values.reshape(-1, field.columns)[:, -1]
+        items = Ragged(labels, values.offsets // field.columns)
+        entries, positions = self._entries[field.name], items.positions
         for index in _first((labels < len(self._special)) | (labels >= entries)):
             yield _Fault(
                 items.sentences[index],
-                f"expected {row.per} {positions[index]} to have a label from {len(self._special)} to "
-                f"{entries - 1}, as {row.label_file} numbers them, found {labels[index]} "
-                f"({row.per}s count from 0)",
+                f"expected {field.per} {positions[index]} to have a label from {len(self._special)} to "
+                f"{entries - 1}, as {field.label_file} numbers them, found {labels[index]} "
+                f"({field.per}s count from 0)",
             )
 
 
@@ -214,14 +214,16 @@ def _whole_items(values: Ragged, columns: int) -> Ragged:
     return Ragged(values.values[: values.offsets[stop]], values.offsets[: stop + 1])
 
 
-def _sizes(row: ParseField, found: Ragged, items: np.ndarray | None, what: str) -> Iterator[_Fault]:
+def _sizes(
+    field: ParseField, found: Ragged, items: np.ndarray | None, what: str
+) -> Iterator[_Fault]:
     """Check the number of values of each sentence.
 
     Args:
         items: required number of items of each sentence; None if any number is valid.
         what: description of the items and of the file that determines their number, for the message.
     """
-    columns = row.columns
+    columns = field.columns
     if columns > 1:
         groups = {2: "pairs", 3: "triples"}.get(columns, f"groups of {columns}")
         for sentence in _first(found.sizes % columns != 0):

@@ -93,7 +93,7 @@ def test_one_row_of_each_encoder_is_chosen():
     from translation_models import chosen_models
 
     chosen = chosen_models(Namespace(models=[], first_rows=True))
-    first = {next(iter(method.rows)) for method in translation_encoders().values()}
+    first = {next(iter(method.variants)) for method in translation_encoders().values()}
     assert chosen[0] == "transformer"
     assert set(chosen) == {"transformer"} | first
 

@@ -17,14 +17,14 @@ from tests.support.commands import SIZES, TRAINING, run, train_with_stops
 from tests.support.repository import REPOSITORY
 
 USER = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
-#: The encoders of this package, each with its first row: its paper's form.
-FIRST_ROWS = {
-    name: next(iter(method.rows))
+#: The encoders of this package, each with its first variant: its paper's form.
+FIRST_VARIANTS = {
+    name: next(iter(method.variants))
     for name, method in translation_encoders().items()
     if method.encoder.__module__.startswith("fairseq_phrase.")
 }
 #: The options of each training's model.
-MODELS = {name: ENCODERS[name].rows[row] for name, row in FIRST_ROWS.items()}
+MODELS = {name: ENCODERS[name].variants[variant] for name, variant in FIRST_VARIANTS.items()}
 MODELS["seq2seq"] = {"copy": "gate", "encoder_hidden_size": 32, "decoder_hidden_size": 32}
 #: Those of its task.
 TASKS = {"seq2seq": {"coverage": 1.0}}
@@ -32,8 +32,8 @@ every_model = pytest.mark.parametrize("name", list(MODELS))
 
 
 def flags_of(name):
-    if name in FIRST_ROWS:
-        return ENCODERS[name].flags(FIRST_ROWS[name])
+    if name in FIRST_VARIANTS:
+        return ENCODERS[name].flags(FIRST_VARIANTS[name])
     options = {**MODELS[name], **TASKS[name]}
     named = [f"--{option.replace('_', '-')}={value}" for option, value in options.items()]
     return ["--arch", name, *named]

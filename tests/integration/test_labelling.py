@@ -29,7 +29,7 @@ from tests.support.repository import REPOSITORY
 
 #: Each encoder of this package with its first row: its paper's form.
 FIRST_ROWS = {
-    name: next(iter(method.rows))
+    name: next(iter(method.variants))
     for name, method in ENCODERS.items()
     if method.encoder.__module__.startswith("fairseq_phrase.")
 }

@@ -24,7 +24,8 @@ from tests.support.data_tasks import make_task
 
 USER = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
 FLAGS = {
-    name: method.flags(next(iter(method.rows))) for name, method in translation_encoders().items()
+    name: method.flags(next(iter(method.variants)))
+    for name, method in translation_encoders().items()
 }
 FLAGS["transformer"] = ["--arch", "transformer"]
 ALL = {"heads", "deprels", "tags", "spans"}
@@ -267,7 +268,7 @@ def of_different_fields() -> list[str]:
     """A model of each set of parse fields that a batch may have."""
     found = {(): "transformer"}
     for name, method in translation_encoders().items():
-        cfg = nested_config(MODEL_DATACLASS_REGISTRY[name](**next(iter(method.rows.values()))))
+        cfg = nested_config(MODEL_DATACLASS_REGISTRY[name](**next(iter(method.variants.values()))))
         found.setdefault(tuple(sorted(method.parse_fields(cfg))), name)
     return [*found.values()]
 

@@ -17,20 +17,24 @@ WHOLE = [
     ("phrase_transformer", "phrase, structural positions"),
     ("parent_scaled_transformer", "parent-scaled"),
 ]
-#: Of every other encoder one row, and constituents, whose number is read from the batch.
+#: Of every other encoder one variant, and constituents, whose number is read from the batch.
 IN_PARTS = [
-    (name, next(iter(method.rows)))
+    (name, next(iter(method.variants)))
     for name, method in translation_encoders().items()
     if name not in dict(WHOLE)
 ] + [("phrase_transformer", "phrase, constituents")]
-ROWS = [(*each, True) for each in WHOLE] + [(*each, False) for each in IN_PARTS]
+VARIANTS = [(*each, True) for each in WHOLE] + [(*each, False) for each in IN_PARTS]
 
 
-@pytest.mark.parametrize(("name", "row", "whole"), ROWS, ids=[row for _, row, _ in ROWS])
-def test_compiled_it_computes_the_same(dictionary, name, row, whole):
+@pytest.mark.parametrize(
+    ("name", "variant", "whole"), VARIANTS, ids=[variant for _, variant, _ in VARIANTS]
+)
+def test_compiled_it_computes_the_same(dictionary, name, variant, whole):
     # Layers of a whole graph are compiled together. Otherwise a second one is traced as the first.
     layers = dict.fromkeys(("encoder_layers", "decoder_layers"), 2 if whole else 1)
-    model = build_model(name, dictionary, **{**layers, **translation_encoders()[name].rows[row]})
+    model = build_model(
+        name, dictionary, **{**layers, **translation_encoders()[name].variants[variant]}
+    )
     inputs = make_batch(dictionary, [5, 3])
     tokens = inputs.pop("src_tokens")
     structure = getattr(model.encoder, "batch_structure", lambda *_: None)(

@@ -33,7 +33,7 @@ every_model = pytest.mark.parametrize(
 def build(name, dictionary, kind, **options):
     if name == "seq2seq":
         return build_recurrent(dictionary, copy=kind, **options)
-    first = dict(next(iter(translation_encoders()[name].rows.values())))
+    first = dict(next(iter(translation_encoders()[name].variants.values())))
     return build_model(name, dictionary, copy=kind, **first, **options)
 
 

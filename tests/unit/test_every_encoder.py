@@ -1,4 +1,4 @@
-"""What every registered encoder must do, with each row that it is registered with."""
+"""What every registered encoder must do, with each variant that it is registered with."""
 
 import sys
 
@@ -13,18 +13,22 @@ from tests.support.repository import REPOSITORY
 sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
 import label_transformer  # noqa: F401 - the example goes through the same tests
 
-ROWS = [(name, row) for name, method in translation_encoders().items() for row in method.rows]
+VARIANTS = [
+    (name, variant)
+    for name, method in translation_encoders().items()
+    for variant in method.variants
+]
 
 
-@pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
+@pytest.mark.parametrize(("name", "variant"), VARIANTS, ids=[variant for _, variant in VARIANTS])
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_every_encoder(check, name, row):
-    check(name, row)
+def test_every_encoder(check, name, variant):
+    check(name, variant)
 
 
 def test_an_ensemble_of_all_encoders_averages_their_probabilities(dictionary):
     models = [
-        build_model(name, dictionary, **next(iter(method.rows.values())))
+        build_model(name, dictionary, **next(iter(method.variants.values())))
         for name, method in translation_encoders().items()
     ]
     inputs = make_batch(dictionary, LENGTHS)

@@ -26,11 +26,11 @@ from fairseq_phrase.modules.tensors import counted_true_at
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch, tree_sizes
 from fairseq_phrase.testing import build_model, make_batch
 
-ROWS = [
-    (name, row)
+VARIANTS = [
+    (name, variant)
     for name, method in translation_encoders().items()
     if issubclass(method.encoder, (SyntaxEncoder, HuggingFaceEncoder))
-    for row in method.rows
+    for variant in method.variants
 ]
 META = torch.device("meta")
 
@@ -90,20 +90,24 @@ def structure_of(model, dictionary):
     return model.encoder.batch_structure(model.cfg, dictionary)
 
 
-#: All rows as they are trained on a GPU, and the first row of each encoder in fp32.
-STEPS = [(name, row, torch.bfloat16) for name, row in ROWS]
+#: All variants as they are trained on a GPU, and the first variant of each encoder in fp32.
+STEPS = [(name, variant, torch.bfloat16) for name, variant in VARIANTS]
 STEPS += [
-    (name, row, torch.float32) for name, row in ROWS if row == next(iter(ENCODERS[name].rows))
+    (name, variant, torch.float32)
+    for name, variant in VARIANTS
+    if variant == next(iter(ENCODERS[name].variants))
 ]
 
 
 @pytest.mark.parametrize(
-    ("name", "row", "dtype"), STEPS, ids=[f"{row}-{str(dtype)[6:]}" for _, row, dtype in STEPS]
+    ("name", "variant", "dtype"),
+    STEPS,
+    ids=[f"{variant}-{str(dtype)[6:]}" for _, variant, dtype in STEPS],
 )
-def test_its_steps_wait_for_nothing(dictionary, name, row, dtype):
+def test_its_steps_wait_for_nothing(dictionary, name, variant, dtype):
     # fairseq's sinusoids read a shape as a tensor. A neutral start needs positions.
     learned = {"encoder_learned_pos": True, "decoder_learned_pos": True}
-    options = {**ENCODERS[name].rows[row], **learned}
+    options = {**ENCODERS[name].variants[variant], **learned}
     # A decoder's second layer does what its first does.
     model = build_model(name, dictionary, decoder_layers=1, **options).to(dtype).train()
     inputs = make_batch(dictionary, [7, 1, 4, 5], extra=2)
@@ -140,9 +144,9 @@ def search(model, encoded, tokens, beams):
         encoded = model.encoder.reorder_encoder_out(encoded, rows)
 
 
-@pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
-def test_what_the_collater_makes_is_what_the_encoder_makes(dictionary, name, row):
-    model = build_model(name, dictionary, **ENCODERS[name].rows[row])
+@pytest.mark.parametrize(("name", "variant"), VARIANTS, ids=[variant for _, variant in VARIANTS])
+def test_what_the_collater_makes_is_what_the_encoder_makes(dictionary, name, variant):
+    model = build_model(name, dictionary, **ENCODERS[name].variants[variant])
     structure = structure_of(model, dictionary)
     if structure is None:
         return

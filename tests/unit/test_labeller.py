@@ -22,9 +22,11 @@ from fairseq_phrase.testing import (
 from tests.support.labellers import build, make_task
 from tests.support.repository import REPOSITORY
 
-#: The first row of each encoder; test_every_encoder.py and test_recurrent_encoders.py have all of them.
-ROWS = [(name, next(iter(method.rows))) for name, method in ENCODERS.items()]
-every_encoder = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
+#: The first variant of each encoder; test_every_encoder.py and test_recurrent_encoders.py have all.
+VARIANTS = [(name, next(iter(method.variants))) for name, method in ENCODERS.items()]
+every_encoder = pytest.mark.parametrize(
+    ("name", "variant"), VARIANTS, ids=[variant for _, variant in VARIANTS]
+)
 both = pytest.mark.parametrize("labelled", ["word", "sentence"])
 LENGTHS = [7, 1, 4, 5]
 
@@ -36,8 +38,8 @@ def alone(dictionary, index):
 
 @both
 @every_encoder
-def test_a_padded_batch_has_the_logits_of_single_sentences(name, row, labelled):
-    model = build(labelled, name, **ENCODERS[name].rows[row])
+def test_a_padded_batch_has_the_logits_of_single_sentences(name, variant, labelled):
+    model = build(labelled, name, **ENCODERS[name].variants[variant])
     inputs = make_batch(model.dictionary, LENGTHS, extra=2)
     together = model(**inputs)
     words = int(inputs["src_words"].max()) + 1
@@ -50,8 +52,8 @@ def test_a_padded_batch_has_the_logits_of_single_sentences(name, row, labelled):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @every_encoder
-def test_half_precision_keeps_to_the_result(name, row, dtype):
-    model = build("sentence", name, **ENCODERS[name].rows[row])
+def test_half_precision_keeps_to_the_result(name, variant, dtype):
+    model = build("sentence", name, **ENCODERS[name].variants[variant])
     inputs = make_batch(model.dictionary, LENGTHS)
     exact = model(**inputs)
     half = model.to(dtype)(**inputs)
@@ -122,11 +124,11 @@ def test_first_and_mean_are_those_of_a_words_subwords():
         model = build("word", pooling=pooling)
         states = model.encoder(**inputs)["encoder_out"][0].transpose(0, 1)
         logits = model(**inputs)
-        for row in range(2):
-            for word in range(int(words[row].max()) + 1):
-                own = states[row][words[row] == word]
+        for sentence in range(2):
+            for word in range(int(words[sentence].max()) + 1):
+                own = states[sentence][words[sentence] == word]
                 expected = own[0] if pooling == "first" else own.mean(0)
-                torch.testing.assert_close(logits[row, word], model.head(expected))
+                torch.testing.assert_close(logits[sentence, word], model.head(expected))
 
 
 def test_whole_words_need_no_parse():

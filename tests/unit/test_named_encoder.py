@@ -52,8 +52,10 @@ class ModelWithAnyEncoder(NamedEncoderModel):
         return cls(build_named_encoder(cfg, task, task.source_dictionary))
 
 
-ROWS = [(name, row) for name, method in ENCODERS.items() for row in method.rows]
-every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
+VARIANTS = [(name, variant) for name, method in ENCODERS.items() for variant in method.variants]
+every_variant = pytest.mark.parametrize(
+    ("name", "variant"), VARIANTS, ids=[variant for _, variant in VARIANTS]
+)
 
 
 @pytest.fixture
@@ -81,10 +83,12 @@ def config(**options):
     return MODEL_DATACLASS_REGISTRY[NAME](**{**sizes, "dropout": 0.0, **options})
 
 
-@pytest.mark.parametrize(("name", "row"), [(n, next(iter(m.rows))) for n, m in ENCODERS.items()])
-def test_every_encoder_is_built_and_returns_fairseqs_dictionary(task, name, row):
+@pytest.mark.parametrize(
+    ("name", "variant"), [(n, next(iter(m.variants))) for n, m in ENCODERS.items()]
+)
+def test_every_encoder_is_built_and_returns_fairseqs_dictionary(task, name, variant):
     encoder = build_named_encoder(
-        config(encoder=name, **ENCODERS[name].rows[row]), task, task.source_dictionary
+        config(encoder=name, **ENCODERS[name].variants[variant]), task, task.source_dictionary
     )
     inputs = make_batch(task.source_dictionary, [5, 3], extra=1)
     lengths = inputs["src_tokens"].ne(task.source_dictionary.pad()).sum(1)
@@ -100,15 +104,15 @@ def test_every_encoder_is_built_and_returns_fairseqs_dictionary(task, name, row)
     assert torch.equal(padding[:, :num_tokens], expected)
 
 
-@every_row
-def test_flags_of_every_encoder_are_the_models_flags(name, row):
+@every_variant
+def test_flags_of_every_encoder_are_the_models_flags(name, variant):
     parser = fairseq_options.get_training_parser(default_task="translation")
-    arguments = ["data", "--arch", NAME, "--encoder", name, *ENCODERS[name].option_flags(row)]
+    arguments = ["data", "--arch", NAME, "--encoder", name, *ENCODERS[name].option_flags(variant)]
     arguments += ["--encoder-layers", "1", "--own-width", "5"]
     args = fairseq_options.parse_args_and_arch(parser, input_args=arguments)
     cfg = convert_namespace_to_omegaconf(args).model
     assert (cfg.encoder, cfg.encoder_layers, cfg.own_width) == (name, 1, 5)
-    for option, value in ENCODERS[name].rows[row].items():
+    for option, value in ENCODERS[name].variants[variant].items():
         assert cfg[option] == value
 
 
@@ -263,7 +267,7 @@ def test_encoders_with_trees_name_the_root(task):
     inputs = make_batch(task.source_dictionary, [6, 1, 4], extra=1)
     parse = ParseBatch.from_net_input({key: inputs[key] for key in inputs if key != "src_tokens"})
     for name, method in ENCODERS.items():
-        options = next(iter(method.rows.values()))
+        options = next(iter(method.variants.values()))
         encoder = build_named_encoder(config(encoder=name, **options), task, task.source_dictionary)
         needed = set(method.parse_fields(encoder.cfg))
         own = ParseBatch({field: parse[field] for field in needed})
@@ -282,9 +286,9 @@ def test_encoders_with_trees_name_the_root(task):
             last = encoded["encoder_out"][0].size(0) - 1
             assert roots.tolist() == [last] * len(inputs["src_tokens"])
         elif "heads" in needed:
-            for row, root in enumerate(roots.tolist()):
-                word = int(parse["words"][row, root])
-                assert parse["heads"][row, word] == word
-                assert root == 0 or parse["words"][row, root - 1] == word - 1
+            for sentence, root in enumerate(roots.tolist()):
+                word = int(parse["words"][sentence, root])
+                assert parse["heads"][sentence, word] == word
+                assert root == 0 or parse["words"][sentence, root - 1] == word - 1
         else:
             assert roots is None

@@ -79,7 +79,7 @@ def rows() -> list[Any]:
     """All registered rows that start neutrally."""
     found = []
     for name, method in translation_encoders().items():
-        for row, options in method.rows.items():
+        for row, options in method.variants.items():
             cfg = nested_config(MODEL_DATACLASS_REGISTRY[name](**options))
             if not neutral_obstacle(method.encoder, cfg):
                 found.append(pytest.param(name, options, id=row))

@@ -12,16 +12,20 @@ from fairseq_phrase.testing import make_batch, make_dictionary, randomized
 from tests.support.named_models import make_task, options
 
 DICTIONARY = make_dictionary()
-ROWS = [
-    (name, row)
+VARIANTS = [
+    (name, variant)
     for name, method in ENCODERS.items()
-    for row in method.rows
+    for variant in method.variants
     if method.encoder.__module__.startswith("fairseq_phrase.")
     and name != "huggingface"  # it embeds tokens itself; tests/unit/test_huggingface_encoder.py
 ]
-every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
-FIRST = [row for row in ROWS if row[1] == next(iter(ENCODERS[row[0]].rows))]
-every_encoder = pytest.mark.parametrize(("name", "row"), FIRST, ids=[row for _, row in FIRST])
+every_variant = pytest.mark.parametrize(
+    ("name", "variant"), VARIANTS, ids=[variant for _, variant in VARIANTS]
+)
+FIRST = [variant for variant in VARIANTS if variant[1] == next(iter(ENCODERS[variant[0]].variants))]
+every_encoder = pytest.mark.parametrize(
+    ("name", "variant"), FIRST, ids=[variant for _, variant in FIRST]
+)
 
 
 def build(name="transformer", dictionary=DICTIONARY, **changed):
@@ -38,8 +42,8 @@ def inputs(lengths=(5, 3)):
 
 
 @every_encoder
-def test_every_encoder_predicts_masked_tokens(name, row):
-    model, asked = build(name, **ENCODERS[name].rows[row])
+def test_every_encoder_predicts_masked_tokens(name, variant):
+    model, asked = build(name, **ENCODERS[name].variants[variant])
     assert asked["name"] == "masked"
     batch = inputs()
     tokens = batch["src_tokens"]
@@ -56,23 +60,23 @@ def test_every_encoder_predicts_masked_tokens(name, row):
     assert gradient[DICTIONARY.nspecial :].ne(0).any(1).all()
 
 
-@every_row
-def test_every_encoder_reads_pairs_of_segments(name, row):
-    model, asked = build(name, next_sentence=True, **ENCODERS[name].rows[row])
+@every_variant
+def test_every_encoder_reads_pairs_of_segments(name, variant):
+    model, asked = build(name, next_sentence=True, **ENCODERS[name].variants[variant])
     assert asked["next_sentence"]
     batch = inputs((6, 4))
     # <s>, the first segment, </s>, the second one, </s>
     tokens, words = batch["src_tokens"], batch["src_words"]
-    rows = len(tokens)
-    begin = torch.full((rows, 1), DICTIONARY.bos())
-    middle = torch.full((rows, 1), DICTIONARY.eos())
-    none = torch.full((rows, 1), -1)
+    count = len(tokens)
+    begin = torch.full((count, 1), DICTIONARY.bos())
+    middle = torch.full((count, 1), DICTIONARY.eos())
+    none = torch.full((count, 1), -1)
     batch["src_tokens"] = torch.cat([begin, tokens[:, :2], middle, tokens[:, 2:]], 1)
     # A separator belongs to a word.
     batch["src_words"] = torch.cat([none, words[:, :2], words[:, 1:2], words[:, 2:]], 1)
-    segments = (torch.arange(batch["src_tokens"].size(1)) > 3).long().expand(rows, -1)
+    segments = (torch.arange(batch["src_tokens"].size(1)) > 3).long().expand(count, -1)
     logits, extra = model(**batch, segments=segments)
-    assert extra["next_sentence"].shape == (rows, 2)
+    assert extra["next_sentence"].shape == (count, 2)
     assert logits.isfinite().all()
     others, _ = model(**batch, segments=torch.zeros_like(segments))
     assert not torch.allclose(logits, others)

@@ -1,4 +1,4 @@
-"""The recurrent encoders, chosen by ``--encoder``, with each row that they are registered with."""
+"""The recurrent encoders, chosen by ``--encoder``, with each variant that they are registered with."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from fairseq_phrase.syntax.constituency import ROOT_LABEL
 from fairseq_phrase.testing import SIZES, any_label_dictionary, make_batch, make_dictionary
 
 NAMES = ("lstm", "tree_lstm", "han")
-ROWS = [(name, row) for name in NAMES for row in ENCODERS[name].rows]
-every_row = pytest.mark.parametrize(("name", "row"), ROWS, ids=[row for _, row in ROWS])
+VARIANTS = [(name, variant) for name in NAMES for variant in ENCODERS[name].variants]
+every_variant = pytest.mark.parametrize(
+    ("name", "variant"), VARIANTS, ids=[variant for _, variant in VARIANTS]
+)
 LENGTHS = [7, 1, 4, 5]
 
 
@@ -44,8 +46,8 @@ def build(dictionary: Dictionary, name: str, **options):
 @pytest.fixture
 def encoder(request, dictionary):
     parameters = request.node.callspec.params
-    name, row = parameters["name"], parameters["row"]
-    return build(dictionary, name, **ENCODERS[name].rows[row])
+    name, variant = parameters["name"], parameters["variant"]
+    return build(dictionary, name, **ENCODERS[name].variants[variant])
 
 
 def states_of(encoder, inputs):
@@ -60,19 +62,21 @@ def states_of(encoder, inputs):
 
 def one_of(inputs, index, encoder):
     """A sentence of a batch as a batch of one, without padding."""
-    row = {name: values[index : index + 1] for name, values in inputs.items()}
-    real = row["src_tokens"][0].ne(encoder.padding_idx)
+    sentence = {name: values[index : index + 1] for name, values in inputs.items()}
+    real = sentence["src_tokens"][0].ne(encoder.padding_idx)
     for name in ("src_tokens", "src_words"):
-        row[name] = row[name][:, real]
-    for name in row.keys() - {"src_tokens", "src_words"}:
-        values = row[name][0]
-        row[name] = row[name][:, (values if values.dim() == 1 else values[:, 0]) >= 0]
-    return row
+        sentence[name] = sentence[name][:, real]
+    for name in sentence.keys() - {"src_tokens", "src_words"}:
+        values = sentence[name][0]
+        sentence[name] = sentence[name][:, (values if values.dim() == 1 else values[:, 0]) >= 0]
+    return sentence
 
 
-@every_row
+@every_variant
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
-def test_a_sentence_in_a_padded_batch_is_encoded_as_if_alone(encoder, dictionary, name, row, left):
+def test_a_sentence_in_a_padded_batch_is_encoded_as_if_alone(
+    encoder, dictionary, name, variant, left
+):
     inputs = make_batch(dictionary, LENGTHS, extra=2, left=left)
     together, padding, roots = states_of(encoder, inputs)
     assert not together[padding].any()
@@ -83,21 +87,21 @@ def test_a_sentence_in_a_padded_batch_is_encoded_as_if_alone(encoder, dictionary
             torch.testing.assert_close(roots[index], root[0], rtol=0, atol=1e-12)
 
 
-@every_row
-def test_reordering_the_output_is_encoding_the_reordered_batch(encoder, dictionary, name, row):
+@every_variant
+def test_reordering_the_output_is_encoding_the_reordered_batch(encoder, dictionary, name, variant):
     """All of it, also the states of every layer and the roots."""
     inputs = make_batch(dictionary, LENGTHS)
     order = torch.tensor([2, 0, 0, 3, 1])
     found = encoder.reorder_encoder_out(encoder(**inputs, return_all_hiddens=True), order)
-    rows = {key: value[order] for key, value in inputs.items()}
-    expected = encoder(**rows, return_all_hiddens=True)
+    reordered = {key: value[order] for key, value in inputs.items()}
+    expected = encoder(**reordered, return_all_hiddens=True)
     assert found.keys() == expected.keys()
     for key, values in expected.items():
         torch.testing.assert_close(found[key], values, rtol=0, atol=1e-12, msg=key)
 
 
-@every_row
-def test_a_missing_parse_is_named(encoder, dictionary, name, row):
+@every_variant
+def test_a_missing_parse_is_named(encoder, dictionary, name, variant):
     inputs = make_batch(dictionary, LENGTHS)
     for field in ENCODERS[name].parse_fields(encoder.cfg):
         fewer = {key: value for key, value in inputs.items() if key != f"src_{field}"}
@@ -105,8 +109,8 @@ def test_a_missing_parse_is_named(encoder, dictionary, name, row):
             encoder(**fewer)
 
 
-@every_row
-def test_every_parameter_has_a_finite_gradient(encoder, dictionary, name, row):
+@every_variant
+def test_every_parameter_has_a_finite_gradient(encoder, dictionary, name, variant):
     states, *_ = states_of(encoder.train(), make_batch(dictionary, LENGTHS))
     states.square().sum().backward()
     for parameter_name, parameter in encoder.named_parameters():
@@ -116,9 +120,9 @@ def test_every_parameter_has_a_finite_gradient(encoder, dictionary, name, row):
         assert parameter.grad.any() or ".sentence_" in parameter_name, parameter_name
 
 
-@every_row
+@every_variant
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_half_precision_keeps_to_the_result(encoder, dictionary, name, row, dtype):
+def test_half_precision_keeps_to_the_result(encoder, dictionary, name, variant, dtype):
     inputs = make_batch(dictionary, LENGTHS)
     exact, padding, _ = states_of(encoder, inputs)
     half, *_ = states_of(encoder.to(dtype), inputs)
@@ -127,8 +131,8 @@ def test_half_precision_keeps_to_the_result(encoder, dictionary, name, row, dtyp
     assert error < 0.05
 
 
-@every_row
-def test_the_states_of_every_layer_can_be_asked_for(encoder, dictionary, name, row):
+@every_variant
+def test_the_states_of_every_layer_can_be_asked_for(encoder, dictionary, name, variant):
     encoded = encoder(**make_batch(dictionary, LENGTHS), return_all_hiddens=True)
     assert len(encoded["encoder_states"]) == 3
     assert {each.shape for each in encoded["encoder_states"]} == {encoded["encoder_out"][0].shape}

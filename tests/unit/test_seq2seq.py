@@ -39,7 +39,7 @@ KINDS = {
 ATTENTIONS = [*KINDS]
 #: Every registered encoder, as in its paper.
 KINDS |= {
-    f"--encoder {name}": {"encoder": name, **next(iter(method.rows.values()))}
+    f"--encoder {name}": {"encoder": name, **next(iter(method.variants.values()))}
     for name, method in ENCODERS.items()
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)

@@ -1,7 +1,7 @@
-"""Every encoder's row under every decoder: copying, alignments, coverage, ensembles.
+"""Every encoder's variant under every decoder: copying, alignments, coverage, ensembles.
 
 Encoders return more nodes than tokens (phrases, constituents). What a decoder reports as ``attn`` has one
-column for each source token, and everything that reads it works for every row.
+column for each source token, and everything that reads it works for every variant.
 """
 
 from __future__ import annotations
@@ -31,35 +31,37 @@ from tests.support.recurrent_models import build_recurrent
 from tests.twins import recurrent_attention as twin
 
 LENGTHS = [7, 1, 4, 5]
-#: Every row with the Transformer's decoder, and with the recurrent one.
-ROWS = [
-    (decoder, name, row)
+#: Every variant with the Transformer's decoder, and with the recurrent one.
+VARIANTS = [
+    (decoder, name, variant)
     for name, method in ENCODERS.items()
-    for row in method.rows
+    for variant in method.variants
     for decoder in (["transformer", "recurrent"] if method.translation else ["recurrent"])
 ]
-every_row = pytest.mark.parametrize(
-    ("decoder", "name", "row"), ROWS, ids=[f"{row}-{decoder}" for decoder, _, row in ROWS]
+every_variant = pytest.mark.parametrize(
+    ("decoder", "name", "variant"),
+    VARIANTS,
+    ids=[f"{variant}-{decoder}" for decoder, _, variant in VARIANTS],
 )
-#: A decoder sees tokens alone, tokens and phrases, or a tree with a decoder of its own; one row for each.
+#: A decoder sees tokens alone, tokens and phrases, or a tree with its own decoder; one variant for each.
 #: Encoders of recurrent models give it tokens or a tree's nodes.
 KINDS = {
     "relation bias, both", "phrase, constituents", "phrase, ends, parts, to decoder",
     "tree", "tree, neutral", "Tree-LSTM, constituents", "HAN",
 }  # fmt: skip
 of_each_kind = pytest.mark.parametrize(
-    ("decoder", "name", "row"),
-    [each for each in ROWS if each[2] in KINDS],
-    ids=[f"{row}-{decoder}" for decoder, _, row in ROWS if row in KINDS],
+    ("decoder", "name", "variant"),
+    [each for each in VARIANTS if each[2] in KINDS],
+    ids=[f"{variant}-{decoder}" for decoder, _, variant in VARIANTS if variant in KINDS],
 )
 
 
 def test_every_kind_is_the_row_of_an_encoder():
-    assert {row for _, _, row in ROWS} >= KINDS
+    assert {variant for _, _, variant in VARIANTS} >= KINDS
 
 
-def build(dictionary, decoder, name, row, **options):
-    options |= ENCODERS[name].rows[row]
+def build(dictionary, decoder, name, variant, **options):
+    options |= ENCODERS[name].variants[variant]
     if decoder == "recurrent":
         return build_recurrent(dictionary, encoder=name, **options)
     return build_model(name, dictionary, **options)
@@ -85,10 +87,12 @@ def attention_to_nodes(model, sample):
     return seen[0].mean(0)  # (heads, batch, target, nodes)
 
 
-@every_row
-def test_attention_is_reported_over_tokens_and_learns_from_coverage(dictionary, decoder, name, row):
-    model = build(dictionary, decoder, name, row)
-    sample = make_sample(dictionary, left=len(row) % 2 == 0)
+@every_variant
+def test_attention_is_reported_over_tokens_and_learns_from_coverage(
+    dictionary, decoder, name, variant
+):
+    model = build(dictionary, decoder, name, variant)
+    sample = make_sample(dictionary, left=len(variant) % 2 == 0)
     tokens = sample["net_input"]["src_tokens"]
     (weights,) = model(**sample["net_input"])[1]["attn"]
     assert weights.shape == (*sample["target"].shape, tokens.size(1))
@@ -116,9 +120,9 @@ def test_attention_is_reported_over_tokens_and_learns_from_coverage(dictionary, 
 
 
 @of_each_kind
-def test_attention_learns_from_given_alignments(dictionary, decoder, name, row):
+def test_attention_learns_from_given_alignments(dictionary, decoder, name, variant):
     """Fairseq's loss of guided alignment, and its gradient, are those of a loop."""
-    model = build(dictionary, decoder, name, row)
+    model = build(dictionary, decoder, name, variant)
     sample = make_sample(dictionary)
     columns = sample["target"].size(1)
     sample["alignments"] = torch.tensor([[0, 0], [3, 2], [1, 2], [2, 2 * columns + 1]])
@@ -150,8 +154,8 @@ def test_attention_learns_from_given_alignments(dictionary, decoder, name, row):
 
 @of_each_kind
 @pytest.mark.parametrize("kind", COPIES)
-def test_every_kind_of_copying_trains_and_is_scored(dictionary, decoder, name, row, kind):
-    model = build(dictionary, decoder, name, row, copy=kind).train()
+def test_every_kind_of_copying_trains_and_is_scored(dictionary, decoder, name, variant, kind):
+    model = build(dictionary, decoder, name, variant, copy=kind).train()
     sample = make_sample(dictionary)
     scores, extra = model(**sample["net_input"])
     assert extra["attn"][0].size(-1) == sample["net_input"]["src_tokens"].size(1)
@@ -172,9 +176,11 @@ def test_every_kind_of_copying_trains_and_is_scored(dictionary, decoder, name, r
 
 
 @of_each_kind
-def test_a_translation_is_aligned_with_source_tokens(dictionary, monkeypatch, decoder, name, row):
+def test_a_translation_is_aligned_with_source_tokens(
+    dictionary, monkeypatch, decoder, name, variant
+):
     monkeypatch.setattr(heat_maps, "MAX_TOKENS", 12)
-    model = build(dictionary, decoder, name, row)
+    model = build(dictionary, decoder, name, variant)
     sample = make_sample(dictionary)
     generator = SequenceGeneratorWithAlignment(
         [model], dictionary, beam_size=3, max_len_b=5, print_alignment="hard"
@@ -195,9 +201,9 @@ def test_a_translation_is_aligned_with_source_tokens(dictionary, monkeypatch, de
 
 
 @of_each_kind
-def test_it_joins_an_ensemble_with_others(dictionary, decoder, name, row):
+def test_it_joins_an_ensemble_with_others(dictionary, decoder, name, variant):
     models = [
-        build(dictionary, decoder, name, row, copy="gate"),
+        build(dictionary, decoder, name, variant, copy="gate"),
         build_model("structural_transformer", dictionary),
         build_recurrent(dictionary),
     ]

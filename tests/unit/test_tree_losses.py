@@ -146,7 +146,7 @@ LOSSES = [TreeRegularizationCriterion, TreePlantingCriterion]
 ROWS = [("transformer", "fairseq's own", {})] + [
     (name, row, options)
     for name, method in translation_encoders().items()
-    for row, options in method.rows.items()
+    for row, options in method.variants.items()
     if name != "huggingface"
 ]
 every_loss = pytest.mark.parametrize("kind", LOSSES, ids=lambda kind: kind.option)

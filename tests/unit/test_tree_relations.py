@@ -185,7 +185,7 @@ def test_long_sentences_are_attended_to_alone_and_their_weights_not_kept(
     dropout, dictionary, monkeypatch
 ):
     monkeypatch.setattr(biased_attention, "dropout", lambda weights, p: weights * (1 - p))
-    row = ENCODERS[NAME].rows["relation bias, graph, labels"]
+    row = ENCODERS[NAME].variants["relation bias, graph, labels"]
     model = build_model(NAME, dictionary, **row, attention_dropout=dropout, dropout=0.0).train()
     inputs, results, largest = batch(dictionary), [], []
     pairs = inputs["src_tokens"].numel() * inputs["src_tokens"].size(1)
@@ -217,12 +217,12 @@ def without_draws(name, dictionary, **options):
     return model
 
 
-NEUTRAL = [row for row in ENCODERS[NAME].rows if row != "relation bias, distance"]
+NEUTRAL = [row for row in ENCODERS[NAME].variants if row != "relation bias, distance"]
 
 
 @pytest.mark.parametrize("row", [*NEUTRAL, "none"])
 def test_training_starts_from_fairseqs_transformer(dictionary, row):
-    options = ENCODERS[NAME].rows.get(row, {"relation_bias": "none"})
+    options = ENCODERS[NAME].variants.get(row, {"relation_bias": "none"})
     plain = build_model("transformer", dictionary)
     model = without_draws(NAME, dictionary, **options)
     # Biases of projections are drawn by the test's helper, in another order.

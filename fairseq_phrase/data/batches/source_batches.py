@@ -202,14 +202,14 @@ def numbered_parse(
         UserError: the parser did not make one of the fields.
     """
     parse = {}
-    for name, row in FIELDS.items():
+    for name, field in FIELDS.items():
         if name not in fields:
             continue
-        number = None if row.label_file is None else partial(_numbers, dictionary_of(name))
-        values = row.values(sentence, number)
+        number = None if field.label_file is None else partial(_numbers, dictionary_of(name))
+        values = field.values(sentence, number)
         if values is None:
             raise UserError(
-                f"this model needs {row.meaning} and the data's parser makes none of raw text: name "
+                f"this model needs {field.meaning} and the data's parser makes none of raw text: name "
                 f"one, {as_given('source-parser', 'spacy:MODEL')} or stanza:LANG"
             )
         parse[name] = values

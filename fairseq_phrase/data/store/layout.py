@@ -36,9 +36,9 @@ def rerun(directory: str | os.PathLike[str]) -> str:
 def with_labels(fields: Collection[str]) -> dict[str, str]:
     """Return the file names of the label dictionaries of these fields, by field."""
     return {
-        name: row.label_file
-        for name, row in FIELDS.items()
-        if name in fields and row.label_file is not None
+        name: field.label_file
+        for name, field in FIELDS.items()
+        if name in fields and field.label_file is not None
     }
 
 
@@ -51,13 +51,13 @@ def shared_index(field_name: str, fields: Collection[str]) -> str | None:
         field_name: a name in :data:`FIELDS`, or ``text``.
         fields: all fields in the data directory.
     """
-    row = FIELDS.get(field_name)
-    if row is None or row.per == "edge":
+    field = FIELDS.get(field_name)
+    if field is None or field.per == "edge":
         return None
     alike = (
         name
         for name, other in FIELDS.items()
-        if name in fields and (other.per, other.columns) == (row.per, row.columns)
+        if name in fields and (other.per, other.columns) == (field.per, field.columns)
     )
     first = next(alike, field_name)
     return None if first == field_name else first
