@@ -69,6 +69,8 @@ _FILTERS = [
         "pb": 0,
     }
 ]
+# The repository's folder, if a run was trained in another copy of it.
+_ELSEWHERE = re.compile(r"(?<=checkpoint to )/\S+?/(?=runs/)")
 _PACKAGES = sysconfig.get_path("purelib")
 _HYPOTHESIS = re.compile(r"D-(\d+)\t\S*\t(.*)")
 # Redundant numbers in a log: ppl follows from nll_loss, ups from wps, wall from the times.
@@ -158,6 +160,7 @@ def clean(source: Path, table: Path) -> bytes:
     here = Path.cwd()
     text = "".join(lines).replace(f"{_PACKAGES}/", "site-packages/").replace(f"{here}/", "")
     text = text.replace(str(table.resolve()), f"runs/{table.name}")
+    text = _ELSEWHERE.sub("", text)
     if here.parent != here.parent.parent:
         text = text.replace(f"{here.parent}/", "../")
     return text.encode()
