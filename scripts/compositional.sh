@@ -40,6 +40,7 @@ adapt_parser() {
             name=$(basename "$file" .en)
             run python scripts/slog_trees.py "${file%.en}" "$trees/$name.conllu" --sentences 200
         done
+        run rm -f "$OUT/parser.txt" # kept results have that file without the parser
         make_file "$OUT/parser.txt" python scripts/adapt_parser.py "${PARSER#spacy:}" "$trees/train.conllu" \
             "$OUT/parser" --measure "$trees"/test*.conllu
     fi

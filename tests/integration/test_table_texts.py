@@ -204,6 +204,8 @@ def test_generalization_sets_and_an_adapted_parser(english_parser, tmp_path):
     with zipfile.ZipFile(data / "generalization_sets.zip", "w") as archive:
         sets = (f"A cat ran .\trun ( agent = cat )\t{name}\n" * 5 for name in ("PP_3", "CP_3"))
         archive.writestr("gen_varfreeLF.tsv", "".join(sets))
+    out.mkdir()
+    (out / "parser.txt").write_text("of restored results, which have no parser")
     options = ("--data", data, "--slice", "100", "--trees", "adapted")
     manifest = texts_of("compositional", out, *options, **english_parser)
     assert manifest["parser"] == f"spacy:{out / 'parser'}"
@@ -221,6 +223,8 @@ def test_multi30k_under_the_names_of_its_files(gold_corpus, tmp_path):
 def test_true_trees_and_a_parsers_trees_of_the_same_words(gold_corpus, trained_pipeline, tmp_path):
     data, out = tmp_path / "treebanks", tmp_path / "out"
     data.mkdir()
+    out.mkdir()
+    (out / "parser.txt").write_text("of restored results, which have no parser")
     for split in ("train", "valid", "test"):
         for own, language in (("en", "en"), ("de", "tr")):
             trees = (gold_corpus / f"{split}.{own}.conllu").read_text()
