@@ -60,6 +60,7 @@ def table(tmp_path):
             f"2026-11-20 22:45:00 | INFO | x | Saved checkpoint {tmp_path}/table/rows/k2/x.pt\n"
         )
         log.write(f"{sysconfig.get_path('purelib')}/torch/a.py:1: UserWarning: slow\n")
+        log.write("Saved average checkpoint to /another/copy/runs/table/rows/k2/seed1/average.pt\n")
     return folder
 
 
@@ -166,6 +167,7 @@ def test_neither_the_test_set_nor_this_machines_folders_are_kept(table, tmp_path
     log = members[f"{run}/train.log"]
     assert "Saved checkpoint table/rows/k2/x.pt" in log
     assert "\nsite-packages/torch/a.py:1: UserWarning" in log
+    assert "Saved average checkpoint to runs/table/rows/k2/seed1/average.pt" in log
     assert not list(kept.rglob("report.html")), "the page shows sentences of the test set"
     script("keep_results", table, kept, cwd=table)
     assert manifest.read_text() == '{"parser": "spacy:../de"}\n'
