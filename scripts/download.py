@@ -61,10 +61,10 @@ def fetch(url: str, partial: Path) -> None:
     except (OSError, HTTPException) as error:
         sys.exit(f"cannot download {url}: {error}; run again to go on from there")
     # A broken connection ends like a finished one.
-    came = partial.stat().st_size
-    if total is not None and came != total:
+    have = partial.stat().st_size
+    if total is not None and have != total:
         sys.exit(
-            f"{url} broke off after {came:,} of {total:,} bytes; run again to go on from there"
+            f"{url} broke off after {have:,} of {total:,} bytes; run again to go on from there"
         )
 
 

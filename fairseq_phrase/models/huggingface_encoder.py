@@ -151,9 +151,9 @@ class HuggingFaceEncoder(TimeFirstEncoder):
             except UserError as error:
                 raise UserError(f"--relation-bias {cfg.relation_bias}: {error}") from None
         self.model = model.get_encoder() if config.is_encoder_decoder else model
-        came = set(map(id, trained.values())) if folder else set()
+        pretrained = set(map(id, trained.values())) if folder else set()
         self.pretrained_names = {
-            name for name, parameter in self.named_parameters() if id(parameter) in came
+            name for name, parameter in self.named_parameters() if id(parameter) in pretrained
         }
         # The model's number of each entry of the dictionary; -1 for a first token that the model lacks.
         self.register_buffer("numbers", numbers)
