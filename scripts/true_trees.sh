@@ -52,10 +52,11 @@ if [[ -z $REPORT_ONLY && ( -n $NO_ROWS || ,$ROWS, =~ _(parsed|adapted), ) ]]; th
     choose_parser "$OUT/data-bin.adapted" "rows with a parser's trees"
     parsed parsed
     # OUT/parser.txt has its scores before and after, on the end of the training trees and on the test set.
-    # Kept results have that file without the parser.
-    [ -e "$OUT/parser" ] || run rm -f "$OUT/parser.txt"
-    [ -e "$OUT/parser" ] || make_file "$OUT/parser.txt" python scripts/adapt_parser.py "${PARSER#spacy:}" \
-        "$RAW/train.$SOURCE.conllu" "$OUT/parser" --measure "$TEST.$SOURCE.conllu" ${SLICE:+--held-out 20}
+    if [ ! -e "$OUT/parser" ]; then
+        run rm -f "$OUT/parser.txt" # kept results have that file without the parser
+        make_file "$OUT/parser.txt" python scripts/adapt_parser.py "${PARSER#spacy:}" "$RAW/train.$SOURCE.conllu" \
+            "$OUT/parser" --measure "$TEST.$SOURCE.conllu" ${SLICE:+--held-out 20}
+    fi
     PARSER=spacy:$OUT/parser
     parsed adapted
 fi
