@@ -18,6 +18,7 @@ Runs from which others start (pretraining.sh's objectives) are not restored: the
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import shutil
 import sys
@@ -27,6 +28,8 @@ from tempfile import TemporaryDirectory
 
 from keep_results import ARCHIVE, ENCRYPTED, INNER, encrypted, read_archive, write
 
+# In a restored folder: which outputs it was restored from, see digest().
+RESTORED = "restored.txt"
 _NO_MODEL = b"restored from kept results: the model is not here\n"
 
 
@@ -68,6 +71,7 @@ def restore(
                 write(table / name, content)
         for path in results.glob("report*/losses.*"):
             write(table / path.relative_to(results), path.read_bytes())
+    write(table / RESTORED, digest(results).encode())
     runs = set()
     for path, content in files.items():
         if rows is None or row_of(path) in rows:
@@ -78,6 +82,16 @@ def restore(
         write(table / run / "train.done", b"")
         write(table / run / "average.txt", _NO_MODEL)
     return len(runs)
+
+
+def digest(results: Path) -> str:
+    """Return a hash of the kept outputs of a table's runs."""
+    hashed = hashlib.sha256()
+    for name, content in sorted(read_archive(results.parent / ARCHIVE, results.name).items()):
+        hashed.update(name.encode() + hashlib.sha256(content).digest())
+    if (results / ENCRYPTED).is_file():
+        hashed.update((results / ENCRYPTED).read_bytes())
+    return hashed.hexdigest() + "\n"
 
 
 def translations(results: Path, password: str | None) -> dict[str, bytes]:

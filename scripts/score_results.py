@@ -3,9 +3,10 @@
     python scripts/score_results.py                                   every table
     python scripts/score_results.py results/regex.synth.cpu --keep    one table; replace its kept files
 
-A table is restored into a folder in --work, and its script runs with --report-only. results/reports.txt
-has the commands. The test sets come from the script's usual sources (docs/tables.md). Encrypted
-translations need --password; without it their table is left out, and named.
+A table is restored into a folder in --work, and its script runs with --report-only. A folder that is
+there already must have been restored from the same runs. results/reports.txt has the commands. The test
+sets come from the script's usual sources (docs/tables.md). Encrypted translations need --password;
+without it their table is left out, and named.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 from keep_results import ENCRYPTED, keep, write
-from restore_results import restore_table
+from restore_results import RESTORED, digest, restore_table
 
 COMMANDS = "reports.txt"
 
@@ -37,10 +38,13 @@ def score(results: Path, table: Path, lines: list[str], password: str | None) ->
     """Restore a table, unless it is restored already, and make its reports.
 
     Raises:
-        SystemExit: a command failed.
+        SystemExit: the folder has other runs than the kept ones, or a command failed.
     """
+    mark = table / RESTORED
     if not table.exists():
         restore_table(results, table, password=password, whole=True)
+    elif not mark.is_file() or mark.read_text(encoding="utf-8") != digest(results):
+        sys.exit(f"{table} has other runs than {results}: remove it, or name another --work")
     for line in lines:
         environment = os.environ | {"OUT": str(table)}
         if subprocess.run(["bash", "-c", line], env=environment).returncode != 0:

@@ -123,6 +123,24 @@ def test_a_command_scores_a_kept_table_again(table, tmp_path):
     assert (results / "mine" / "data-bin" / "syntax.de.json").is_file(), "what runs wrote stays"
 
 
+def test_a_table_restored_from_other_runs_is_not_scored(table, tmp_path):
+    report(table, *ARGUMENTS, runs=("rows",), out="report")
+    results, work = tmp_path / "results", tmp_path / "work"
+    script("keep_results", table, results / "mine")
+    (results / "reports.txt").write_text("mine true\n")
+    for _ in range(2):  # restored, then found
+        assert "scored" in script("score_results", results / "mine", "--work", work)
+    shutil.copytree(table / "rows" / "k2" / "seed1", table / "rows" / "k2" / "seed7")
+    script("keep_results", table, results / "mine")
+    said = script("score_results", results / "mine", "--work", work, expect=1)
+    assert f"{work / 'mine'} has other runs than {results / 'mine'}: remove it" in said
+    shutil.copytree(table, tmp_path / "trained" / "mine")
+    said = script("score_results", results / "mine", "--work", tmp_path / "trained", expect=1)
+    assert "has other runs than" in said, (
+        "whether a table's own folder has the kept runs is unknown"
+    )
+
+
 def test_a_table_in_the_repository_scores_as_its_report_says(tmp_path):
     """A row of the smallest kept table whose test set is the project's own: no data are needed."""
     kept = REPOSITORY / "results" / "which_syntax.synthetic1k.de-en.parsed.cpu"
@@ -133,7 +151,8 @@ def test_a_table_in_the_repository_scores_as_its_report_says(tmp_path):
             shutil.rmtree(row)
     results = tmp_path / "results"
     results.mkdir()
-    (results / kept.name).symlink_to(kept)
+    for name in (kept.name, ARCHIVE):
+        (results / name).symlink_to(kept.parent / name)
     lines = (kept.parent / "reports.txt").read_text().splitlines(keepends=True)
     (command,) = (line for line in lines if line.startswith(kept.name))
     (results / "reports.txt").write_text(command.replace("transformer,relative", "transformer"))
