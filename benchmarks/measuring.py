@@ -8,6 +8,7 @@ import logging
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 import warnings
@@ -61,11 +62,24 @@ def run_one_of(commands: dict[Command, AddArguments], description: str | None) -
 
 
 def start() -> None:
-    """Silence the libraries, and seed torch."""
+    """Load MKL as the scripts do, silence the libraries, and seed torch."""
+    use_avx512()
     # fairseq reports every dictionary, and torch its deprecated names, between the progress bars.
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
     torch.manual_seed(1)
+
+
+def use_avx512() -> None:
+    """Start this process again with the library that scripts/mkl_on_amd.py makes, if it makes one."""
+    script = Path(__file__).resolve().parents[1] / "scripts" / "mkl_on_amd.py"
+    library = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    if library.returncode:
+        sys.exit(library.returncode)
+    path, loaded = library.stdout.strip(), os.environ.get("LD_PRELOAD", "")
+    if path and Path(path).name not in loaded:
+        os.environ["LD_PRELOAD"] = f"{path}:{loaded}".rstrip(":")
+        os.execv(sys.executable, sys.orig_argv)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:

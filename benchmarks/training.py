@@ -339,7 +339,7 @@ def environments(options: argparse.Namespace) -> None:
 
     Examples:
         python benchmarks/training.py environments --size tiny --set OMP_NUM_THREADS=1 OMP_NUM_THREADS=2
-        python benchmarks/training.py environments DATA --set '' 'LD_PRELOAD=./mkl_avx512.so A=1'
+        python benchmarks/training.py environments DATA --set FAIRSEQ_PHRASE_MKL={as-it-is,avx512}
     """
     if wrong := [word for each in options.set for word in each.split() if "=" not in word]:
         sys.exit(f"{wrong[0]}: expected NAME=VALUE")

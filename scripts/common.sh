@@ -82,17 +82,11 @@ find_environment() {
 # as fast. MKL looks for Intel's name; a library that is loaded before torch replaces this one function.
 # FAIRSEQ_PHRASE_MKL=avx512 loads it on any processor.
 use_avx512() {
-    local folder=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/fairseq_phrase library
-    case ${FAIRSEQ_PHRASE_MKL:-auto} in
-    as-it-is) return 0 ;;
-    avx512) ;;
-    auto) grep -qs AuthenticAMD /proc/cpuinfo && grep -qsw avx512f /proc/cpuinfo || return 0 ;;
-    *) die "FAIRSEQ_PHRASE_MKL=$FAIRSEQ_PHRASE_MKL: expected as-it-is or avx512" ;;
-    esac
+    local folder='' library
     [ -z "$DRY_RUN" ] || return 0
     [ -z "$OWN_ENVIRONMENT" ] || folder=$("$PYTHON" -c 'import sys; print(sys.prefix)')
-    library=$("$PYTHON" scripts/mkl_on_amd.py "$folder") || return 0
-    if [[ -z $library || ${LD_PRELOAD:-} == *"$library"* ]]; then return 0; fi
+    library=$("$PYTHON" scripts/mkl_on_amd.py ${folder:+"$folder"}) || exit 1
+    if [[ -z $library || ${LD_PRELOAD:-} == *"${library##*/}"* ]]; then return 0; fi
     export LD_PRELOAD=$library${LD_PRELOAD:+:$LD_PRELOAD}
     echo "MKL uses AVX-512 on this processor (FAIRSEQ_PHRASE_MKL=as-it-is leaves it as it is)."
 }

@@ -1,10 +1,11 @@
-"""Print a library that lets MKL use AVX-512 on any processor that has it; make the library once.
+"""Print a library that lets MKL use AVX-512 on an AMD processor that has it; make the library once.
 
 MKL uses AVX-512 only if it finds Intel's name. The library replaces the one function that looks for the
-name. It must be loaded before torch (LD_PRELOAD), and computes nothing itself. Nothing is printed if
-torch lacks MKL, or if no C compiler is installed.
+name. It must be loaded before torch (LD_PRELOAD), and computes nothing itself. Nothing is printed on
+other processors (FAIRSEQ_PHRASE_MKL=avx512 is for any), with FAIRSEQ_PHRASE_MKL=as-it-is, if torch lacks
+MKL, or if no C compiler is installed.
 
-python scripts/mkl_on_amd.py FOLDER      the folder that keeps the library
+python scripts/mkl_on_amd.py [FOLDER]    the folder that keeps the library (~/.cache/fairseq_phrase)
 """
 
 import os
@@ -15,6 +16,22 @@ import tempfile
 from pathlib import Path
 
 SOURCE = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"
+PROCESSOR = Path("/proc/cpuinfo")
+
+
+def is_wanted() -> bool:
+    """Return whether the library is for this processor, or asked for.
+
+    Raises:
+        SystemExit: FAIRSEQ_PHRASE_MKL has an unknown value.
+    """
+    choice = os.environ.get("FAIRSEQ_PHRASE_MKL", "")
+    if choice not in ("", "avx512", "as-it-is"):
+        sys.exit(f"FAIRSEQ_PHRASE_MKL={choice}: expected as-it-is or avx512")
+    if choice:
+        return choice == "avx512"
+    words = set(PROCESSOR.read_text().split()) if PROCESSOR.is_file() else set()
+    return {"AuthenticAMD", "avx512f"} <= words
 
 
 def make_library(folder: Path) -> Path | None:
@@ -43,8 +60,10 @@ def has_mkl() -> bool:
 
 
 def main() -> None:
-    """Print the library's path, if it exists."""
-    library = make_library(Path(sys.argv[1]).resolve())
+    """Print the library's path, if it is wanted and exists."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "fairseq_phrase")
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else cache
+    library = make_library(folder.resolve()) if is_wanted() else None
     if library is not None:
         print(library)
 

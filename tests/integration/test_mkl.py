@@ -12,6 +12,10 @@ import torch
 
 from tests.support.repository import REPOSITORY
 
+sys.path.append(str(REPOSITORY / "scripts"))
+
+import mkl_on_amd
+
 pytestmark = pytest.mark.skipif(
     not torch.backends.mkl.is_available(), reason="this torch multiplies without MKL"
 )
@@ -69,9 +73,37 @@ def test_it_is_switched_off_by_name(tmp_path):
     assert "FAIRSEQ_PHRASE_MKL=yes: expected as-it-is or avx512" in wrong.stderr
 
 
+@pytest.mark.parametrize(
+    ("processor", "wanted"),
+    [
+        ("vendor_id : AuthenticAMD\nflags : fpu avx2 avx512f avx512cd\n", True),
+        ("vendor_id : AuthenticAMD\nflags : fpu avx2\n", False),
+        ("vendor_id : GenuineIntel\nflags : fpu avx512f\n", False),
+    ],
+)
+def test_it_is_for_amd_processors_with_avx512(processor, wanted, monkeypatch, tmp_path):
+    (tmp_path / "cpuinfo").write_text(processor)
+    monkeypatch.delenv("FAIRSEQ_PHRASE_MKL", raising=False)
+    monkeypatch.setattr(mkl_on_amd, "PROCESSOR", tmp_path / "cpuinfo")
+    assert mkl_on_amd.is_wanted() is wanted
+
+
+@pytest.mark.parametrize("choice", ["avx512", "as-it-is"])
+def test_benchmarks_load_it_as_scripts_do(choice, tmp_path):
+    code = "import os, measuring; measuring.use_avx512(); print(os.environ['LD_PRELOAD'])"
+    own = {"XDG_CACHE_HOME": str(tmp_path), "LD_PRELOAD": "", "FAIRSEQ_PHRASE_MKL": choice}
+    said = subprocess.check_output(
+        [sys.executable, "-c", code], cwd=REPOSITORY / "benchmarks", env=os.environ | own, text=True
+    )
+    library = tmp_path / "fairseq_phrase" / "mkl_avx512.so"
+    assert said == (f"{library}\n" if choice == "avx512" else "\n")
+
+
 def test_products_and_gradients_are_as_exact_as_without_it(tmp_path):
     command = [sys.executable, "scripts/mkl_on_amd.py", str(tmp_path)]
-    library = subprocess.check_output(command, cwd=REPOSITORY, text=True).strip()
+    environment = os.environ | {"FAIRSEQ_PHRASE_MKL": "avx512"}
+    library = subprocess.check_output(command, cwd=REPOSITORY, env=environment, text=True).strip()
+    assert library == str(tmp_path / "mkl_avx512.so")
     errors = []
     for preloaded in ("", library):
         environment = os.environ | {"LD_PRELOAD": preloaded}
