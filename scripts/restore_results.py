@@ -48,7 +48,8 @@ def restore(
         SystemExit: a row is not among the results; or the translations are encrypted, and the password is
             missing or wrong.
     """
-    kept = read_archive(results.parent / ARCHIVE, results.name) | translations(results, password)
+    outputs = read_archive(results.parent / ARCHIVE, results.name)
+    kept = outputs | translations(results, password)
     files = {
         Path(*("rows" if part == "runs" else part for part in Path(name).parts)): content
         for name, content in kept.items()
@@ -71,7 +72,7 @@ def restore(
                 write(table / name, content)
         for path in results.glob("report*/losses.*"):
             write(table / path.relative_to(results), path.read_bytes())
-    write(table / RESTORED, digest(results).encode())
+    write(table / RESTORED, digest(results, outputs).encode())
     runs = set()
     for path, content in files.items():
         if rows is None or row_of(path) in rows:
@@ -84,10 +85,12 @@ def restore(
     return len(runs)
 
 
-def digest(results: Path) -> str:
-    """Return a hash of the kept outputs of a table's runs."""
+def digest(results: Path, outputs: dict[str, bytes] | None = None) -> str:
+    """Return a hash of the kept outputs of a table's runs; ``outputs`` if the archive is read already."""
+    if outputs is None:
+        outputs = read_archive(results.parent / ARCHIVE, results.name)
     hashed = hashlib.sha256()
-    for name, content in sorted(read_archive(results.parent / ARCHIVE, results.name).items()):
+    for name, content in sorted(outputs.items()):
         hashed.update(name.encode() + hashlib.sha256(content).digest())
     if (results / ENCRYPTED).is_file():
         hashed.update((results / ENCRYPTED).read_bytes())
