@@ -71,7 +71,8 @@ _FILTERS = [
 ]
 # The repository's folder, if a run was trained in another copy of it.
 _ELSEWHERE = re.compile(r"(?<=checkpoint to )/\S+?/(?=runs/)")
-_PACKAGES = sysconfig.get_path("purelib")
+# Folders of this machine that warnings in logs name, and what they are called instead.
+_FOLDERS = {sysconfig.get_path("purelib"): "site-packages", sysconfig.get_path("stdlib"): "python"}
 _HYPOTHESIS = re.compile(r"D-(\d+)\t\S*\t(.*)")
 # Redundant numbers in a log: ppl follows from nll_loss, ups from wps, wall from the times.
 _AGAIN = re.compile(r", (?:ppl|ups|wall)=[^,]*")
@@ -135,9 +136,9 @@ def write(path: Path, content: bytes) -> None:
 def clean(source: Path, table: Path) -> bytes:
     """Read a file; in a text, paths of this machine become relative, and other people's text is removed.
 
-    A table's folder outside the working directory becomes ``runs/NAME``, and the folder of installed
-    packages, which warnings in logs name, ``site-packages``. Translations are sorted, and lack scores.
-    The test set is removed from the output of fairseq-generate and fairseq-interactive.
+    A table's folder outside the working directory becomes ``runs/NAME``, the folder of installed packages
+    ``site-packages``, and that of Python's own modules ``python``. Translations are sorted, and lack
+    scores. The test set is removed from the output of fairseq-generate and fairseq-interactive.
     """
     if source.suffix not in _TEXTS:
         return source.read_bytes()
@@ -158,8 +159,10 @@ def clean(source: Path, table: Path) -> bytes:
     elif kind == "interactive" and source.suffix == ".txt":
         lines = [f"{match[0]}\n" for line in lines if (match := re.match(r"S-\d+\t", line))]
     here = Path.cwd()
-    text = "".join(lines).replace(f"{_PACKAGES}/", "site-packages/").replace(f"{here}/", "")
-    text = text.replace(str(table.resolve()), f"runs/{table.name}")
+    text = "".join(lines)
+    for folder, name in _FOLDERS.items():
+        text = text.replace(f"{folder}/", f"{name}/")
+    text = text.replace(f"{here}/", "").replace(str(table.resolve()), f"runs/{table.name}")
     text = _ELSEWHERE.sub("", text)
     if here.parent != here.parent.parent:
         text = text.replace(f"{here.parent}/", "../")

@@ -60,6 +60,7 @@ def table(tmp_path):
             f"2026-11-20 22:45:00 | INFO | x | Saved checkpoint {tmp_path}/table/rows/k2/x.pt\n"
         )
         log.write(f"{sysconfig.get_path('purelib')}/torch/a.py:1: UserWarning: slow\n")
+        log.write(f"{sysconfig.get_path('stdlib')}/shutil.py:2: UserWarning: slower\n")
         log.write("Saved average checkpoint to /another/copy/runs/table/rows/k2/seed1/average.pt\n")
     return folder
 
@@ -186,12 +187,26 @@ def test_neither_the_test_set_nor_this_machines_folders_are_kept(table, tmp_path
     log = members[f"{run}/train.log"]
     assert "Saved checkpoint table/rows/k2/x.pt" in log
     assert "\nsite-packages/torch/a.py:1: UserWarning" in log
+    assert "\npython/shutil.py:2: UserWarning" in log
     assert "Saved average checkpoint to runs/table/rows/k2/seed1/average.pt" in log
     assert not list(kept.rglob("report.html")), "the page shows sentences of the test set"
     script("keep_results", table, kept, cwd=table)
     assert manifest.read_text() == '{"parser": "spacy:../de"}\n'
     script("keep_results", table, kept)  # from the repository
     assert "Saved checkpoint runs/table/rows/k2/x.pt" in archived(kept)[f"{run}/train.log"]
+
+
+def test_the_repositorys_results_name_no_folder_of_a_machine():
+    results = REPOSITORY / "results"
+    kept = read_archive(results / ARCHIVE) | {
+        str(path): path.read_bytes()
+        for path in results.rglob("*")
+        if path.suffix in (".md", ".csv", ".json", ".txt")
+    }
+    folders = re.compile(rb"/(?:root|home|Users|work|tmp)/[^\s',\"]*")
+    found = {(each, name) for name, text in kept.items() for each in folders.findall(text)}
+    own = sorted(each for each in found if each[0] != b"/tmp/plasma")  # fairseq's default
+    assert not own, own[:5]
 
 
 def test_a_commit_that_the_repository_lacks_is_named(table, tmp_path):
