@@ -214,15 +214,18 @@ def read_archive(archive: Path, table: str = "") -> dict[str, bytes]:
 def write_archive(files: Mapping[str, bytes], archive: Path) -> None:
     """Write an archive; the same bytes for the same files."""
     made = archive.with_name(f".{archive.name}.partial")
-    with (
-        lzma.open(made, "wb", filters=_FILTERS) as compressed,
-        tarfile.open(fileobj=compressed, mode="w") as archived,
-    ):
-        for name, content in side_by_side(files):
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archived.addfile(member, io.BytesIO(content))
-    os.replace(made, archive)
+    try:
+        with (
+            lzma.open(made, "wb", filters=_FILTERS) as compressed,
+            tarfile.open(fileobj=compressed, mode="w") as archived,
+        ):
+            for name, content in side_by_side(files):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archived.addfile(member, io.BytesIO(content))
+        os.replace(made, archive)
+    finally:
+        made.unlink(missing_ok=True)
 
 
 def side_by_side(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:

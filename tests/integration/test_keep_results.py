@@ -314,6 +314,16 @@ def test_an_archive_has_the_same_bytes_for_the_same_files(tmp_path):
     assert read_archive(tmp_path / "one", "a") == {"x.txt": b"2"}
 
 
+def test_an_interrupted_archive_leaves_the_earlier_one(tmp_path):
+    archive = tmp_path / "all.tar.xz"
+    write_archive({"a": b"1\n"}, archive)
+    before = archive.read_bytes()
+    with pytest.raises(AttributeError):
+        write_archive({"a": b"1\n", "b": 2}, archive)
+    assert archive.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [archive]
+
+
 def test_files_of_an_archive_come_back(tmp_path):
     contents = (b"", b"\n", b"\n\n", b"a\nb\n", b"c\nd\n", b"no newline", b"one\nno newline")
     files = {f"{i}/x.txt": content for i, content in enumerate(contents)}
