@@ -61,9 +61,15 @@ def has_mkl() -> bool:
 
 def main() -> None:
     """Print the library's path, if it is wanted and exists."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "fairseq_phrase")
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else cache
-    library = make_library(folder.resolve()) if is_wanted() else None
+    if not is_wanted():
+        return
+    home = os.environ.get("HOME") or tempfile.gettempdir()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path(home, ".cache"), "fairseq_phrase")
+    try:
+        library = make_library(Path(sys.argv[1] if len(sys.argv) > 1 else cache).resolve())
+    except OSError as error:
+        sys.stderr.write(f"MKL stays as it is: {error}\n")
+        return
     if library is not None:
         print(library)
 

@@ -65,6 +65,13 @@ def test_the_scripts_load_it_once_and_say_so(tmp_path):
     assert library.stat().st_mtime_ns == written
 
 
+def test_a_folder_that_cannot_be_written_stops_no_script(tmp_path):
+    (tmp_path / "fairseq_phrase").write_text("not a folder\n")
+    said = common(tmp_path, FAIRSEQ_PHRASE_MKL="avx512")
+    assert (said.returncode, said.stdout) == (0, "preloaded: \n")
+    assert "MKL stays as it is: " in said.stderr
+
+
 def test_it_is_switched_off_by_name(tmp_path):
     assert common(tmp_path, FAIRSEQ_PHRASE_MKL="as-it-is").stdout == "preloaded: \n"
     assert not list(tmp_path.iterdir())
