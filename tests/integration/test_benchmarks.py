@@ -29,6 +29,7 @@ COMMANDS = {
     "decode.py": f"{_STEP} --batches 1 --batch-size 2 --target-length 4",
     "attention_kernels.py relative-positions": _BATCH,
     "attention_kernels.py hierarchical-accumulation": "--lengths 16 --repeats 1 --dense-limit 0",
+    "learned_bias.py": _BATCH,
     "models.py huggingface": "--type distilbert --layers 1 --sentences 2 --tokens 8 --steps 1 --vectors",
     "models.py tree-lstm": "--lengths 5 --sentences 1",
     "step_profile.py compiled": f"--size tiny --models transformer {_FEW} --backend eager",
