@@ -10,20 +10,15 @@ import shlex
 import subprocess
 import sys
 from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from pathlib import Path
 
-PACKAGES = (
-    "torch",
-    "fairseq-fixed",
-    "fairseq_phrase",
-    "sacrebleu",
-    "sentencepiece",
-    "spacy",
-    "stanza",
-)
-VARIABLES = re.compile(
-    r"OMP_NUM_THREADS|CUDA_VISIBLE_DEVICES|NVIDIA_TF32_OVERRIDE|MALLOC_\w+|LD_PRELOAD|FAIRSEQ_PHRASE_MKL"
+_REQUIRED = re.compile(r"[\w.-]+")
+# Extras of the project: tools, whose packages no result depends on, and lists of other extras.
+_NO_PART = re.compile(r"extra == .(?:test|dev)\b|fairseq-phrase\[")
+_VARIABLES = re.compile(
+    r"(?:OMP|MKL|KMP|OPENBLAS|CUDA|CUBLAS|CUDNN|NCCL|TORCH|PYTORCH|MALLOC)_\w+"
+    r"|NVIDIA_TF32_OVERRIDE|LD_PRELOAD|PYTHONHASHSEED|FAIRSEQ_PHRASE_MKL"
 )
 
 
@@ -57,9 +52,18 @@ def machine() -> str:
 
 
 def software() -> str:
-    """Name the versions of Python and of the packages that a result depends on."""
+    """Name the versions of Python and of the installed packages that the project requires.
+
+    If the project itself is not installed, its requirements are unknown: name all installed packages.
+    """
+    try:
+        required = [each for each in requires("fairseq_phrase") or [] if not _NO_PART.search(each)]
+        found = [match[0] for match in map(_REQUIRED.match, required) if match]
+        names = ["fairseq_phrase", *found]
+    except PackageNotFoundError:
+        names = sorted(each.name for each in distributions())
     parts = [f"Python {platform.python_version()}"]
-    for package in PACKAGES:
+    for package in dict.fromkeys(names):
         try:
             parts.append(f"{package} {version(package)}")
         except PackageNotFoundError:
@@ -73,7 +77,7 @@ def main() -> None:
     variables = {
         name: Path(value).name
         for name, value in sorted(os.environ.items())
-        if VARIABLES.fullmatch(name)
+        if _VARIABLES.fullmatch(name)
     }
     facts = {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),

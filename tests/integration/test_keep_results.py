@@ -9,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from importlib.metadata import version
 
 import pytest
 
@@ -368,6 +369,10 @@ def test_provenance_names_command_commit_machine_and_versions(tmp_path):
     assert facts["command"] == "bash 'a script.sh' --seeds 1,2"
     assert len(facts["commit"].split()[0]) == 40
     assert "fairseq-fixed 0.12.3.1" in facts["software"]
+    # Every package that the project requires, but not its tools.
+    for package in ("torch", "numpy", "sacrebleu", "transformers", "sqlglot"):
+        assert f", {package} {version(package)}" in facts["software"]
+    assert "pytest" not in facts["software"]
     assert "commit: unknown (no git repository)" in script("provenance", cwd=tmp_path)
 
 
