@@ -18,7 +18,7 @@ Then the sums alone, of given gradients of pairs:
   No sum waits for another, and the order of summation is fixed. "-" without Triton, and on a CPU; there,
   TRITON_INTERPRET=1 checks the values in float32 and float16, and its times say nothing.
 
-All are compared with sums in float64 first, and the run stops if one differs.
+The last two are compared with sums in float64 first, and the run stops if one differs.
 
 Examples:
     python benchmarks/learned_bias.py --lengths 32 256 --repeats 7
@@ -100,37 +100,36 @@ def row(tokens: int, kinds: int, options: argparse.Namespace) -> list[str]:
 def time_sums(
     gradient: Tensor, index: Tensor, kinds: int, options: argparse.Namespace
 ) -> list[str]:
-    """Compare the ways to sum, and return the milliseconds of each."""
-    exact = sums_by_scatter(gradient.double(), index, kinds)
-    ways: list[Any] = [sums_by_scatter, sums_by_query]
+    """Compare the ways to sum with float64, and return the milliseconds of each."""
+    table = gradient.new_zeros(options.heads, kinds, requires_grad=True)
+    exact_table = table.detach().double().requires_grad_()
+    bias = pair_bias(table, index)
+    (exact,) = torch.autograd.grad(pair_bias(exact_table, index), exact_table, gradient.double())
+    others: list[Any] = [sums_by_query]
     # The interpreter reads bfloat16 as integers.
     interpreted = gradient.dtype != torch.bfloat16 and os.environ.get("TRITON_INTERPRET") == "1"
     if triton and (gradient.is_cuda or interpreted):
-        ways.append(sums_by_one_hot)
-    for way in ways:
+        others.append(sums_by_one_hot)
+    for way in others:
         off = (way(gradient, index, kinds) - exact).abs().max() / exact.abs().max()
         if off > TOLERANCE:
             sys.exit(f"{way.__name__}: {off:.1e} off the sums in float64")
-    turns, _ = measure([partial(way, gradient, index, kinds) for way in ways], options)
+    ways = [
+        lambda: torch.autograd.grad(bias, table, gradient, retain_graph=True),
+        *(partial(way, gradient, index, kinds) for way in others),
+    ]
+    turns, _ = measure(ways, options)
     cells = [f"{1e3 * turns.median(way):.2f}" for way in range(len(ways))]
     return [*cells, "-"][:3]
 
 
-def sums_by_scatter(gradient: Tensor, index: Tensor, kinds: int) -> Tensor:
-    """Sum the gradients of each kind, as the package does. Shape: (heads, kinds), float32 or better.
+def sums_by_query(gradient: Tensor, index: Tensor, kinds: int) -> Tensor:
+    """Sum the gradients of each kind and query first. Shape: (heads, kinds), float32.
 
     Args:
         gradient: Shape: (batch, heads, queries, keys)
         index: the kind of each pair. Shape: (batch, queries, keys), int64
     """
-    exact = gradient.to(torch.promote_types(gradient.dtype, torch.float32)).flatten(2)
-    sums = exact.new_zeros(*exact.shape[:2], kinds)
-    of_heads = index.flatten(1)[:, None].expand_as(exact)
-    return sums.scatter_add_(2, of_heads, exact).sum(0)
-
-
-def sums_by_query(gradient: Tensor, index: Tensor, kinds: int) -> Tensor:
-    """Sum the gradients of each kind and query first."""
     exact = gradient.float()
     sums = exact.new_zeros(*exact.shape[:3], kinds)
     return sums.scatter_add_(3, index[:, None].expand_as(exact), exact).sum((0, 2))
