@@ -53,6 +53,7 @@ from translation_models import (
     write_dictionaries,
 )
 
+from fairseq_phrase.compat.patches import patch_fairseq
 from fairseq_phrase.modules.positions.biased_attention import biased_attention
 from fairseq_phrase.modules.tensors import additive
 from fairseq_phrase.text import markdown_table
@@ -95,6 +96,7 @@ def check_attention(options: argparse.Namespace) -> dict[str, Any]:
     """Check attention with a mask in bfloat16 whose scores are near :data:`SCORE`; return its line."""
     line: dict[str, Any] = {"model": ATTENTION, "values": 0.0, "gradients": 0.0, "problems": []}
     begin = time.perf_counter()
+    patch_fairseq()  # as for every training: without cuDNN's attention
     for tokens in LENGTHS:
         found, reference = (
             attend(tokens, device, dtype)

@@ -81,7 +81,8 @@ def average_checkpoints(
 ) -> None:
     """Write a checkpoint with the mean of several checkpoints' parameters.
 
-    Everything else is copied from the last checkpoint.
+    Everything else is copied from the last checkpoint. Parameters of 16 bits (``--fp16``, ``--bf16``)
+    get a mean of 32 bits: rounding it would lose part of what averaging gains.
 
     Args:
         allow: see :func:`fairseq_phrase.data.store.identity.compare`.
@@ -113,7 +114,9 @@ def average_checkpoints(
             # In double precision, because then the order of the checkpoints does not matter.
             share = value.double() / len(paths)
             mean[name] = mean[name] + share if name in mean else share
-    state["model"] = {name: mean[name].to(value) for name, value in state["model"].items()}
+    state["model"] = {
+        name: mean[name].to(_mean_type(value)) for name, value in state["model"].items()
+    }
     record = replace(identity, allowed=tuple(allowed)).as_dict()
     state["task_state"] = {**(state.get("task_state") or {}), "identity": record}
     partial = out.with_name(out.name + ".partial")
@@ -125,6 +128,11 @@ def average_checkpoints(
         partial.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise UserError(f"--out {out} cannot be written: {reason}") from None
+
+
+def _mean_type(value: torch.Tensor) -> torch.dtype:
+    sixteen_bits = value.is_floating_point() and value.element_size() == 2
+    return torch.float32 if sixteen_bits else value.dtype
 
 
 def _check_same_parameters(

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from fairseq import options as fairseq_options
 from fairseq import utils
 from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
@@ -56,6 +57,8 @@ _Function = Callable[..., Any]
 def patch_fairseq() -> None:
     """Apply all patches to fairseq, each only once."""
     make_checkpoints_loadable()
+    # cuDNN's attention with a mask can give NaN gradients in 16 bits (benchmarks/smoke.py, docs/gpu.md).
+    torch.backends.cuda.enable_cudnn_sdp(False)
     restore_integers_of_numpy()
     patch(FairseqTask, "get_batch_iterator", keep_last_batches)
     patch(FairseqTask, "load_state_dict", truncate_in_use)

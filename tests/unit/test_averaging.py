@@ -35,6 +35,19 @@ def test_every_parameter_is_the_mean_and_the_rest_is_kept(tmp_path):
     assert not list(tmp_path.glob("*.partial"))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_mean_of_16_bits_is_not_rounded_to_16_bits(tmp_path, dtype):
+    values = [torch.tensor([1.0, 3.0], dtype=dtype), torch.tensor([1.0 + 2**-7, 3.0], dtype=dtype)]
+    paths = [tmp_path / f"checkpoint{i}.pt" for i in range(2)]
+    for path, value in zip(paths, values, strict=True):
+        state = {"weight": value, "steps": torch.tensor(4), "exact": torch.ones(1).double()}
+        torch.save({"model": state, "cfg": {"model": {"_name": "x"}}}, path)
+    average_checkpoints(paths, tmp_path / "average.pt")
+    model = torch.load(tmp_path / "average.pt", weights_only=True)["model"]
+    assert torch.equal(model["weight"], torch.tensor([1.0 + 2**-8, 3.0]))
+    assert [model[name].dtype for name in ("steps", "exact")] == [torch.int64, torch.float64]
+
+
 def test_the_last_checkpoints_are_those_of_the_last_epochs(tmp_path):
     for name in ("1", "2", "9", "10", "_best", "_last", "_3_100"):
         save(tmp_path / f"checkpoint{name}.pt", 1.0)

@@ -98,7 +98,11 @@ def test_buckets_are_those_of_t5():
     assert found.max() == NUM_BUCKETS - 1
 
 
-def test_the_bias_of_a_pair_is_the_number_of_its_kind_and_its_gradient_their_sum():
+@pytest.mark.parametrize("parts", [1, 4], ids=["one sum a sentence", "one sum a query"])
+def test_the_bias_of_a_pair_is_the_number_of_its_kind_and_its_gradient_their_sum(
+    parts, monkeypatch
+):
+    monkeypatch.setattr(biased_attention, "parts_of_sums", lambda *_: parts)
     table = torch.randn(3, 5, dtype=torch.double, requires_grad=True)
     index = torch.randint(0, 5, (2, 4, 4))
     found = pair_bias(table, index)

@@ -32,12 +32,25 @@ class _PairBias(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         # The gradient at masked pairs is 0, because their softmax weight is 0.
-        exact = upcast(gradient).flatten(2)
-        batch, heads, _ = exact.shape
         (index,) = ctx.saved_tensors
-        sums = exact.new_zeros(batch, heads, ctx.kinds)
-        sums.scatter_add_(2, _for_heads(index, batch, heads), exact)
-        return sums.sum(0).to(gradient.dtype), None, None
+        parts = parts_of_sums(gradient, ctx.kinds)
+        exact = upcast(gradient).reshape(*gradient.shape[:2], parts, -1)
+        sums = exact.new_zeros(*exact.shape[:3], ctx.kinds)
+        kind_of = index.long().reshape(len(index), 1, parts, -1).expand_as(exact)
+        return sums.scatter_add_(3, kind_of, exact).sum((0, 2)).to(gradient.dtype), None, None
+
+
+def parts_of_sums(gradient: Tensor, kinds: int) -> int:
+    """Return into how many parts the pairs of a sentence are divided, each with a sum for every kind.
+
+    The threads of a GPU that add to one sum wait for each other, so each query has its own sums there,
+    unless they would be more than twice as many as the pairs.
+
+    Args:
+        gradient: of the bias. Shape: (batch, heads, queries, …); the rest are keys
+    """
+    queries, keys = gradient.size(2), gradient[0, 0, 0].numel()
+    return queries if gradient.is_cuda and kinds <= 2 * keys else 1
 
 
 def _for_heads(index: Tensor, batch: int, heads: int) -> Tensor:
