@@ -34,9 +34,10 @@ class _PairBias(torch.autograd.Function):
         # The gradient at masked pairs is 0, because their softmax weight is 0.
         (index,) = ctx.saved_tensors
         parts = parts_of_sums(gradient, ctx.kinds)
-        exact = upcast(gradient).reshape(*gradient.shape[:2], parts, -1)
+        shape = parts, index[0].numel() // parts
+        exact = upcast(gradient).reshape(*gradient.shape[:2], *shape)
         sums = exact.new_zeros(*exact.shape[:3], ctx.kinds)
-        kind_of = index.long().reshape(len(index), 1, parts, -1).expand_as(exact)
+        kind_of = index.long().reshape(len(index), 1, *shape).expand_as(exact)
         return sums.scatter_add_(3, kind_of, exact).sum((0, 2)).to(gradient.dtype), None, None
 
 
@@ -49,7 +50,7 @@ def parts_of_sums(gradient: Tensor, kinds: int) -> int:
     Args:
         gradient: of the bias. Shape: (batch, heads, queries, …); the rest are keys
     """
-    queries, keys = gradient.size(2), gradient[0, 0, 0].numel()
+    queries, keys = gradient.size(2), gradient.shape[3:].numel()
     return queries if gradient.is_cuda and kinds <= 2 * keys else 1
 
 
