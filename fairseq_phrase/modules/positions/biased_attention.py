@@ -22,7 +22,8 @@ class _PairBias(torch.autograd.Function):
         ctx.kinds = table.size(1)
         batch = len(index) if masked is None else len(masked)
         # (heads, kinds of pairs) -> (batch, heads, queries * keys)
-        flat = table.expand(batch, -1, -1).gather(2, _for_heads(index, batch, len(table)))
+        kind_of = index.flatten(1).long()[:, None].expand(batch, len(table), -1)
+        flat = table.expand(batch, -1, -1).gather(2, kind_of)
         bias: Tensor = flat.unflatten(2, index.shape[1:])
         if masked is not None:
             bias += infinite(masked, bias.dtype)[:, None]
@@ -52,11 +53,6 @@ def parts_of_sums(gradient: Tensor, kinds: int) -> int:
     """
     queries, keys = gradient.size(2), gradient.shape[3:].numel()
     return queries if gradient.is_cuda and kinds <= 2 * keys else 1
-
-
-def _for_heads(index: Tensor, batch: int, heads: int) -> Tensor:
-    """Expand indices of pairs to all sentences and heads. Shape: (batch, heads, pairs), int64."""
-    return index.flatten(1).long()[:, None].expand(batch, heads, -1)
 
 
 def pair_bias(table: Tensor, index: Tensor, masked: Tensor | None = None) -> Tensor:
