@@ -62,8 +62,9 @@ def run_one_of(commands: dict[Command, AddArguments], description: str | None) -
 
 
 def start() -> None:
-    """Load MKL as the scripts do, silence the libraries, and seed torch."""
+    """Load MKL and choose kernels of attention as trainings do, silence the libraries, seed torch."""
     use_avx512()
+    torch.backends.cuda.enable_cudnn_sdp(False)  # as compat.patches.patch_fairseq
     # fairseq reports every dictionary, and torch its deprecated names, between the progress bars.
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")
