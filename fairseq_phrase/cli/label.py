@@ -53,14 +53,14 @@ def main(args: argparse.Namespace) -> None:
 
     labeller = load_labeller(args.path, args.data, max_tokens=args.max_tokens, **loading(args))
     if args.subset is None:
-        from fairseq_phrase.inference.source_parses import read_parses
+        from fairseq_phrase.inference.source_parses import find_parses
         from fairseq_phrase.text import decoded_lines, read_lines
 
         lines: Iterator[str] = chain.from_iterable(map(read_lines, args.inputs))
         if not args.inputs:
             lines = decoded_lines(standard_stream("stdin"), "standard input")
-        parses = read_parses(args.inputs, args.path, args.data, args.source_parser)
-        for line in labeller.label(lines, parses):
+        found = find_parses(args.inputs, args.path, args.data, args.source_parser)
+        for line in labeller.label(lines, found and found.parses):
             out.write(f"{line}\n".encode())
         out.flush()
         return

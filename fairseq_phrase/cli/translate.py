@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import chain
@@ -116,7 +116,7 @@ def main(args: argparse.Namespace) -> None:
 
     from fairseq_phrase.inference.constraints import ParallelTexts
     from fairseq_phrase.inference.raw_lines import numbered
-    from fairseq_phrase.inference.source_parses import read_parses
+    from fairseq_phrase.inference.source_parses import find_parses
     from fairseq_phrase.inference.translation_jobs import (
         TranslationWorker,
         translated_chunks,
@@ -142,7 +142,8 @@ def main(args: argparse.Namespace) -> None:
     given = ParallelTexts(args.constraints, args.prefix, args.score)
     if shard:  # smaller chunks in parts of few lines: no part is empty
         args.buffer_size = min(args.buffer_size, max(1, total // shard.parts))
-    parses = read_parses(files, args.path, args.data, args.source_parser)
+    found = find_parses(files, args.path, args.data, args.source_parser)
+    parses = found and found.parses
     chunks: Chunks = numbered(given.lines(lines, parses), args.buffer_size, live=live)
     if shard:
         chunks = (chunk for chunk in chunks if shard.holds(chunk[0], total))
@@ -153,7 +154,7 @@ def main(args: argparse.Namespace) -> None:
         if args.out is None:
             _write(translate(chunks), out, flush=live)
         else:
-            _write_file(args, chunks, translate, bar.update)
+            _write_file(args, found.files if found else [], chunks, translate, bar.update)
 
 
 def _write(translated: Translated, out: BinaryIO, *, flush: bool) -> None:
@@ -167,6 +168,7 @@ def _write(translated: Translated, out: BinaryIO, *, flush: bool) -> None:
 
 def _write_file(
     args: argparse.Namespace,
+    parses: Sequence[Path],
     chunks: Chunks,
     translate: Callable[[Chunks], Translated],
     skipped: Callable[[int], object],
@@ -175,7 +177,7 @@ def _write_file(
     from fairseq_phrase.inference.output_files import translation_key, write_translations
 
     loading(args)  # a task of --user-dir
-    begun, key = time.monotonic(), translation_key(vars(args))
+    begun, key = time.monotonic(), translation_key(vars(args), parses)
     count, missing = write_translations(args.out, args.shard, key, chunks, translate, skipped)
     rate = count / (time.monotonic() - begun)
     path = args.shard.path(args.out) if args.shard else args.out

@@ -129,7 +129,7 @@ class Labeller:
         Args:
             lines: raw text; for labels of words, with white space between words.
             parses: the parse of each line, instead of the parser's
-                (:func:`fairseq_phrase.inference.source_parses.read_parses`).
+                (:func:`fairseq_phrase.inference.source_parses.find_parses`).
             buffer_size: number of lines that are read, and sorted by length, at a time.
 
         Yields:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from fairseq.utils import split_paths
 
+from fairseq_phrase.data.preprocessing.parse_shards import to_bytes
 from fairseq_phrase.data.store.outputs import (
     Key,
     as_bytes,
@@ -66,13 +67,14 @@ class Shard(NamedTuple):
         return [part for part in parts if part != self]
 
 
-def translation_key(options: Mapping[str, Any]) -> Key:
+def translation_key(options: Mapping[str, Any], parses: Sequence[Path] = ()) -> Key:
     """Make the key of the output of ``fairseq-phrase-translate``.
 
     Text is compared by its content. Text from a pipe is compared chunk by chunk (:class:`OutputFile`).
 
     Args:
         options: the command's options, by name.
+        parses: the files of the text's parses, if it has any.
 
     Raises:
         UserError: the model, its data or a file is missing, or a file that is read several times is a
@@ -92,6 +94,8 @@ def translation_key(options: Mapping[str, Any]) -> Key:
     key["text"] = ", ".join(
         _content(path) if isinstance(path, Path) and path.is_file() else "a pipe" for path in texts
     )
+    if parses:
+        key["parses"] = ", ".join(map(_content, parses))
     for name in ("constraints", "prefix", "score"):
         if options[name] is not None:
             key[name] = _content(options[name]) if options[name].is_file() else "a pipe"
@@ -118,6 +122,12 @@ def _parser(named: str | None, of_data: str) -> str:
 
 def _content(path: Path) -> str:
     return f"{path.name} {digest_of(path)[:16]}"
+
+
+def _digest(lines: Sequence[Line]) -> str:
+    """Hash lines with their requirements and parses."""
+    texts = json.dumps([line[:-1] for line in lines]).encode()
+    return _short(texts + to_bytes(line.parse for line in lines if line.parse is not None))
 
 
 def _short(content: bytes) -> str:
@@ -250,7 +260,7 @@ class OutputFile:
         number, end = 0, 0
         for number, (first, lines) in enumerate(chunks, start=1):
             end = first + len(lines) - 1
-            digest = _short(json.dumps(lines).encode())
+            digest = _digest(lines)
             if number > len(kept):
                 self._begun.append(digest)
                 yield first, lines

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from glob import escape
 from pathlib import Path
+from typing import NamedTuple
 
 from fairseq.data import data_utils
 from fairseq.utils import split_paths
@@ -21,10 +22,23 @@ from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.text import read_lines
 
 
-def read_parses(
+class TextsParses(NamedTuple):
+    """The parses of text files.
+
+    Attributes:
+        files: the file of each text's parses.
+        parses: the parse of each line. They are read as they are needed, and a UserError is raised if
+            they do not fit the text.
+    """
+
+    files: list[Path]
+    parses: Iterator[Parse]
+
+
+def find_parses(
     texts: Sequence[Path], path: str, data: str | None = None, source_parser: str | None = None
-) -> Iterator[Parse] | None:
-    """Read the parses of text files, ``FILE.conllu`` for ``FILE``.
+) -> TextsParses | None:
+    """Find the parses of text files, ``FILE.conllu`` for ``FILE``.
 
     Args:
         path: checkpoints or bundles, separated by ``:``.
@@ -32,10 +46,10 @@ def read_parses(
         source_parser: the parser that the user chose; by default the data's parser.
 
     Returns:
-        The parse of each line; None if a parser of raw lines must parse them.
+        Their parses; None if a parser of raw lines must parse them.
 
     Raises:
-        UserError: parses are missing, or do not fit the text.
+        UserError: parses are missing.
     """
     if not texts or (source_parser and _reads_lines(source_parser)):
         return None
@@ -57,7 +71,7 @@ def read_parses(
         parser.read(file, texts_of(directory, manifest, read_lines(text)))
         for text, file in zip(texts, files, strict=True)
     )
-    return itertools.chain.from_iterable(found)
+    return TextsParses(files, itertools.chain.from_iterable(found))
 
 
 def _reads_lines(parser: str) -> bool:

@@ -157,7 +157,7 @@ class Translator:
             prefix: a text for each line, or a file: the beginning of its translation.
             target: a text for each line, or a file: its translation, which is scored, without a search.
             parses: the parse of each line, instead of the parser's
-                (:func:`fairseq_phrase.inference.source_parses.read_parses`).
+                (:func:`fairseq_phrase.inference.source_parses.find_parses`).
             **options: options of :meth:`in_chunks`.
 
         Yields:

@@ -14,6 +14,8 @@ from fairseq_phrase.data.store.outputs import only_writer
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.constraints import Line
 from fairseq_phrase.inference.output_files import FREE, OutputFile, Shard, write_translations
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.sentence import ParsedSentence
 
 CHUNKS = [(1, [Line("one")]), (2, [Line("two"), Line("three")]), (4, [Line("four")])]
 
@@ -63,6 +65,19 @@ def test_whole_chunks_are_kept(begun, damage, kept):
     count = OutputFile(begun, {"beam": "5"}).write(iter(CHUNKS), translated, skipped.append)
     assert begun.read_bytes() == b"ONE\nTWO\nTHREE\nFOUR\n"
     assert (sum(skipped), count) == (kept, 4 - kept)
+
+
+def test_lines_with_other_parses_are_other_lines(tmp_path):
+    def chunks(heads):
+        parse = ParsedSentence(["two", "words"], [True, True], DependencyTree(heads))
+        return [(1, [Line("two words", parse=parse)]), *CHUNKS[2:]]
+
+    with pytest.raises(KeyboardInterrupt):
+        OutputFile(tmp_path / "out", {}).write(iter(chunks([1, 1])), stopped_after(1), print)
+    with pytest.raises(UserError, match="other lines than 1 to 1 of this text"):
+        OutputFile(tmp_path / "out", {}).write(iter(chunks([0, 0])), translated, print)
+    OutputFile(tmp_path / "out", {}).write(iter(chunks([1, 1])), translated, print)
+    assert (tmp_path / "out").read_bytes() == b"TWO WORDS\nFOUR\n"
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def raw_task(dictionary, fields=()):
     source = SourceBatcher(dictionary, lambda field: Labels(), lambda: encoder)
     source.fields.update(fields)
     return Namespace(
-        cfg=Namespace(data="data"), source_dictionary=dictionary, source_text=source,
+        cfg=Namespace(data="data", source_lang="de"), source_dictionary=dictionary, source_text=source,
         encoded=encoder.encoded,
     )  # fmt: skip
 
@@ -114,9 +114,11 @@ def test_lines_are_encoded_once_for_models_of_the_same_data():
     again = lines.encode(task, [LINES[2], LINES[0], "6 3"])
     assert task.encoded == [*LINES, "6 3"]
     assert [len(sentence.subwords) for sentence in again] == [9, 6, 3]
-    task.cfg.data = "other data"
-    lines.encode(task, LINES[:1])
-    assert task.encoded[-1] == LINES[0]
+    for name in ("data", "source_lang"):
+        task.encoded.clear()
+        setattr(task.cfg, name, "another")
+        lines.encode(task, LINES[:1])
+        assert task.encoded == LINES[:1]
 
 
 def test_a_layer_that_is_not_there_is_named():
@@ -366,7 +368,7 @@ def test_a_call_that_was_stopped_goes_on_with_the_classifiers_that_are_left(monk
 def test_what_one_number_of_workers_found_is_not_trained_again_by_another(
     monkeypatch, tmp_path, before
 ):
-    task = Namespace(cfg=Namespace(data="data"))
+    task = Namespace(cfg=Namespace(data="data", source_lang="de"))
 
     class Vectors:
         """Vectors that are large enough for joblib to give them to workers as files."""

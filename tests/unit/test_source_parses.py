@@ -11,7 +11,7 @@ from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search, translator
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
-from fairseq_phrase.inference.source_parses import read_parses
+from fairseq_phrase.inference.source_parses import find_parses
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
 LINES = ["der Hund schläft", "", "Hund schläft"]
@@ -78,6 +78,21 @@ def test_trees_next_to_the_text_are_those_of_a_parser(
     assert translate(*model, text, "--scores", *options) == expected
 
 
+def test_a_file_of_translations_depends_on_the_trees(
+    checkpoint, text, translate, capfdbinary
+) -> None:
+    out, shard = text.with_name("out"), ["--out", text.with_name("parts"), "--shard"]
+    expected = translate("--path", checkpoint, text)
+    translate("--path", checkpoint, text, "--out", out)
+    assert out.read_text(encoding="utf-8") == expected
+    translate("--path", checkpoint, text, *shard, "1/2")
+    trees = text.with_name("new.de.conllu")
+    trees.write_text("# others\n" + trees.read_text(encoding="utf-8"), encoding="utf-8")
+    with pytest.raises(SystemExit):
+        translate("--path", checkpoint, text, *shard, "2/2")
+    assert "was made with parses new.de.conllu " in capfdbinary.readouterr().err.decode()
+
+
 def test_constraints_and_a_glossary_need_no_other_parser(checkpoint, text, translate) -> None:
     wanted, terms = text.with_name("wanted"), text.with_name("terms")
     wanted.write_text("dog\n\nsleeps\n", encoding="utf-8")
@@ -112,6 +127,6 @@ def test_trees_of_another_text_are_refused(checkpoint, text, capsys) -> None:
 def test_a_line_that_is_too_long_is_named(checkpoint, text, monkeypatch) -> None:
     model = translator.load(checkpoint, device="cpu")
     model._lines._limit = 3
-    parses = read_parses([text], str(checkpoint))
+    parses = find_parses([text], str(checkpoint)).parses
     with pytest.raises(UserError, match="line 1 has 4 subwords, and the model takes 3: divide the"):
         list(model.hypotheses(LINES, parses=parses))

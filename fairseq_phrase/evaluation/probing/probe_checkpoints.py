@@ -44,7 +44,7 @@ class EncodedLines:
             )
         read = frozenset(task.source_text.fields_to_parse)
         # The parser and the subword model are from the data.
-        keys = [(task.cfg.data, read, line) for line in lines]
+        keys = [(task.cfg.data, task.cfg.source_lang, read, line) for line in lines]
         new = list(dict.fromkeys(key for key in keys if key not in self._known))
         encoded = task.source_text.encode([line for *_, line in new])
         self._known.update(zip(new, encoded, strict=True))
