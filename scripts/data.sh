@@ -144,19 +144,33 @@ pieces() {
     echo "$count"
 }
 
+# made_once FILE FOLDER WORDS...: whether FILE is there already, which is in FOLDER. Then the folder must have
+# been made with these WORDS and with the texts that they name.
+made_once() {
+    [ -e "$1" ] || return 1
+    [ -n "$DRY_RUN" ] || python scripts/made_with.py check "${@:2}" || exit
+}
+
+# record FOLDER WORDS...: note what made_once compares.
+record() { [ -n "$DRY_RUN" ] || python scripts/made_with.py record "$@"; }
+
 # preprocess DESTDIR ARGUMENTS...: parse, segment and binarize, unless that is done. A slice has a smaller
 # --vocab-size. With restored runs, the data must equal the runs' data.
 preprocess() {
-    local options=("${@:2}") index
+    local options=("${@:2}") index named=()
     [ -z "$REPORT_ONLY" ] || return 0
     for index in "${!options[@]}"; do
         [ "${options[index]}" = --vocab-size ] || continue
         options[index + 1]=$(pieces "${options[index + 1]}")
         options+=(--normal-form nmt_nfkc) # of the kept results' subwords
     done
-    [ -e "$1/syntax.$SOURCE.json" ] ||
-        run fairseq-phrase-preprocess -s "$SOURCE" -t "$TARGET" --destdir "$1" --parser "$PARSER" \
-            --on-error flat --workers "$(nproc)" "${options[@]}"
+    options=(-s "$SOURCE" -t "$TARGET" "${options[@]}")
+    # A parser that was found for raw text may be in another place than the data's.
+    if [[ $PARSER && ( -z ${WITH_PARSING:-} || ${FAIRSEQ_PHRASE_PARSER:-} ) ]]; then named=(--parser "$PARSER"); fi
+    if ! made_once "$1/syntax.$SOURCE.json" "$1" "${options[@]}" "${named[@]}"; then
+        run fairseq-phrase-preprocess --destdir "$1" --parser "$PARSER" --on-error flat --workers "$(nproc)" "${options[@]}"
+        record "$1" "${options[@]}" --parser "$PARSER"
+    fi
     check_kept "$1"
 }
 

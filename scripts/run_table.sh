@@ -71,10 +71,11 @@ CORPUS_NAME=${WORDS[*]} RAW=$OUT/raw/text
 if [ -z "${KEYS[text]}" ]; then # the corpus is the text
     if [ -n "$DATA" ]; then find_text own "$DATA"; else need_corpus "$CORPUS_NAME"; fi
     RAW=$FOUND
-elif [ ! -e "$RAW/test.$SOURCE" ]; then
+elif ! made_once "$RAW/test.$SOURCE" "$RAW" --text "${KEYS[text]}"; then
     find_data "$CORPUS_NAME"
     expand "${KEYS[text]}"
     run python "${WORDS[@]}"
+    record "$RAW" --text "${KEYS[text]}"
 fi
 TRAIN=$RAW/train DEV=$RAW/${KEYS[valid]} TEST=$RAW/${KEYS[test]} PARSER=${KEYS[parser]}
 slice_text

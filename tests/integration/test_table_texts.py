@@ -65,7 +65,12 @@ def test_own_text_or_the_pairs_at_hand_for_wmt(gold_corpus, trained_pipeline, tm
     manifest = texts_of("wmt14_table2", out, *options, **settings)
     assert manifest["tokenized"] == ("--data" not in options)  # the 10,000 pairs at hand
     assert sizes_of(manifest)["train"] <= 150
-    # What is in a folder cannot be taken for a table of other settings.
+    # What is in a folder cannot be taken for a table of other data or settings.
+    again = ["wmt14_table2", *options, "--data-only", "--rows", "1", "--out", out]
+    run_script(*again, **settings)
+    settings["FAIRSEQ_PHRASE_PARSER"] = "spacy:another"
+    refused = run_script(*again, expect=1, **settings)
+    assert f"{out}/data-bin was made with --parser {parser}; this run has" in refused
     refused = run_script("wmt14_table2", "--out", out, expect=1, **settings)
     assert "name another folder with --out" in refused
 
