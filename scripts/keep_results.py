@@ -12,9 +12,10 @@ again (HTML, LaTeX and most pictures). The tables of one folder share an archive
     outputs.tar.xz                  the outputs of all tables' runs, compressed together; files of one
                                     name and number of lines are interleaved, line by line:
       TABLE/configs/                the rows
-      TABLE/runs/ROW/seedN/         commands.sh, train.log, generate-*.log, interactive-*; generate-*.txt,
-                                    translations as fairseq-generate prints them, but without scores;
-                                    labels-*.txt; the sums of the scores of minimal pairs
+      TABLE/runs/ROW/seedN/         commands.sh, key.json without parses, train.log, generate-*.log,
+                                    interactive-*; generate-*.txt, translations as fairseq-generate
+                                    prints them, but without scores; labels-*.txt; the sums of the scores
+                                    of minimal pairs
 
 restore_results.py takes a table out of the archive again.
 
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import lzma
 import os
 import re
@@ -51,6 +53,7 @@ _TEXTS = {".json", ".txt", ".md", ".csv", ".yaml", ".sh", ".log"}
 _TRANSLATIONS = ("generate-*.txt", "labels-*.txt")
 _RUN = (
     "commands.sh",
+    "key.json",
     "train.log",
     "hydra_train.log",
     "generate-*.log",
@@ -59,6 +62,8 @@ _RUN = (
     "contrastive/*.txt",
     *_TRANSLATIONS,
 )
+# same_data.py compares parses, and a user can accept others for rows that read none.
+_PARSES = re.compile(r"DATA/(?:(?:[\w-]+\.){4}bin|dict\..+)")
 # As large as all outputs: many runs have similar outputs for one sentence.
 _FILTERS = [
     {
@@ -146,6 +151,9 @@ def clean(source: Path, table: Path) -> bytes:
     kind = source.name.split("-")[0]
     if source.name == "provenance.txt":
         lines = [with_known_commit(line) for line in lines]
+    elif source.name == "key.json":
+        key = json.loads("".join(lines)).items()
+        lines = [json.dumps({name: value for name, value in key if not _PARSES.fullmatch(name)})]
     elif source.parent.name == FOLDER:
         short = (shortened(line.rstrip("\n")) for line in lines)
         lines = [f"{line}\n" for line in short if line is not None]

@@ -8,11 +8,13 @@ fairseq-train, because hydra cannot train fairseq's own ``transformer``, which i
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from omegaconf import DictConfig, OmegaConf
 
 Options = dict[str, dict[str, Any]]  # by fairseq's groups: model, optimization, …
 _NO_OPTIMIZER = "--no-save-optimizer-state"
+#: Flags of the plugin, and of folders and files that a command writes.
+_NO_INPUT = ("--user-dir", "--log-file", "--tensorboard-logdir", "--results-path")
 _ABOUT = ("title", "paper", "steps", "data")  # a row's entries in addition to options
 
 
@@ -105,6 +109,7 @@ class Run:
     Attributes:
         key: the inputs of its steps, by step and flag.
         files: other files that they depend on, or folders of data.
+        named: the files and folders that flags name, by step and flag.
     """
 
     row: str
@@ -114,6 +119,7 @@ class Run:
     options: Options
     key: dict[str, str] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
+    named: dict[str, Path] = field(default_factory=dict)
 
     @property
     def drops_optimizer(self) -> bool:
@@ -159,10 +165,12 @@ def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) ->
     if kind not in KINDS:
         sys.exit(f"row {name} has steps '{kind}': expected one of {', '.join(KINDS)}")
     on_one = argparse.Namespace(**vars(args) | {"gpus_per_run": 1})  # GPUs may change on the way
-    key = key_of(KINDS[kind](on_one, deepcopy(options), folder), args, folder)
+    inputs = KINDS[kind](on_one, deepcopy(options), folder)
+    key, named = key_of(inputs, args, folder), named_in(inputs, args, folder)
     share_out(options, args.gpus_per_run, name)
     steps = KINDS[kind](args, options, folder)
-    return Run(name, seed, folder, steps, options, key, [*filter(None, (args.data, args.raw))])
+    files = [*filter(None, (args.data, args.raw))]
+    return Run(name, seed, folder, steps, options, key, files, named)
 
 
 def key_of(steps: Iterable[Step], args: argparse.Namespace, folder: Path) -> dict[str, str]:
@@ -182,6 +190,20 @@ def key_of(steps: Iterable[Step], args: argparse.Namespace, folder: Path) -> dic
             word = places.get(word, word.replace(str(folder), "RUN"))
             key[name] = f"{key.get(name, '')} {word}".strip()
     return key
+
+
+def named_in(steps: Iterable[Step], args: argparse.Namespace, folder: Path) -> dict[str, Path]:
+    """Find the files and folders that flags name, such as a model to start from.
+
+    The run's own folder, its data and what it writes are not among them.
+    """
+    found: dict[str, Path] = {}
+    for step in steps:
+        for flag, word in pairwise(step.command):
+            is_input = flag.startswith("--") and flag not in _NO_INPUT and word != str(args.raw)
+            if is_input and os.path.exists(word) and not Path(word).is_relative_to(folder):
+                found[f"{step.name} {flag}"] = Path(word)
+    return found
 
 
 def share_out(options: Options, gpus: int, row: str) -> None:

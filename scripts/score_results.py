@@ -1,4 +1,6 @@
-"""Make the reports of kept tables again, from the outputs of their runs. Nothing is trained or parsed.
+"""Make the reports of kept tables again, from the outputs of their runs, and compare the scores.
+
+Nothing is trained or parsed.
 
     python scripts/score_results.py                                   every table
     python scripts/score_results.py results/regex.synth.cpu --keep    one table; replace its kept files
@@ -12,10 +14,12 @@ without it their table is left out, and named.
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import subprocess
 import sys
 import tempfile
+from math import isclose
 from pathlib import Path
 
 from keep_results import ENCRYPTED, keep, write
@@ -51,6 +55,29 @@ def score(results: Path, table: Path, lines: list[str], password: str | None) ->
             sys.exit(f"{results.name}: this failed: OUT={table} {line}")
 
 
+def different(table: Path, results: Path) -> list[str]:
+    """Name the kept reports in which a row has other scores than in the new one."""
+    found = []
+    for kept in sorted(results.rglob("report.csv")):
+        made = table / kept.relative_to(results)
+        before, after = scores(kept), scores(made) if made.is_file() else {}
+        if any(not isclose(before[cell], after[cell]) for cell in before.keys() & after.keys()):
+            found.append(str(kept))
+    return found
+
+
+def scores(report: Path) -> dict[tuple[str, str], float]:
+    """Read the means of a ``report.csv`` by row and measure."""
+    with open(report, newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    return {
+        (row["row"], name): float(value)
+        for row in rows
+        for name, value in row.items()
+        if name.endswith("_mean") and value
+    }
+
+
 def keep_reports(table: Path, results: Path) -> None:
     """Replace a kept table's README, numbers and pictures; the outputs of its runs stay."""
     pictures = tuple(str(path.relative_to(results)) for path in results.rglob("*.png"))
@@ -72,6 +99,7 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="replace the kept reports by the new")
     parser.add_argument("--password", help=f"that of {ENCRYPTED}")
     args = parser.parse_args()
+    changed: list[str] = []
     tables = args.tables or [Path("results", name) for name in commands(Path("results"))]
     for results in tables:
         lines = commands(results.parent).get(results.name)
@@ -84,7 +112,13 @@ def main() -> None:
         score(results, table, lines, args.password)
         if args.keep:
             keep_reports(table, results)
+        changed += different(table, results)
         print(f"scored {results} in {table}")
+    if changed:
+        sys.exit(
+            f"the scores differ from those in {', '.join(changed)}: the test set, sacrebleu or the code "
+            "has changed; --keep replaces the kept reports"
+        )
 
 
 if __name__ == "__main__":

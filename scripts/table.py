@@ -12,6 +12,7 @@ concurrent.futures and not a workflow system.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import queue
 import re
@@ -51,6 +52,7 @@ _KEEP_MEMORY = {
     "MALLOC_TOP_PAD_": "200000000",
 }
 _KEY = "key.json"
+_PRECISIONS = frozenset(("train: --bf16", "train: --fp16"))
 _UPDATES = re.compile(r"num_updates[= ](\d+)")
 
 
@@ -176,8 +178,8 @@ class Runner:
 def check_key(run: Run) -> dict[str, str]:
     """Check that the files in a run's folder were made with the run's options and data.
 
-    Steps may be added, and files to the data. A folder without a key was made by an earlier version, or
-    restored from kept results.
+    Steps may be added, and files to the data. A training that has ended may have another precision than
+    this call. A folder without a key was made by an earlier version, or restored from results that were.
 
     Returns:
         The key of the existing files and of the run.
@@ -186,16 +188,23 @@ def check_key(run: Run) -> dict[str, str]:
         UserError: a step had different options, or a file of the data had a different content.
     """
     here = {**run.key, **{name: d for path in run.files for name, d in contents_of(path)}}
+    here |= {f"FILE/{name}": content_of(path) for name, path in run.named.items()}
     note = run.folder / _KEY
     if not note.is_file():
         return here
     made = read_key(note.read_bytes(), note)
     steps = {name.partition(":")[0] for name in made} & {name.partition(":")[0] for name in here}
-    both = ({n: v for n, v in key.items() if n.partition(":")[0] in steps} for key in (made, here))
+    # A folder may have rows of several precisions: only a training that continues must keep its own.
+    ended = any(step.trains and step.done.exists() for step in run.steps)
+    free = _PRECISIONS if ended else frozenset()
+    both = (
+        {n: v for n, v in key.items() if n.partition(":")[0] in steps and n not in free}
+        for key in (made, here)
+    )
     require_same(
         *both, run.folder, f"give another --out, or remove {run.folder} to begin this run anew"
     )
-    return {**made, **here}
+    return {**made, **{name: value for name, value in here.items() if name not in free}}
 
 
 @cache
@@ -209,6 +218,18 @@ def contents_of(path: Path) -> list[tuple[str, str]]:
         one for suffix in ("bin", "txt", "model", "codes") for one in path.glob(f"*.{suffix}")
     )
     return [(f"DATA/{file.name}", fingerprint(file)[:16]) for file in files]
+
+
+@cache
+def content_of(path: Path) -> str:
+    """Return the fingerprint of a file, or of all files in a folder."""
+    from fairseq_phrase.data.store.manifest import fingerprint
+
+    if path.is_file():
+        return f"{path.name} {fingerprint(path)[:16]}"
+    files = sorted(one for one in path.rglob("*") if one.is_file())
+    texts = (f"{one.relative_to(path)} {fingerprint(one)}" for one in files)
+    return f"{path.name} {hashlib.sha256(' '.join(texts).encode()).hexdigest()[:16]}"
 
 
 def drop_optimizer_states(folder: Path) -> None:

@@ -117,6 +117,12 @@ def test_a_command_scores_a_kept_table_again(table, tmp_path):
     )
     unknown = script("score_results", results / "other", expect=1)
     assert f"{results / 'reports.txt'} has no command for other" in unknown
+    references = (table / "test.en").read_text()
+    assert "scored" in script("score_results", results / "mine", "--work", tmp_path / "scored")
+    (table / "test.en").write_text(references.replace("a", "b", 3))
+    said = script("score_results", results / "mine", "--work", tmp_path / "scored", expect=1)
+    assert f"the scores differ from those in {results / 'mine' / 'report' / 'report.csv'}" in said
+    (table / "test.en").write_text(references)
     (results / "mine" / "report" / "report.csv").write_text("wrong\n")
     script("score_results", results / "mine", "--work", tmp_path / "scored", "--keep")
     assert compact(before.strip()) in (results / "mine" / "README.md").read_text()
@@ -274,6 +280,18 @@ def test_kept_runs_are_not_mixed_with_runs_of_other_data(
         assert script("same_data", restored / "data-bin") == ""
     else:
         assert said == ""
+
+
+def test_the_inputs_of_kept_runs_are_compared_but_for_parses(table, tmp_path):
+    report(table, *ARGUMENTS, runs=("rows",), out="report")
+    texts = {"train: --lr": "1", "DATA/train.de-en.en.bin": "1", "DATA/spm.model": "2"}
+    parses = {"DATA/train.de-en.de.heads.bin": "3", "DATA/dict.deprel.txt": "4"}
+    run = table / "rows" / "k2" / "seed1"
+    (run / "key.json").write_text(json.dumps({**texts, **parses}))
+    script("keep_results", table, tmp_path / "kept")
+    script("restore_results", tmp_path / "kept", tmp_path / "restored")
+    restored = tmp_path / "restored" / run.relative_to(table) / "key.json"
+    assert json.loads(restored.read_text()) == texts
 
 
 def test_kept_results_are_finished_runs_of_a_new_table(table, tmp_path):

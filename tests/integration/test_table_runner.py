@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import os
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +31,7 @@ from table import (
     Runner,
     advance,
     choose_gpus,
+    content_of,
     contents_of,
     main,
     parse_arguments,
@@ -163,6 +166,35 @@ def test_a_run_of_other_options_or_data_is_refused_and_kept(planned, tmp_path, i
     contents_of.cache_clear()
     assert f"{folder} was made with DATA/dict.de.txt" in run_all(planned())
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["model.pt", "folder"])
+def test_a_file_that_a_flag_names_is_compared_by_its_content(planned, tmp_path, name):
+    path, logs = tmp_path / name, tmp_path / "logs"
+    path.mkdir() if name == "folder" else path.write_text("weights")
+    logs.mkdir()
+    flags = {"train_flags": f"--finetune-from-model {path} --tensorboard-logdir {logs}"}
+    assert not run_all(planned(**flags))
+    (logs / "events").write_text("more")
+    assert not run_all(planned(**flags))
+    (path / "weights" if name == "folder" else path).write_text("others")
+    content_of.cache_clear()
+    assert f"FILE/train --finetune-from-model {name} " in run_all(planned(**flags))
+    shutil.rmtree(path) if name == "folder" else path.unlink()
+    assert not run_all(planned(**flags))
+
+
+def test_only_a_training_that_continues_must_keep_its_precision(planned, tmp_path):
+    key = tmp_path / "runs" / "row" / "seed1" / "key.json"
+    assert not run_all(planned())
+    before = key.read_bytes()
+    more = planned(precision="bf16", subsets="test,test1")
+    assert not run_all(more)
+    assert not more.left()
+    assert set(json.loads(before)) < set(json.loads(key.read_bytes()))
+    assert "train: --bf16" not in json.loads(key.read_bytes())
+    key.with_name("train.done").unlink()
+    assert "was made with train: --bf16 (none); this" in run_all(planned(precision="bf16"))
 
 
 def test_a_run_goes_on_with_more_steps_data_and_gpus_and_elsewhere(planned, tmp_path):
