@@ -6,7 +6,8 @@
 All translations, correct and incorrect, are one test set: a model is loaded once. They are segmented and
 parsed in the same way as the models' data, in WORK/pairs-bin, and scored by each run's average.pt
 (fairseq-generate --score-reference). Scores go to RUNS/ROW/seedN/contrastive/PHENOMENON.correct.txt and
-.incorrect.txt. Existing files are not made again.
+.incorrect.txt. Existing files are not made again. key.json beside them, and in WORK/pairs-bin, has what
+they depend on; if that has changed, they are refused.
 """
 
 from __future__ import annotations
@@ -24,11 +25,18 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from fairseq_phrase.data.store.outputs import (
+    as_bytes,
+    read_key,
+    require_same,
+    write_atomically,
+)
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.report.contrastive import FOLDER, SIDES, MinimalPairs, read_pairs
 from fairseq_phrase.evaluation.report.runs import find_runs
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.text import digest_of, read_lines
 
+_KEY = "key.json"
 _NUMBERED = re.compile(r"([A-Z])-(\d+)(?=\t)")  # the beginning of a line of fairseq-generate's
 
 
@@ -98,18 +106,57 @@ def preprocess(args: argparse.Namespace, prefix: Path, destination: Path) -> Non
     subprocess.run(list(map(str, command)), check=True)
 
 
-def score(run: Path, parts: list[Part], args: argparse.Namespace) -> None:
-    """Score all parts by a run's model, unless that is done.
+def data_key(args: argparse.Namespace, parts: list[Part]) -> dict[str, str]:
+    """Return what the data of the pairs depend on: their texts, the models' data and the parser."""
+    texts = {(part.name, path) for part in parts for path in (part.source, part.target)}
+    manifest = args.data / f"syntax.{args.source}.json"
+    return {
+        **{f"{name} {path.name}": digest_of(path)[:16] for name, path in texts},
+        "data": digest_of(manifest)[:16] if manifest.is_file() else "",
+        "--parser": args.parser or "that of the data",
+    }
+
+
+def check_key(folder: Path, key: dict[str, str], remedy: str) -> None:
+    """Check that the files in a folder were made with a key, if they have one.
 
     Raises:
-        SystemExit: the run lacks a model.
+        SystemExit: they have another key.
+    """
+    note = folder / _KEY
+    if not note.is_file():
+        return
+    made = read_key(note.read_bytes(), note)
+    if "checkpoint" not in key:  # a restored run has no model
+        made.pop("checkpoint", None)
+    try:
+        require_same(made, key, folder, remedy)
+    except UserError as error:
+        sys.exit(str(error))
+
+
+def score(
+    run: Path, parts: list[Part], args: argparse.Namespace, key: dict[str, str] | None = None
+) -> None:
+    """Score all parts by a run's model, unless that is done.
+
+    Args:
+        key: what the data of the pairs depend on.
+
+    Raises:
+        SystemExit: the run lacks a model, or was scored with other pairs, options or another model.
     """
     folder, checkpoint = run / FOLDER, run / args.checkpoint
+    key = {**(key or {}), "--checkpoint": args.checkpoint, "--generate-flags": args.generate_flags}
+    if checkpoint.exists():
+        key["checkpoint"] = digest_of(checkpoint)[:16]
+    check_key(folder, key, f"remove {folder} to score this run anew")
     if all((folder / f"{part.name}.txt").exists() for part in parts):
         return
     if not checkpoint.exists():
         sys.exit(f"{checkpoint} is not there: train {run} first (restored results have no models)")
     folder.mkdir(exist_ok=True)
+    write_atomically(folder / _KEY, as_bytes(key))
     command = [
         "fairseq-generate", args.work / "pairs-bin", "--user-dir", "fairseq_phrase", "--task",
         "syntax_translation", "--path", checkpoint, "--gen-subset", "test", "--score-reference",
@@ -178,11 +225,15 @@ def main() -> None:
 def score_all(args: argparse.Namespace, pairs: list[MinimalPairs], runs: list[Path]) -> None:
     """Make the data, unless they exist, and score them by every model."""
     parts, destination = parts_of(pairs), args.work / "pairs-bin"
-    if not (destination / f"syntax.{args.source}.json").exists():
+    key = data_key(args, parts)
+    if (destination / f"syntax.{args.source}.json").exists():
+        check_key(destination, key, f"remove {args.work} to make them again")
+    else:
         write_text(parts, args.work / "text" / "all", args.source, args.target)
         preprocess(args, args.work / "text" / "all", destination)
+        write_atomically(destination / _KEY, as_bytes(key))
     with ThreadPoolExecutor(args.jobs) as pool, tqdm(total=len(runs), unit="model") as bar:
-        futures = [pool.submit(score, run, parts, args) for run in runs]
+        futures = [pool.submit(score, run, parts, args, key) for run in runs]
         try:
             for future in as_completed(futures):
                 future.result()

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import shutil
+import sys
+from argparse import Namespace
 
 import pytest
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.report.contrastive import read_pairs, shortened
 from tests.support.report_table import records, report, table_lines, write_table
+from tests.support.repository import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+import contrastive
 
 # Log-probabilities of the subwords of the correct and of the incorrect translation.
 AGREEMENT = [
@@ -117,3 +124,75 @@ def test_a_folder_without_minimal_pairs_is_refused(tmp_path):
     (tmp_path / "pairs" / "a.mt" / "tgt.correct.de.gz").unlink()
     with pytest.raises(UserError, match=r"a\.mt has no tgt\.correct\.LANG"):
         read_pairs(tmp_path / "pairs")
+
+
+@pytest.fixture
+def scored(table, monkeypatch):
+    """Return a function that scores the pairs with options; a model's scores are its file's."""
+    for part in ("k2", "baseline"):
+        shutil.rmtree(table / "runs" / part / "seed1" / "contrastive")
+        (table / "runs" / part / "seed1" / "average.pt").write_text(f"-0.1 {part}")
+    data, binarized = table / "data-bin", table / "work" / "pairs-bin"
+    data.mkdir()
+    (data / "syntax.en.json").write_text("{}")
+
+    def preprocess(args, prefix, destination):
+        destination.mkdir()
+        (destination / "syntax.en.json").write_text("{}")
+
+    def generate(command, stdout, **_):
+        text = (table / "work" / "text" / "all.de").read_text().splitlines()
+        model = command[command.index("--path") + 1]
+        stdout.write("".join(f"P-{i}\t-0.1 {model}\n" for i in range(len(text))))
+
+    monkeypatch.setattr(contrastive, "preprocess", preprocess)
+    monkeypatch.setattr(contrastive.subprocess, "run", generate)
+
+    def score(**changes):
+        given = {
+            "data": data, "work": binarized.parent, "source": "en", "target": "de", "parser": None,
+            "checkpoint": "average.pt", "max_tokens": 8, "jobs": 1, "generate_flags": "",
+        }  # fmt: skip
+        runs = [table / "runs" / part / "seed1" for part in ("k2", "baseline")]
+        args = Namespace(**given | changes)
+        contrastive.score_all(args, read_pairs(table / "pairs"), runs)
+        return runs
+
+    return score
+
+
+def test_pairs_are_scored_once(scored):
+    first, second = scored()
+    before = {path: path.read_bytes() for path in first.glob("contrastive/*")}
+    assert len(before) == 6  # two sides of two phenomena, log and key
+    scored()
+    (first / "average.pt").unlink()
+    scored()
+    assert {path: path.read_bytes() for path in first.glob("contrastive/*")} == before
+    (second / "contrastive" / "key.json").unlink()  # of an earlier version
+    scored(jobs=2)
+
+
+@pytest.mark.parametrize("change", ["pairs", "parser", "data"])
+def test_data_of_other_pairs_are_refused(scored, table, change):
+    scored()
+    changes = {"parser": "none"} if change == "parser" else {}
+    if change == "pairs":
+        with gzip.open(table / "pairs" / "agreement.mt" / "src.en.gz", "wt") as stream:
+            stream.writelines(f"another {number}\n" for number in range(len(AGREEMENT)))
+    elif change == "data":
+        (table / "data-bin" / "syntax.en.json").write_text('{"parser": "b"}')
+    with pytest.raises(SystemExit, match=f"pairs-bin was made with .* remove {table / 'work'} to"):
+        scored(**changes)
+
+
+@pytest.mark.parametrize("change", ["flags", "checkpoint", "model"])
+def test_scores_of_other_options_or_models_are_refused(scored, table, change):
+    run, _ = scored()
+    changes = {"flags": {"generate_flags": "--fp16"}, "checkpoint": {"checkpoint": "best.pt"}}
+    if change == "model":
+        (run / "average.pt").write_text("-0.2")
+    with pytest.raises(
+        SystemExit, match=f"contrastive was made with .* remove {run}/contrastive to"
+    ):
+        scored(**changes.get(change, {}))
