@@ -34,10 +34,12 @@ def key_of(words: list[str]) -> dict[str, str]:
         flags.setdefault(flag, [])
         flags[flag] += [] if word == flag else [word]
     languages = [*flags.get("-s", []), *flags.get("-t", [])]
-    key = {}
+    key: dict[str, str] = {}
     for flag, values in flags.items():
         files = [path for value in values for path in files_of(value, languages)]
-        key |= {f"{flag} {path.name}": digest_of(path)[:16] for path in files}
+        for path in files:  # files of one name are in several folders
+            name = f"{flag} {path.name}"
+            key[name] = f"{key.get(name, '')} {digest_of(path)[:16]}".lstrip()
         if not files and not flag.endswith("pref"):
             key[flag] = " ".join(values)
     return key

@@ -79,18 +79,22 @@ choose_parser none "encoders that read trees"
 
 # make_top_constituents: the task that X-Probe lacks, from trees or from the tree depth task's sentences.
 make_top_constituents() {
-    local column=1 prefix=$TASKS/tree_depth.va
-    [ ! -e "$OUT/tasks/top_constituents.txt" ] || return 0
-    if [ ${#FILES[@]} -gt 0 ]; then
-        run fairseq-phrase-probe --make top_constituents --trees "${FILES[@]}" --out "$OUT/tasks"
-        return
-    fi
+    local column=1 prefix=$TASKS/tree_depth.va made=(--trees "${FILES[@]}")
     # X-Probe's sentences are the first column, SentEval's the third.
     compgen -G "$prefix.txt*" >/dev/null || column=3 prefix=$TASKS/tree_depth
+    [ ${#FILES[@]} -gt 0 ] || made=(-s txt --textpref "$prefix" --parser "$PARSER")
+    ! made_once "$OUT/tasks/top_constituents.txt" "$OUT/tasks" "${made[@]}" || return 0
+    if [ ${#FILES[@]} -gt 0 ]; then
+        run fairseq-phrase-probe --make top_constituents --trees "${FILES[@]}" --out "$OUT/tasks"
+        record "$OUT/tasks" "${made[@]}"
+        return
+    fi
+    run rm -f "$OUT/raw/tree_depth.txt" "$OUT/raw/sentences.en" # perhaps of other tasks
     make_file "$OUT/raw/tree_depth.txt" python scripts/slice.py "$prefix" txt
     make_file "$OUT/raw/sentences.en" cut -f "$column" "$OUT/raw/tree_depth.txt"
     run fairseq-phrase-probe --make top_constituents --text "$OUT/raw/sentences.en" --parser "$PARSER" \
         --constituents from-dependencies --sentence-label any --out "$OUT/tasks"
+    record "$OUT/tasks" "${made[@]}"
 }
 
 if ! compgen -G "$TASKS/top_constituents*.txt*" >/dev/null; then # SentEval has it, X-Probe does not

@@ -111,10 +111,11 @@ train_rows "$OUT/data-bin" "$OUT/rows"
 # slice_pairs: with --pairs (a slice has 20), take this number of minimal pairs of each phenomenon, evenly
 # spread.
 slice_pairs() {
-    local folder cut file count
+    local folder cut file count given=()
     [ -z "$SLICE" ] || PAIRS=${PAIRS:-20}
     [ -n "$PAIRS" ] || return 0
-    cut=$OUT/raw/contrastive.$PAIRS
+    cut=$OUT/raw/contrastive.$PAIRS given=(--pairs "$CONTRASTIVE"/*/*)
+    made_once "$cut" "$cut" "${given[@]}" || true # its files may not all be there
     for folder in "$CONTRASTIVE"/*/; do
         [ -d "$folder" ] || continue # a dry run downloads nothing
         count=$(gzip -cdf "$folder"src.en* | wc -l)
@@ -123,6 +124,7 @@ slice_pairs() {
                 "${file##*.}" "$PAIRS" --every $((count > PAIRS ? (count + PAIRS / 2) / PAIRS : 1))
         done
     done
+    [ -e "$cut/made-with.json" ] || record "$cut" "${given[@]}"
     CONTRASTIVE=$cut
 }
 
