@@ -7,6 +7,7 @@ python scripts/m2.py FILE.m2 PREF [--annotator N]
 """
 
 import argparse
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,9 +65,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("prefix", type=Path)
     parser.add_argument("--annotator", type=int, default=0, metavar="N", help="whose edits (0)")
     args = parser.parse_args(argv)
-    pairs = [
-        (tokens, corrected(tokens, edits)) for tokens, edits in sentences(args.file, args.annotator)
-    ]
+    try:
+        found = list(sentences(args.file, args.annotator))
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    pairs = [(tokens, corrected(tokens, edits)) for tokens, edits in found]
     args.prefix.parent.mkdir(parents=True, exist_ok=True)
     for suffix, side in (("src", 0), ("tgt", 1)):
         text = "".join(" ".join(pair[side]) + "\n" for pair in pairs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import zipfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -37,6 +38,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fairseq_phrase.compat.checkpoints import load_checkpoint as load_checkpoint_file
+from fairseq_phrase.compat.checkpoints import unreadable
 from fairseq_phrase.compat.inference import TRUNCATED
 from fairseq_phrase.compat.patches import patch
 from fairseq_phrase.data.store.identity import (
@@ -427,7 +429,14 @@ def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[
     fairseq gives this state to the task before it builds a trained model.
     """
     overrides = options.pop("arg_overrides", args[0] if args else None)
-    state = read(path, None, *args[1:], **options)
+    try:
+        state = read(path, None, *args[1:], **options)
+    except (UserError, FileNotFoundError):
+        raise
+    except Exception as error:
+        if zipfile.is_zipfile(path) or not Path(path).is_file():
+            raise
+        raise unreadable(Path(path), error) from None
     check_trusted(state, path)
     record = identity_of(state, path)
     for given in filter(None, (state.get("cfg"), state.get("args"))):

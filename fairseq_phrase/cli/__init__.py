@@ -42,6 +42,14 @@ class CommandParser(argparse.ArgumentParser):
         )
 
 
+class MixedParser(CommandParser):
+    """Accepts files after options: ``DATA --path CHECKPOINT FILE``."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse positional arguments that are mixed with options."""
+        return self.parse_intermixed_args(args, namespace)
+
+
 def standard_stream(name: str) -> BinaryIO:
     """Return the bytes of ``stdin`` or ``stdout``.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +26,14 @@ def positive(text: str) -> int:
     return number
 
 
+def seed(text: str) -> int:
+    """Read a seed that NumPy and SentencePiece take."""
+    number = int(text)
+    if not 0 <= number < 2**32:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to {2**32 - 1}, not {text}")
+    return number
+
+
 def number_or(*words: str, least: int) -> Callable[[str], Any]:
     """Make a function that reads one of two words, or a number of at least ``least``."""
 
@@ -42,9 +51,17 @@ def number_or(*words: str, least: int) -> Callable[[str], Any]:
 def protected(text: str) -> tuple[str, ...]:
     """Read protected tokens: a file of them, or their names separated by commas."""
     from fairseq_phrase.data.store.dictionaries import SPECIAL
+    from fairseq_phrase.text import read_lines
 
     path = Path(text)
-    names = path.read_text(encoding="utf-8").split() if path.is_file() else text.split(",")
+    if re.fullmatch(r"[\w./-]+\.\w+", text) and not path.is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text}")
+    names = text.split(",")
+    if path.is_file():
+        try:
+            names = " ".join(read_lines(path)).split()
+        except UserError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
     if bad := [name for name in names if name.split() != [name] or name in SPECIAL]:
         raise argparse.ArgumentTypeError(
             f"'{bad[0]}' cannot be protected: expected names without white space, and none of "

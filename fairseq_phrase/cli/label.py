@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from fairseq_phrase.cli import CommandParser, command, standard_stream
+from fairseq_phrase.cli import MixedParser, command, standard_stream
 from fairseq_phrase.cli.arguments import add, loading, positive
 from fairseq_phrase.errors import UserError
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = CommandParser(
+    parser = MixedParser(
         prog="fairseq-phrase-label",
         description="Label raw text: for each line a line of labels, with spaces between the labels of "
         "words, or one label. The order is kept, and empty lines stay empty. Words are separated by "

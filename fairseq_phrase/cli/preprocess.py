@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_phrase.cli import CommandParser, command
-from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of, positive
+from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of, positive, seed
 from fairseq_phrase.errors import LABELLED, NORMAL_FORMS, ON_ERROR, UserError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     add(subwords, "--protected-tokens", "--labeldict", "--allow-difference")
     work = parser.add_argument_group("work")
     add(work, "--workers", "--engine", "--ray-address")
-    work.add_argument("--seed", type=int, default=1,
+    work.add_argument("--seed", type=seed, default=1,
         help="seed of SentencePiece's training and its sample of lines")
     return parser
 

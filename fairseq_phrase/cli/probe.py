@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_phrase.cli import CommandParser, command
-from fairseq_phrase.cli.arguments import add, loading, number_or, positive
+from fairseq_phrase.cli.arguments import add, loading, number_or, positive, seed
 from fairseq_phrase.data.store.outputs import write_atomically
 from fairseq_phrase.errors import UserError
 
@@ -59,7 +59,7 @@ def _add_classifier(parser: argparse.ArgumentParser) -> None:
         help="passes over the data, at most")
     group.add_argument("--workers", type=positive, default=1, metavar="N",
         help="processes that train classifiers")
-    group.add_argument("--seed", type=int, default=1,
+    group.add_argument("--seed", type=seed, default=1,
         help="of slices, splits and classifiers' first weights")
 
 

@@ -12,9 +12,9 @@ from contextlib import closing
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from fairseq_phrase.cli import CommandParser, command, standard_stream
+from fairseq_phrase.cli import MixedParser, command, standard_stream
 from fairseq_phrase.cli.arguments import add, engine_of, loading, positive
 from fairseq_phrase.errors import UserError
 
@@ -23,16 +23,8 @@ if TYPE_CHECKING:
     from fairseq_phrase.inference.translation_jobs import Chunks, Translated
 
 
-class _Parser(CommandParser):
-    """Accepts files after options: ``DATA --path CHECKPOINT FILE``."""
-
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse positional arguments that are mixed with options."""
-        return self.parse_intermixed_args(args, namespace)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = MixedParser(
         prog="fairseq-phrase-translate",
         usage="%(prog)s [DATA] --path CHECKPOINT [FILE ...] [options]\n"
         "       %(prog)s BUNDLE [FILE ...] [options]",

@@ -8,6 +8,7 @@ import importlib
 import pickle
 import re
 import typing
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,14 @@ def _numpy_reconstruction() -> list[Any]:
     return [np.ndarray, np.dtype, *dtypes, *named]
 
 
+def unreadable(path: Path, error: Exception) -> UserError:
+    """Describe why torch could not read a checkpoint."""
+    reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+    if not zipfile.is_zipfile(path):
+        reason = "it is empty, cut off, or not written by torch 1.6 or later"
+    return UserError(f"{path} is not a fairseq checkpoint ({reason})")
+
+
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Load a fairseq checkpoint; only tensors that are used are read from disk.
 
@@ -67,10 +76,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         ) from None
     # torch raises one of many exceptions, depending on the file's content.
     except Exception as error:
-        reason = str(error).partition("\n")[0]
-        raise UserError(
-            f"{path} is not a fairseq checkpoint ({type(error).__name__}: {reason})"
-        ) from None
+        raise unreadable(path, error) from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UserError(f"{path} is not a fairseq checkpoint: it has no model")
     return state

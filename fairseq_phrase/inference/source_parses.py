@@ -16,6 +16,7 @@ from fairseq_phrase.compat.checkpoints import load_checkpoint
 from fairseq_phrase.data.preprocessing.parsing import parses_of
 from fairseq_phrase.data.store.manifest import Manifest, languages_in
 from fairseq_phrase.data.subwords.text_encoder import texts_of
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.bundle import is_bundle
 from fairseq_phrase.parsers import FileParser, load_parser, names_path
 from fairseq_phrase.parsers.pipeline import Parse
@@ -49,8 +50,11 @@ def find_parses(
         Their parses; None if a parser of raw lines must parse them.
 
     Raises:
-        UserError: parses are missing.
+        UserError: a text or its parses are missing.
     """
+    for text in texts:
+        if not text.exists():
+            raise UserError(f"{text} is not there")
     if not texts or (source_parser and _reads_lines(source_parser)):
         return None
     if source_parser is None and not any(map(_has_files, texts)):
@@ -99,4 +103,6 @@ def _manifest(directory: Path) -> Manifest:
     languages = languages_in(directory)
     if len(languages) != 1:
         languages = [data_utils.infer_language_pair(str(directory))[0]]
+    if languages[0] is None:
+        raise UserError(f"{directory} is not a data directory: no file in it names two languages")
     return Manifest.load(directory, languages[0])

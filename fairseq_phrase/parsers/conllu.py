@@ -85,7 +85,8 @@ class ConlluFiles(TreeFiles):
         self.words_spell_line = self._surface
         if not self._surface:
             self.word_advice = (
-                "; rows such as 3-4 make two words of one: give --parser conllu:surface"
+                "; if rows such as 3-4 make two words of one, give --parser conllu:surface; if the text "
+                "is not tokenized, leave out --source-tokenized"
             )
 
     def trees(self, path: Path) -> Iterator[Tree]:

@@ -130,8 +130,9 @@ def test_another_dictionary_is_found_out(data, bpe_corpus, fails):
         ),
         (("--testpref", "{bpe_corpus}/test", "--parser", "nobody"), "unknown parser 'nobody'"),
         (
-            ("--testpref", "{bpe_corpus}/test", "--bpe", "sentencepiece", "--parser", "ptb"),
-            "line 1",
+            ("--testpref", "{bpe_corpus}/test", "--bpe", "sentencepiece", "--parser", "none"),
+            "has no subwords of --bpe sentencepiece: in its first 30 lines some end in @@, and none "
+            "begins with ▁; give --bpe subword_nmt",
         ),
     ],
 )

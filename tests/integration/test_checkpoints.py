@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from fairseq_cli import train as train_command
 
 from fairseq_phrase.checkpoints.loading import load_model
@@ -76,6 +77,9 @@ def test_a_file_that_is_no_checkpoint_is_named_in_one_message(
             f"{path} is not a fairseq checkpoint" in message or f"{path} was not loaded" in message
         )
         assert len(message.splitlines()) == 1
+    if kind in ("text", "nothing", "half a checkpoint"):
+        with pytest.raises(UserError, match=r"junk\.pt is not a fairseq checkpoint \(it is"):
+            checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
 def test_a_model_of_another_package_is_named(structural, data_directory, tmp_path):

@@ -6,7 +6,6 @@ import runpy
 
 import pytest
 
-from fairseq_phrase.errors import UserError
 from tests.support.repository import REPOSITORY
 
 main = runpy.run_path(str(REPOSITORY / "scripts" / "m2.py"))["main"]
@@ -50,5 +49,5 @@ def test_the_edits_of_an_annotator_are_applied(tmp_path):
     ],
 )
 def test_a_malformed_line_is_named(text, message, tmp_path):
-    with pytest.raises(UserError, match=rf"x\.m2, {message}"):
+    with pytest.raises(SystemExit, match=rf"error: .*x\.m2, {message}"):
         made(tmp_path, text)

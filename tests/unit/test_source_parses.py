@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from pathlib import Path
 
 import pytest
 
@@ -114,6 +115,15 @@ def test_text_without_trees_is_refused_with_what_to_do(checkpoint, text, capsys)
         assert "conllu" in message
     with pytest.raises(UserError, match=r"FILE with FILE\.conllu, or name a parser for it, "):
         translator.load(checkpoint, device="cpu").translate("der Hund")
+
+
+def test_a_mistyped_folder_is_named(checkpoint, text, tmp_path) -> None:
+    with pytest.raises(UserError, match="^nodir is not there$"):
+        find_parses([Path("nodir"), text], str(checkpoint))
+    with pytest.raises(
+        UserError, match=f"^{tmp_path} is not a data directory: no file in it names"
+    ):
+        find_parses([text], str(checkpoint), str(tmp_path))
 
 
 def test_trees_of_another_text_are_refused(checkpoint, text, capsys) -> None:

@@ -89,7 +89,9 @@ def attach(options: Options) -> Attached:
     if options.protected and JOINER in dictionary:
         options = replace(options, protected=[*options.protected, JOINER])
     segmenter = None
-    if options.bpe_model is not None:
+    if options.bpe_model is None:
+        _check_marks(options.bpe, texts.values())
+    else:
         segmenter = SharedSegmenter(
             options.bpe, options.bpe_model, options.protected, whole_lines=True
         )
@@ -139,6 +141,30 @@ def _find_splits(options: Options, language: str) -> list[str]:
             + (f"it has {', '.join(text)}" if text else "it is not a data directory of fairseq")
         )
     return sorted(found - set(options.splits))
+
+
+def _check_marks(bpe: str, texts: Iterable[Path]) -> None:
+    """Check that the texts' first lines have the marks of subwords of this kind, and not another's.
+
+    Raises:
+        UserError: they have another kind's marks alone.
+    """
+    others = {"sentencepiece": "subword_nmt", "subword_nmt": "sentencepiece"}
+    if bpe not in others:
+        return
+    for path in texts:
+        lines = list(islice(subwords_of_lines(path), _CHECKED_LINES))
+        begin = sum(line[0].startswith("▁") for line in lines if line)
+        end = sum(one.endswith("@@") for line in lines for one in line)
+        found, absent = (end, begin) if bpe == "sentencepiece" else (begin, end)
+        if found and not absent:
+            signs = "end in @@, and none begins with ▁"
+            if bpe == "subword_nmt":
+                signs = "begin with ▁, and none ends in @@"
+            raise UserError(
+                f"{path} has no subwords of --bpe {bpe}: in its first {len(lines)} lines some {signs}; "
+                f"give --bpe {others[bpe]}"
+            )
 
 
 def _check_model(options: Options, segmenter: Segmenter, texts: Iterable[Path]) -> None:

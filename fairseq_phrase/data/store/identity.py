@@ -258,6 +258,7 @@ def compare(
     here_name: str | Path,
     allow: str | None = None,
     strict: bool = False,
+    strict_option: str = "strict-identity",
 ) -> Identity:
     """Compare two records.
 
@@ -269,6 +270,7 @@ def compare(
         here_name: the file or folder of ``here``.
         allow: names of entries that may differ, separated by commas (``--allow-difference``).
         strict: also refuse differences in entries of the kind ``may``.
+        strict_option: the name of the option that sets it, for messages.
 
     Returns:
         ``here`` with the differences that were allowed.
@@ -329,7 +331,7 @@ def compare(
             message += f", or let this pass with {allowing}"
         raise UserError(message)
     if warned:
-        warn_once(f"{both} {', '.join(warned)} ({as_given('strict-identity')} refuses this)")
+        warn_once(f"{both} {', '.join(warned)} ({as_given(strict_option)} refuses this)")
     for which, missing in unknown.items():
         warn_once(
             f"{which} does not record its {', '.join(missing)}: make sure that it has the same as "
@@ -342,6 +344,8 @@ def compare(
 
 def _remedy(name: str, trained: str, entry: Entry) -> str:
     """Return the advice for a difference; an entry with a default is an option."""
+    if name == "encoder":
+        return f"give {trained} as --arch (a labeller's --encoder)"
     if entry.default is None and PARTS[entry.part].remedy:
         return PARTS[entry.part].remedy
     if trained == entry.default and trained in ("None", "False"):

@@ -1,0 +1,47 @@
+"""Values of options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from fairseq_phrase.cli import label, translate
+from fairseq_phrase.cli.arguments import protected, seed
+
+
+def test_protected_tokens_are_names_or_a_file(tmp_path):
+    assert protected("<2de>,[en_XX],</g1>,a.b,<2de>") == ("<2de>", "[en_XX]", "</g1>", "a.b")
+    path = tmp_path / "tokens.txt"
+    path.write_text("<2de>\n<2en>\n")
+    assert protected(str(path)) == ("<2de>", "<2en>")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{0}/none.txt", r"there is no file .*none\.txt"),
+        ("none.txt", r"there is no file none\.txt"),
+        ("{0}/latin1.txt", r"latin1\.txt, line 2: not UTF-8"),
+        ("<2de>,<s>", "'<s>' cannot be protected"),
+    ],
+)
+def test_what_cannot_be_protected_is_named(tmp_path, text, message):
+    (tmp_path / "latin1.txt").write_bytes(b"<2de>\n<\xfc>\n")
+    with pytest.raises(argparse.ArgumentTypeError, match=message):
+        protected(text.format(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["-1", str(2**32)])
+def test_seeds_have_the_range_of_the_libraries(text):
+    assert (seed("0"), seed(str(2**32 - 1))) == (0, 2**32 - 1)
+    with pytest.raises(argparse.ArgumentTypeError, match=f"from 0 to 4294967295, not {text}"):
+        seed(text)
+
+
+@pytest.mark.parametrize("command", [translate, label])
+def test_files_may_follow_options(command):
+    given = command._parser().parse_args(["DATA", "--path", "model.pt", "text"])
+    files = given.inputs if command is label else given.inputs[1:]
+    assert list(map(Path, files)) == [Path("text")]
