@@ -54,6 +54,23 @@ def read_difference(path: Path, row: str, metric: str) -> SeedComparison | None:
     return SeedComparison(difference, low, high, p, p, error, freedom, seed_error)
 
 
+def baseline_of(path: Path, metric: str) -> str:
+    """Return the title of a report's baseline: the row with a score and without a difference.
+
+    Raises:
+        SystemExit: no row, or several rows are like this.
+    """
+    with open(path, newline="", encoding="utf-8") as stream:
+        rows = [
+            row["title"]
+            for row in csv.DictReader(stream)
+            if row[f"{metric}_mean"] and not row[f"{metric}_difference"]
+        ]
+    if len(rows) != 1:
+        sys.exit(f"{path} does not compare with one baseline: {', '.join(rows) or 'it has none'}")
+    return rows[0]
+
+
 def main() -> None:
     """Read the command line and print."""
     parser = argparse.ArgumentParser(
@@ -80,6 +97,10 @@ def main() -> None:
         corpora += [list(here.values())] if here else []
     if not tested:
         sys.exit(f"no report has an interval for {args.row}")
+    baselines = {path: baseline_of(path, args.metric) for path in tested}
+    if len(set(baselines.values())) > 1:
+        named = ", ".join(f"{path} with {title}" for path, title in baselines.items())
+        sys.exit(f"the reports compare with different baselines: {named}")
     mean = mean_over_tables(corpora)
     named = [(str(path), one) for path, one in tested.items()] + [("mean", mean)]
     lines = [

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from fairseq import utils
+from fairseq.dataclass.configs import GenerationConfig
 from omegaconf import dictconfig
 
 from fairseq_phrase.errors import UserError
@@ -94,10 +95,23 @@ def quieten() -> None:
     if "LOGLEVEL" not in os.environ:
         logging.getLogger("hydra").setLevel(logging.INFO)
         logging.getLogger("fairseq.tasks.fairseq_task").setLevel(logging.WARNING)
-        for command in ("interactive", "generate"):
-            logging.getLogger(f"fairseq_cli.{command}").addFilter(
-                lambda record: not isinstance(record.msg, dict | dictconfig.DictConfig)
-            )
+        logging.getLogger("fairseq_cli.generate").addFilter(_shorten_configuration)
+        logging.getLogger("fairseq_cli.interactive").addFilter(
+            lambda record: not isinstance(record.msg, dict | dictconfig.DictConfig)
+        )
+
+
+def _shorten_configuration(record: logging.LogRecord) -> bool:
+    """Leave of a configuration in the log the batches, and options of the search that were given."""
+    found: Any = record.msg
+    if isinstance(found, dict | dictconfig.DictConfig):
+        batches = {name: found["dataset"][name] for name in ("max_tokens", "batch_size")}
+        defaults = {"_name": None, **vars(GenerationConfig())}
+        search = {
+            name: value for name, value in found["generation"].items() if value != defaults[name]
+        }
+        record.msg = f"{batches}, search {search}"
+    return True
 
 
 def train_in_bfloat16_without_a_tpu(original: _Function, *args: Any, **given: Any) -> Any:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import logging
 
+import pytest
+from fairseq.dataclass.configs import FairseqConfig
+from omegaconf import OmegaConf
+
+from fairseq_phrase.compat.commands import _shorten_configuration
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.report.generation import read_generation, read_interactive_speed
 from tests.support.run_folders import write_generation, write_interactive
@@ -31,6 +36,25 @@ def test_the_speed_is_in_the_log_beside_the_output_or_in_the_output_itself(tmp_p
     path.write_text(path.read_text() + log.read_text())
     log.unlink()
     assert read_generation(path).speed == 15.38
+
+
+@pytest.mark.parametrize(
+    ("options", "search"),
+    [({}, ""), ({"lenpen": 0.6, "beam": 4, "max_len_a": 1.2}, "'max_len_a': 1.2, 'lenpen': 0.6")],
+)
+def test_the_log_names_batches_and_search(tmp_path, options, search):
+    config = OmegaConf.structured(FairseqConfig())
+    config.dataset.max_tokens = 4000
+    config.generation.update(options)
+    record = logging.makeLogRecord({"msg": config, "name": "fairseq_cli.generate"})
+    assert _shorten_configuration(record)
+    path = output(tmp_path, speed=15.38)
+    log = path.with_suffix(".log")
+    log.write_text(
+        f"INFO:{record.name}:{record.getMessage()}\n" + log.read_text().partition("\n")[2]
+    )
+    found = read_generation(path)
+    assert (found.batch, found.search, found.speed) == ("4000 tokens", search, 15.38)
 
 
 def test_a_log_in_the_middle_of_a_sentence_is_noticed(tmp_path):

@@ -14,7 +14,9 @@ from tests.support.repository import REPOSITORY
 sys.path.append(str(REPOSITORY / "scripts"))
 from over_tables import main
 
-COLUMNS = "row,BLEU_difference,BLEU_low,BLEU_high,BLEU_p,BLEU_error,BLEU_freedom,BLEU_seed_error"
+COLUMNS = "row,title,BLEU_mean,BLEU_difference,BLEU_low,BLEU_high,BLEU_p,BLEU_error,BLEU_freedom,BLEU_seed_error"
+
+BASE = "base,Base,30,,,,,,,"
 
 
 def welch(system, baseline):
@@ -82,10 +84,10 @@ def write(path, *lines, columns=COLUMNS):
 
 
 def test_tables_and_their_mean_are_printed(tmp_path, monkeypatch, capsys):
-    first = write(tmp_path / "a.csv", "base,,,,,,,", "tree,1.0,0.4,1.6,0.01,0.2,4,0.1")
-    second = write(tmp_path / "b.csv", "tree,0.5,-0.5,1.5,0.2,0.3,5,0.3")
-    third = write(tmp_path / "c.csv", "other,0.5,-0.5,1.5,0.2,0.3,5,0.3")
-    one_seed = write(tmp_path / "d.csv", "tree,0.5,,,,,,")
+    first = write(tmp_path / "a.csv", BASE, "tree,Tree,31,1.0,0.4,1.6,0.01,0.2,4,0.1")
+    second = write(tmp_path / "b.csv", BASE, "tree,Tree,30.5,0.5,-0.5,1.5,0.2,0.3,5,0.3")
+    third = write(tmp_path / "c.csv", "other,Other,30.5,0.5,-0.5,1.5,0.2,0.3,5,0.3")
+    one_seed = write(tmp_path / "d.csv", "tree,Tree,30.5,0.5,,,,,,")
     printed = run(monkeypatch, capsys, "tree", first, second, third, one_seed)
     lines = [line.split("|")[1:-1] for line in printed.out.splitlines()]
     assert [line[0].strip() for line in lines[2:]] == [str(first), str(second), "mean"]
@@ -104,6 +106,16 @@ def test_files_that_say_nothing_are_named(tmp_path, monkeypatch, capsys):
     ):
         run(monkeypatch, capsys, "tree", old)
     with pytest.raises(SystemExit, match="no report has an interval for tree"):
-        run(monkeypatch, capsys, "tree", write(tmp_path / "none.csv", "base,,,,,,,"))
+        run(monkeypatch, capsys, "tree", write(tmp_path / "none.csv", BASE))
     with pytest.raises(SystemExit, match=r"No such file .*no\.csv"):
         run(monkeypatch, capsys, "tree", tmp_path / "no.csv")
+
+
+def test_tables_of_different_baselines_are_refused(tmp_path, monkeypatch, capsys):
+    tree = "tree,Tree,31,1.0,0.4,1.6,0.01,0.2,4,0.1"
+    first = write(tmp_path / "a.csv", BASE, tree)
+    second = write(tmp_path / "b.csv", BASE.replace("Base", "Relative"), tree)
+    with pytest.raises(SystemExit, match=r"baselines: .*a\.csv with Base, .*b\.csv with Relative"):
+        run(monkeypatch, capsys, "tree", first, second)
+    with pytest.raises(SystemExit, match=r"c\.csv does not compare with one baseline: it has none"):
+        run(monkeypatch, capsys, "tree", write(tmp_path / "c.csv", tree))

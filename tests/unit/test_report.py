@@ -458,6 +458,22 @@ def test_runs_of_a_row_with_different_records_are_refused(table, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_searches_that_differ_are_named(table):
+    line = (
+        "INFO:fairseq_cli.generate:{'max_tokens': 4000, 'batch_size': None}, search {'beam': 5%s}\n"
+    )
+    for row, options in (("baseline", ""), ("k2", ", 'lenpen': 0.6")):
+        for seed in (1, 2):
+            log = table / "runs" / row / f"seed{seed}" / "generate-test.log"
+            log.write_text(line % options + (log.read_text() if log.exists() else ""))
+    text = report(table)
+    assert "Options of the search differ: 'lenpen': 0.6; fairseq's defaults." in text
+    for row in ("baseline", "k2"):
+        for seed in (1, 2):
+            (table / "runs" / row / f"seed{seed}" / "generate-test.log").write_text(line % "")
+    assert "Options of the search" not in report(table)
+
+
 def test_what_differs_between_runs_of_a_row_and_between_rows_data_is_named(table):
     for run, dictionary, parser in (
         ("baseline/seed1", "old", "x 1"), ("k2/seed1", "new", "x 1"), ("k2/seed2", "new", "x 2"),

@@ -118,7 +118,7 @@ def test_text_without_trees_is_refused_with_what_to_do(checkpoint, text, capsys)
 
 
 def test_a_mistyped_folder_is_named(checkpoint, text, tmp_path) -> None:
-    with pytest.raises(UserError, match="^nodir is not there$"):
+    with pytest.raises(UserError, match=r"^nodir is not there$"):
         find_parses([Path("nodir"), text], str(checkpoint))
     with pytest.raises(
         UserError, match=f"^{tmp_path} is not a data directory: no file in it names"

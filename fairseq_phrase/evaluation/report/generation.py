@@ -16,6 +16,7 @@ _SENTENCE = re.compile(r"([STD])-(\d+)\t(.*)")
 _END = re.compile(r"Generate (\S+) with beam=(\d+): ")
 _SPEED = re.compile(r"(?:\| |:)Translated [\d,]+ sentences .*\(([\d.]+) sentences/s")
 _BATCH = re.compile(r"'max_tokens': (\w+), 'batch_size': (\w+)")
+_SEARCH = re.compile(r"'batch_size': \w+\}, search \{(.*)\}$")
 _TOTAL = re.compile(r"(?:\| |:)Total time: ([\d.]+) seconds; translation time: ([\d.]+)")
 # fairseq's log in the middle of a line, if stdout and stderr went to one file.
 _MIXED = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR):[\w.]+:|\d\d:\d\d:\d\d \| [A-Z]+ \| ")
@@ -33,6 +34,8 @@ class Generation:
         beam: the beam's size; None if fairseq did not print it.
         batch: the batches' size, ``100 sentences``; None without the log.
         speed: sentences per second, without parsing; None without the log.
+        search: the options of the search that are not fairseq's defaults, but for the beam; None if the
+            log lacks them.
     """
 
     hypotheses: list[str]
@@ -42,6 +45,7 @@ class Generation:
     beam: int | None
     batch: str | None
     speed: float | None
+    search: str | None = None
 
 
 def _log_lines(path: Path) -> Iterator[str]:
@@ -80,7 +84,7 @@ def read_generation(path: Path) -> Generation:
             ends.append(match)
     if len(ends) > 1:
         raise UserError(f"{path} holds {len(ends)} outputs of fairseq-generate in a row")
-    batch, speed = _read_log(path)
+    batch, speed, search = _read_log(path)
     best = texts["D"]
     whole = bool(ends) or speed is not None
     if not whole or not best or sorted(best) != list(range(len(best))):
@@ -91,7 +95,7 @@ def read_generation(path: Path) -> Generation:
     _check_subwords(path, hypotheses)
     return Generation(
         hypotheses, _in_order(texts["S"], len(best)), _in_order(texts["T"], len(best)),
-        ends[0][1] if ends else None, int(ends[0][2]) if ends else None, batch, speed,
+        ends[0][1] if ends else None, int(ends[0][2]) if ends else None, batch, speed, search,
     )  # fmt: skip
 
 
@@ -107,16 +111,19 @@ def _check_subwords(path: Path, hypotheses: list[str]) -> None:
         )
 
 
-def _read_log(path: Path) -> tuple[str | None, float | None]:
-    """Read the batch size, and sentences per second, from fairseq-generate's log."""
-    batch, speed = None, None
+def _read_log(path: Path) -> tuple[str | None, float | None, str | None]:
+    """Read the batch size, sentences per second and the search from fairseq-generate's log."""
+    batch, speed, search = None, None, None
     for line in _log_lines(path):
         if match := _SPEED.search(line):
             speed = float(match[1])
         elif ("fairseq_cli" in line) and (match := _BATCH.search(line)):
             tokens, sentences = match.groups()
             batch = f"{tokens} tokens" if sentences == "None" else f"{sentences} sentences"
-    return batch, speed
+            if match := _SEARCH.search(line):
+                options = match[1].split(", ")
+                search = ", ".join(each for each in options if not each.startswith("'beam'"))
+    return batch, speed, search
 
 
 def read_interactive_speed(path: Path) -> float | None:

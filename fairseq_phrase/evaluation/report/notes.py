@@ -57,6 +57,10 @@ def table_notes(
     beams = {run.generation.beam for row in full for run in row.runs if run.generation.beam}
     if len(beams) > 1:
         notes.append(f"Beams differ: {', '.join(map(str, sorted(beams)))}.")
+    found = {run.generation.search for row in full for run in row.runs}
+    searches = sorted(search or "fairseq's defaults" for search in found - {None})
+    if len(searches) > 1:
+        notes.append(f"Options of the search differ: {'; '.join(searches)}.")
     return notes
 
 
