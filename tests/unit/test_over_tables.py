@@ -14,8 +14,10 @@ from tests.support.repository import REPOSITORY
 sys.path.append(str(REPOSITORY / "scripts"))
 from over_tables import main
 
-COLUMNS = "row,title,BLEU_mean,BLEU_difference,BLEU_low,BLEU_high,BLEU_p,BLEU_error,BLEU_freedom,BLEU_seed_error"
-
+COLUMNS = (
+    "row,title,BLEU_mean,BLEU_difference,BLEU_low,BLEU_high,BLEU_p,BLEU_error,BLEU_freedom,"
+    "BLEU_seed_error"
+)
 BASE = "base,Base,30,,,,,,,"
 
 
