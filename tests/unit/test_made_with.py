@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
 import sys
 
 import pytest
 
 from tests.support.repository import REPOSITORY
 
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+from made_with import main
+
 
 @pytest.fixture
-def made_with(tmp_path):
+def made_with(tmp_path, monkeypatch):
     """Return a function that records or checks, and returns the message."""
     (tmp_path / "raw").mkdir()
     (tmp_path / "data-bin").mkdir()
@@ -21,11 +23,15 @@ def made_with(tmp_path):
     (tmp_path / "raw/train.fr").write_text("of another table\n")
     (tmp_path / "model").write_text("subwords\n")
 
+    monkeypatch.chdir(tmp_path)
+
     def run(action, *words):
-        command = [sys.executable, REPOSITORY / "scripts/made_with.py", action, "data-bin", *words]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert bool(done.returncode) == bool(done.stderr)
-        return done.stderr
+        monkeypatch.setattr("sys.argv", ["made_with.py", action, "data-bin", *words])
+        try:
+            main()
+        except SystemExit as stopped:
+            return str(stopped)
+        return ""
 
     return run
 
