@@ -135,9 +135,7 @@ def check_key(folder: Path, key: dict[str, str], remedy: str) -> None:
         sys.exit(str(error))
 
 
-def score(
-    run: Path, parts: list[Part], args: argparse.Namespace, key: dict[str, str] | None = None
-) -> None:
+def score(run: Path, parts: list[Part], args: argparse.Namespace, key: dict[str, str]) -> None:
     """Score all parts by a run's model, unless that is done.
 
     Args:
@@ -147,7 +145,7 @@ def score(
         SystemExit: the run lacks a model, or was scored with other pairs, options or another model.
     """
     folder, checkpoint = run / FOLDER, run / args.checkpoint
-    key = {**(key or {}), "--checkpoint": args.checkpoint, "--generate-flags": args.generate_flags}
+    key = {**key, "--checkpoint": args.checkpoint, "--generate-flags": args.generate_flags}
     if checkpoint.exists():
         key["checkpoint"] = digest_of(checkpoint)[:16]
     check_key(folder, key, f"remove {folder} to score this run anew")
