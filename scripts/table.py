@@ -187,8 +187,8 @@ def check_key(run: Run) -> dict[str, str]:
     Raises:
         UserError: a step had different options, or a file of the data had a different content.
     """
-    here = {**run.key, **{name: d for path in run.files for name, d in contents_of(path)}}
-    here |= {f"FILE/{name}": content_of(path) for name, path in run.named.items()}
+    here = {**run.key, **{name: d for path in run.files for name, d in data_fingerprints(path)}}
+    here |= {f"FILE/{name}": whole_fingerprint(path) for name, path in run.named.items()}
     note = run.folder / _KEY
     if not note.is_file():
         return here
@@ -208,7 +208,7 @@ def check_key(run: Run) -> dict[str, str]:
 
 
 @cache
-def contents_of(path: Path) -> list[tuple[str, str]]:
+def data_fingerprints(path: Path) -> list[tuple[str, str]]:
     """Return names and fingerprints of a file, or of the texts, dictionaries and models of data."""
     from fairseq_phrase.data.store.manifest import fingerprint
 
@@ -221,7 +221,7 @@ def contents_of(path: Path) -> list[tuple[str, str]]:
 
 
 @cache
-def content_of(path: Path) -> str:
+def whole_fingerprint(path: Path) -> str:
     """Return the fingerprint of a file, or of all files in a folder."""
     from fairseq_phrase.data.store.manifest import fingerprint
 

@@ -31,11 +31,11 @@ from table import (
     Runner,
     advance,
     choose_gpus,
-    content_of,
-    contents_of,
+    data_fingerprints,
     main,
     parse_arguments,
     repair_last_checkpoint,
+    whole_fingerprint,
 )
 from tqdm import tqdm
 
@@ -163,7 +163,7 @@ def test_a_run_of_other_options_or_data_is_refused_and_kept(planned, tmp_path, i
         assert reason.startswith(f"{folder} was made with {first}; this run has {second}")
         assert f"give another --out, or remove {folder} to begin this run anew" in reason
     (tmp_path / "data" / "dict.de.txt").write_text("other symbols")
-    contents_of.cache_clear()
+    data_fingerprints.cache_clear()
     assert f"{folder} was made with DATA/dict.de.txt" in run_all(planned())
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
@@ -178,7 +178,7 @@ def test_a_file_that_a_flag_names_is_compared_by_its_content(planned, tmp_path, 
     (logs / "events").write_text("more")
     assert not run_all(planned(**flags))
     (path / "weights" if name == "folder" else path).write_text("others")
-    content_of.cache_clear()
+    whole_fingerprint.cache_clear()
     assert f"FILE/train --finetune-from-model {name} " in run_all(planned(**flags))
     shutil.rmtree(path) if name == "folder" else path.unlink()
     assert not run_all(planned(**flags))
@@ -201,7 +201,7 @@ def test_a_run_goes_on_with_more_steps_data_and_gpus_and_elsewhere(planned, tmp_
     assert not run_all(planned())
     (tmp_path / "runs" / "row" / "seed1" / "train.done").unlink()
     (tmp_path / "data" / "test1.de-en.de.bin").write_text("more")
-    contents_of.cache_clear()
+    data_fingerprints.cache_clear()
     (tmp_path / "data").rename(tmp_path / "moved")
     (tmp_path / "runs").rename(tmp_path / "elsewhere")
     changes = {"subsets": "test,test1", "gpus_per_run": 2, "data": tmp_path / "moved"}

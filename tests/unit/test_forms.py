@@ -114,7 +114,7 @@ def test_languages_are_compared_and_not_texts(one, other, same):
     assert same_language(one, other) is same
 
 
-def test_pairs_are_compared_in_a_process_that_a_time_limit_ends(monkeypatch):
+def test_pairs_are_compared_in_a_process_within_a_limit_of_cpu_time():
     # A last letter that is the 40th from the end: 2^40 states.
     large = "( a | b ) * a " + "( a | b ) " * 40
     pairs = [
@@ -126,7 +126,6 @@ def test_pairs_are_compared_in_a_process_that_a_time_limit_ends(monkeypatch):
     ]
     form = Regexes(limit=0.5)
     assert form.equal(pairs[1:2]) == [None]  # the verdict is remembered
-    monkeypatch.setattr(form, "_limit", None)  # the others are decided, also on a busy machine
     assert form.equal(pairs) == [True, None, True, False, True]
     metrics = ExactMatch([right for _, right in pairs], form)
     found = metrics.statistics([own for own, _ in pairs])

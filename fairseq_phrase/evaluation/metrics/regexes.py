@@ -13,11 +13,11 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import string
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import TimeoutError as OutOfTime
-from functools import reduce
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from multiprocessing import get_context
 from typing import Any, ClassVar, TypeAlias
 
@@ -26,7 +26,7 @@ from fairseq_phrase.evaluation.metrics.forms import Form
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for a pair. The automaton of an expression can be exponentially large.
+#: Seconds of CPU time for a pair. The automaton of an expression can be exponentially large.
 LIMIT = 5.0
 # Starting a process that compares pairs takes as long as some tens of comparisons.
 _PAIRS_OF_A_WORKER = 50
@@ -36,7 +36,7 @@ class Regexes(Form):
     """Regular expressions of NL-RX.
 
     Args:
-        limit: seconds for a pair. Pairs that take longer count as unequal.
+        limit: seconds of CPU time for a pair. Pairs that take longer count as unequal.
 
     Raises:
         UserError: greenery or pebble is not installed.
@@ -82,16 +82,17 @@ class Regexes(Form):
                 self._known[one, other] = one == other
         if not hard:
             return
-        # A process can be stopped in the middle of a function. spawn: a fork of threads may hang.
+        # A process may run out of memory. spawn: a fork of threads may hang.
         workers = min(os.cpu_count() or 1, 1 + len(hard) // _PAIRS_OF_A_WORKER)
         with self._pool(max_workers=workers, context=get_context("spawn")) as pool:
-            found = pool.map(same_language, *zip(*hard, strict=True), timeout=self._limit).result()
+            compare = partial(_in_time, same_language, self._limit)
+            found = pool.map(compare, *zip(*hard, strict=True)).result()
             failures: Counter[str] = Counter()
             for pair in hard:
                 self._known[pair] = None
                 try:
                     self._known[pair] = next(found)
-                except OutOfTime:
+                except _OutOfTimeError:
                     pass
                 except Exception as error:  # an output may break the library, or its process
                     failures[type(error).__name__] += 1
@@ -114,10 +115,30 @@ class Regexes(Form):
         failed = f", or whose comparison failed ({self._failed} here)" if self._failed else ""
         return [
             "Equal languages: share of outputs with the reference's language, by greenery's automata. "
-            f"Undecided: pairs that took longer than {self._limit:g} s{failed}. "
+            f"Undecided: pairs that took more than {self._limit:g} s of CPU time (on another machine, pairs "
+            f"near this limit may be decided otherwise){failed}. "
             r"They count as unequal. A word's boundary (\b) is read as one more character, which the "
             "point does not match."
         ]
+
+
+class _OutOfTimeError(Exception):
+    """A comparison took too long."""
+
+
+def _in_time(compare: Callable[[str, str], bool], limit: float, one: str, other: str) -> bool:
+    """Compare two expressions within a limit of CPU time, which other processes do not use up."""
+    import greenery  # noqa: F401 - loading it does not count
+
+    def stop(*_: object) -> None:
+        raise _OutOfTimeError
+
+    signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, limit)
+    try:
+        return compare(one, other)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def same_language(one: str, other: str) -> bool:
