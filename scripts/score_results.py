@@ -117,8 +117,8 @@ def main() -> None:
     if changed:
         sys.exit(
             f"the scores differ from those in {', '.join(changed)}: the test set, sacrebleu or the code "
-            "has changed, or, if it is the undecided pairs alone, the machine is another; --keep replaces "
-            "the kept reports"
+            "has changed, or, if only pairs that were undecided differ, the machine is another; --keep "
+            "replaces the kept reports"
         )
 
 

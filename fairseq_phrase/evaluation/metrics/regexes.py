@@ -115,9 +115,9 @@ class Regexes(Form):
         failed = f", or whose comparison failed ({self._failed} here)" if self._failed else ""
         return [
             "Equal languages: share of outputs with the reference's language, by greenery's automata. "
-            f"Undecided: pairs that took more than {self._limit:g} s of CPU time (on another machine, pairs "
-            f"near this limit may be decided otherwise){failed}. "
-            r"They count as unequal. A word's boundary (\b) is read as one more character, which the "
+            f"Undecided, which counts as unequal: pairs that took more than {self._limit:g} s of CPU time"
+            f"{failed}. Near this limit, another machine may decide otherwise. "
+            r"A word's boundary (\b) is read as one more character, which the "
             "point does not match."
         ]
 
