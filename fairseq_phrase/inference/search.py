@@ -100,9 +100,8 @@ class SegmentSearch:
     def hypotheses(self, segments: Sequence[LinePart], size: int) -> list[list[Hypothesis]]:
         """Translate segments, or score their targets; returns the hypotheses of each, the best first.
 
-        In one batch all segments have constraints or none, and all have a prefix or none: otherwise
-        fairseq's search for some of them would differ. In sampling they also share the largest length,
-        which a draw may reach.
+        The segments of a batch have one largest length, all of them or none have constraints, and all or
+        none a prefix: otherwise fairseq's search for some of them would differ.
         """
         found: dict[int, list[Hypothesis]] = {}
         kinds: dict[tuple[str, int, int], list[int]] = defaultdict(list)
@@ -111,15 +110,15 @@ class SegmentSearch:
             kind = "constrained" if segment.constraints else "plain"
             if segment.target is not None:
                 kind = "given"
-            most = longest_target(len(segment.sentence.subwords) + 1) if self.sampling else 0
+            most = longest_target(len(segment.sentence.subwords) + 1)
             kinds[kind, length if segment.constraints else min(length, 1), most].append(index)
         source = self._task.source_text
-        for (kind, prefix, _), own in kinds.items():
+        for (kind, prefix, most), own in kinds.items():
             sentences = [segments[index].sentence for index in own]
             generator = self.generator(kind)
+            generator.max_len_b = most
             for batch, sample in source.batches(sentences, _MAX_TOKENS, size):
                 chosen = [segments[own[index]] for index in batch]
-                generator.max_len_b = longest_target(sample["net_input"]["src_tokens"].size(1))
                 given: dict[str, torch.Tensor] = {}
                 if kind == "given":
                     targets = [segment.target for segment in chosen]
@@ -222,9 +221,10 @@ def written_tokens(dictionary: Any, tokens: torch.Tensor, words: Sequence[str]) 
 def longest_target(source: int) -> int:
     """Return the largest number of subwords of a translation.
 
-    ``fairseq-generate`` ends every translation after 200 subwords, in the middle of a long one.
+    ``fairseq-generate`` ends every translation after 200 subwords, in the middle of a long one. The
+    number is rounded up: only sentences with the same number share a batch.
     """
-    return max(200, 2 * source)
+    return 200 * -(-source // 100)
 
 
 def joined_hypotheses(
