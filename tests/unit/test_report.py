@@ -474,6 +474,14 @@ def test_searches_that_differ_are_named(table):
     assert "Options of the search" not in report(table)
 
 
+def test_beams_of_every_test_set_are_compared(table):
+    for (row, seed), hypotheses in TRANSLATIONS.items():
+        path = table / "runs" / row / f"seed{seed}" / "generate-test1.txt"
+        beam = 1 if row == "k2" else 5
+        write_generation(path, hypotheses, SOURCES, REFERENCES, subset="test1", beam=beam)
+    assert "Beams differ: 1, 5." in report(table, "--reference", f"test1={table / 'test.en'}")
+
+
 def test_what_differs_between_runs_of_a_row_and_between_rows_data_is_named(table):
     for run, dictionary, parser in (
         ("baseline/seed1", "old", "x 1"), ("k2/seed1", "new", "x 1"), ("k2/seed2", "new", "x 2"),

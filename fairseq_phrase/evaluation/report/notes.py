@@ -54,10 +54,12 @@ def table_notes(
             notes += _sentence_notes(full, baseline, metric, sentence_test, trials)
     notes += _checkpoint_notes(full)
     notes += _cost_notes(full, metrics.counted)
-    beams = {run.generation.beam for row in full for run in row.runs if run.generation.beam}
+    runs = [run for row in full for run in row.runs]
+    translated = [one for run in runs for one in run.generations.values()]
+    beams = {one.beam for one in translated if one.beam}
     if len(beams) > 1:
         notes.append(f"Beams differ: {', '.join(map(str, sorted(beams)))}.")
-    found = {run.generation.search for row in full for run in row.runs}
+    found = {one.search for one in translated}
     searches = sorted(search or "fairseq's defaults" for search in found - {None})
     if len(searches) > 1:
         notes.append(f"Options of the search differ: {'; '.join(searches)}.")
