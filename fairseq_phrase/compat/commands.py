@@ -102,7 +102,7 @@ def quieten() -> None:
 
 
 def _shorten_configuration(record: logging.LogRecord) -> bool:
-    """Leave of a configuration in the log the batches, and options of the search that were given."""
+    """Leave of a configuration in the log the batches, the models' files, and the search's options."""
     found: Any = record.msg
     if isinstance(found, dict | dictconfig.DictConfig):
         batches = {name: found["dataset"][name] for name in ("max_tokens", "batch_size")}
@@ -110,7 +110,8 @@ def _shorten_configuration(record: logging.LogRecord) -> bool:
         search = {
             name: value for name, value in found["generation"].items() if value != defaults[name]
         }
-        record.msg = f"{batches}, search {search}"
+        files = map(os.path.basename, utils.split_paths(found["common_eval"]["path"]))
+        record.msg = f"{batches}, models {list(files)}, search {search}"
     return True
 
 

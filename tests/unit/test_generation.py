@@ -42,9 +42,10 @@ def test_the_speed_is_in_the_log_beside_the_output_or_in_the_output_itself(tmp_p
     ("options", "search"),
     [({}, ""), ({"lenpen": 0.6, "beam": 4, "max_len_a": 1.2}, "'max_len_a': 1.2, 'lenpen': 0.6")],
 )
-def test_the_log_names_batches_and_search(tmp_path, options, search):
+def test_the_log_names_batches_models_and_search(tmp_path, options, search):
     config = OmegaConf.structured(FairseqConfig())
     config.dataset.max_tokens = 4000
+    config.common_eval.path = "runs/a/checkpoint_best.pt:runs/b/average.pt"
     config.generation.update(options)
     record = logging.makeLogRecord({"msg": config, "name": "fairseq_cli.generate"})
     assert _shorten_configuration(record)
@@ -55,6 +56,7 @@ def test_the_log_names_batches_and_search(tmp_path, options, search):
     )
     found = read_generation(path)
     assert (found.batch, found.search, found.speed) == ("4000 tokens", search, 15.38)
+    assert found.models == "'checkpoint_best.pt', 'average.pt'"
 
 
 def test_a_log_in_the_middle_of_a_sentence_is_noticed(tmp_path):

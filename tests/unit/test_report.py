@@ -458,20 +458,27 @@ def test_runs_of_a_row_with_different_records_are_refused(table, capsys):
     assert message in capsys.readouterr().err
 
 
-def test_searches_that_differ_are_named(table):
-    line = (
-        "INFO:fairseq_cli.generate:{'max_tokens': 4000, 'batch_size': None}, search {'beam': 5%s}\n"
-    )
-    for row, options in (("baseline", ""), ("k2", ", 'lenpen': 0.6")):
+def test_searches_and_checkpoints_that_differ_are_named(table):
+    line = "INFO:fairseq_cli.generate:{'max_tokens': 4000, 'batch_size': None}, %ssearch {'beam': 5%s}\n"
+    average = "models ['average.pt'], "
+    for row, options in (
+        ("baseline", ("models ['last.pt'], ", "")),
+        ("k2", (average, ", 'lenpen': 0.6")),
+    ):
         for seed in (1, 2):
             log = table / "runs" / row / f"seed{seed}" / "generate-test.log"
             log.write_text(line % options + (log.read_text() if log.exists() else ""))
     text = report(table)
     assert "Options of the search differ: 'lenpen': 0.6; fairseq's defaults." in text
+    assert "are of checkpoints of different names: 'average.pt'; 'last.pt'." in text
     for row in ("baseline", "k2"):
         for seed in (1, 2):
-            (table / "runs" / row / f"seed{seed}" / "generate-test.log").write_text(line % "")
-    assert "Options of the search" not in report(table)
+            (table / "runs" / row / f"seed{seed}" / "generate-test.log").write_text(
+                line % (average, "")
+            )
+    text = report(table)
+    assert "Options of the search" not in text
+    assert "checkpoints of different" not in text
 
 
 def test_beams_of_every_test_set_are_compared(table):

@@ -16,7 +16,7 @@ _SENTENCE = re.compile(r"([STD])-(\d+)\t(.*)")
 _END = re.compile(r"Generate (\S+) with beam=(\d+): ")
 _SPEED = re.compile(r"(?:\| |:)Translated [\d,]+ sentences .*\(([\d.]+) sentences/s")
 _BATCH = re.compile(r"'max_tokens': (\w+), 'batch_size': (\w+)")
-_SEARCH = re.compile(r"'batch_size': \w+\}, search \{(.*)\}$")
+_SEARCH = re.compile(r"'batch_size': \w+\}(?:, models \[(.*)\])?, search \{(.*)\}$")
 _TOTAL = re.compile(r"(?:\| |:)Total time: ([\d.]+) seconds; translation time: ([\d.]+)")
 # fairseq's log in the middle of a line, if stdout and stderr went to one file.
 _MIXED = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR):[\w.]+:|\d\d:\d\d:\d\d \| [A-Z]+ \| ")
@@ -36,6 +36,7 @@ class Generation:
         speed: sentences per second, without parsing; None without the log.
         search: the options of the search that are not fairseq's defaults, but for the beam; None if the
             log lacks them.
+        models: the names of the models' files; None if the log lacks them.
     """
 
     hypotheses: list[str]
@@ -46,6 +47,7 @@ class Generation:
     batch: str | None
     speed: float | None
     search: str | None = None
+    models: str | None = None
 
 
 def _log_lines(path: Path) -> Iterator[str]:
@@ -84,7 +86,7 @@ def read_generation(path: Path) -> Generation:
             ends.append(match)
     if len(ends) > 1:
         raise UserError(f"{path} holds {len(ends)} outputs of fairseq-generate in a row")
-    batch, speed, search = _read_log(path)
+    batch, speed, search, models = _read_log(path)
     best = texts["D"]
     whole = bool(ends) or speed is not None
     if not whole or not best or sorted(best) != list(range(len(best))):
@@ -96,6 +98,7 @@ def read_generation(path: Path) -> Generation:
     return Generation(
         hypotheses, _in_order(texts["S"], len(best)), _in_order(texts["T"], len(best)),
         ends[0][1] if ends else None, int(ends[0][2]) if ends else None, batch, speed, search,
+        models,
     )  # fmt: skip
 
 
@@ -111,9 +114,9 @@ def _check_subwords(path: Path, hypotheses: list[str]) -> None:
         )
 
 
-def _read_log(path: Path) -> tuple[str | None, float | None, str | None]:
-    """Read the batch size, sentences per second and the search from fairseq-generate's log."""
-    batch, speed, search = None, None, None
+def _read_log(path: Path) -> tuple[str | None, float | None, str | None, str | None]:
+    """Read batch size, sentences per second, search and models from fairseq-generate's log."""
+    batch, speed, search, models = None, None, None, None
     for line in _log_lines(path):
         if match := _SPEED.search(line):
             speed = float(match[1])
@@ -121,9 +124,9 @@ def _read_log(path: Path) -> tuple[str | None, float | None, str | None]:
             tokens, sentences = match.groups()
             batch = f"{tokens} tokens" if sentences == "None" else f"{sentences} sentences"
             if match := _SEARCH.search(line):
-                options = match[1].split(", ")
+                models, options = match[1], match[2].split(", ")
                 search = ", ".join(each for each in options if not each.startswith("'beam'"))
-    return batch, speed, search
+    return batch, speed, search, models
 
 
 def read_interactive_speed(path: Path) -> float | None:

@@ -63,6 +63,9 @@ def table_notes(
     searches = sorted(search or "fairseq's defaults" for search in found - {None})
     if len(searches) > 1:
         notes.append(f"Options of the search differ: {'; '.join(searches)}.")
+    files = sorted({one.models for one in translated if one.models})
+    if len(files) > 1:
+        notes.append(f"Translations are of checkpoints of different names: {'; '.join(files)}.")
     return notes
 
 
