@@ -33,7 +33,7 @@ class LogWriter:
 
     def head(
         self, seed: int = 1, parameters: int = 1506304, gpus: int = 0, devices: int = 1,
-        resumed_at: int | None = None, best: str = "loss",
+        resumed_at: int | None = None, best: str = "loss", sentences: str = "29,000",
     ) -> None:  # fmt: skip
         """Begin a session."""
         self.line(
@@ -57,6 +57,10 @@ class LogWriter:
                 )
             self.line("fairseq.utils", GPU_BANNER.format(gpus))
         self.line("fairseq_cli.train", f"training on {gpus or devices} devices (GPUs/TPUs)")
+        for split, count in (("valid", "1,014"), ("train", sentences)):
+            for language in ("de", "en"):
+                text = f"loaded {count} examples from: data/bpe-training/{split}.de-en.{language}"
+                self.line("fairseq.data.data_utils", text)
         checkpoint = "runs/transformer/checkpoint_last.pt"
         if resumed_at is None:
             self.line("fairseq.trainer", f"No existing checkpoint found {checkpoint}")

@@ -509,6 +509,15 @@ def test_what_differs_between_runs_of_a_row_and_between_rows_data_is_named(table
     assert "Rows are trained on data that differ in source-dictionary (old, new)." in text
 
 
+def test_numbers_of_training_sentences_that_differ_are_named(table):
+    for run in ("baseline/seed1", "baseline/seed2", "k2/seed2"):
+        log = table / "runs" / run / "train.log"
+        log.write_text(log.read_text().replace("29,000", "14,500"))
+    text = report(table)
+    assert "Runs of k2 differ in sentences of train (29,000, 14,500)." in text
+    assert "on data that differ in sentences of train (14,500, 29,000)." in text
+
+
 def test_what_an_earlier_version_did_not_record_is_not_a_difference(table):
     for seed, more in (("seed1", {}), ("seed2", {"constituents": "parser"})):
         record(table / "runs" / "k2" / seed / "train.log", parser="x 1", **more)

@@ -22,6 +22,7 @@ def test_every_format_of_fairseqs_logs_says_the_same(tmp_path, style):
     found = read_training_log(log.write(tmp_path / "train.log"))
     assert (found.parameters, found.seed, found.updates) == (1506304, 3, 30)
     assert found.best_metric == "accuracy"
+    assert found.sentences == {"sentences of train": "29,000"}
     assert found.words_per_second == 4000  # the median
     assert found.validations == [Validation(30, 6.0, 64.0, 12.5)]
     assert found.seconds == 15

@@ -130,8 +130,10 @@ def _difference_notes(rows: Sequence[Row]) -> list[str]:
     """Name differences between the trainings of one row, and between the data of the rows."""
     notes = []
     for row in rows:
-        found = _differing([run.training.options for run in row.runs if run.training.options])
-        records = [run.training.identity for run in row.runs]
+        logs = [run.training for run in row.runs]
+        found = _differing([each.options for each in logs if each.options])
+        found |= _differing(_recorded_by_all([each.sentences for each in logs]))
+        records = [each.identity for each in logs]
         trees = [each.only("parser", "trees").labels() for each in records if each]
         found |= _differing(_recorded_by_all(trees))
         if found:
@@ -139,6 +141,7 @@ def _difference_notes(rows: Sequence[Row]) -> list[str]:
     records = [row.runs[0].training.identity for row in rows]
     parts = ("languages", "source", "target", "text")
     found = _differing([each.only(*parts).labels() for each in records if each])
+    found |= _differing(_recorded_by_all([row.runs[0].training.sentences for row in rows]))
     if found:
         notes.append(f"Rows are trained on data that differ in {_listed(found)}.")
     by_precision: dict[str, list[str]] = {}

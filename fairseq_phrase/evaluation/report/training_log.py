@@ -27,6 +27,7 @@ _PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+)")
 _DEVICES = re.compile(r"training on (\d+) devices")
 _GPUS = re.compile(r"CUDA enviro\w+ for all (\d+) workers")  # the misspelling is fairseq's
 _GPU_NAME = re.compile(r"rank +\d+: capabilities.*name = (.*\S)")
+_LOADED = re.compile(r"loaded ([\d,]+) examples from: .*/(train\d*)\.[^/]*$")
 _RESUMED = re.compile(r"Loaded checkpoint .* @ (\d+) updates\)")
 _EXCEPTION = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b.*")
 # An option in a configuration, which has dictionaries, and for old architectures a Namespace.
@@ -86,6 +87,7 @@ class TrainingLog:
         failure: the exception that ended it.
         validations: of the first validation set, by update.
         options: fairseq's configuration, by option, without the options that do not change a training.
+        sentences: numbers of training sentences, by split.
     """
 
     parameters: int | None = None
@@ -101,6 +103,7 @@ class TrainingLog:
     validations: list[Validation] = field(default_factory=list)
     identity: Identity | None = None
     options: dict[str, str] = field(default_factory=dict)
+    sentences: dict[str, str] = field(default_factory=dict)
 
     @property
     def hours(self) -> float | None:
@@ -214,6 +217,7 @@ class _Reader:
             for match in _OPTION.finditer(entry.text)
             if not _NEUTRAL.search(match["name"])
         }
+        self.log.sentences = {}
         if match := re.search(r"'seed': (\d+)", entry.text):
             self.log.seed = int(match[1])
         if match := re.search(r"'best_checkpoint_metric': '(\w+)'", entry.text):
@@ -222,6 +226,8 @@ class _Reader:
     def _read_event(self, text: str) -> None:
         if match := _PARAMETERS.match(text):
             self.log.parameters = int(match[1].replace(",", ""))
+        elif match := _LOADED.match(text):
+            self.log.sentences[f"sentences of {match[2]}"] = match[1]
         elif match := _GPUS.search(text):
             self.log.gpu = self.log.gpu or "GPU"
         elif match := _GPU_NAME.match(text):
