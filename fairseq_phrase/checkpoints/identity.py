@@ -16,6 +16,7 @@ from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
+from uuid import uuid4
 
 import torch
 from fairseq import checkpoint_utils
@@ -264,8 +265,14 @@ def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
     return Identity(entries, is_whole=False)
 
 
+#: The entry of fairseq's ``extra_state`` with the number of a training.
+NUMBER = "training"
+
+
 def _training_entry(state: dict[str, Any]) -> dict[str, Entry]:
-    """Return the values that distinguish trainings without a number: seeds and checkpoint folders."""
+    """Return the number of a training; without one, its seed and its folder of checkpoints."""
+    if number := (state.get("extra_state") or {}).get(NUMBER):
+        return {"training": Entry(str(number), str(number), "training")}
     given = plain_options(state.get("args"))
     for section in ("common", "checkpoint"):
         given |= plain_options(plain_options(state.get("cfg")).get(section))
@@ -420,6 +427,7 @@ def guard_checkpoints() -> None:
     """Make fairseq's commands compare the records of the checkpoints that they load."""
     patch(checkpoint_utils, "load_checkpoint_to_cpu", _load_with_record)
     patch(Trainer, "load_checkpoint", _resume)
+    patch(Trainer, "save_checkpoint", _save_number)
     patch(BaseFairseqModel, "load_state_dict", _load_untied)
 
 
@@ -466,6 +474,8 @@ def _resume(
             self.task.check_record(trained, filename, "train")
             here = self.task.identity
         else:
+            if not reset_optimizer:
+                vars(self)[NUMBER] = trained.value("training")
             here = identity_of({"cfg": self.cfg}, "this run")
             compare(
                 begin_neutrally(trained, here, encoder, filename, None), here, "train",
@@ -485,6 +495,12 @@ def _resume(
                 "--reset-* with --restore-file"
             )
     return resume(self, filename, reset_optimizer, *args, **options)
+
+
+def _save_number(save: Any, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
+    """Store a number that the checkpoints of one training share, whatever its task."""
+    number = vars(self).setdefault(NUMBER, uuid4().hex[:8])
+    return save(self, filename, {**extra_state, NUMBER: number})
 
 
 def _load_untied(
