@@ -37,14 +37,14 @@ READS_TREES = ("--arch", "structural_transformer_tiny", "--structural-absolute")
 
 
 def make_task(directory, **options):
+    given = {"train_subset": "train", **options}
     config = SyntaxTranslationConfig(
         data=str(directory),
         source_lang="de",
         target_lang="en",
-        train_subset="train",
         dataset_impl="mmap",
         required_seq_len_multiple=1,
-        **options,
+        **given,
     )
     task = SyntaxTranslationTask.setup_task(config)
     task.require_parses(["words", "heads"])
@@ -143,6 +143,16 @@ def test_a_shuffled_tree_is_the_parse_of_another_sentence(data_directory):
             other = source._other(words, drawn, index)
             assert other != index
             assert abs(len(parses[other]["heads"]) - words) <= max(4, words // 4)
+
+
+def test_the_sentences_whose_parses_are_shuffled_are_recorded(data_directory):
+    entries = [
+        make_task(data_directory, tree_source="shuffled", **options).own_entries()["tree-pool"]
+        for options in ({}, {"tree_seed": 2}, {"train_subset": "valid"})
+    ]
+    assert entries[0] == entries[1] != entries[2]
+    assert entries[2].label.startswith("valid.de-en (")
+    assert "tree-pool" not in make_task(data_directory, tree_source="random").own_entries()
 
 
 @pytest.mark.parametrize("source", TREE_SOURCES[1:])

@@ -100,6 +100,9 @@ class Trees:
         entries = {"tree-source": Entry(source, source, "trees", default="parse")}
         if source in ("random", "shuffled"):
             entries["tree-seed"] = Entry(str(seed), str(seed), "trees")
+        if source == "shuffled" and (pool := self._source(self.last).pool):
+            digest = pool.checksum("heads")
+            entries["tree-pool"] = Entry(digest, f"{pool.split} ({digest[:6]})", "trees")
         return entries
 
     @property

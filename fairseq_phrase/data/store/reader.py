@@ -43,6 +43,7 @@ class ParseStore:
                 f"{Manifest.path(directory, language)} has no split {split}: run "
                 f"{maker_of(directory)} for it"
             )
+        self._checksums = manifest.splits[split].checksums
         self._check(manifest)
         prefix = f"{split}.{language}"
         self._readers = {}
@@ -65,7 +66,7 @@ class ParseStore:
             )
         for name in manifest.labels:
             manifest.labels_of(name, self.directory)
-        for name, expected in manifest.splits[self.split].checksums.items():
+        for name, expected in self._checksums.items():
             path = self.directory / name
             if not path.is_file():
                 raise UserError(f"{path} is missing: {rerun(self.directory)}")
@@ -87,6 +88,10 @@ class ParseStore:
 
     def __len__(self) -> int:
         return len(next(iter(self._readers.values())))
+
+    def checksum(self, field: str) -> str:
+        """Return the fingerprint of a field's file."""
+        return self._checksums[f"{self.split}.{self.language}.{field}.bin"]
 
     def sizes(self, field: str) -> np.ndarray:
         """Return how many numbers each sentence has in one of the ``fields``."""
