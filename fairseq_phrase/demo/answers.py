@@ -52,9 +52,9 @@ def answer(
         config = translator.task.cfg
         made_by = Manifest.load(config.data, config.source_lang).constituents
         sentence = with_heads(sentence, heads, made_by == "from-dependencies")
-    attention = attention_of(translator, sentence)
+    attention = attention_of(translator, text, sentence)
     return {
-        "translation": translator.translate_parsed(sentence),
+        "translation": translator.translate([text], parses=[sentence])[0],
         "words": [word.replace("▁", " ") for word in sentence.words],
         "tags": list(sentence.tags),
         "heads": [] if sentence.tree is None else sentence.tree.heads.tolist(),
@@ -118,8 +118,10 @@ def _constituents(sentence: ParsedSentence) -> list[tuple[int, int, str]]:
     return [(start, end, label) for (start, end), label in pairs]
 
 
-def attention_of(translator: Translator, sentence: ParsedSentence) -> dict[str, Any] | str:
-    """Describe the encoder's attention.
+def attention_of(
+    translator: Translator, text: str, sentence: ParsedSentence
+) -> dict[str, Any] | str:
+    """Describe the encoder's attention in a text with this parse.
 
     Returns:
         ``nodes``, the text of each node, tokens first; ``tokens``, how many of them are tokens; and
@@ -127,7 +129,7 @@ def attention_of(translator: Translator, sentence: ParsedSentence) -> dict[str, 
         gives no attention maps, or the sentence has too many nodes.
     """
     try:
-        found = translator.attention(sentence)
+        found = translator.attention(text, sentence)
     except UserError as error:
         return str(error)
     if (count := len(found.labels)) > MAX_NODES:

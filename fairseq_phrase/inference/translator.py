@@ -294,6 +294,8 @@ class Translator:
     def translate_parsed(self, sentence: ParsedSentence, *, beam: int = 5) -> str:
         """Translate a sentence with given trees, such as a sentence of :meth:`parse` with edited heads.
 
+        A sentence has no protected tokens. :meth:`hypotheses` translates lines that do, with ``parses``.
+
         Raises:
             UserError: the trees lack a field that the model reads, or the sentence is too long.
         """
@@ -311,8 +313,13 @@ class Translator:
         """
         return list(self.task.source_text.encoder.parsed([self._source(line) for line in lines]))
 
-    def attention(self, line: str | ParsedSentence) -> SentenceAttention:
+    def attention(
+        self, line: str | ParsedSentence, parse: ParsedSentence | None = None
+    ) -> SentenceAttention:
         """Compute the encoder's attention, of every layer and head, in a raw line or a parsed sentence.
+
+        Args:
+            parse: the parse of a raw line, instead of the parser's.
 
         Raises:
             UserError: the encoder gives no attention maps (fairseq's own), or there are several models.
@@ -320,7 +327,7 @@ class Translator:
         if len(self.models) > 1:
             raise UserError("an ensemble has no single attention: load one of its models")
         if isinstance(line, str):
-            sentence = raw_sentence(self.task, self._source(line))
+            sentence = raw_sentence(self.task, self._source(line), parse)
         else:
             sentence = SourceSentence.from_raw(
                 self.task.source_text.encoder.encode(line), self.task

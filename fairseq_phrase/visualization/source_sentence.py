@@ -18,7 +18,7 @@ from fairseq_phrase.data.store.copied_words import slot
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
-from fairseq_phrase.syntax.sentence import EncodedSentence
+from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 
 
 @dataclass(frozen=True)
@@ -160,15 +160,19 @@ class SourceSentence:
         ]
 
 
-def raw_sentence(task: Any, line: str) -> SourceSentence:
+def raw_sentence(task: Any, line: str, parse: ParsedSentence | None = None) -> SourceSentence:
     """Parse and segment a raw line, in the same way as the data.
+
+    Args:
+        parse: its parse, instead of the parser's.
 
     Raises:
         UserError: the task or the data's parser cannot parse raw text.
     """
     if not hasattr(task, "source_text"):
         raise UserError("this model's task does not parse raw text: name a sentence by its --line")
-    return SourceSentence.from_raw(task.source_text.encode([line])[0], task)
+    parses = () if parse is None else [parse]
+    return SourceSentence.from_raw(task.source_text.encode([line], parses)[0], task)
 
 
 def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
