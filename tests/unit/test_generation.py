@@ -9,6 +9,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import OmegaConf
 
 from fairseq_phrase.compat.commands import _shorten_configuration
+from fairseq_phrase.data.store.identity import Entry, Identity, compare
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.report.generation import read_generation, read_interactive_speed
 from tests.support.run_folders import write_generation, write_interactive
@@ -57,6 +58,19 @@ def test_the_log_names_batches_models_and_search(tmp_path, options, search):
     found = read_generation(path)
     assert (found.batch, found.search, found.speed) == ("4000 tokens", search, 15.38)
     assert found.models == "'checkpoint_best.pt', 'average.pt'"
+
+
+@pytest.mark.parametrize("options", [{"strict": False}, {"strict": True, "allow": "tree-source"}])
+def test_the_log_names_differences_that_passed(tmp_path, caplog, options, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["fairseq-generate"])
+    names = {"trained_name": tmp_path / "a.pt", "here_name": f"this run on {options}"}
+    records = (Identity({"tree-source": Entry(one, one, "trees")}) for one in ("parse", "linear"))
+    compare(*records, "use", **names, **options)
+    path = output(tmp_path, speed=15.38)
+    (record,) = caplog.records
+    with open(path.with_suffix(".log"), "a", encoding="utf-8") as log:
+        log.write(f"WARNING:{record.name}:{record.getMessage()}\n")
+    assert read_generation(path).differences == ["tree-source parse and linear"]
 
 
 def test_a_log_in_the_middle_of_a_sentence_is_noticed(tmp_path):

@@ -509,6 +509,27 @@ def test_what_differs_between_runs_of_a_row_and_between_rows_data_is_named(table
     assert "Rows are trained on data that differ in source-dictionary (old, new)." in text
 
 
+def test_differences_that_a_training_or_a_translation_let_pass_are_named(table):
+    logs = table / "runs" / "k2" / "seed1"
+    passed = ("heads 2 and 4 (a.pt)",)
+    text = (
+        f"fairseq_phrase.tasks.identity_task | {LOGGED}{json.dumps(Identity({}, passed).as_dict())}"
+    )
+    for name, line in (
+        ("train.log", f"2026-01-01 00:00:00 | INFO | {text}"),
+        (
+            "generate-test.log",
+            "WARNING:fairseq_phrase.data.store.identity:a.pt and b differ in parser x 1 and x 2 "
+            "(--strict-identity refuses this)",
+        ),
+    ):
+        with open(logs / name, "a", encoding="utf-8") as log:
+            log.write(f"{line}\n")
+    text = report(table)
+    assert "Differences that k2 let pass: heads 2 and 4 (a.pt); parser x 1 and x 2." in text
+    assert "that baseline let pass" not in text
+
+
 def test_numbers_of_training_sentences_that_differ_are_named(table):
     for run in ("baseline/seed1", "baseline/seed2", "k2/seed2"):
         log = table / "runs" / run / "train.log"

@@ -317,7 +317,7 @@ def compare(
         )
         difference = f"{name} {first} and {second}"
         if name in may_differ:
-            let_through.append(f"{difference} ({Path(trained_name).name})")
+            let_through.append(difference)
         elif entry.kind == "may" and not strict:
             warned.append(difference)
         else:
@@ -332,14 +332,17 @@ def compare(
         raise UserError(message)
     if warned:
         warn_once(f"{both} {', '.join(warned)} ({as_given(strict_option)} refuses this)")
+    if let_through:
+        warn_once(
+            f"{both} {', '.join(let_through)} ({as_given('allow-difference')} lets this pass)"
+        )
     for which, missing in unknown.items():
         warn_once(
             f"{which} does not record its {', '.join(missing)}: make sure that it has the same as "
             f"{here_name if which == str(trained_name) else trained_name}"
         )
-    return replace(
-        here, allowed=tuple(dict.fromkeys([*trained.allowed, *here.allowed, *let_through]))
-    )
+    passed = [f"{difference} ({Path(trained_name).name})" for difference in let_through]
+    return replace(here, allowed=tuple(dict.fromkeys([*trained.allowed, *here.allowed, *passed])))
 
 
 def _remedy(name: str, trained: str, entry: Entry) -> str:

@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.text import read_lines
@@ -17,6 +18,7 @@ _END = re.compile(r"Generate (\S+) with beam=(\d+): ")
 _SPEED = re.compile(r"(?:\| |:)Translated [\d,]+ sentences .*\(([\d.]+) sentences/s")
 _BATCH = re.compile(r"'max_tokens': (\w+), 'batch_size': (\w+)")
 _SEARCH = re.compile(r"'batch_size': \w+\}(?:, models \[(.*)\])?, search \{(.*)\}$")
+_DIFFERENCE = re.compile(r"store\.identity:.* differ in (.*) \(--(?:strict|allow)-\w+ [\w ]+\)$")
 _TOTAL = re.compile(r"(?:\| |:)Total time: ([\d.]+) seconds; translation time: ([\d.]+)")
 # fairseq's log in the middle of a line, if stdout and stderr went to one file.
 _MIXED = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR):[\w.]+:|\d\d:\d\d:\d\d \| [A-Z]+ \| ")
@@ -37,6 +39,7 @@ class Generation:
         search: the options of the search that are not fairseq's defaults, but for the beam; None if the
             log lacks them.
         models: the names of the models' files; None if the log lacks them.
+        differences: how the translation differs from the models' training, by the log.
     """
 
     hypotheses: list[str]
@@ -48,6 +51,7 @@ class Generation:
     speed: float | None
     search: str | None = None
     models: str | None = None
+    differences: Sequence[str] = ()
 
 
 def _log_lines(path: Path) -> Iterator[str]:
@@ -86,9 +90,9 @@ def read_generation(path: Path) -> Generation:
             ends.append(match)
     if len(ends) > 1:
         raise UserError(f"{path} holds {len(ends)} outputs of fairseq-generate in a row")
-    batch, speed, search, models = _read_log(path)
+    log = _read_log(path)
     best = texts["D"]
-    whole = bool(ends) or speed is not None
+    whole = bool(ends) or log["speed"] is not None
     if not whole or not best or sorted(best) != list(range(len(best))):
         raise UserError(
             f"{path} is not a whole output of fairseq-generate ({len(best)} translations): run it again"
@@ -97,8 +101,7 @@ def read_generation(path: Path) -> Generation:
     _check_subwords(path, hypotheses)
     return Generation(
         hypotheses, _in_order(texts["S"], len(best)), _in_order(texts["T"], len(best)),
-        ends[0][1] if ends else None, int(ends[0][2]) if ends else None, batch, speed, search,
-        models,
+        ends[0][1] if ends else None, int(ends[0][2]) if ends else None, **log,
     )  # fmt: skip
 
 
@@ -114,19 +117,23 @@ def _check_subwords(path: Path, hypotheses: list[str]) -> None:
         )
 
 
-def _read_log(path: Path) -> tuple[str | None, float | None, str | None, str | None]:
-    """Read batch size, sentences per second, search and models from fairseq-generate's log."""
-    batch, speed, search, models = None, None, None, None
+def _read_log(path: Path) -> dict[str, Any]:
+    """Read attributes of a :class:`Generation` from fairseq-generate's log."""
+    found: dict[str, Any] = {"batch": None, "speed": None, "differences": []}
     for line in _log_lines(path):
         if match := _SPEED.search(line):
-            speed = float(match[1])
+            found["speed"] = float(match[1])
+        elif match := _DIFFERENCE.search(line):
+            found["differences"].append(match[1])
         elif ("fairseq_cli" in line) and (match := _BATCH.search(line)):
             tokens, sentences = match.groups()
-            batch = f"{tokens} tokens" if sentences == "None" else f"{sentences} sentences"
+            is_tokens = sentences == "None"
+            found["batch"] = f"{tokens} tokens" if is_tokens else f"{sentences} sentences"
             if match := _SEARCH.search(line):
-                models, options = match[1], match[2].split(", ")
-                search = ", ".join(each for each in options if not each.startswith("'beam'"))
-    return batch, speed, search, models
+                options = match[2].split(", ")
+                others = (each for each in options if not each.startswith("'beam'"))
+                found |= {"models": match[1], "search": ", ".join(others)}
+    return found
 
 
 def read_interactive_speed(path: Path) -> float | None:

@@ -48,6 +48,7 @@ def table_notes(
     if metrics.outputs == "translations":
         notes += _form_notes(full, texts)
     notes += _same_output_notes(full, texts) + _replicate_notes(full) + _difference_notes(full)
+    notes += _allowed_notes(full)
     if baseline is not None:
         notes += _seed_notes(full, baseline, metrics, trials)
         if sentence_test is not None:
@@ -151,6 +152,21 @@ def _difference_notes(rows: Sequence[Row]) -> list[str]:
     if len(by_precision) > 1:
         named = (f"{one} ({', '.join(titles)})" for one, titles in sorted(by_precision.items()))
         notes.append(f"Rows are trained in different precisions: {'; '.join(named)}.")
+    return notes
+
+
+def _allowed_notes(rows: Sequence[Row]) -> list[str]:
+    """Name the differences of records that a training or a translation let pass."""
+    notes = []
+    for row in rows:
+        records = [run.training.identity for run in row.runs]
+        found = [text for each in records if each for text in each.allowed]
+        translated = [one for run in row.runs for one in run.generations.values()]
+        found += [text for one in translated for text in one.differences]
+        if found:
+            notes.append(
+                f"Differences that {row.title} let pass: {'; '.join(dict.fromkeys(found))}."
+            )
     return notes
 
 
