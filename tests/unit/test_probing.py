@@ -362,6 +362,10 @@ def test_a_call_that_was_stopped_goes_on_with_the_classifiers_that_are_left(monk
     other = {**options, "options": replace(FEW, l2=(1e-2,))}
     probe_checkpoints(*checkpoint, tasks, **other)
     assert len(trained) == 6
+    stop_after(100)
+    monkeypatch.setattr("sklearn.__version__", "0.1")
+    probe_checkpoints(*checkpoint, tasks, **other)
+    assert len(trained) == 6
 
 
 @pytest.mark.parametrize("before", [1, 2])

@@ -147,7 +147,8 @@ def probe_checkpoints(
         load: loads a checkpoint's model and task; with the same parser for all, if one is named.
         layers: a layer's number, ``"last"`` or ``"all"``.
         finished: a folder that keeps the classifiers' results. A later call does not train a classifier
-            of the same vectors, labels and options again. None to keep nothing.
+            of the same vectors, labels and options again, unless scikit-learn has another version. None
+            to keep nothing.
 
     Raises:
         UserError: a checkpoint cannot be loaded or encode raw text, a task cannot be learned, or two
@@ -190,6 +191,7 @@ def _probe_task(
 ) -> list[tuple[int, Probe]]:
     with optional_packages("probing needs scikit-learn", "'fairseq-phrase[probe]'"):
         from joblib import Memory, Parallel, delayed
+        from sklearn import __version__ as version
     splits = (probing.train, probing.valid, probing.test)
     # joblib stores the arguments' text next to the cached results, and shortens only the text of arrays.
     labels = [np.array([example.label for example in split]) for split in splits]
@@ -198,7 +200,8 @@ def _probe_task(
     ends = [len(splits[0]), len(splits[0]) + len(splits[1])]
     # Workers get large arrays as memory-mapped files. joblib distinguishes these from arrays. Unless it
     # also maps its own files, it would train again with a different number of workers.
-    train = delayed(Memory(finished, mmap_mode="r", verbose=0).cache(probe))
+    kept = finished and finished / f"scikit-learn {version}"
+    train = delayed(Memory(kept, mmap_mode="r", verbose=0).cache(probe))
     try:
         probes = Parallel(n_jobs=workers)(
             train([found[: ends[0]], found[ends[0] : ends[1]], found[ends[1] :]], labels, options)
