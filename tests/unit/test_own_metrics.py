@@ -246,6 +246,16 @@ def test_scores_of_another_program_are_read_from_each_runs_folder(table):
         assert float(row["MetricX_mean"]) == pytest.approx(mean)
 
 
+def test_a_run_without_scores_does_not_get_a_file_from_elsewhere(table, capsys, monkeypatch):
+    write_scores(table)
+    (table / "runs" / "k2" / "seed2" / "scores-test.txt").rename(table / "scores-test.txt")
+    monkeypatch.chdir(table)
+    with pytest.raises(SystemExit):
+        report(table, "--metric", "file:MetricX=scores-SUBSET.txt")
+    said = capsys.readouterr().err
+    assert "scores-test.txt has the scores of one translation, and this table has several" in said
+
+
 def test_a_file_of_scores_that_does_not_fit_is_named(table, capsys):
     path = table / "runs" / "baseline" / "seed1" / "scores.txt"
 

@@ -43,6 +43,7 @@ class ScoreFile:
             )
         self.signature = f"file:{Path(self._name).name}"
         self._runs: dict[Path, tuple[Path, str]] = {}
+        self._is_outside = False  # of the runs' folders: the file of a single run
 
     def of_run(self, folder: Path, subset: str) -> Callable[..., list[float]]:
         """Return a metric of a run's translation of a test set.
@@ -58,7 +59,9 @@ class ScoreFile:
                 f"--metric file:{self.title}={self._name}: {folder / name} is not there"
             )
         run = (folder, subset)
-        if self._runs.setdefault(path.resolve(), run) != run:
+        is_shared = self._runs.setdefault(path.resolve(), run) != run
+        self._is_outside |= path != folder / name
+        if is_shared or (self._is_outside and len({one for one, _ in self._runs.values()}) > 1):
             raise UserError(
                 f"{path} has the scores of one translation, and this table has several: write each run's "
                 "scores into its folder, with SUBSET in the name for several test sets"
