@@ -289,7 +289,8 @@ def collate(
             for lists of words (``is_split_into_words=True``).
         parses: the parsed sentences; or for each list of words, the 0-based head of each word (a root is
             its own head) and the words' dependency labels, which may be empty without ``labels``.
-        labels: the labels given to :func:`add_relation_bias`.
+        labels: the labels given to :func:`add_relation_bias`, in the same order:
+            ``model.config.relation_bias["labels"]``.
 
     Returns:
         ``src_words`` (shape (batch, tokens), -1 at tokens of no word), ``src_heads`` (shape (batch,
