@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.forms import ExactMatch
-from fairseq_phrase.evaluation.report.generation import read_generation
+from fairseq_phrase.evaluation.report.generation import check_same_test_set, read_generation
 from fairseq_phrase.evaluation.report.runs import find_runs
 from fairseq_phrase.text import markdown_table, read_lines
 
@@ -73,7 +73,7 @@ def table(
         group: the group of each. Shape: ``(sentences,)``.
 
     Raises:
-        UserError: a row lacks runs, or an output has a different number of sentences.
+        UserError: a row lacks runs, or an output is of another test set.
     """
     scores: dict[str, list[list[float]]] = {}
     metric = ExactMatch(forms)
@@ -82,12 +82,9 @@ def table(
         if rows and run.row not in rows:
             continue
         path = run.output or run.path / f"generate-{subset}.txt"
-        outputs = read_generation(path).hypotheses
-        if len(outputs) != len(forms):
-            raise UserError(
-                f"{path} has {len(outputs)} outputs for {len(forms)} forms: another test set?"
-            )
-        right = 100.0 * metric.correct_items(outputs)
+        generation = read_generation(path)
+        check_same_test_set(path, generation, forms)
+        right = 100.0 * metric.correct_items(generation.hypotheses)
         scores.setdefault(run.row, []).append([fmean(right[group == index]) for index in sizes])
     if missing := [row for row in rows if row not in scores]:
         raise UserError(f"no runs of {', '.join(missing)} in {', '.join(runs)}")

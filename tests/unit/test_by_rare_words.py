@@ -26,7 +26,8 @@ def corpus(tmp_path):
         outputs = [form if place in right else "f ( x )" for place, form in enumerate(FORMS)]
         folder = tmp_path / "rows" / "copying" / f"seed{seed}"
         folder.mkdir(parents=True)
-        lines = [f"D-{place}\t-0.5\t{output}\n" for place, output in enumerate(outputs)]
+        lines = [f"T-{place}\t{form}\n" for place, form in enumerate(FORMS)]
+        lines += [f"D-{place}\t-0.5\t{output}\n" for place, output in enumerate(outputs)]
         lines.append("Generate test with beam=5: exact match\n")
         (folder / "generate-test.txt").write_text("".join(lines))
     return tmp_path
@@ -82,7 +83,11 @@ def test_outputs_of_another_test_set_are_refused(corpus):
     for name in ("test.en", "test.lf"):
         with open(corpus / name, "a") as stream:
             stream.write("one more\n")
-    with pytest.raises(SystemExit, match="has 5 outputs for 6 forms"):
+    with pytest.raises(SystemExit, match="has 5 translations and the reference 6 lines"):
+        main(arguments(corpus))
+    (corpus / "test.en").write_text("which of them\n" * 5)
+    (corpus / "test.lf").write_text("answer ( them )\n" * 5)
+    with pytest.raises(SystemExit, match="is the translation of another test set"):
         main(arguments(corpus))
 
 
