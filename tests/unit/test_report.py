@@ -243,10 +243,10 @@ def test_sentences_that_are_better_worse_and_the_same_are_all_sentences(table):
 
 
 def test_examples_show_the_raw_source_where_it_is_named(table):
-    (table / "test.de").write_text("".join(f"Rohtext {i}\n" for i in range(60)))
+    (table / "test.de").write_text("".join(f"{line.upper()}\n" for line in SOURCES))
     report(table, "--baseline", "baseline", "--trials", "50", "--source", str(table / "test.de"))
     text = (table / "out" / "report.html").read_text()
-    assert "Rohtext" in text
+    assert "QUELLE" in text
     assert "Quelle" not in text
 
 
@@ -302,7 +302,12 @@ def test_the_picture_by_length_is_of_the_sources_where_they_are_named(table, mon
         save(figure, path)
 
     monkeypatch.setattr(plots, "save", keep)
-    (table / "test.de").write_text("".join("lang " * (2 + 7 * (i % 2)) + "\n" for i in range(60)))
+    letters = (line.replace(" ", "") for line in SOURCES)
+    lines = (
+        " ".join([*each[: 7 * (i % 2) + 1], each[7 * (i % 2) + 1 :]])
+        for i, each in enumerate(letters)
+    )
+    (table / "test.de").write_text("".join(f"{line}\n" for line in lines))
     report(table, *(["--source", str(table / "test.de")] if given == "source" else []))
     (axes,) = drawn["lengths.png"].axes
     assert axes.get_xlabel() == f"words of the {given}; sentences"

@@ -115,6 +115,15 @@ def test_another_test_set_is_refused(table, capsys):
     assert "is the translation of 'valid', not of 'test'" in refusal(table, capsys)
 
 
+def test_sources_of_another_test_set_are_refused(table, capsys):
+    (table / "test.de").write_text("".join(f"Etwas anderes, {i}.\n" for i in range(60)))
+    said = refusal(table, capsys, "--source", str(table / "test.de"))
+    assert (
+        "is the translation of another test set than the source: sentence 0 is 'Quelle 0:" in said
+    )
+    assert "the source has 'Etwas anderes, 0.'" in said
+
+
 def test_another_reference_is_refused_even_with_partial(table, capsys):
     (table / "test.en").write_text("\n".join(f"Something else, {i}." for i in range(60)) + "\n")
     assert "no run can be reported" in refusal(table, capsys, "--partial")

@@ -162,11 +162,16 @@ _COMMON_LINES = 0.8
 _MARKS = re.compile(r"▁|@@ |<+unk>+|[\W_]")
 
 
-def check_same_test_set(path: Path, generation: Generation, references: Sequence[str]) -> None:
-    """Check that translations belong to the test set of the raw references.
+def check_same_test_set(
+    path: Path,
+    generation: Generation,
+    references: Sequence[str],
+    sources: Sequence[str] | None = None,
+) -> None:
+    """Check that translations belong to the test set of the raw references and sources.
 
     Raises:
-        UserError: the numbers of lines differ, or fairseq's references are a different text.
+        UserError: the numbers of lines differ, or fairseq's references or sources are a different text.
     """
     count = len(generation.hypotheses)
     if count != len(references):
@@ -174,13 +179,16 @@ def check_same_test_set(path: Path, generation: Generation, references: Sequence
             f"{path} has {count} translations and the reference {len(references)} lines: they do "
             "not belong to the same test set"
         )
-    index = different_line(generation.targets, references)
-    if index is not None:
-        raise UserError(
-            f"{path} is the translation of another test set than the reference: sentence {index} should "
-            f"become '{_shortened(generation.targets[index])}', the reference has "
-            f"'{_shortened(references[index])}'"
-        )
+    for what, printed, given, verb in (
+        ("reference", generation.targets, references, "should become"),
+        ("source", generation.sources, sources or [""] * count, "is"),
+    ):
+        index = different_line(printed, given)
+        if index is not None:
+            raise UserError(
+                f"{path} is the translation of another test set than the {what}: sentence {index} {verb} "
+                f"'{_shortened(printed[index])}', the {what} has '{_shortened(given[index])}'"
+            )
 
 
 def check_same_sources(outputs: Sequence[tuple[Path, Generation]]) -> None:

@@ -227,7 +227,7 @@ def _read_translation(output: Path, text: ReferenceText) -> Generation:
         raise UserError(
             f"{output} is the translation of '{generation.subset}', not of '{text.subset}'"
         )
-    check_same_test_set(output, generation, text.lines)
+    check_same_test_set(output, generation, text.lines, text.sources)
     return generation
 
 
