@@ -120,3 +120,17 @@ def test_an_empty_log_says_nothing(tmp_path):
     (tmp_path / "train.log").write_text("")
     found = read_training_log(tmp_path / "train.log")
     assert (found.parameters, found.seconds, found.finished) == (None, None, False)
+
+
+def test_options_that_choose_a_checkpoint_or_a_learning_rate_are_not_left_out(tmp_path):
+    log = LogWriter()
+    log.head()
+    given = {
+        **{"patience": 5, "lr_patience": 2, "lr_scale_pretrained": 0.1, "validate_interval": 2},
+        **{"distributed_world_size": 2, "save_dir": "'a'", "num_workers": 1, "keep_last_epochs": 3},
+    }
+    named = ", ".join(f"'{name}': {value}" for name, value in given.items())
+    log.lines = [line.replace("'cpu': False", f"'cpu': False, {named}") for line in log.lines]
+    found = read_training_log(log.write(tmp_path / "train.log")).options
+    free = {"save_dir", "num_workers", "keep_last_epochs"}
+    assert found.keys() & given.keys() == given.keys() - free

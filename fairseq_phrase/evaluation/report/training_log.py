@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_phrase.data.store.identity import LOGGED, Identity
+from fairseq_phrase.data.store.identity import LOGGED, Identity, matches
 from fairseq_phrase.text import read_lines
 
 # "time | level | logger | message" is fairseq's own format, "[time][logger][level] - message" is
@@ -32,10 +32,14 @@ _RESUMED = re.compile(r"Loaded checkpoint .* @ (\d+) updates\)")
 _EXCEPTION = re.compile(r"(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b.*")
 # An option in a configuration, which has dictionaries, and for old architectures a Namespace.
 _OPTION = re.compile(r"(?:'|\b)(?P<name>\w+)(?:': |=)(?P<value>'[^']*'|\[[^\]]*\]|[^,{}()\[\]]+)")
-# Options with these parts in their names change a training's device or files, not its model.
-_NEUTRAL = re.compile(
-    "seed|dir|path|file|port|rank|world|device|gpu|cpu|log|checkpoint|save|restore|worker|wandb|board|"
-    "progress|reset|keep|distributed|ddp|data$|interval|_name$|suppress|validat|patience|best|pretrained$"
+# Options, or patterns of their names, that change the device, the files or the messages of a training, or
+# that differ between seeds. All others change the model, or which of its checkpoints is the best.
+_NEUTRAL = (
+    "_name data pretrained seed tree_seed fixed_validation_seed no_seed_provided path *_path *_file *dir "
+    "cpu *cpu_* device_id *_devices *gpus *_rank *port distributed_backend distributed_init_method "
+    "distributed_no_spawn distributed_num_procs ddp_* num_workers checkpoint_* pipeline_checkpoint "
+    "*_checkpoints* load_checkpoint_* keep_* no_save* reset_* log_* *_logging wandb_* *progress* profile "
+    "report_* suppress_*"
 )
 _NUMBER = r"(-?\d[\d.]*(?:e[+-]?\d+)?)"
 
@@ -215,7 +219,7 @@ class _Reader:
         self.log.options = {
             match["name"]: match["value"]
             for match in _OPTION.finditer(entry.text)
-            if not _NEUTRAL.search(match["name"])
+            if not matches(match["name"], _NEUTRAL)
         }
         self.log.sentences = {}
         if match := re.search(r"'seed': (\d+)", entry.text):
