@@ -32,7 +32,7 @@ from fairseq.models import (
 )
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY as TASK_DATACLASSES
-from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from fairseq.trainer import Trainer
 from fairseq.utils import split_paths
 from omegaconf import OmegaConf
@@ -254,19 +254,27 @@ def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
             now = entries.pop(name, entry)
             entries[name] = replace(entry, part=now.part, kind=now.kind)
         return replace(found, entries=entries)
+    stored = (state.get("extra_state") or {}).get(DATA)
+    data = _data_of(task) if stored is None else Identity.from_dict(stored, path)
+    return Identity({**entries, **data.entries}, is_whole=False)
+
+
+def _data_of(task: Mapping[str, Any]) -> Identity:
+    """Return the record of the dictionaries of a task's data directory, if it is there."""
     directory = split_paths(str(task.get("data") or "."))[0]
-    if task.get("data") and Path(directory).is_dir():
-        source, target = task.get("source_lang"), task.get("target_lang")
-        if source is None:
-            source, target = data_utils.infer_language_pair(directory)
-        if source is not None:
-            data = data_identity(directory, source, target).only("languages", "source", "target")
-            entries |= data.entries
-    return Identity(entries, is_whole=False)
+    source, target = task.get("source_lang"), task.get("target_lang")
+    if not task.get("data") or not Path(directory).is_dir():
+        return Identity(is_whole=False)
+    if source is None:
+        source, target = data_utils.infer_language_pair(directory)
+    if source is None:
+        return Identity(is_whole=False)
+    found = data_identity(directory, source, target).only("languages", "source", "target")
+    return replace(found, is_whole=False)
 
 
-#: The entry of fairseq's ``extra_state`` with the number of a training.
-NUMBER = "training"
+#: The entries of fairseq's ``extra_state`` with the number of a training and the record of its data.
+NUMBER, DATA = "training", "data"
 
 
 def _training_entry(state: dict[str, Any]) -> dict[str, Entry]:
@@ -427,7 +435,8 @@ def guard_checkpoints() -> None:
     """Make fairseq's commands compare the records of the checkpoints that they load."""
     patch(checkpoint_utils, "load_checkpoint_to_cpu", _load_with_record)
     patch(Trainer, "load_checkpoint", _resume)
-    patch(Trainer, "save_checkpoint", _save_number)
+    patch(Trainer, "save_checkpoint", _save_record)
+    patch(FairseqTask, "load_state_dict", _compare_data)
     patch(BaseFairseqModel, "load_state_dict", _load_untied)
 
 
@@ -497,10 +506,27 @@ def _resume(
     return resume(self, filename, reset_optimizer, *args, **options)
 
 
-def _save_number(save: Any, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
-    """Store a number that the checkpoints of one training share, whatever its task."""
-    number = vars(self).setdefault(NUMBER, uuid4().hex[:8])
-    return save(self, filename, {**extra_state, NUMBER: number})
+def _save_record(save: Any, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
+    """Store what fairseq's own tasks do not: the training's number, and the record of its data."""
+    made = vars(self)
+    state = {**extra_state, NUMBER: made.setdefault(NUMBER, uuid4().hex[:8])}
+    if not hasattr(self.task, "check_record"):
+        if DATA not in made:
+            made[DATA] = _data_of(plain_options(self.cfg.task)).as_dict()
+        state[DATA] = made[DATA]
+    return save(self, filename, state)
+
+
+def _compare_data(load: Any, self: FairseqTask, state_dict: dict[str, Any]) -> None:
+    """Compare the dictionaries of fairseq's own task with those of a model that it uses."""
+    here = _data_of(plain_options(self.cfg)).only("source", "target")
+    if here.entries and "identity" in state_dict and not hasattr(self, "check_record"):
+        path = state_dict["checkpoint"]
+        trained = Identity.from_dict(state_dict["identity"], path)
+        own = {name: each for name, each in trained.entries.items() if name in here.entries}
+        where = f"this run on {self.cfg.data}"
+        compare(replace(trained, entries=own), here, "use", trained_name=path, here_name=where)
+    load(self, state_dict)
 
 
 def _load_untied(

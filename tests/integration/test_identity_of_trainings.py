@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from fairseq_cli import train
+from fairseq_cli import generate, train
 
 from fairseq_phrase.checkpoints.averaging import average_checkpoints
 from fairseq_phrase.checkpoints.identity import identity_of
@@ -86,3 +87,23 @@ def test_the_number_of_a_training_is_kept_by_a_resume_and_by_nothing_else(
             UserError, match=r"differ in training \w{8} and \w{8}: name checkpoints"
         ):
             average_checkpoints([first, other], tmp_path / "average.pt")
+
+
+def test_fairseqs_own_task_notices_data_that_were_made_again(data_directory, command, tmp_path):
+    """With dictionaries of the same size, all parameters have the right shapes."""
+    data = tmp_path / "data"
+    shutil.copytree(data_directory, data)
+    own = (data, "--user-dir", "fairseq_phrase", "--task", "translation")
+    options = ("--arch", "transformer", *TRAINING, *ONCE, "--save-dir", tmp_path, "--max-update")
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    translate = (*own, "--path", checkpoint, "--beam", "1", "--max-len-b", "2")
+    command(train, *own, *options, "1")
+    assert "Generate test with beam=1" in command(generate, *translate)
+    for language in ("de", "en"):
+        dictionary = data / f"dict.{language}.txt"
+        dictionary.write_text("".join(dictionary.read_text().splitlines(keepends=True)[::-1]))
+    for arguments in ((train, *own, *options, "2"), (generate, *translate)):
+        with pytest.raises(
+            UserError, match=r"differ in source-dictionary dict.de.txt \(.*--srcdict"
+        ):
+            command(*arguments)
