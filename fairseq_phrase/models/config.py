@@ -21,6 +21,8 @@ from fairseq.models.transformer.transformer_config import (
 )
 from omegaconf import II, OmegaConf
 
+from fairseq_phrase.errors import UserError
+
 _NESTED = {"encoder": EncDecBaseConfig, "decoder": DecoderConfig, "quant_noise": QuantNoiseConfig}
 
 
@@ -78,3 +80,16 @@ def nested_config(cfg: Any) -> TransformerConfig:
         # fairseq's nested options store the encoder's sizes under this name.
         options["encoder_name"] = options.pop("encoder")
     return TransformerConfig.from_namespace(Namespace(**options))
+
+
+def check_heads(cfg: TransformerConfig, side: str) -> None:
+    """Check that the width of a side, ``encoder`` or ``decoder``, divides into its attention heads.
+
+    Raises:
+        UserError: it does not.
+    """
+    width, heads = getattr(cfg, side).embed_dim, getattr(cfg, side).attention_heads
+    if heads < 1 or width % heads:
+        raise UserError(
+            f"--{side}-embed-dim {width} is not divisible into --{side}-attention-heads {heads}"
+        )

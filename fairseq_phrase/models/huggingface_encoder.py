@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError, import_transformers
 from fairseq_phrase.huggingface import add_relation_bias
+from fairseq_phrase.models.config import check_heads
 from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.relation_transformer import RelationOptions, parse_fields
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, TimeFirstEncoder, encoder_output
@@ -171,6 +172,7 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         if cfg.huggingface_config:
             values = json.loads(cfg.huggingface_config)
             return make(values.pop("model_type"), **values)
+        check_heads(cfg, "encoder")
         return make(
             "bert", vocab_size=len(self.dictionary), pad_token_id=self.padding_idx,
             hidden_size=cfg.encoder.embed_dim, num_hidden_layers=cfg.encoder.layers,

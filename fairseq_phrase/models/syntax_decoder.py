@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairseq.models.transformer import TransformerDecoderBase
+from fairseq.models.transformer import TransformerConfig, TransformerDecoderBase
 from torch import Tensor
+
+from fairseq_phrase.models.config import check_heads
 
 
 def over_tokens(weights: Tensor, encoder_out: dict[str, list[Any]]) -> Tensor:
@@ -26,6 +28,11 @@ def over_tokens(weights: Tensor, encoder_out: dict[str, list[Any]]) -> Tensor:
 
 class SyntaxDecoder(TransformerDecoderBase):
     """fairseq's Transformer decoder, for encoders whose nodes are more than the source tokens."""
+
+    def build_decoder_layer(self, cfg: TransformerConfig, no_encoder_attn: bool = False) -> Any:
+        """Build a layer, wrapped as fairseq wraps its own."""
+        check_heads(cfg, "decoder")
+        return super().build_decoder_layer(cfg, no_encoder_attn)
 
     def extract_features(
         self,

@@ -24,6 +24,7 @@ from fairseq.modules.quant_noise import quant_noise
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from fairseq_phrase.models.config import check_heads
 from fairseq_phrase.models.encoder_method import register_encoder
 from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
@@ -376,6 +377,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         """Build a layer, wrapped as fairseq wraps its own."""
+        check_heads(cfg, "encoder")
         if self.is_plain(cfg):
             return cast(nn.Module, super().build_encoder_layer(cfg))
         index, self._num_built = self._num_built, self._num_built + 1

@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq.sequence_generator import EnsembleModel
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.testing import CHECKS, LENGTHS, build_model, encode, make_batch
 from tests.support.repository import REPOSITORY
@@ -56,6 +57,14 @@ def test_an_encoder_without_options_shows_the_attention_of_fairseqs_layers(dicti
     assert [layer["all nodes"].shape for layer in maps] == [(len(LENGTHS), 2, 8, 8)] * 2
     # fairseq's own forward asks for no weights; attention_maps' calls come after it.
     torch.testing.assert_close(maps[1]["all nodes"], seen[-1].transpose(0, 1))
+
+
+@pytest.mark.parametrize("name", translation_encoders())
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_a_width_that_the_heads_do_not_divide_is_named(dictionary, side, name):
+    sizes = {f"{side}_attention_heads": 3, f"{side}_embed_dim": 8}
+    with pytest.raises(UserError, match=f"--{side}-embed-dim 8 is not divisible into .*3"):
+        build_model(name, dictionary, **sizes)
 
 
 def test_a_hook_after_the_last_layer_changes_what_the_decoder_gets(dictionary):
