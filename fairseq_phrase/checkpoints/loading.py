@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from fairseq import checkpoint_utils
-from fairseq.data import data_utils
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
@@ -22,6 +21,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from fairseq_phrase.checkpoints.identity import guard_checkpoints, identity_of, plain_options
 from fairseq_phrase.compat.checkpoints import load_checkpoint, make_checkpoints_loadable
 from fairseq_phrase.compat.patches import patch_fairseq
+from fairseq_phrase.data.store.data_directory import languages_in_names
 from fairseq_phrase.data.store.identity import Identity, compare
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import BROKEN
@@ -125,14 +125,7 @@ def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
     for name in named:
         if name is not None and not (isinstance(name, str) and name.isprintable()):
             raise UserError(f"{saved.path} names the language {name!r}: it is damaged")
-    if None in named and Path(directory).is_dir():
-        named = data_utils.infer_language_pair(str(directory))
-    if None in named and (Path(directory) / "dict.txt").is_file():
-        raise UserError(f"{directory} has text of one language: name data with source and target")
-    if None in named:
-        raise UserError(f"{directory} is not a data directory: no file in it names two languages")
-    source, target = named
-    return source, target
+    return languages_in_names(directory) if None in named else named
 
 
 def build_models(

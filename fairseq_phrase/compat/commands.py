@@ -1,4 +1,4 @@
-"""fairseq's commands: their messages, threads and two of their options."""
+"""fairseq's commands: their messages, threads and options."""
 
 from __future__ import annotations
 
@@ -125,6 +125,18 @@ def train_in_bfloat16_without_a_tpu(original: _Function, *args: Any, **given: An
     if getattr(found, "bf16", False) and utils.xm is None:
         found.tpu = False
     return parsed
+
+
+def name_missing_architecture(original: _Function, *args: Any, **given: Any) -> Any:
+    """End a training without ``--arch`` with a message; fairseq raises an empty RuntimeError."""
+    try:
+        return original(*args, **given)
+    except RuntimeError as error:
+        if error.args:
+            raise
+        raise UserError(
+            "give an architecture, such as --arch phrase_transformer; --help lists all"
+        ) from None
 
 
 def write_only_a_shard(original: _Function, cfg: Any, output_file: Any) -> Any:

@@ -23,6 +23,7 @@ from fairseq_cli import generate
 
 from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.compat.commands import (
+    name_missing_architecture,
     train_in_bfloat16_without_a_tpu,
     write_only_a_shard,
 )
@@ -77,6 +78,7 @@ def patch_fairseq() -> None:
     patch(Trainer, "save_checkpoint", save_all_state)
     patch(Trainer, "load_checkpoint", continue_all_state)
     patch(EpochBatchIterator, "first_batch", name_empty_data)
+    patch(fairseq_options, "parse_args_and_arch", name_missing_architecture)
     patch(fairseq_options, "parse_args_and_arch", train_in_bfloat16_without_a_tpu)
     patch(generate, "_main", write_only_a_shard)
     # An import of this command's module would let the root logger print all messages.

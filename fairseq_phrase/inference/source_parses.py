@@ -8,12 +8,12 @@ from glob import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq.data import data_utils
 from fairseq.utils import split_paths
 
 from fairseq_phrase.checkpoints.identity import plain_options
 from fairseq_phrase.compat.checkpoints import load_checkpoint
 from fairseq_phrase.data.preprocessing.parsing import parses_of
+from fairseq_phrase.data.store.data_directory import languages_in_names
 from fairseq_phrase.data.store.manifest import Manifest, languages_in
 from fairseq_phrase.data.subwords.text_encoder import texts_of
 from fairseq_phrase.errors import UserError
@@ -101,8 +101,5 @@ def _remembered(model: Path) -> str:
 def _manifest(directory: Path) -> Manifest:
     """Read the manifest of the source language."""
     languages = languages_in(directory)
-    if len(languages) != 1:
-        languages = [data_utils.infer_language_pair(str(directory))[0]]
-    if languages[0] is None:
-        raise UserError(f"{directory} is not a data directory: no file in it names two languages")
-    return Manifest.load(directory, languages[0])
+    language = languages[0] if len(languages) == 1 else languages_in_names(directory)[0]
+    return Manifest.load(directory, language)

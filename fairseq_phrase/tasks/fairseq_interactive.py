@@ -12,7 +12,6 @@ from typing import Any, Optional, cast
 
 import torch
 from fairseq import utils
-from fairseq.data import data_utils
 from fairseq.data.encoders import register_bpe, register_tokenizer
 from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks.translation import TranslationTask
@@ -30,6 +29,7 @@ from fairseq_phrase.data.batches.raw_tokens import (
     write_back,
 )
 from fairseq_phrase.data.batches.source_batches import SourceBatcher
+from fairseq_phrase.data.store.data_directory import languages_in_names
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.segmenter import Segmenter
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder, segmenter_of
@@ -71,7 +71,7 @@ def _source_of(cfg: SyntaxBPEConfig) -> tuple[str, str, str | None]:
     parser = cfg.syntax_parser
     if not cfg.syntax_data:
         parser = parser or getattr(task, "source_parser", None)
-    return directory, language or data_utils.infer_language_pair(directory)[0], parser
+    return directory, language or languages_in_names(directory)[0], parser
 
 
 @register_tokenizer("syntax", dataclass=SyntaxBPEConfig)
@@ -129,6 +129,19 @@ class RawTextTask(TranslationTask):
         super().__init__(cfg, src_dict, tgt_dict)
         self._lines_read = 0
         self._segments_as_data = False
+
+    @classmethod
+    def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:
+        """Find the languages of the data, and load their dictionaries.
+
+        Raises:
+            UserError: there is no such data directory, or its files do not name two languages.
+        """
+        directory = utils.split_paths(cfg.data)[0]
+        named = (cfg.source_lang, cfg.target_lang)
+        if None in named or not Path(directory).is_dir():
+            cfg.source_lang, cfg.target_lang = languages_in_names(directory)
+        return super().setup_task(cfg, **kwargs)
 
     @classmethod
     def load_dictionary(cls, filename: str) -> SourceDictionary:

@@ -27,6 +27,18 @@ def test_data_without_two_languages_are_named_for_what_they_are(tmp_path, names,
     assert tuple(languages_of(saved, tmp_path)) == ("de", "en")
 
 
+def test_a_folder_that_is_missing_or_has_no_data_is_named(tmp_path):
+    for folder, message in (
+        (tmp_path / "none", "not a folder"),
+        (tmp_path, "not a data directory"),
+    ):
+        with pytest.raises(UserError, match=f"{folder} is {message}"):
+            SyntaxTranslationTask.setup_task(SyntaxTranslationConfig(data=str(folder)))
+    cfg = SyntaxTranslationConfig(data=str(tmp_path / "none"), source_lang="de", target_lang="en")
+    with pytest.raises(UserError, match="none is not a folder"):
+        SyntaxTranslationTask.setup_task(cfg)
+
+
 def test_data_of_other_languages_name_what_they_have(tmp_path):
     for name in ("cs", "en"):
         (tmp_path / f"dict.{name}.txt").write_text("a 1\n")

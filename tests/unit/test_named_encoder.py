@@ -16,6 +16,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from torch import nn
 
+from fairseq_phrase.compat.patches import patch_fairseq
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models import architectures
 from fairseq_phrase.models.encoder_method import ENCODERS, register_encoder
@@ -114,6 +115,13 @@ def test_flags_of_every_encoder_are_the_models_flags(name, variant):
     assert (cfg.encoder, cfg.encoder_layers, cfg.own_width) == (name, 1, 5)
     for option, value in ENCODERS[name].variants[variant].items():
         assert cfg[option] == value
+
+
+def test_a_training_without_an_architecture_is_told_to_name_one():
+    patch_fairseq()
+    parser = fairseq_options.get_training_parser(default_task="translation")
+    with pytest.raises(UserError, match="--arch phrase_transformer"):
+        fairseq_options.parse_args_and_arch(parser, input_args=["data"])
 
 
 def test_hydra_has_the_options_of_every_encoder(task):

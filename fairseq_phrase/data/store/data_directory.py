@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fairseq.data import Dictionary, indexed_dataset
+from fairseq.data import Dictionary, data_utils, indexed_dataset
 from fairseq.tasks.translation import TranslationTask
 from fairseq.utils import split_paths
 
@@ -15,6 +15,26 @@ from fairseq_phrase.data.store.copied_words import number_of_slots, slot
 from fairseq_phrase.data.store.indexed import IndexedReader
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
+
+
+def languages_in_names(directory: str | Path) -> tuple[str, str]:
+    """Return the source and the target language that the names of a data directory's files contain.
+
+    Raises:
+        UserError: no name contains two languages, or the data are monolingual.
+    """
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise UserError(f"{directory} is not a folder: name the data directory")
+    source, target = data_utils.infer_language_pair(str(directory))
+    if source is not None:
+        return source, target
+    if (directory / "dict.txt").is_file():
+        raise UserError(f"{directory} has text of one language: name data with source and target")
+    raise UserError(
+        f"{directory} is not a data directory: no file in it names two languages (languages with a "
+        "hyphen are named with --source-lang and --target-lang)"
+    )
 
 
 def pair_names(
