@@ -46,6 +46,8 @@ def print_user_errors_plainly() -> None:
             default(kind, error, traceback)
 
     sys.excepthook = hook
+    # fairseq-hydra-train otherwise prints every error itself, with a traceback.
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
 
 
 def _undecodable_line(

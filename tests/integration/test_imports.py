@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from fairseq_cli import train as fairseq_train
+from hydra._internal.utils import run_and_report
 
 from fairseq_phrase.compat.commands import print_user_errors_plainly
 from fairseq_phrase.errors import UserError
@@ -85,6 +87,7 @@ print("loaded:", changed(first))
 
 def test_an_error_that_happens_while_a_users_error_is_handled_is_shown(monkeypatch, capsys):
     monkeypatch.setattr(sys, "excepthook", lambda kind, error, traceback: print("default:", error))
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     print_user_errors_plainly()
 
     def shown(raised):
@@ -106,6 +109,18 @@ def test_an_error_that_happens_while_a_users_error_is_handled_is_shown(monkeypat
 
     assert shown(meanwhile) == "default: another fault\n"
     assert shown(caused) == "error: the file is missing\n"
+
+
+def test_hydra_leaves_a_users_error_to_the_hook(monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    print_user_errors_plainly()
+
+    def train():
+        raise UserError("the folder is missing")
+
+    with pytest.raises(UserError, match="the folder is missing"):
+        run_and_report(train)
 
 
 def test_pythons_interface_leaves_logging_to_the_program(tmp_path):

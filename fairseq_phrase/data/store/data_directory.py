@@ -25,7 +25,7 @@ def languages_in_names(directory: str | Path) -> tuple[str, str]:
     """
     directory = Path(directory)
     if not directory.is_dir():
-        raise UserError(f"{directory} is not a folder: name the data directory")
+        raise UserError(f"{directory.absolute()} is not a folder: name the data directory")
     source, target = data_utils.infer_language_pair(str(directory))
     if source is not None:
         return source, target
