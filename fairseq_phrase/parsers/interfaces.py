@@ -80,7 +80,10 @@ class LineParser(ABC):
         Raises:
             UserError: this parser can only parse raw text.
         """
-        raise UserError(f"{self.version} cannot parse text that is already cut into words")
+        raise UserError(
+            f"{self.version} cannot parse text that is already cut into words: name another parser, or "
+            f"give its class {type(self).__name__} the method parse_words"
+        )
 
 
 class FileParser(ABC):
