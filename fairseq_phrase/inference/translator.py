@@ -166,6 +166,7 @@ class Translator:
         Raises:
             UserError: see :meth:`in_chunks`, or there are more or fewer texts than lines.
         """
+        _check_positive(buffer_size=buffer_size)
         given = ParallelTexts(constraints, prefix, target)
         chunks = numbered(given.lines(lines, parses), buffer_size, live=live)
         with closing(self.in_chunks(chunks, given, **options)) as found:
@@ -215,10 +216,12 @@ class Translator:
             For each line of a chunk, its translations; with ``mbr`` the chosen one.
 
         Raises:
-            UserError: there are more translations than beams; two options contradict each other; a line
-                cannot be segmented or parsed; a required text is longer than a translation or unknown to
-                the target dictionary; or the decoder lacks attention for alignments.
+            UserError: a number is below 1; there are more translations than beams; two options contradict
+                each other; a line cannot be segmented or parsed; a required text is longer than a
+                translation or unknown to the target dictionary; or the decoder lacks attention for
+                alignments.
         """
+        _check_positive(beam=beam, nbest=nbest, batch_size=batch_size, sampling_topk=sampling_topk)
         beam = beam or (nbest if sampling else 5)
         if not 1 <= nbest <= beam:
             raise UserError(f"nbest {nbest}: expected 1 to the number of beams, {beam}")
@@ -235,7 +238,7 @@ class Translator:
             )
         search = self._search(
             beam=beam, lenpen=lenpen, sampling=sampling,
-            sampling_topk=sampling_topk or -1,
+            sampling_topk=min(sampling_topk, entries) if sampling_topk else -1,
         )  # fmt: skip
         if replace_unk is not False:
             search.unknown = {} if replace_unk is True else word_translations(replace_unk)
@@ -441,3 +444,10 @@ class Translator:
 
     def _search(self, **options: Any) -> SegmentSearch:
         return SegmentSearch(self.task, self.models, self.device, self._target, **options)
+
+
+def _check_positive(**numbers: int | None) -> None:
+    """Raise UserError if a number is below 1."""
+    for name, number in numbers.items():
+        if number is not None and number < 1:
+            raise UserError(f"{name} {number}: expected a positive number")

@@ -87,6 +87,22 @@ def test_what_is_drawn_is_fairseqs_sampling(checkpoint, text):
     assert torch.equal(state, torch.get_rng_state())
 
 
+def test_more_subwords_than_the_dictionary_has_are_drawn_from_all(checkpoint):
+    model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
+    entries = len(model.task.target_dictionary)
+    drawn = [
+        [*model.hypotheses(["Hund"], sampling=True, sampling_topk=k)] for k in (entries, 10**6)
+    ]
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize("option", ["beam", "nbest", "batch_size", "buffer_size", "sampling_topk"])
+def test_numbers_below_1_are_refused(checkpoint, option):
+    model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
+    with pytest.raises(UserError, match=f"{option} 0: expected a positive number"):
+        model.translate(["Hund"], sampling=True, **{option: 0})
+
+
 def test_what_is_drawn_does_not_depend_on_the_other_lines(checkpoint, text):
     model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
     lines = text.read_text(encoding="utf-8").splitlines()[:7]
