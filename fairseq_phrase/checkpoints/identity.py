@@ -7,6 +7,8 @@ stock fairseq, the record is derived from its configuration.
 from __future__ import annotations
 
 import ast
+import json
+import logging
 import re
 import zipfile
 from argparse import ArgumentParser, Namespace
@@ -43,6 +45,7 @@ from fairseq_phrase.compat.checkpoints import unreadable
 from fairseq_phrase.compat.inference import TRUNCATED
 from fairseq_phrase.compat.patches import patch
 from fairseq_phrase.data.store.identity import (
+    LOGGED,
     OF_DECODER,
     UNKNOWN,
     Entry,
@@ -57,6 +60,7 @@ from fairseq_phrase.models.config import FlatTransformerConfig, nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS, neutral_obstacle
 from fairseq_phrase.parsers import names_path
 
+logger = logging.getLogger(__name__)
 #: By section, fields of a checkpoint's or a bundle's configuration that would open files, or permit
 #: differences, which the user did not name. They are removed when the file is read; a parser is
 #: removed if its name is a path. Trees and source factors come from the record, separately for each
@@ -473,6 +477,9 @@ def _resume(
     *args: Any, **options: Any,
 ) -> Any:  # fmt: skip
     """Compare the record of a training's first checkpoint, whose state fairseq's trainer ignores."""
+    if not hasattr(self.task, "check_record"):  # other tasks log their records
+        record = identity_of({"cfg": self.cfg}, "this run")
+        logger.info("%s%s", LOGGED, json.dumps(record.as_dict()))
     if Path(filename).is_file():
         state = load_checkpoint_file(Path(filename))
         trained = identity_of(state, filename)
@@ -485,7 +492,7 @@ def _resume(
         else:
             if not reset_optimizer:
                 vars(self)[NUMBER] = trained.value("training")
-            here = identity_of({"cfg": self.cfg}, "this run")
+            here = record
             compare(
                 begin_neutrally(trained, here, encoder, filename, None), here, "train",
                 trained_name=filename, here_name="this run",

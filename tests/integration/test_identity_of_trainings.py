@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from fairseq_cli import generate, train
 
 from fairseq_phrase.checkpoints.averaging import average_checkpoints
 from fairseq_phrase.checkpoints.identity import identity_of
+from fairseq_phrase.data.store.identity import LOGGED, Identity
 from fairseq_phrase.errors import UserError
 from tests.support.commands import SIZES, TRAINING
 
@@ -97,7 +100,11 @@ def test_fairseqs_own_task_notices_data_that_were_made_again(data_directory, com
     options = ("--arch", "transformer", *TRAINING, *ONCE, "--save-dir", tmp_path, "--max-update")
     checkpoint = tmp_path / "checkpoint_last.pt"
     translate = (*own, "--path", checkpoint, "--beam", "1", "--max-len-b", "2")
-    command(train, *own, *options, "1")
+    (record,) = re.findall(rf"{LOGGED}(.*)", command(train, *own, *options, "1"))
+    logged = Identity.from_dict(json.loads(record), "the log")
+    recorded = identity_of(torch.load(checkpoint, weights_only=False), checkpoint)
+    for name in ("source-dictionary", "target-dictionary", "encoder", "target-language"):
+        assert logged.value(name) == recorded.value(name) is not None
     assert "Generate test with beam=1" in command(generate, *translate)
     for language in ("de", "en"):
         dictionary = data / f"dict.{language}.txt"

@@ -141,7 +141,8 @@ def _difference_notes(rows: Sequence[Row]) -> list[str]:
             notes.append(f"Runs of {row.title} differ in {_listed(found)}.")
     records = [row.runs[0].training.identity for row in rows]
     parts = ("languages", "source", "target", "text")
-    found = _differing([each.only(*parts).labels() for each in records if each])
+    data = [each.only(*parts).labels() for each in records if each]
+    found = _differing(_recorded_by_all(data))
     found |= _differing(_recorded_by_all([row.runs[0].training.sentences for row in rows]))
     if found:
         notes.append(f"Rows are trained on data that differ in {_listed(found)}.")
