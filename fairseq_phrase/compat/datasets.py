@@ -40,6 +40,11 @@ def keep_last_batches(original: _Function, *args: Any, **options: Any) -> Any:
         raise
 
 
+def batch_no_samples(original: _Function, indices: Any, *args: Any, **options: Any) -> Any:
+    """Make no batches of no samples, an IndexError in fairseq. :func:`name_empty_data` names them."""
+    return original(indices, *args, **options) if len(indices) else []
+
+
 def name_empty_data(original: _Function, self: EpochBatchIterator) -> Any:
     """End a training without any batch, with a message that names the options."""
     if not self.frozen_batches:

@@ -29,6 +29,7 @@ from fairseq_phrase.compat.commands import (
 )
 from fairseq_phrase.compat.datasets import (
     ask_for_alignments,
+    batch_no_samples,
     bucket_with_numpy_2,
     do_not_upsample_by_default,
     keep_last_batches,
@@ -69,6 +70,7 @@ def patch_fairseq() -> None:
     patch(FairseqTask, "build_generator", align_where_unknown_words_are_replaced)
     patch(utils, "load_align_dict", replace_unknown_words_without_a_file)
     patch(utils, "replace_unk", read_pairs_of_alignments)
+    patch(data_utils, "batch_by_size", batch_no_samples)
     patch(data_utils, "_find_extra_valid_paths", name_splits)
     patch(data_utils, "raise_if_valid_subsets_unintentionally_ignored", name_ignored_splits)
     patch(ConcatDataset, "__init__", do_not_upsample_by_default)

@@ -109,6 +109,8 @@ def test_fewer_than_eight_pairs_are_named(tmp_path, command):
     )  # fmt: skip
     with pytest.raises(UserError, match=r"of 5 samples.*--required-batch-size-multiple 1"):
         command(*training)
+    with pytest.raises(UserError, match=r"of 5 samples.*longer than .*--max-source-positions"):
+        command(*training, "--max-source-positions", "3")
     assert "num_updates 1" in command(*training, "--required-batch-size-multiple", "1")
 
 
