@@ -495,7 +495,7 @@ def _resume(
             here = record
             compare(
                 begin_neutrally(trained, here, encoder, filename, None), here, "train",
-                trained_name=filename, here_name="this run",
+                trained_name=filename, here_name="this run", has_options=False,
             )  # fmt: skip
         added = trained.value("encoder") != here.value("encoder")
         if not self.is_fsdp:
@@ -531,8 +531,10 @@ def _compare_data(load: Any, self: FairseqTask, state_dict: dict[str, Any]) -> N
         path = state_dict["checkpoint"]
         trained = Identity.from_dict(state_dict["identity"], path)
         own = {name: each for name, each in trained.entries.items() if name in here.entries}
-        where = f"this run on {self.cfg.data}"
-        compare(replace(trained, entries=own), here, "use", trained_name=path, here_name=where)
+        compare(
+            replace(trained, entries=own), here, "use", trained_name=path,
+            here_name=f"this run on {self.cfg.data}", has_options=False,
+        )  # fmt: skip
     load(self, state_dict)
 
 

@@ -35,6 +35,7 @@ from fairseq_phrase.data.subwords.segmenter import Segmenter
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder, segmenter_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import EncodedSentence
 
 _BOM = "\N{BYTE ORDER MARK}"
@@ -152,7 +153,9 @@ class RawTextTask(TranslationTask):
         """
         path = Path(filename)
         if path.parent.is_dir() and not path.is_file():
-            there = sorted(each.name.split(".")[1] for each in path.parent.glob("dict.*.txt"))
+            labels = {field.label_file for field in FIELDS.values()}
+            names = (each.name for each in path.parent.glob("dict.*.txt"))
+            there = sorted(name.split(".")[1] for name in names if name not in labels)
             found = ", ".join(there) or "no language"
             raise UserError(
                 f"{filename} is missing; {path.parent} has dictionaries of {found}: "

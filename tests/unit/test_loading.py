@@ -40,7 +40,7 @@ def test_a_folder_that_is_missing_or_has_no_data_is_named(tmp_path):
 
 
 def test_data_of_other_languages_name_what_they_have(tmp_path):
-    for name in ("cs", "en"):
+    for name in ("cs", "deprel", "en"):  # deprel is no language
         (tmp_path / f"dict.{name}.txt").write_text("a 1\n")
     cfg = SyntaxTranslationConfig(data=str(tmp_path), source_lang="de", target_lang="en")
     match = r"dict\.de\.txt is missing; .* has dictionaries of cs, en: name .*task\.source_lang"

@@ -259,6 +259,7 @@ def compare(
     allow: str | None = None,
     strict: bool = False,
     strict_option: str = "strict-identity",
+    has_options: bool = True,
 ) -> Identity:
     """Compare two records.
 
@@ -271,6 +272,7 @@ def compare(
         allow: names of entries that may differ, separated by commas (``--allow-difference``).
         strict: also refuse differences in entries of the kind ``may``.
         strict_option: the name of the option that sets it, for messages.
+        has_options: whether the command has these options; fairseq's own tasks lack them.
 
     Returns:
         ``here`` with the differences that were allowed.
@@ -326,12 +328,13 @@ def compare(
     both = f"{trained_name} and {here_name} differ in"
     if refused:
         message = f"{both} {', '.join(refused.values())}: {', and '.join(remedies)}"
-        if entry_point not in REMEDIES:
+        if has_options and entry_point not in REMEDIES:
             allowing = as_given("allow-difference", ",".join(refused))
             message += f", or let this pass with {allowing}"
         raise UserError(message)
     if warned:
-        warn_once(f"{both} {', '.join(warned)} ({as_given(strict_option)} refuses this)")
+        refusing = f" ({as_given(strict_option)} refuses this)" if has_options else ""
+        warn_once(f"{both} {', '.join(warned)}{refusing}")
     if let_through:
         warn_once(
             f"{both} {', '.join(let_through)} ({as_given('allow-difference')} lets this pass)"

@@ -18,7 +18,9 @@ _END = re.compile(r"Generate (\S+) with beam=(\d+): ")
 _SPEED = re.compile(r"(?:\| |:)Translated [\d,]+ sentences .*\(([\d.]+) sentences/s")
 _BATCH = re.compile(r"'max_tokens': (\w+), 'batch_size': (\w+)")
 _SEARCH = re.compile(r"'batch_size': \w+\}(?:, models \[(.*)\])?, search \{(.*)\}$")
-_DIFFERENCE = re.compile(r"store\.identity:.* differ in (.*) \(--(?:strict|allow)-\w+ [\w ]+\)$")
+_DIFFERENCE = re.compile(
+    r"store\.identity:.* differ in (.*?)(?: \(--(?:strict|allow)-\w+ [\w ]+\))?$"
+)
 _TOTAL = re.compile(r"(?:\| |:)Total time: ([\d.]+) seconds; translation time: ([\d.]+)")
 # fairseq's log in the middle of a line, if stdout and stderr went to one file.
 _MIXED = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR):[\w.]+:|\d\d:\d\d:\d\d \| [A-Z]+ \| ")
