@@ -41,7 +41,10 @@ def run(folder: Path, command: str) -> str:
     done = subprocess.run(
         ["bash", "-c", f"{python()} {REPOSITORY}/benchmarks/{command} --device cpu"],
         cwd=folder, capture_output=True, text=True, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{REPOSITORY}:{folder}"},
+        env={
+            **os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{REPOSITORY}:{folder}",
+            "FAIRSEQ_PHRASE_MKL": "as-it-is",  # these processes cannot start again, with MKL's library
+        },
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
