@@ -7,8 +7,6 @@ stock fairseq, the record is derived from its configuration.
 from __future__ import annotations
 
 import ast
-import json
-import logging
 import re
 import zipfile
 from argparse import ArgumentParser, Namespace
@@ -45,12 +43,12 @@ from fairseq_phrase.compat.checkpoints import unreadable
 from fairseq_phrase.compat.inference import TRUNCATED
 from fairseq_phrase.compat.patches import patch
 from fairseq_phrase.data.store.identity import (
-    LOGGED,
     OF_DECODER,
     UNKNOWN,
     Entry,
     Identity,
     compare,
+    log_record,
     matches,
     why_free,
 )
@@ -60,7 +58,6 @@ from fairseq_phrase.models.config import FlatTransformerConfig, nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS, neutral_obstacle
 from fairseq_phrase.parsers import names_path
 
-logger = logging.getLogger(__name__)
 #: By section, fields of a checkpoint's or a bundle's configuration that would open files, or permit
 #: differences, which the user did not name. They are removed when the file is read; a parser is
 #: removed if its name is a path. Trees and source factors come from the record, separately for each
@@ -478,8 +475,8 @@ def _resume(
 ) -> Any:  # fmt: skip
     """Compare the record of a training's first checkpoint, whose state fairseq's trainer ignores."""
     if not hasattr(self.task, "check_record"):  # other tasks log their records
-        record = identity_of({"cfg": self.cfg}, "this run")
-        logger.info("%s%s", LOGGED, json.dumps(record.as_dict()))
+        here = identity_of({"cfg": self.cfg}, "this run")
+        log_record(here)
     if Path(filename).is_file():
         state = load_checkpoint_file(Path(filename))
         trained = identity_of(state, filename)
@@ -492,7 +489,6 @@ def _resume(
         else:
             if not reset_optimizer:
                 vars(self)[NUMBER] = trained.value("training")
-            here = record
             compare(
                 begin_neutrally(trained, here, encoder, filename, None), here, "train",
                 trained_name=filename, here_name="this run", has_options=False,
@@ -526,9 +522,9 @@ def _save_record(save: Any, self: Trainer, filename: str, extra_state: dict[str,
 
 def _compare_data(load: Any, self: FairseqTask, state_dict: dict[str, Any]) -> None:
     """Compare the dictionaries of fairseq's own task with those of a model that it uses."""
-    here = _data_of(plain_options(self.cfg)).only("source", "target")
-    if here.entries and "identity" in state_dict and not hasattr(self, "check_record"):
-        path = state_dict["checkpoint"]
+    if "identity" in state_dict and not hasattr(self, "check_record"):
+        path, here = state_dict["checkpoint"], _data_of(plain_options(self.cfg))
+        here = here.only("source", "target")
         trained = Identity.from_dict(state_dict["identity"], path)
         own = {name: each for name, each in trained.entries.items() if name in here.entries}
         compare(

@@ -1,7 +1,5 @@
 """Tasks that record the data and options of their models, and compare records at each use."""
 
-import json
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +15,11 @@ from torch import Tensor
 from fairseq_phrase.checkpoints.identity import begin_neutrally, model_entries, task_entries
 from fairseq_phrase.checkpoints.pretrained import begin_from_checkpoint, scaled_step, take_options
 from fairseq_phrase.compat.inference import truncate_as_trained
-from fairseq_phrase.data.store.identity import LOGGED, Entry, Identity, compare
+from fairseq_phrase.data.store.identity import Entry, Identity, compare, log_record
 from fairseq_phrase.data.store.manifest import data_identity
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.huggingface_encoder import take_configuration
 from fairseq_phrase.models.source_factors import begin_with_factors
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -97,7 +93,7 @@ class IdentifiedTask(FairseqTask):
                 names = begin_from_checkpoint(model, self.cfg, self)
                 named = model.named_parameters()
                 self._pretrained = [p for name, p in named if name in names and p.requires_grad]
-            self._log()
+            log_record(self.identity)
         return model
 
     def extend(self, model: Any, trained: Identity | None) -> None:
@@ -125,15 +121,11 @@ class IdentifiedTask(FairseqTask):
             trained, here, entry_point, path, f"this run on {self.cfg.data}"
         )
         if entry_point == "train":
-            self._log()
+            log_record(self.identity)
 
     def continue_training(self, trained: Identity) -> None:
         """Adopt the number of a training, which its checkpoints share, also after a resume."""
         self._training = dict(trained.only("training").entries) or self._training
-
-    def _log(self) -> None:
-        """Log the record of a training, which ``fairseq-phrase-report`` reads."""
-        logger.info("%s%s", LOGGED, json.dumps(self.identity.as_dict()))
 
     def optimizer_step(self, optimizer: Any, model: Any, update_num: int) -> None:
         """Update the model's parameters, with ``--lr-scale-pretrained``."""

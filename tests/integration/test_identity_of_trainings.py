@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from fairseq_cli import generate, train
 
 from fairseq_phrase.checkpoints.averaging import average_checkpoints
 from fairseq_phrase.checkpoints.identity import identity_of
+from fairseq_phrase.compat.checkpoints import load_checkpoint
 from fairseq_phrase.data.store.identity import LOGGED, Identity
 from fairseq_phrase.errors import UserError
 from tests.support.commands import SIZES, TRAINING
@@ -58,7 +58,7 @@ def test_a_model_that_shares_does_not_begin_from_one_that_does_not(
 
 
 def number(path: Path) -> str | None:
-    return identity_of(torch.load(path, weights_only=False), path).value("training")
+    return identity_of(load_checkpoint(path), path).value("training")
 
 
 @pytest.mark.parametrize("task", ["syntax_translation", "translation"])
@@ -102,7 +102,7 @@ def test_fairseqs_own_task_notices_data_that_were_made_again(data_directory, com
     translate = (*own, "--path", checkpoint, "--beam", "1", "--max-len-b", "2")
     (record,) = re.findall(rf"{LOGGED}(.*)", command(train, *own, *options, "1"))
     logged = Identity.from_dict(json.loads(record), "the log")
-    recorded = identity_of(torch.load(checkpoint, weights_only=False), checkpoint)
+    recorded = identity_of(load_checkpoint(checkpoint), checkpoint)
     for name in ("source-dictionary", "target-dictionary", "encoder", "target-language"):
         assert logged.value(name) == recorded.value(name) is not None
     assert "Generate test with beam=1" in command(generate, *translate)

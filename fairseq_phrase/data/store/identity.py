@@ -7,6 +7,7 @@ free. ``docs/identity.md`` lists the steps of a record's life.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -369,6 +370,11 @@ def _has_none(entry: Entry, entry_point: str, *, is_whole: bool) -> bool:
         # A log lacks a configuration from which the record could be completed.
         or (entry_point == "report" and not is_whole)
     )
+
+
+def log_record(record: Identity) -> None:
+    """Write a training's record into its log, where ``fairseq-phrase-report`` reads it."""
+    logger.info("%s%s", LOGGED, json.dumps(record.as_dict()))
 
 
 @lru_cache(maxsize=256)

@@ -181,10 +181,10 @@ def check_same_test_set(
             f"{path} has {count} translations and the reference {len(references)} lines: they do "
             "not belong to the same test set"
         )
-    for what, printed, given, verb in (
-        ("reference", generation.targets, references, "should become"),
-        ("source", generation.sources, sources or [""] * count, "is"),
-    ):
+    texts = [("reference", generation.targets, references, "should become")]
+    if sources:
+        texts.append(("source", generation.sources, sources, "is"))
+    for what, printed, given, verb in texts:
         index = different_line(printed, given)
         if index is not None:
             raise UserError(

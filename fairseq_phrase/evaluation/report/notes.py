@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from fairseq_phrase.evaluation.metrics.interface import Metrics
 from fairseq_phrase.evaluation.metrics.over_sentences import LEVEL, TESTS
+from fairseq_phrase.evaluation.report.generation import Generation
 from fairseq_phrase.evaluation.report.references import ReferenceText
 from fairseq_phrase.evaluation.report.rows import Row
 from fairseq_phrase.evaluation.report.runs import Run
@@ -55,8 +56,13 @@ def table_notes(
             notes += _sentence_notes(full, baseline, metric, sentence_test, trials)
     notes += _checkpoint_notes(full)
     notes += _cost_notes(full, metrics.counted)
-    runs = [run for row in full for run in row.runs]
-    translated = [one for run in runs for one in run.generations.values()]
+    return notes + _search_notes(full)
+
+
+def _search_notes(rows: Sequence[Row]) -> list[str]:
+    """Name beams, options of the search and models' files that differ between translations."""
+    notes = []
+    translated = [one for row in rows for one in _translations(row)]
     beams = {one.beam for one in translated if one.beam}
     if len(beams) > 1:
         notes.append(f"Beams differ: {', '.join(map(str, sorted(beams)))}.")
@@ -162,13 +168,17 @@ def _allowed_notes(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         records = [run.training.identity for run in row.runs]
         found = [text for each in records if each for text in each.allowed]
-        translated = [one for run in row.runs for one in run.generations.values()]
-        found += [text for one in translated for text in one.differences]
+        found += [text for one in _translations(row) for text in one.differences]
         if found:
             notes.append(
                 f"Differences that {row.title} let pass: {'; '.join(dict.fromkeys(found))}."
             )
     return notes
+
+
+def _translations(row: Row) -> list[Generation]:
+    """Return the translations of all test sets by all runs of a row."""
+    return [one for run in row.runs for one in run.generations.values()]
 
 
 def _precision(run: Run) -> str:
