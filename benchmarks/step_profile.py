@@ -14,13 +14,14 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 from measuring import describe_machine, report, run_one_of, seconds, synchronize
-from torch import Tensor
+from torch import Tensor, _dynamo
 from torch._dynamo.utils import counters
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -54,8 +55,8 @@ _WAITING = {
 }  # fmt: skip
 _PROJECT = str(Path(fairseq_phrase.__file__).parent)
 
-#: Measures a model's step on a batch; returns its line of the table, and details to print.
-Measure = Callable[[str, Trained, Sample, argparse.Namespace], tuple[list[str], str]]
+#: Measures a model's steps on batches; returns its line of the table, and details to print.
+Measure = Callable[[str, Trained, list[Sample], argparse.Namespace], tuple[list[str], str]]
 
 
 def operations(options: argparse.Namespace) -> None:
@@ -69,10 +70,11 @@ def operations(options: argparse.Namespace) -> None:
 
 
 def profile_step(
-    name: str, trained: Trained, sample: Sample, options: argparse.Namespace
+    name: str, trained: Trained, batches: list[Sample], options: argparse.Namespace
 ) -> tuple[list[str], str]:
     """Profile one step; see :data:`Measure`."""
     on_cuda = options.device.startswith("cuda")
+    sample = batches[0]
     taken = milliseconds(trained, sample, options)
     kinds = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_cuda]
     with profile(activities=kinds) as record:
@@ -88,41 +90,60 @@ def profile_step(
 
 
 def compiled(options: argparse.Namespace) -> None:
-    """Effect of torch.compile on a step.
+    """Effect of torch.compile on training steps over batches of different shapes.
 
-    Columns: milliseconds per step without and with compilation, graph breaks in a step (their reasons are
-    listed), and the time of the first step, which compiles. If a model cannot be compiled, its line gives
-    the reason.
+    Every layer of the encoder and of the decoder is compiled in place, with dynamic shapes. The batches
+    are trained on without compilation, then twice with it; the last round is timed.
+
+    Columns: milliseconds per step without and with compilation, graph breaks (their reasons are listed),
+    graphs that were made, and the seconds of the first step and of the whole first round, which compile.
+    If a model cannot be compiled, its line gives the reason.
 
     Example:
-        python benchmarks/step_profile.py compiled --backend inductor --models tree
+        python benchmarks/step_profile.py compiled --models "relation bias, tree" tree
     """
-    headings = ["model", "ms per step", "compiled", "gain", "graph breaks", "first step or error"]
-    measure_models(compiled_step, headings, f", backend {options.backend}", options)
+    headings = [
+        "model", "ms per step", "compiled", "gain", "graph breaks", "graphs", "first step, s",
+        "first round, s, or error",
+    ]  # fmt: skip
+    conditions = f", {options.batches} batches, backend {options.backend}"
+    measure_models(compiled_steps, headings, conditions, options)
 
 
-def compiled_step(
-    name: str, trained: Trained, sample: Sample, options: argparse.Namespace
+def compiled_steps(
+    name: str, trained: Trained, batches: list[Sample], options: argparse.Namespace
 ) -> tuple[list[str], str]:
-    """Time the compiled model and the model without compilation; see :data:`Measure`."""
-    before = milliseconds(trained, sample, options)
-    torch._dynamo.reset()
+    """Time steps without compilation, then of compiled layers; see :data:`Measure`."""
+    device = torch.device(options.device)
+
+    def one_round() -> list[float]:
+        return [seconds(partial(trained.step, batch), device) for batch in batches]
+
+    one_round()
+    before = 1e3 * statistics.mean(one_round())
+    _dynamo.reset()
+    _dynamo.config.recompile_limit = 64  # layers differ in attributes, batches in what they lack
     counters.clear()
     try:
-        trained.model = torch.compile(trained.model, backend=options.backend)
+        for layer in [*trained.model.encoder.layers, *trained.model.decoder.layers]:
+            layer.compile(backend=options.backend, dynamic=True)
         begin = time.perf_counter()
-        trained.step(sample)
+        trained.step(batches[0])
         first = time.perf_counter() - begin
-        after = milliseconds(trained, sample, options, warmup=1)
+        one_round()
+        whole = time.perf_counter() - begin
+        after = 1e3 * statistics.mean(one_round())
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        return [name, f"{before:.1f}", "", "", "", reason], ""
+        return [name, f"{before:.1f}", *[""] * 5, reason], ""
     breaks: Counter[str] = counters["graph_break"]
     reasons = "\n".join(
         f"- {name}: {count} × {' '.join(why.split())[:200]}" for why, count in breaks.most_common(5)
     )
+    graphs = counters["stats"]["unique_graphs"]
     times = [f"{before:.1f}", f"{after:.1f}", f"{before / after:.2f}"]
-    return [name, *times, str(breaks.total()), f"{first:.0f} s"], reasons
+    line = [name, *times, str(breaks.total()), str(graphs), f"{first:.0f}", f"{whole:.0f}"]
+    return line, reasons
 
 
 def milliseconds(
@@ -139,17 +160,18 @@ def measure_models(
 ) -> None:
     """Measure all models; every line is printed when it is complete."""
     built = build_models(options)
-    batch = load_batches(built, options)[0]
+    batches = load_batches(built, options)
+    words = statistics.mean(batch["ntokens"] for batch in batches)
     conditions = (
-        f"{describe_machine(options.device)}, {options.dtype}, size {options.size}, a batch of "
-        f"{batch['ntokens']} words{conditions}"
+        f"{describe_machine(options.device)}, {options.dtype}, size {options.size}, batches of "
+        f"{words:.0f} words{conditions}"
     )
     lines = []
     for each in built:
         trained = Trained(each.cfg, each.task, each.model)
-        line, details = measure(each.name, trained, each.own_inputs(batch), options)
+        line, details = measure(each.name, trained, [*map(each.own_inputs, batches)], options)
         lines.append(line)
-        print(f"{details or line}\n", flush=True)
+        print(*line, details, "", sep="\n" if details else " | ", flush=True)
     report(conditions, markdown_table(headings, lines, texts=1))
 
 
@@ -164,8 +186,7 @@ def add_profile_arguments(parser: argparse.ArgumentParser) -> None:
 def add_compiled_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of :func:`compiled`."""
     add_arguments(parser)
-    add_batches(parser, max_tokens=4096)
-    parser.add_argument("--steps", type=int, default=9, help="timed steps")
+    add_batches(parser, max_tokens=4096, batches=50)
     parser.add_argument("--backend", default="inductor", help="of torch.compile")
 
 

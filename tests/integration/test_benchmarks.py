@@ -32,7 +32,7 @@ COMMANDS = {
     "learned_bias.py": _BATCH,
     "models.py huggingface": "--type distilbert --layers 1 --sentences 2 --tokens 8 --steps 1 --vectors",
     "models.py tree-lstm": "--lengths 5 --sentences 1",
-    "step_profile.py compiled": f"--size tiny --models transformer {_FEW} --backend eager",
+    "step_profile.py compiled": f"{_STEP} --max-tokens 128 --batches 2 --backend eager",
 }
 
 
