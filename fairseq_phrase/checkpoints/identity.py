@@ -49,6 +49,7 @@ from fairseq_phrase.data.store.identity import (
     Identity,
     compare,
     log_record,
+    log_text,
     matches,
     why_free,
 )
@@ -474,6 +475,8 @@ def _resume(
     *args: Any, **options: Any,
 ) -> Any:  # fmt: skip
     """Compare the record of a training's first checkpoint, whose state fairseq's trainer ignores."""
+    data = plain_options(self.cfg.task).get("data")
+    log_text(split_paths(str(data)) if data else [], self.cfg.dataset.train_subset)
     if not hasattr(self.task, "check_record"):  # other tasks log their records
         here = identity_of({"cfg": self.cfg}, "this run")
         log_record(here)

@@ -75,7 +75,8 @@ def test_the_number_of_a_training_is_kept_by_a_resume_and_by_nothing_else(
             1,
         )
         arch = ("--arch", "transformer", *TRAINING, *ONCE)
-        command(train, data_directory, *USER, "--task", task, *arch, *save, *flags)
+        log = command(train, data_directory, *USER, "--task", task, *arch, *save, *flags)
+        assert re.search(r"lengths of train: \w{8}$", log, re.MULTILINE)
         return tmp_path / folder / f"checkpoint_1_{updates}.pt"
 
     first, resumed = trained("a", 1), trained("a", 2)

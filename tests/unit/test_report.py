@@ -544,6 +544,17 @@ def test_numbers_of_training_sentences_that_differ_are_named(table):
     assert "on data that differ in sentences of train (14,500, 29,000)." in text
 
 
+def test_training_sentences_of_other_lengths_are_named(table):
+    for run, digest in (("baseline/seed1", "aaaa"), ("k2/seed1", "bbbb"), ("k2/seed2", "aaaa")):
+        with open(table / "runs" / run / "train.log", "a", encoding="utf-8") as log:
+            log.write(
+                f"2026-01-01 00:00:00 | INFO | fairseq_phrase.x | lengths of train: {digest}\n"
+            )
+    text = report(table)
+    assert "Runs of k2 differ in lengths of train (bbbb, aaaa)." in text
+    assert "on data that differ in lengths of train (aaaa, bbbb)." in text
+
+
 def test_what_an_earlier_version_did_not_record_is_not_a_difference(table):
     for seed, more in (("seed1", {}), ("seed2", {"constituents": "parser"})):
         record(table / "runs" / "k2" / seed / "train.log", parser="x 1", **more)

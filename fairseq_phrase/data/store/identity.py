@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from fairseq_phrase.data.store.dictionaries import labels_fingerprint
 from fairseq_phrase.errors import UserError, as_given
-from fairseq_phrase.text import read_lines, stamp_of
+from fairseq_phrase.syntax.fields import FIELDS
+from fairseq_phrase.text import digest_of, read_lines, stamp_of
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +139,8 @@ FREE = {
 }  # fmt: skip
 #: The text before a record in a training log.
 LOGGED = "identity record "
+#: The text before the digest of a training text in a training log.
+TEXT_LOGGED = "lengths of "
 #: The last entry of a dictionary of pre-training, which is not part of its fingerprint.
 MASK = "<mask>"
 #: The value of an option that a checkpoint may use without recording it.
@@ -375,6 +378,18 @@ def _has_none(entry: Entry, entry_point: str, *, is_whole: bool) -> bool:
 def log_record(record: Identity) -> None:
     """Write a training's record into its log, where ``fairseq-phrase-report`` reads it."""
     logger.info("%s%s", LOGGED, json.dumps(record.as_dict()))
+
+
+def log_text(directories: Sequence[str], subset: str) -> None:
+    """Write a digest of the lengths of all training sentences into the log, for reports."""
+    files = [
+        path
+        for directory in directories
+        for path in sorted(Path(directory).glob(f"{subset}*.idx"))
+        if path.stem.rpartition(".")[2] not in FIELDS
+    ]
+    if files:
+        logger.info("%s%s: %s", TEXT_LOGGED, subset, digest_of(*files)[:8])
 
 
 @lru_cache(maxsize=256)

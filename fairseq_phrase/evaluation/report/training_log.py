@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from fairseq_phrase.data.store.identity import LOGGED, Identity, matches
+from fairseq_phrase.data.store.identity import LOGGED, TEXT_LOGGED, Identity, matches
 from fairseq_phrase.text import read_lines
 
 # "time | level | logger | message" is fairseq's own format, "[time][logger][level] - message" is
@@ -91,7 +91,7 @@ class TrainingLog:
         failure: the exception that ended it.
         validations: of the first validation set, by update.
         options: fairseq's configuration, by option, without the options that do not change a training.
-        sentences: numbers of training sentences, by split.
+        sentences: numbers of training sentences, by split, and a digest of their lengths.
     """
 
     parameters: int | None = None
@@ -206,6 +206,9 @@ class _Reader:
             with suppress(ValueError):  # another process may have written into the line
                 record = json.loads(entry.text.removeprefix(LOGGED))
                 self.log.identity = Identity.from_dict(record, "the log of a training")
+        elif entry.text.startswith(TEXT_LOGGED):
+            name, _, digest = entry.text.rpartition(": ")
+            self.log.sentences[name] = digest
         elif entry.logger.startswith(("fairseq_cli", "fairseq.")):
             self._read_event(entry.text)
         else:
