@@ -122,7 +122,7 @@ def compiled_steps(
     one_round()
     before = 1e3 * statistics.mean(one_round())
     _dynamo.reset()
-    _dynamo.config.recompile_limit = 64  # layers differ in attributes, batches in what they lack
+    _dynamo.config.cache_size_limit = 64  # layers differ in attributes, batches in what they lack
     counters.clear()
     try:
         for layer in [*trained.model.encoder.layers, *trained.model.decoder.layers]:
