@@ -33,6 +33,9 @@ class Workplace:
         manifest = Manifest.load(good, "de")
         manifest.splits = {"train.de-en": manifest.splits["train.de-en"]}
         manifest.save(self.destination)
+        for path in self.destination.glob("*.de-en.*"):
+            if not path.name.startswith("train."):
+                path.unlink()
         self._before = self.contents()
 
     def contents(self) -> dict[str, bytes]:
@@ -227,6 +230,39 @@ def test_a_destination_with_other_splits_is_refused_not_forgotten(workplace, fai
     message = fails()
     assert "also holds test.de-en" in message
     assert "another --destdir" in message
+
+
+@pytest.mark.parametrize("text", ["test.de-en.de", "train.fr-en.en"])
+def test_a_destination_with_other_text_of_its_dictionaries_is_refused(workplace, fails, text):
+    for end in ("bin", "idx"):
+        train = workplace.destination / f"train.de-en.{text[-2:]}.{end}"
+        shutil.copyfile(train, workplace.destination / f"{text}.{end}")
+    workplace._before = workplace.contents()
+    assert f"also holds {text}, which" in fails()
+
+
+def test_text_of_another_pair_stays_with_its_dictionary(workplace):
+    other = workplace.destination / "train.fr-en.en.idx"
+    shutil.copyfile(workplace.destination / "train.de-en.en.idx", other)
+    model, dictionaries = workplace.destination / "spm.model", workplace.destination
+    main(workplace.arguments(
+        "--sentencepiece-model", str(model), "--srcdict", str(dictionaries / "dict.de.txt"),
+        "--tgtdict", str(dictionaries / "dict.en.txt"),
+    ))  # fmt: skip
+    assert other.is_file()
+
+
+def test_the_target_of_an_earlier_test_set_is_not_left_beside_a_text_without_one(
+    workplace, tmp_path, capsys
+):
+    for suffix in ("de", "en"):
+        shutil.copyfile(workplace.raw / f"train.{suffix}", workplace.raw / f"test.{suffix}")
+    tests = ("--testpref", str(workplace.raw / "test"), "--destdir", str(tmp_path / "new"))
+    main(workplace.arguments(*tests))
+    (workplace.raw / "test.en").unlink()
+    with pytest.raises(SystemExit):
+        main(workplace.arguments(*tests))
+    assert "also holds test.de-en.en, which" in capsys.readouterr().err
 
 
 def test_splits_that_a_stopped_run_had_finished_are_not_forgotten(workplace, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import logging
 import shutil
 from collections.abc import Callable, Sequence
@@ -117,20 +118,37 @@ def _advice(options: Options) -> str:
 
 
 def _refuse_to_forget(options: Options) -> None:
-    """Stop if DESTDIR holds splits that this run would not make again.
+    """Stop if DESTDIR holds text or parses that this run would not make again.
 
-    Their parses would lose their manifest, dictionaries and label numbers.
+    They would lose their manifest, dictionaries and label numbers. Text of another language pair can
+    stay if its dictionary is given.
     """
+    names = {options.split_name(name) for name in options.splits}
+    made = {
+        f"{options.split_name(name)}.{language}"
+        for name, prefix in options.splits.items()
+        for language in _languages_of(options, name, prefix)
+    }
+    given = dict(zip(options.languages, (options.srcdict, options.tgtdict), strict=False))
     for language in options.languages:
+        texts = {path.stem for path in options.directory.glob(f"*.{language}.idx")} - made
+        lost = {text for text in texts if not any(text.startswith(f"{one}.") for one in made)}
+        dictionary, path = options.directory / f"dict.{language}.txt", given[language]
+        if (
+            path is not None
+            and dictionary.is_file()
+            and filecmp.cmp(path, dictionary, shallow=False)
+        ):
+            lost &= {f"{name}.{language}" for name in names}
         if Manifest.path(options.directory, language).is_file():
-            there = Manifest.load(options.directory, language).splits
-            lost = sorted(set(there) - {options.split_name(name) for name in options.splits})
-            if lost or language not in options.parsing:
-                raise UserError(
-                    f"{options.directory} also holds {', '.join(lost or [f'parses of {language}'])}, "
-                    "which this run does not make: name all splits and languages in one run, or "
-                    "another --destdir"
-                )
+            lost |= set(Manifest.load(options.directory, language).splits) - names
+            if language not in options.parsing:
+                lost.add(f"parses of {language}")
+        if lost:
+            raise UserError(
+                f"{options.directory} also holds {', '.join(sorted(lost))}, which this run does not "
+                "make: name all splits and languages in one run, or another --destdir"
+            )
 
 
 def _check_reused(options: Options) -> None:
