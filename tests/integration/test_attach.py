@@ -68,6 +68,17 @@ def test_nothing_that_was_there_is_touched(attached_data, stock_bpe_data):
     assert set(after) - set(before) == added | {"syntax.de.json", "bpe.codes"}
 
 
+def test_a_dictionary_of_text_with_the_name_of_the_labels_is_not_replaced(data, bpe_corpus, capsys):
+    for file in list(data.glob("train.de-en.*")):
+        file.rename(data / file.name.replace("en", "tag"))
+    (data / "dict.en.txt").rename(data / "dict.tag.txt")
+    before = contents(data)
+    with pytest.raises(SystemExit):
+        attach(data, bpe_corpus, "-t", "tag", *GOLD, splits=("train",))
+    assert "dict.tag.txt is the dictionary of the parses' tags" in capsys.readouterr().err
+    assert contents(data) == before
+
+
 def test_the_parses_are_those_of_the_treebank(attached_data, gold_corpus):
     relations, tags, labels = (
         Dictionary.load(str(attached_data / f"dict.{name}.txt"))

@@ -168,10 +168,11 @@ def test_options_of_a_second_text_are_refused(corpus, tmp_path, capsys, option):
     assert "the target side has labels (--labels), not text" in error
 
 
-def test_the_label_side_cannot_have_the_name_of_a_parses_dictionary(changed, tmp_path, capsys):
+@pytest.mark.parametrize("options", [["--labels", "word"], []])
+def test_no_text_can_have_the_name_of_a_parses_dictionary(changed, tmp_path, capsys, options):
     for split in ("train", "valid", "test"):
         (changed / f"{split}.tag").rename(changed / f"{split}.deprel")
-    arguments = ["-s", "en", "-t", "deprel", "--labels", "word", "--bpe", "none"]
+    arguments = ["-s", "en", "-t", "deprel", "--bpe", "none", *options]
     arguments += [f"--trainpref={changed / 'train'}", "--parser", "conllu"]
     with pytest.raises(SystemExit):
         main([*arguments, "--destdir", str(tmp_path / "data")])

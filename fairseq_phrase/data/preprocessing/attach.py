@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from fairseq_phrase.data.preprocessing.encoded_blocks import SegmentedBlock
 from fairseq_phrase.data.preprocessing.existing_parses import EarlierParses
+from fairseq_phrase.data.preprocessing.labelled import refuse_names_of_labels
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
 from fairseq_phrase.data.preprocessing.parsing import Corpus, files_of, unchanged
 from fairseq_phrase.data.preprocessing.split_writer import (
@@ -78,6 +79,7 @@ def attach(options: Options) -> Attached:
     dictionary = load_dictionary(dictionary_path)
     texts = {name: find_text(prefix, language) for name, prefix in options.splits.items()}
     pipeline = _pipeline(options, language)
+    refuse_names_of_labels(pipeline.fields, options.languages)
     files: dict[Path, str] = {}
     for text in texts.values():
         files |= files_of(text, pipeline)

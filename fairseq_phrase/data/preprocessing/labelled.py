@@ -7,6 +7,7 @@ labels with a separate dictionary.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from fairseq.data import Dictionary
@@ -59,25 +60,34 @@ def check_labels(text: Path, labels: Path, per: str) -> None:
                 )
 
 
-def leave_out_fields(pipeline: ParsingPipeline, language: str) -> None:
+def leave_out_tags(pipeline: ParsingPipeline, language: str) -> None:
     """Leave tags out of the parses if their dictionary has the same name as the label side's.
 
     Args:
         pipeline: the source's parser; its ``fields`` are changed.
         language: the label side's suffix: its dictionary is ``dict.LANGUAGE.txt``.
+    """
+    if with_labels(["tags"])["tags"] == f"dict.{language}.txt":
+        pipeline.fields = tuple(field for field in pipeline.fields if field != "tags")
+
+
+def refuse_names_of_labels(fields: Collection[str], languages: Iterable[str]) -> None:
+    """Check that the dictionaries of text and of the parses' labels have different names.
+
+    Args:
+        fields: the fields of the parses.
+        languages: the suffixes of the text: its dictionaries are ``dict.LANGUAGE.txt``.
 
     Raises:
-        UserError: the dictionary of another field has this file name.
+        UserError: the dictionary of a field has the name of a text's dictionary.
     """
-    for name, file in with_labels(pipeline.fields).items():
-        if file != f"dict.{language}.txt":
-            continue
-        if name != "tags":
-            raise UserError(
-                f"--target-lang {language}: {file} is the dictionary of the parses' {name}: give the "
-                "label files another suffix"
-            )
-        pipeline.fields = tuple(field for field in pipeline.fields if field != name)
+    for language in languages:
+        for name, file in with_labels(fields).items():
+            if file == f"dict.{language}.txt":
+                raise UserError(
+                    f"the language {language}: {file} is the dictionary of the parses' {name}: give the "
+                    "files of this language another suffix"
+                )
 
 
 def count_unknown(split: str, labels: Counter[str], dictionary: Dictionary) -> int:

@@ -23,7 +23,12 @@ from fairseq_phrase.data.preprocessing.existing_parses import (
     manifests_of,
     warn_of_new_labels,
 )
-from fairseq_phrase.data.preprocessing.labelled import check_labels, count_unknown, leave_out_fields
+from fairseq_phrase.data.preprocessing.labelled import (
+    check_labels,
+    count_unknown,
+    leave_out_tags,
+    refuse_names_of_labels,
+)
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
 from fairseq_phrase.data.preprocessing.parsing import Corpus, files_of, unchanged
 from fairseq_phrase.data.preprocessing.sentencepiece_training import (
@@ -77,7 +82,9 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     # Fails early if a parser is not installed.
     pipelines = {name: ParsingPipeline(parsing) for name, parsing in options.parsing.items()}
     if options.labels is not None:
-        leave_out_fields(pipelines[options.source_lang], options.languages[1])
+        leave_out_tags(pipelines[options.source_lang], options.languages[1])
+    for pipeline in pipelines.values():
+        refuse_names_of_labels(pipeline.fields, options.languages)
     files: dict[Path, str] = {}
     for name, prefix in options.splits.items():
         for language in _languages_of(options, name, prefix):
