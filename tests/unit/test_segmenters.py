@@ -171,11 +171,12 @@ def test_a_file_that_is_no_model_is_named(tmp_path, content):
 
 def test_a_trained_model_knows_every_character_and_leaves_no_other_file(tmp_path):
     text = ["die Katze sitzt", "der Hund läuft 中"] * 20
-    train_sentencepiece(iter(text), tmp_path / "spm.model", 20, seed=1)
+    text += ["字" * 9000]  # SentencePiece's own limit is 4,192 bytes
+    train_sentencepiece(iter(text), tmp_path / "spm.model", 22, seed=1)
     assert [path.name for path in tmp_path.iterdir()] == ["spm.model"]
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spm.model"))
-    assert processor.unk_id() not in processor.encode("中ä")
-    assert processor.get_piece_size() == 20
+    assert processor.unk_id() not in processor.encode("中ä字")
+    assert processor.get_piece_size() == 22
 
 
 def test_training_twice_gives_the_same_model(tmp_path, synthetic_corpus):

@@ -22,6 +22,8 @@ from fairseq_phrase.text import plain_spaces, read_lines
 VOCABULARY_SIZE = 8000
 #: Number of lines to train on, of both sides together; SentencePiece holds all of them in memory.
 SAMPLE_LINES = 2_000_000
+# SentencePiece's greatest limit. It does not train on longer lines, of more than 4,192 bytes by default.
+_LINE_BYTES = 1 << 30
 # Part of SentencePiece's error message.
 _LARGEST = re.compile(r"set it to a value <= (\d+)")
 
@@ -132,6 +134,7 @@ def train_sentencepiece(
             input_sentence_size=10_000_000,
             shuffle_input_sentence=True,
             train_extremely_large_corpus=False,
+            max_sentence_length=_LINE_BYTES,
             minloglevel=2,
         )
     except RuntimeError as error:
