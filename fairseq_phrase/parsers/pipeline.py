@@ -18,6 +18,7 @@ from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import Edge, ParsedSentence, join_white_space
 from fairseq_phrase.syntax.spellings import unescape_moses
+from fairseq_phrase.text import plain_spaces
 
 Parse = ParsedSentence | Unparsed
 _MISSING: Any = object()
@@ -261,6 +262,7 @@ def _spelled(sentence: ParsedSentence, line: str) -> ParsedSentence:
         return sentence
     forms = forms_in_text(sentence.words, line)
     words = [
-        join_white_space(form) or word for form, word in zip(forms, sentence.words, strict=True)
+        join_white_space(plain_spaces(form)) or word
+        for form, word in zip(forms, sentence.words, strict=True)
     ]
     return replace(sentence, words=words)

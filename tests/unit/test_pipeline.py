@@ -400,6 +400,15 @@ MARKED = "It ’s ‘ fun ’ – “ ok ” £ 5 ışık"
 PLAIN = "It 's ` fun ' -- `` ok '' # 5 IŞIK"
 
 
+def test_an_invisible_word_of_the_text_is_not_part_of_the_next_word(around):
+    class Visible(Chains):
+        def chain(self, words):
+            return super().chain([word for word in words if word != "\u200b"])
+
+    (parse,) = around(Visible()).parse(["a \u200b dog"])
+    assert parse.words == ["a", "dog"]
+
+
 class Treebankese(Chains):
     """It writes marks as the Penn Treebank's tokenizer does."""
 
