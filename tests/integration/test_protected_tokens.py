@@ -56,7 +56,8 @@ TAGS = ("<2de>", "<BT>", "[en_XX]")
 def test_without_a_joiner_tokens_stand_between_white_space(line, text, tokens):
     """Data of earlier versions are so."""
     protected = ProtectedTokens(WholeWords(), TAGS)
-    assert protected.separate(line) == (text, tokens)
+    found, of_line = protected.separate(line)
+    assert (found, [token[:3] for token in of_line]) == (text, tokens)
     assert protected.segment_line(line) == line.split()
     assert protected.join(" ".join(line.split())) == " ".join(line.split())
 
@@ -103,7 +104,7 @@ def test_tokens_that_touch_words_are_protected_and_their_spaces_kept(
     assert around_tags.join(" ".join(cut)) == line.strip()
     # The words of a parser, cut one by one, are cut in the same way.
     for words in (split_at_white_space(found), by_characters(found)):
-        encoded = encode_sentence(words, around_tags, tokens)
+        encoded = encode_sentence(words, around_tags, tokens, found)
         if isinstance(around_tags.segmenter, SentencePieceSegmenter):
             assert around_tags.join(" ".join(encoded.subwords)) == line.strip()
         kept = [piece in around_tags.tokens for piece in encoded.subwords]

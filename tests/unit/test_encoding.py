@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
+from fairseq_phrase.data.subwords.segmenters import WholeWords
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder, encode_sentence, marked_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import names_path
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.sentence import ParsedSentence
+from fairseq_phrase.syntax.sentence import Expansion, ParsedSentence
 from fairseq_phrase.text import is_invisible, read_lines
 from tests.support.hostile import SNIPPETS, lines, trees
 from tests.twins.alignment import check_words
@@ -136,3 +138,35 @@ def test_names_of_parsers_are_told_from_paths(tmp_path, monkeypatch):
         "own:~",
     ):
         assert names_path(spec)
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "subwords"),
+    [
+        (
+            "er geht zum Haus <g1> jetzt",
+            "er geht zu dem Haus jetzt",
+            "er geht zu dem Haus <g1> jetzt",
+        ),
+        ("zum <g1>Haus", "zu dem Haus", "zu dem <g1> + Haus"),
+        ("zum<g1> Haus", "zu dem Haus", "zu dem + <g1> Haus"),
+        ("<g1>zum Haus", "zu dem Haus", "<g1> + zu dem Haus"),
+        ("the dog's <g1> tail", "the dog 's tail", "the dog 's <g1> tail"),
+        ("10 000 <g1> Euro", "10▁000 Euro", "10▁000 <g1> Euro"),
+        ("10 <g1> 000 Euro", "10▁000 Euro", "10 <g1> 000 Euro"),
+        ("10 0<g1>00", "10▁000", "10▁0 + <g1> + 00"),
+        (f"ein {INVISIBLE} <g1> Haus", "ein Haus", "ein <g1> Haus"),
+        ("Das￨DET <g1> Haus￨NOUN", "Das Haus", "Das <g1> Haus"),
+    ],
+)
+def test_protected_tokens_stand_between_the_words_that_the_line_has_around_them(
+    line, words, subwords
+):
+    segmenter = ProtectedTokens(WholeWords(), ["<g1>", JOINER])
+    text, tokens = segmenter.separate(line)
+    several = words.split()
+    expansions = [Expansion("zum", ("zu", "dem"))] * ("zu" in several)
+    sentence = ParsedSentence(several, [True] * len(several), expansions=expansions)
+    encoded = encode_sentence(sentence, segmenter, tokens, text)
+    assert " ".join(encoded.subwords).replace(JOINER, "+") == subwords
+    assert encoded.num_words == len(several)

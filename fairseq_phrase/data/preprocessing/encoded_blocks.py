@@ -137,7 +137,7 @@ class RawBlock:
         if isinstance(parse, Unparsed):
             problem, parse = parse.reason, flat(parse.sentence, self.fields)
         text, tokens = separate(segmenter, line)
-        encoded = encode_sentence(parse, segmenter, tokens)
+        encoded = encode_sentence(parse, segmenter, tokens, text)
         subwords = encoded.subwords
         if "".join(parse.words) != "".join(text.split()):  # the parser's words differ from the text
             line = "".join(marked_words(parse)).replace("▁", " ")

@@ -20,11 +20,13 @@ class Token(NamedTuple):
     Attributes:
         words: the number of the text's words at white space before it.
         characters: the number of characters of the next word before it, 0 between words.
+        offset: the number of the text's characters before it.
     """
 
     words: int
     characters: int
     token: str
+    offset: int
 
 
 class ProtectedTokens:
@@ -62,7 +64,7 @@ class ProtectedTokens:
                 text += (" " if follows_space and text else "") + part
         if not found:
             return line, []
-        return text, [Token(*_slot(text, offset), token) for offset, token in found]
+        return text, [Token(*_slot(text, offset), token, offset) for offset, token in found]
 
     def _parts(self, line: str) -> Iterator[tuple[str, bool, bool]]:
         """Yield the tokens and joiners of a line, and the texts between them.

@@ -8,10 +8,12 @@ fairseq nor torch: worker processes start quickly.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, chain, pairwise
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +41,7 @@ from fairseq_phrase.parsers import (
 )
 from fairseq_phrase.parsers.interfaces import flat, split_at_white_space
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
-from fairseq_phrase.syntax.alignment import ends_in_text
+from fairseq_phrase.syntax.alignment import TextReader, ends_in_text
 from fairseq_phrase.syntax.brackets import NO_TAG
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 from fairseq_phrase.syntax.spellings import unescape_moses, unescaped_offsets
@@ -192,17 +194,18 @@ def joined_subwords(subwords: Sequence[str]) -> list[list[str]]:
 
 
 def encode_sentence(
-    sentence: ParsedSentence, segmenter: Segmenter, tokens: Sequence[Token] = ()
+    sentence: ParsedSentence, segmenter: Segmenter, tokens: Sequence[Token] = (), text: str = ""
 ) -> EncodedSentence:
     """Segment a sentence's words (:func:`encode_words`).
 
     Args:
         tokens: the protected tokens that :meth:`ProtectedTokens.separate` removed from the line.
+        text: the line without them.
     """
     if not tokens:
         return encode_words(sentence, segment_words(marked_words(sentence), segmenter))
     words, space_before = sentence.words, sentence.space_before
-    slots = [_slot_of(sentence, token) for token in tokens]
+    slots = _slots_of(sentence, tokens, text)
     # Words, or parts of words with a token inside.
     bounds = sorted({(number, 0) for number in range(len(words) + 1)}.union(slots))
     parts = [
@@ -219,8 +222,44 @@ def encode_sentence(
     return encode_words(sentence, subwords).with_tokens(found)
 
 
-def _slot_of(sentence: ParsedSentence, token: Token) -> tuple[int, int]:
-    """Find the word that contains or follows a protected token, and its characters before the token."""
+def _slots_of(
+    sentence: ParsedSentence, tokens: Sequence[Token], text: str
+) -> list[tuple[int, int]]:
+    """Find the word that contains or follows each protected token, and its characters before that."""
+    spans = _spans_in_text(sentence, text)
+    if spans is None:
+        return [_slot_by_white_space(sentence, token) for token in tokens]
+    spans.append((len(text), len(text) + 1))
+    slots = []
+    for token in tokens:
+        word = bisect_right(spans, token.offset, key=itemgetter(1))
+        slots.append((word, max(0, token.offset - spans[word][0])))
+    return slots
+
+
+def _spans_in_text(sentence: ParsedSentence, text: str) -> list[tuple[int, int]] | None:
+    """Find where each word starts and ends in the text; None if the words do not spell it.
+
+    Words that the text does not spell (``zu dem`` for ``zum``) start and end where their token ends.
+    """
+    reader, words, expansions = TextReader(text), sentence.words, [*sentence.expansions]
+    spans: list[tuple[int, int]] = []
+    while len(spans) < len(words):
+        several = expansions[0].words if expansions else ()
+        following = words[len(spans) : len(spans) + len(several)]
+        if several and tuple(following) == several and reader.take(expansions[0].token) is not None:
+            spans += [(reader.end, reader.end)] * len(several)
+            del expansions[0]
+            continue
+        word = words[len(spans)]
+        if (form := reader.take(word)) is None or len(form) != len(word):
+            return None
+        spans.append((reader.end - len(form), reader.end))
+    return spans
+
+
+def _slot_by_white_space(sentence: ParsedSentence, token: Token) -> tuple[int, int]:
+    """Find a token's word and characters by the number of words at white space before it."""
     starts = [n for n, space in enumerate(sentence.space_before) if space or not n]
     starts += [len(sentence.words)] * (token.words + 2 - len(starts))
     word, last = starts[token.words : token.words + 2]
@@ -460,8 +499,8 @@ class TextEncoder:
             apart = [separate(self.segmenter, line) for line in lines]
             parses = parse([text for text, _ in apart])
             made = [
-                encode_sentence(self._usable(one), self.segmenter, tokens)
-                for one, (_, tokens) in zip(parses, apart, strict=True)
+                encode_sentence(self._usable(one), self.segmenter, tokens, text)
+                for one, (text, tokens) in zip(parses, apart, strict=True)
             ]
         else:
             segmented = self._segment_whole(lines)
