@@ -193,6 +193,18 @@ def test_labels_of_another_number_of_words_name_the_run(labelled, capsys):
     assert "seed1, test set 'test': line 1 has" in capsys.readouterr().err
 
 
+def test_f1_of_labels_that_mark_no_spans_is_refused(labelled, capsys):
+    text = (labelled / "test.tag").read_text().replace("B-VP", "VBZ")
+    (labelled / "test.tag").write_text(text)
+    line = next(number for number, one in enumerate(text.split("\n"), start=1) if "VBZ" in one)
+    with pytest.raises(SystemExit, match="2"):
+        report(labelled, "--measure", "spans", reference="test.tag")
+    expected = (
+        f"line {line} of the reference has the label 'VBZ', but F1 is of labels that mark spans"
+    )
+    assert expected in capsys.readouterr().err
+
+
 def test_missing_labels_of_one_of_several_test_sets_are_named(labelled, capsys):
     other = f"test1={labelled / 'test.tag'}"
     with pytest.raises(SystemExit):

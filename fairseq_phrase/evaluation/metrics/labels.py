@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from fairseq_phrase.evaluation.metrics.interface import Metrics, Statistics, per
 UNKNOWN_WORDS = "unknown words"
 #: A reference's label that is absent from training, as written in a data directory. No model predicts it.
 UNKNOWN_LABEL = "<unk>"
+# The labels that seqeval reads: it takes any other one for a span, too.
+_MARK = re.compile(r"O|[BIES](-.*)?")
 
 
 def mark_spans(labels: Collection[str]) -> bool:
@@ -105,7 +108,7 @@ class SpanMetrics(LabelMetrics):
     label continues the span before it if there is one.
 
     Raises:
-        UserError: seqeval is not installed.
+        UserError: seqeval is not installed, or a reference's label does not mark spans.
     """
 
     tested = ("F1", "accuracy")
@@ -119,6 +122,13 @@ class SpanMetrics(LabelMetrics):
         with optional_packages("F1 of spans needs seqeval", "'fairseq-phrase[label]'"):
             from seqeval.metrics.sequence_labeling import get_entities
         super().__init__(references, sources, known)
+        for number, labels in enumerate(self.references, start=1):
+            for label in labels:
+                if label != UNKNOWN_LABEL and not _MARK.fullmatch(label):
+                    raise UserError(
+                        f"line {number} of the reference has the label '{label}', but F1 is of labels "
+                        "that mark spans, O, B-TYPE and I-TYPE: use --measure labels"
+                    )
         self._entities = get_entities
         self._spans = [self._true_spans(labels) for labels in self.references]
 
