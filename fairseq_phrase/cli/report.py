@@ -99,7 +99,7 @@ def _form(args: argparse.Namespace) -> Any:
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
     from fairseq_phrase.evaluation.metrics.functions import load_metrics
-    from fairseq_phrase.evaluation.metrics.measure_registry import Measure
+    from fairseq_phrase.evaluation.metrics.measure_registry import LABELLING, Measure
     from fairseq_phrase.evaluation.metrics.tokenizers import check_tokenizer
     from fairseq_phrase.evaluation.report.contrastive import read_pairs
     from fairseq_phrase.evaluation.report.files import write_report
@@ -111,6 +111,10 @@ def main(args: argparse.Namespace) -> None:
 
     tokenizer = args.tokenize and check_tokenizer(args.tokenize)
     texts = read_references(args.reference, args.subset, args.source or (), args.set_name or ())
+    if args.known_words and args.measure not in LABELLING:
+        raise UserError(
+            f"--known-words goes with labels and spans, not with --measure {args.measure}"
+        )
     known = args.known_words and read_known_words(args.known_words)
     metrics = (known, _form(args), load_metrics(args.metric))
     options = ReportOptions(

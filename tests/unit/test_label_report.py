@@ -133,6 +133,36 @@ def test_unknown_words_have_an_accuracy_of_their_own():
     assert metrics.score(UNKNOWN_WORDS, sums[UNKNOWN_WORDS]) == 50.0
 
 
+def test_without_unknown_words_there_is_no_accuracy_of_them(labelled, capsys):
+    words = " ".join(lines(7)).split()
+    text = "\n".join(" ".join("w" * len(line.split())) for line in lines(7)) + "\n"
+    (labelled / "test.en").write_text(text)
+    (labelled / "known").write_text("w\n")
+    known = ("--measure", "labels", "--known-words", str(labelled / "known"))
+    source = ("--source", str(labelled / "test.en"))
+    found = report(labelled, *known, *source, reference="test.tag")
+    assert UNKNOWN_WORDS not in found
+    assert f"Unknown words: 0 of {len(words)}." in found
+    (labelled / "test.en").write_text("v" + text[1:])
+    found = report(labelled, *known, *source, reference="test.tag")
+    assert f"Unknown words: 1 of {len(words)}." in found
+    assert UNKNOWN_WORDS in found
+    for path in (labelled / "runs").glob("*/*/labels-test.txt"):
+        path.with_name("labels-test1.txt").write_text(path.read_text())
+    (labelled / "test1.en").write_text(text)
+    (labelled / "test1.tag").write_text((labelled / "test.tag").read_text())
+    second = (f"test1={labelled / 'test1'}.{side}" for side in ("en", "tag"))
+    two = ("--source", next(second), "--reference", next(second))
+    for options, message in (
+        ((*known, *source, *two), "'test' and 'test1' do not both have unknown words: leave"),
+        (known, "--known-words needs the words of each test set: --source FILE"),
+        ((*known, *source, "--measure", "exact"), "--known-words goes with labels and spans, not"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            report(labelled, *options, reference="test.tag")
+        assert message in capsys.readouterr().err
+
+
 def test_lines_with_another_number_of_labels_are_named():
     with pytest.raises(UserError, match="line 2 has 1 labels, and its reference has 2 labels"):
         LabelMetrics(["A", "A B"]).statistics(["A", "A"])

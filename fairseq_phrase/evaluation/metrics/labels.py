@@ -34,11 +34,11 @@ class LabelMetrics(Metrics):
     Args:
         references: the labels of each sentence, separated by white space.
         sources: the sentences' words, one for each label; None if they are not known.
-        known: the words of the training data. With ``sources`` the accuracy of the other words is another
-            metric.
+        known: the words of the training data. The accuracy of the other words is another metric, if there
+            are any.
 
     Raises:
-        UserError: a sentence does not have one label per word.
+        UserError: a sentence does not have one label per word, or ``known`` lacks ``sources``.
     """
 
     outputs = "labels"
@@ -55,15 +55,25 @@ class LabelMetrics(Metrics):
         self.references = [line.split() for line in references]
         self._sizes = np.array([len(labels) for labels in self.references])
         self._unknown: NDArray[np.bool_] | None = None
-        if sources is not None and known is not None:
+        self._notes: list[str] = []
+        if known is not None:
+            if sources is None:
+                raise UserError("--known-words needs the words of each test set: --source FILE")
             words = [line.split() for line in sources]
             self._check_sizes(words, "words in the source")
-            self._unknown = np.array([word not in known for line in words for word in line], bool)
+            unknown = np.array([word not in known for line in words for word in line], bool)
+            self._unknown = unknown if unknown.any() else None
+            self._notes = [f"Unknown words: {unknown.sum():,} of {len(unknown):,}."]
 
     @property
     def names(self) -> list[str]:
-        """Accuracy, and the accuracy of unknown words if the training words are known."""
+        """Accuracy, and the accuracy of unknown words if there are any."""
         return ["accuracy", *([UNKNOWN_WORDS] if self._unknown is not None else [])]
+
+    @property
+    def notes(self) -> list[str]:
+        """How many words are unknown, if the training words are known."""
+        return self._notes
 
     def split(self, hypotheses: Sequence[str]) -> list[list[str]]:
         """Split lines into labels."""

@@ -179,6 +179,7 @@ def make_report(
         options.measure.metrics(text.references, text.sources, language or text.ending)
         for text in texts
     ]
+    _check_names(metrics, texts)
     _score(rows, metrics, texts)
     settings: dict[str, object] = {}
     if baseline is not None and options.sentence_test is not None:
@@ -275,6 +276,16 @@ def _check_titles(rows: Sequence[Row]) -> None:
         if other is not row:
             raise UserError(
                 f"rows '{other.name}' and '{row.name}' have the same title, '{row.title}'"
+            )
+
+
+def _check_names(metrics: Sequence[Metrics], texts: Sequence[ReferenceText]) -> None:
+    """Check that each test set has the metrics of the first."""
+    for one, text in zip(metrics, texts, strict=True):
+        if differing := {*one.names} ^ {*metrics[0].names}:
+            raise UserError(
+                f"the test sets '{texts[0].name}' and '{text.name}' do not both have {min(differing)}: "
+                "leave --known-words out, or make a report of each"
             )
 
 
