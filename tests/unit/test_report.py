@@ -135,6 +135,15 @@ def test_titles_are_shown_in_markdown_as_they_are(table):
     assert markdown_code("a`b|c\nd") == "`` a`b|c d ``"
 
 
+def test_brackets_of_titles_are_no_arguments_of_latex(table):
+    rows = table / "rows.yaml"
+    rows.write_text(json.dumps({"k2": "plain", "baseline": "[1] Transformer"}))
+    report(table, "--rows", str(rows), "--caption", "Test [of 2016]")
+    latex = (table / "out" / "report.tex").read_text()
+    assert "\n{[}1{]} Transformer & " in latex
+    assert r"\caption[Test {[}of 2016{]}]{Test {[}of 2016{]}. " in latex
+
+
 def test_a_tokenizer_that_sacrebleu_lacks_is_named(table, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "MeCab", None)
     for module in [name for name in sys.modules if name.startswith("sacrebleu.tokenizers")]:

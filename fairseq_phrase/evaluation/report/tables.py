@@ -286,8 +286,9 @@ def _latex_table(cells: Sequence[Sequence[str]], caption: str, notes: str) -> li
 _BAR, _BREAK = r"\textbar{}", r"\allowbreak{}"  # lines of signatures may break after a bar
 _LATEX = str.maketrans({
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-    "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$",
-    "Δ": r"$\Delta$", "σ": r"$\sigma$", "<": r"$<$", ">": r"$>$", "|": _BAR,
+    "{": r"\{", "}": r"\}", "[": "{[}", "]": "{]}", "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}", "±": r"$\pm$", "Δ": r"$\Delta$", "σ": r"$\sigma$", "<": r"$<$",
+    ">": r"$>$", "|": _BAR,
 })  # fmt: skip
 
 
