@@ -69,14 +69,14 @@ def read_scores(path: Path) -> list[ReportedScore]:
             )
             for one in entries
         ]
-        models = {one.get("model") for one in entries}
+        models = sum({one.get("model"): int(one.get("seeds", 1)) for one in entries}.values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: expected scores as fairseq-phrase-score --out FILE.json or sacrebleu --format json "
             f"writes them ({type(error).__name__}: {error})"
         ) from None
-    if len(models) > 1:
-        raise UserError(f"{path} has scores of {len(models)} models: score only this one")
+    if models > 1:
+        raise UserError(f"{path} has scores of {models} models: score only this one")
     return scores
 
 

@@ -217,6 +217,12 @@ def test_scores_in_json_are_those_of_a_model_card(run, tmp_path):
     assert bleu.value == pytest.approx(expected.score)
     assert bleu.signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a")
     assert bleu.test_set == "test"
+    for seed in (1, 2, 3):
+        (tmp_path / f"row/seed{seed}").mkdir(parents=True)
+        write_output(tmp_path / f"row/seed{seed}/generate-test.txt", REFERENCES)
+    score(run, str(tmp_path / "row"), out=["--out", str(tmp_path / "seeds.json")])
+    with pytest.raises(UserError, match=r"seeds\.json has scores of 3 models: score only this one"):
+        read_scores(tmp_path / "seeds.json")
     other = write_output(tmp_path / "other.txt", REFERENCES)
     score(run, str(run), f"other={other}", out=["--out", str(tmp_path / "two.json")])
     with pytest.raises(UserError, match=r"two\.json has scores of 2 models"):

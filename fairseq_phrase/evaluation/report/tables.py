@@ -230,7 +230,8 @@ def scores_json(report: Report) -> str:
                 )
                 score = row.mean(metric, number)
                 own = {"name": metric, "score": score, "signature": signature}
-                scores.append({**own, "model": row.title, "test_set": text.name})
+                run_of = {"model": row.title, "seeds": len(row.runs), "test_set": text.name}
+                scores.append(own | run_of)
     return json.dumps(scores, indent=2, ensure_ascii=False) + "\n"
 
 
