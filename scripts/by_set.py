@@ -2,14 +2,15 @@
 
     python scripts/by_set.py REPORT/runs.csv PICTURE --sets CP_3 PP_3 …
 
-The numbers are means over the seeds of ``exact match SET``, or of the one test set. The last column is
-the mean over the sets.
+The numbers are means over the seeds of ``exact match SET``, or of the report's one test set. The last
+column is the mean over the sets.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -26,11 +27,18 @@ def scores_by_set(path: Path, sets: Sequence[str]) -> dict[str, list[float]]:
 
     Args:
         path: the report's ``runs.csv``.
-        sets: the test sets' names.
+        sets: the test sets' names; any name if the report has one.
+
+    Raises:
+        SystemExit: the report lacks a set.
     """
     with open(path, newline="", encoding="utf-8") as stream:
         runs = list(csv.DictReader(stream))
-    names = [f"{METRIC} {name}" for name in sets] if len(sets) > 1 else [METRIC]
+    columns = [name for name in runs[0] if name.startswith(METRIC)]
+    names = [METRIC] if columns == [METRIC] and len(sets) == 1 else [f"{METRIC} {s}" for s in sets]
+    for name in names:
+        if name not in columns:
+            sys.exit(f"{path} has no column '{name}': its columns are {', '.join(columns)}")
     rows = dict.fromkeys(run["row"] for run in runs)
     return {
         row: [fmean(float(run[name]) for run in runs if run["row"] == row) for name in names]

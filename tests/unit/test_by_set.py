@@ -22,7 +22,9 @@ def test_scores_are_means_over_seeds_in_the_sets_order(tmp_path):
     path = tmp_path / "runs.csv"
     path.write_text(RUNS)
     assert scores_by_set(path, ["CP_3", "PP_3"]) == {"a": [15.0, 25.0], "b": [0.0, 100.0]}
-    assert scores_by_set(path, ["test"]) == {"a": [20.0], "b": [50.0]}
+    assert scores_by_set(path, ["PP_3"]) == {"a": [25.0], "b": [100.0]}
+    path.write_text("row,seed,exact match,well-formed\na,1,15,20\na,2,25,40\n")
+    assert scores_by_set(path, ["test"]) == {"a": [20.0]}
 
 
 def test_the_picture_is_written(tmp_path, monkeypatch):
@@ -36,5 +38,8 @@ def test_the_picture_is_written(tmp_path, monkeypatch):
 
 def test_a_set_that_the_report_lacks_is_an_error(tmp_path):
     (tmp_path / "runs.csv").write_text(RUNS)
-    with pytest.raises(KeyError, match="Q_long_mv"):
-        scores_by_set(tmp_path / "runs.csv", ["PP_3", "Q_long_mv"])
+    for sets in (["Q_long_mv"], ["PP_3", "Q_long_mv"]):
+        with pytest.raises(
+            SystemExit, match="has no column 'exact match Q_long_mv': its columns are"
+        ):
+            scores_by_set(tmp_path / "runs.csv", sets)
