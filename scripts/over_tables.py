@@ -1,11 +1,9 @@
 """Average a row's difference from the baseline over several tables, with interval and p.
 
-    python scripts/over_tables.py relative results/which_syntax.{multi30k,tatoeba40k}.*/report/report.csv
+    python scripts/over_tables.py relative EN-DE/report.csv,DE-EN/report.csv OTHER/report.csv
 
 The tables must have the same baseline, and share no trainings. Tables of the same test sentences, such as
 both directions of a language pair, are one corpus: join them by a comma.
-
-    python scripts/over_tables.py relative EN-DE/report.csv,DE-EN/report.csv OTHER/report.csv
 
 Each corpus has the same weight. A table without the row, or with one seed of it, is left out and named.
 """

@@ -427,8 +427,11 @@ def test_holms_correction_is_named_in_the_caption_and_made_over_the_rows(table):
 
 def test_every_metric_is_tested_over_seeds(table):
     report(table, "--baseline", "baseline", "--trials", "300")
-    row = {row["row"]: row for row in records(table / "out" / "report.csv")}["k2"]
+    rows = {row["row"]: row for row in records(table / "out" / "report.csv")}
+    row = rows["k2"]
     for metric in ("BLEU", "chrF", "TER"):
+        means = [float(rows[name][f"{metric}_mean"]) for name in ("k2", "baseline")]
+        assert float(row[f"{metric}_difference"]) == pytest.approx(means[0] - means[1])
         low, high = float(row[f"{metric}_low"]), float(row[f"{metric}_high"])
         assert low < high
         assert float(row[f"{metric}_smallest"]) > float(row[f"{metric}_error"])

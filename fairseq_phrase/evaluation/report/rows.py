@@ -218,9 +218,9 @@ class Report:
         """The table's main metric."""
         return self.metrics.main
 
-    def difference(self, row: Row) -> float | None:
-        """Return a row's main metric minus the baseline's; None for the baseline."""
+    def difference(self, row: Row, metric: str) -> float | None:
+        """Return a row's metric minus the baseline's; None for the baseline."""
         if self.baseline is None or row is self.baseline:
             return None
-        ours, theirs = row.mean(self.main), self.baseline.mean(self.main)
+        ours, theirs = row.mean(metric), self.baseline.mean(metric)
         return None if ours is None or theirs is None else ours - theirs

@@ -37,7 +37,7 @@ def table_cells(report: Report) -> list[list[str]]:
         columns.append((metric, lambda row, metric=metric: _score(row, metric)))  # type: ignore[misc]
         if metric == main and report.baseline is not None:
             columns += [
-                (f"Δ{main}", lambda row: _number(report.difference(row), "+.2f")),
+                (f"Δ{main}", lambda row: _number(report.difference(row, main), "+.2f")),
                 ("95%", over_seeds(lambda found: f"{found.low:+.2f} to {found.high:+.2f}")),
                 ("p", over_seeds(lambda found: format_p(found.p_holm))),
                 ("found", over_seeds(lambda found: _number(found.smallest, ".2f"))),
@@ -110,7 +110,7 @@ def _score(row: Row, metric: str, test_set: int | None = None) -> str:
 
 
 def _agreement(report: Report, row: Row) -> str:
-    difference = report.difference(row)
+    difference = report.difference(row, report.main)
     share = None if difference is None else report.metrics.people_agree(report.main, difference)
     return NONE if share is None else f"{share:.0f}%"
 
@@ -179,8 +179,8 @@ def rows_csv(report: Report) -> str:
             for number, text in enumerate(report.texts):
                 record[f"{main}_{text.name}_mean"] = row.mean(main, number)
                 record[f"{main}_{text.name}_sd"] = row.deviation(main, number)
-        record[f"{main}_difference"] = report.difference(row)
         for metric in report.metrics.tested:
+            record[f"{metric}_difference"] = report.difference(row, metric)
             by_seeds = row.by_seeds.get(metric)
             for name in _BY_SEEDS:
                 record[f"{metric}_{name}"] = by_seeds and getattr(by_seeds, name)
