@@ -141,6 +141,22 @@ def test_subwords_and_unknown_words_in_fairseqs_own_reference_are_no_other_test_
     assert report(table) == whole
 
 
+def test_a_few_lines_of_another_text_are_counted(table):
+    note = "lines of the {} are not what fairseq printed, the first of them line {}:"
+    assert "not what fairseq printed" not in report(table)
+    others = [*REFERENCES[:52], *(f"Nothing of the kind, {i}." for i in range(8))]
+    (table / "test.en").write_text("\n".join(others) + "\n")
+    assert f"8 of 60 {note.format('reference', 53)}" in report(table)
+    (table / "second.en").write_text("\n".join(REFERENCES) + "\n")
+    found = report(table, "--reference", str(table / "second.en"))
+    assert "not what fairseq printed" not in found
+    path = table / "runs" / "k2" / "seed1" / "generate-test.txt"
+    others = ["Etwas anderes.", *SOURCES[1:]]
+    write_generation(path, TRANSLATIONS["k2", 1], others, REFERENCES)
+    found = report(table, reference="second.en")
+    assert f"1 of 60 {note.format('source', 1)}" in found
+
+
 def test_two_rows_of_one_name_are_refused(table, capsys):
     write_run(table / "more" / "k2" / "seed3", translations(5), SOURCES, REFERENCES, seed=3)
     said = refusal(table, capsys, runs=("runs", "more"))

@@ -161,6 +161,7 @@ def read_interactive_speed(path: Path) -> float | None:
 # tokenizer.
 _COMMON_PAIRS = 0.5
 _COMMON_LINES = 0.8
+_UNKNOWN = re.compile("<unk")
 _MARKS = re.compile(r"▁|@@ |<+unk>+|[\W_]")
 
 
@@ -227,6 +228,24 @@ def different_line(lines: Sequence[str], others: Sequence[str]) -> int | None:
     if len(different) > (1 - _COMMON_LINES) * len(pairs):
         return different[0]
     return None
+
+
+def other_lines(printed: Sequence[str], files: Sequence[Sequence[str]]) -> list[int]:
+    """Compare what fairseq printed with the files of its text, loosely.
+
+    Args:
+        printed: lines; those that are empty or have unknown words are ignored.
+        files: texts with the same number of lines; where one is empty, the line is ignored.
+
+    Returns:
+        The lines, from 0, that agree with no file.
+    """
+    return [
+        index
+        for index, (line, *others) in enumerate(zip(printed, *files, strict=True))
+        if line and all(others) and not _UNKNOWN.search(line)
+        if not any(lines_agree(line, other) for other in others)
+    ]
 
 
 def lines_agree(line: str, other: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from fairseq_phrase.evaluation.metrics.interface import Metrics
 from fairseq_phrase.evaluation.metrics.over_sentences import LEVEL, TESTS
-from fairseq_phrase.evaluation.report.generation import Generation
+from fairseq_phrase.evaluation.report.generation import Generation, other_lines
 from fairseq_phrase.evaluation.report.references import ReferenceText
 from fairseq_phrase.evaluation.report.rows import Row
 from fairseq_phrase.evaluation.report.runs import Run
@@ -46,6 +46,7 @@ def table_notes(
     seeds = {len(row.runs) for row in full}
     if len(seeds) > 1:
         notes.append(f"Rows have different numbers of seeds, {min(seeds)} to {max(seeds)}.")
+    notes += _text_notes(full, texts)
     if metrics.outputs == "translations":
         notes += _form_notes(full, texts)
     notes += _same_output_notes(full, texts) + _replicate_notes(full) + _difference_notes(full)
@@ -73,6 +74,27 @@ def _search_notes(rows: Sequence[Row]) -> list[str]:
     files = sorted({one.models for one in translated if one.models})
     if len(files) > 1:
         notes.append(f"Translations are of checkpoints of different names: {'; '.join(files)}.")
+    return notes
+
+
+def _text_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> list[str]:
+    """Count the lines of references and sources that are not what fairseq printed."""
+    notes = []
+    for text in texts:
+        runs = [run.generations[text.subset] for row in rows for run in row.runs]
+        sources = text.sources or runs[0].sources
+        for what, texts_of_runs, files in (
+            ("reference", {tuple(one.targets) for one in runs}, text.references),
+            ("source", {tuple(one.sources) for one in runs}, [sources]),
+        ):
+            lines = sorted({line for one in texts_of_runs for line in other_lines(one, files)})
+            if lines:
+                of = f" of {text.name}" if len(texts) > 1 else ""
+                notes.append(
+                    f"{len(lines):,} of {len(text.lines):,} lines of the {what}{of} are not what fairseq "
+                    f"printed, the first of them line {lines[0] + 1}: their scores compare different "
+                    "sentences."
+                )
     return notes
 
 
