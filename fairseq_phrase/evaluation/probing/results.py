@@ -165,12 +165,12 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     return names if all(names) and len(set(names)) == len(names) else list(map(str, paths))
 
 
-#: By model and group of tasks, how far the model's last layer is from the baseline's, in percent.
+#: By model and group of tasks, how far the last probed layer is from the baseline's, in percent.
 Differences = Mapping[tuple[str, str], SeedComparison]
 
 
 def differences(results: Results, baseline: str, resamples: int = TRIALS) -> Differences:
-    """Compare the averages of groups of tasks over seeds, at each model's last layer.
+    """Compare the averages of groups of tasks over seeds, at each model's last probed layer.
 
     :func:`~fairseq_phrase.evaluation.metrics.over_seeds.compare_seeds` computes interval and p. p is
     corrected by Holm's method for all comparisons.
@@ -227,8 +227,8 @@ def differences_table(found: Differences, baseline: str) -> str:
     lines = [[model, *(_cell(found.get((model, group))) for group in groups)] for model in models]
     table = markdown_table(["model", *(f"Δ{group} avg" for group in groups)], lines, texts=1)
     return (
-        f"{table}\n\nΔ: the last layer's mean less that of {baseline}, its 95% interval, and two-sided "
-        "p, for other seeds and other sentences. p is corrected by Holm's method for "
+        f"{table}\n\nΔ: the mean of the last probed layer less that of {baseline}, its 95% interval, and "
+        "two-sided p, for other seeds and other sentences. p is corrected by Holm's method for "
         f"{len(found)} comparisons."
     )
 
