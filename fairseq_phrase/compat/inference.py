@@ -1,4 +1,4 @@
-"""fairseq's generation: truncated sources and replaced unknown words."""
+"""fairseq's generation: truncated sources, replaced unknown words and diverse beams."""
 
 from __future__ import annotations
 
@@ -113,3 +113,20 @@ def read_pairs_of_alignments(
     if isinstance(alignment, list) and all(isinstance(pair, tuple) for pair in alignment):
         alignment = {target: source for source, target in alignment}
     return str(original(hypo_str, src_str, alignment, *others))
+
+
+def penalize_groups_by_their_own_sentence(
+    original: _Function, self: Any, step: int, lprobs: Any, scores: Any,
+    prev_output_tokens: Any = None, original_batch_idxs: Any = None,
+) -> Any:  # fmt: skip
+    """Let ``--diverse-beam-groups`` compare the groups of one sentence.
+
+    fairseq 0.12.3 stores the overlap of groups by the row in the batch, and looks it up by the number of
+    the sentence in the test set: it finds another sentence's, or none (IndexError).
+    """
+    if original_batch_idxs is not None:
+        if step == 0:
+            self.sentences = original_batch_idxs
+        same = original_batch_idxs.unsqueeze(1) == self.sentences
+        original_batch_idxs = same.int().argmax(1)
+    return original(self, step, lprobs, scores, prev_output_tokens, original_batch_idxs)

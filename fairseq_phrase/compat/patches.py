@@ -16,6 +16,7 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
 from fairseq.data import ConcatDataset, bucket_pad_length_dataset, data_utils
 from fairseq.data.audio import raw_audio_dataset
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.search import DiverseBeamSearch
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
@@ -41,6 +42,7 @@ from fairseq_phrase.compat.datasets import (
 )
 from fairseq_phrase.compat.inference import (
     align_where_unknown_words_are_replaced,
+    penalize_groups_by_their_own_sentence,
     read_pairs_of_alignments,
     replace_before_joining,
     replace_unknown_words_without_a_file,
@@ -70,6 +72,7 @@ def patch_fairseq() -> None:
     patch(FairseqTask, "build_generator", align_where_unknown_words_are_replaced)
     patch(utils, "load_align_dict", replace_unknown_words_without_a_file)
     patch(utils, "replace_unk", read_pairs_of_alignments)
+    patch(DiverseBeamSearch, "step", penalize_groups_by_their_own_sentence)
     patch(data_utils, "batch_by_size", batch_no_samples)
     patch(data_utils, "_find_extra_valid_paths", name_splits)
     patch(data_utils, "raise_if_valid_subsets_unintentionally_ignored", name_ignored_splits)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from fairseq.search import DiverseBeamSearch
+from fairseq.sequence_generator import SequenceGenerator
 
 import fairseq_phrase
 from fairseq_phrase import parsers
 from fairseq_phrase.inference import search
+from fairseq_phrase.testing import LENGTHS, build_model, make_batch
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
 
@@ -30,3 +34,26 @@ def test_how_long_a_translation_may_be_does_not_depend_on_other_lines(translator
 def test_a_translation_may_be_twice_as_long_as_its_source():
     lengths = (1, 100, 101, 200, 201)
     assert [search.longest_target(length) for length in lengths] == [200, 200, 400, 400, 600]
+
+
+def test_diverse_beams_do_not_depend_on_other_sentences(dictionary):
+    """fairseq-generate numbers sentences by the test set, not by the batch."""
+    model = build_model("transformer", dictionary)
+    diverse = DiverseBeamSearch(dictionary, num_groups=2, diversity_strength=3.0)
+    generator = SequenceGenerator(
+        [model], dictionary, beam_size=4, max_len_b=9, search_strategy=diverse
+    )
+
+    def beams(tokens, numbers):
+        inputs = {"src_tokens": tokens, "src_lengths": tokens.ne(dictionary.pad()).sum(1)}
+        sample = {"id": torch.tensor(numbers), "net_input": inputs}
+        found = generator.generate([model], sample)
+        return [[one["tokens"].tolist() for one in hypotheses] for hypotheses in found]
+
+    tokens = make_batch(dictionary, LENGTHS)["src_tokens"]
+    alone = [
+        beams(row[row != dictionary.pad()][None], [number]) for number, row in enumerate(tokens)
+    ]
+    alone = [beams for (beams,) in alone]
+    assert beams(tokens, [2, 0, 4, 3, 1]) == alone
+    assert beams(tokens, [40, 7, 12, 3, 25]) == alone
