@@ -144,7 +144,8 @@ def name_missing_architecture(original: _Function, *args: Any, **given: Any) -> 
 def write_only_a_shard(original: _Function, cfg: Any, output_file: Any) -> Any:
     """Make ``fairseq-generate`` honor ``--num-shards`` and ``--shard-id``.
 
-    fairseq 0.12.3 ignores them and takes the number of processes, which is 1.
+    fairseq 0.12.3 ignores them and takes the number of processes, which is 1. It computes the speed by
+    dividing by the time, which is 0 without a batch.
     """
     shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
     if not 0 <= shard < shards:
@@ -152,4 +153,10 @@ def write_only_a_shard(original: _Function, cfg: Any, output_file: Any) -> Any:
     if shards > 1:
         cfg.distributed_training.distributed_world_size = shards
         cfg.distributed_training.distributed_rank = shard
-    return original(cfg, output_file)
+    try:
+        return original(cfg, output_file)
+    except ZeroDivisionError:
+        raise UserError(
+            f"--gen-subset {cfg.dataset.gen_subset}, --shard-id {shard}: no batch is left: give "
+            "fewer --num-shards, or smaller batches (--batch-size, --max-tokens)"
+        ) from None

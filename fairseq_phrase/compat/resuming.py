@@ -3,7 +3,7 @@
 fairseq forgets the number of validations without improvement (``--patience``, and the bad epochs of
 ``reduce_lr_on_plateau``); the last validation of a finished epoch, which it gives to the scheduler
 only after saving; and the loss scaler's history in half precision. Without an optimizer's state it
-starts at update 0 without a message.
+starts at update 0 without a message, and without the file of ``--restore-file`` with new parameters.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from fairseq import checkpoint_utils
@@ -82,7 +83,7 @@ def continue_all_state(
     """Restore the state that :func:`save_all_state` saved.
 
     Raises:
-        UserError: the checkpoint has no optimizer state.
+        UserError: the checkpoint has no optimizer state, or is not there although it was named.
     """
     # From another training in this process.
     vars(checkpoint_utils.save_checkpoint).pop("best", None)
@@ -96,6 +97,8 @@ def continue_all_state(
         )  # fmt: skip
 
     extra_state = _with_average(loaded, self, filename)
+    if extra_state is None:
+        _check_is_last(self, filename)
     if extra_state is None or reset_optimizer:
         return extra_state
     trained = self._optim_history[-1]["num_updates"] if self._optim_history else 0
@@ -118,6 +121,16 @@ def continue_all_state(
     if self.cfg.optimization.use_bmuf:
         logger.warning("%s has no block momentum: that of --use-bmuf begins at 0", filename)
     return extra_state
+
+
+def _check_is_last(self: Trainer, filename: str) -> None:
+    """Check that a missing checkpoint is that of this training, which begins then."""
+    last = Path(self.cfg.checkpoint.save_dir) / f"checkpoint_last{self.checkpoint_suffix}.pt"
+    if Path(filename).resolve() != last.resolve():
+        raise UserError(
+            f"{filename} is not there: name a checkpoint that is (--restore-file), or leave the option "
+            "out to begin with new parameters"
+        )
 
 
 def _with_average(load: Callable[[], Any], self: Trainer, filename: str) -> Any:

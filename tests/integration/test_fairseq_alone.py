@@ -87,6 +87,16 @@ def test_shards_share_the_sentences(stock_checkpoint, data_directory, command):
     assert sorted(map(int, found[0] + found[1])) == list(range(100))
 
 
+def test_a_shard_without_a_batch_is_named(stock_checkpoint, data_directory, command):
+    with pytest.raises(
+        UserError, match=r"--gen-subset test, --shard-id 1: no batch .*fewer --num-sh"
+    ):
+        command(
+            fairseq_generate, data_directory, *STOCK, "--path", stock_checkpoint, "--cpu", "--beam",
+            "1", "--max-len-b", "4", "--num-shards", "2", "--shard-id", "1",
+        )  # fmt: skip
+
+
 def test_fewer_max_tokens_than_a_sentence_has_are_named(stock_checkpoint, data_directory, command):
     with pytest.raises(UserError, match="longer than --max-tokens 3: give a larger"):
         command(

@@ -102,6 +102,15 @@ def test_a_training_without_an_optimizers_state_is_not_resumed(resume):
     assert "@ 0 updates" in resume(2, *PHRASE, "--reset-optimizer")
 
 
+def test_a_checkpoint_that_is_not_there_is_named(resume, tmp_path):
+    """Fairseq would begin with new parameters."""
+    with pytest.raises(UserError, match=r"lost.pt is not there: name .*--restore-file"):
+        resume(1, *PHRASE, "--restore-file", tmp_path / "lost.pt")
+    assert not [*tmp_path.iterdir()]
+    last = ("--restore-file", tmp_path / "checkpoint_last.pt")
+    assert "num_updates: 1" in resume(1, *PHRASE, *last) + resume(2, *PHRASE, *last)
+
+
 def test_an_average_of_parameters_begins_where_it_is_asked_for(resume):
     resume(1, *PHRASE)
     averaged = (*PHRASE, "--store-ema", "--ema-update-freq", "2")
