@@ -141,6 +141,16 @@ def name_missing_architecture(original: _Function, *args: Any, **given: Any) -> 
         ) from None
 
 
+def name_missing_checkpoint(original: _Function, *args: Any, **given: Any) -> Any:
+    """End a command whose checkpoint is missing with fairseq's message alone."""
+    try:
+        return original(*args, **given)
+    except (OSError, ValueError) as error:
+        if str(error).startswith(("Model file not found", "--finetune-from-model")):
+            raise UserError(str(error)) from None
+        raise
+
+
 def write_only_a_shard(original: _Function, cfg: Any, output_file: Any) -> Any:
     """Make ``fairseq-generate`` honor ``--num-shards`` and ``--shard-id``.
 

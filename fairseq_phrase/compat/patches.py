@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from fairseq import checkpoint_utils, utils
 from fairseq import options as fairseq_options
-from fairseq import utils
 from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
     LabelSmoothedCrossEntropyCriterionWithAlignment as AlignmentCriterion,
 )
@@ -25,6 +25,7 @@ from fairseq_cli import generate
 from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.compat.commands import (
     name_missing_architecture,
+    name_missing_checkpoint,
     train_in_bfloat16_without_a_tpu,
     write_only_a_shard,
 )
@@ -84,6 +85,8 @@ def patch_fairseq() -> None:
     patch(Trainer, "load_checkpoint", continue_all_state)
     patch(EpochBatchIterator, "first_batch", name_empty_data)
     patch(fairseq_options, "parse_args_and_arch", name_missing_architecture)
+    for name in ("load_model_ensemble_and_task", "load_checkpoint"):
+        patch(checkpoint_utils, name, name_missing_checkpoint)
     patch(fairseq_options, "parse_args_and_arch", train_in_bfloat16_without_a_tpu)
     patch(generate, "_main", write_only_a_shard)
     # An import of this command's module would let the root logger print all messages.

@@ -87,6 +87,11 @@ def test_shards_share_the_sentences(stock_checkpoint, data_directory, command):
     assert sorted(map(int, found[0] + found[1])) == list(range(100))
 
 
+def test_a_model_that_is_not_there_is_named(data_directory, tmp_path, command):
+    with pytest.raises(UserError, match=r"Model file not found: .*lost.pt"):
+        command(fairseq_generate, data_directory, *STOCK, "--path", tmp_path / "lost.pt", "--cpu")
+
+
 def test_a_shard_without_a_batch_is_named(stock_checkpoint, data_directory, command):
     with pytest.raises(
         UserError, match=r"--gen-subset test, --shard-id 1: no batch .*fewer --num-sh"

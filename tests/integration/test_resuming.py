@@ -106,6 +106,8 @@ def test_a_checkpoint_that_is_not_there_is_named(resume, tmp_path):
     """Fairseq would begin with new parameters."""
     with pytest.raises(UserError, match=r"lost.pt is not there: name .*--restore-file"):
         resume(1, *PHRASE, "--restore-file", tmp_path / "lost.pt")
+    with pytest.raises(UserError, match=r"--finetune-from-model .*lost.pt does not exist"):
+        resume(1, *PHRASE, "--finetune-from-model", tmp_path / "lost.pt")
     assert not [*tmp_path.iterdir()]
     last = ("--restore-file", tmp_path / "checkpoint_last.pt")
     assert "num_updates: 1" in resume(1, *PHRASE, *last) + resume(2, *PHRASE, *last)
