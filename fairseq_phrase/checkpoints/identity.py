@@ -475,8 +475,12 @@ def _resume(
     *args: Any, **options: Any,
 ) -> Any:  # fmt: skip
     """Compare the record of a training's first checkpoint, whose state fairseq's trainer ignores."""
-    data = plain_options(self.cfg.task).get("data")
-    log_text(split_paths(str(data)) if data else [], self.cfg.dataset.train_subset)
+    sections = plain_options(self.cfg)
+    data, subset = (
+        plain_options(sections.get(section)).get(name)
+        for section, name in (("task", "data"), ("dataset", "train_subset"))
+    )
+    log_text(split_paths(str(data)) if data else [], str(subset))
     if not hasattr(self.task, "check_record"):  # other tasks log their records
         here = identity_of({"cfg": self.cfg}, "this run")
         log_record(here)

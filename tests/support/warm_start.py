@@ -301,7 +301,8 @@ if __name__ == "__main__":
     for listener in listeners:
         listener.close()
     # Out of the way first: the one's number now may be the other's.
-    moved = [(fcntl.fcntl(now, fcntl.F_DUPFD, 512), then) for now, then in inherited.items()]
+    above = max(inherited.values(), default=0) + 1
+    moved = [(fcntl.fcntl(now, fcntl.F_DUPFD, above), then) for now, then in inherited.items()]
     for now in inherited:
         os.close(now)
     for now, then in moved:
