@@ -475,12 +475,7 @@ def _resume(
     *args: Any, **options: Any,
 ) -> Any:  # fmt: skip
     """Compare the record of a training's first checkpoint, whose state fairseq's trainer ignores."""
-    sections = plain_options(self.cfg)
-    data, subset = (
-        plain_options(sections.get(section)).get(name)
-        for section, name in (("task", "data"), ("dataset", "train_subset"))
-    )
-    log_text(split_paths(str(data)) if data else [], str(subset))
+    _log_text_of(plain_options(self.cfg))
     if not hasattr(self.task, "check_record"):  # other tasks log their records
         here = identity_of({"cfg": self.cfg}, "this run")
         log_record(here)
@@ -514,6 +509,14 @@ def _resume(
                 "--reset-* with --restore-file"
             )
     return resume(self, filename, reset_optimizer, *args, **options)
+
+
+def _log_text_of(sections: Mapping[str, Any]) -> None:
+    """Log the training text that a configuration names; see :func:`log_text`."""
+    data = plain_options(sections.get("task")).get("data")
+    subset = plain_options(sections.get("dataset")).get("train_subset")
+    if data:
+        log_text(split_paths(str(data)), str(subset))
 
 
 def _save_record(save: Any, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:

@@ -161,7 +161,6 @@ def read_interactive_speed(path: Path) -> float | None:
 # tokenizer.
 _COMMON_PAIRS = 0.5
 _COMMON_LINES = 0.8
-_UNKNOWN = re.compile("<unk")
 _MARKS = re.compile(r"▁|@@ |<+unk>+|[\W_]")
 
 
@@ -243,7 +242,7 @@ def other_lines(printed: Sequence[str], files: Sequence[Sequence[str]]) -> list[
     return [
         index
         for index, (line, *others) in enumerate(zip(printed, *files, strict=True))
-        if line and all(others) and not _UNKNOWN.search(line)
+        if line and all(others) and "<unk" not in line
         if not any(lines_agree(line, other) for other in others)
     ]
 
