@@ -11,6 +11,7 @@ from scipy.stats import t as student
 from scipy.stats import ttest_ind
 
 from fairseq_phrase.evaluation.metrics.forms import ExactMatch
+from fairseq_phrase.evaluation.metrics.interface import percentages
 from fairseq_phrase.evaluation.metrics.labels import LabelMetrics, SpanMetrics
 from fairseq_phrase.evaluation.metrics.over_seeds import (
     ErrorParts,
@@ -122,6 +123,14 @@ def test_the_bootstrap_is_centred_on_the_difference_and_two_sided():
     assert 0.02 < p < 0.98, "else nothing was tested"
     assert p == pytest.approx(extreme / 400, abs=0.08)  # three standard errors of 400 trials
     assert p == pytest.approx(sentence_p_value([theirs], [ours], bleu_scores, "bs"))
+
+
+@pytest.mark.parametrize("test", ["ar", "bs"])
+def test_one_sentence_says_nothing_of_others(test):
+    """Each resample of one sentence is this sentence."""
+    right, wrong = np.array([[3.0, 4.0]]), np.array([[1.0, 4.0]])
+    assert sentence_p_value([right], [wrong], percentages, test, 100) == 1
+    assert sentence_p_value([right] * 2, [wrong] * 2, percentages, test, 100) == 1
 
 
 def test_several_test_sets_are_tested_by_the_mean_of_their_scores():
