@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -195,6 +196,21 @@ def test_a_report_of_labels_has_differences_tests_and_a_confusion_picture(labell
     page = (labelled / "out" / "report.html").read_text()
     assert "Labels that differ" in page
     assert "Confusion of labels" in page
+
+
+@pytest.mark.parametrize(("suffix", "best"), [("", "worse"), (":lower", "better")])
+def test_the_best_row_is_that_of_the_lowest_score_where_lower_is_better(labelled, suffix, best):
+    shutil.copytree(labelled / "runs" / "better", labelled / "runs" / "worse")
+    for row, wrong in (("baseline", 4), ("better", 1), ("worse", 3)):
+        for seed in (1, 2):
+            path = labelled / "runs" / row / f"seed{seed}" / "wrong.txt"
+            path.write_text(f"{wrong}\n" * 40)
+    metric = ("--metric", f"file:wrong=wrong.txt{suffix}", "--trials", "50")
+    text = report(
+        labelled, "--measure", "labels", "--baseline", "baseline", *metric, reference="test.tag"
+    )
+    assert f"{best}: F1" in text
+    assert f"{'worse' if best == 'better' else 'better'}: F1" not in text
 
 
 def test_a_report_of_spans_tests_f1_over_seeds(labelled):

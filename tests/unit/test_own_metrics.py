@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from collections import Counter
@@ -244,6 +245,30 @@ def test_scores_of_another_program_are_read_from_each_runs_folder(table):
     for row in records(table / "out" / "report.csv"):
         mean = np.mean([scores[row["row"], seed] for seed in (1, 2)])
         assert float(row["MetricX_mean"]) == pytest.approx(mean)
+
+
+def test_a_file_may_state_that_lower_is_better(table):
+    """The baseline's outputs have a higher number, and each row is better or worse by what it means."""
+    for row in ("baseline", "k2"):
+        for seed in (1, 2):
+            path = table / "runs" / row / f"seed{seed}" / "wrong.txt"
+            path.write_text("".join(f"{index % 3 + (row == 'k2')}\n" for index in range(60)))
+    for suffix, better in (("", "2"), (":lower", "0")):
+        metric = f"file:wrong=wrong.txt{suffix}"
+        report(table, "--metric", metric, "--baseline", "baseline", "--trials", "100")
+        (row,) = (one for one in records(table / "out" / "report.csv") if one["row"] == "k2")
+        assert (row["wrong_better"], row["wrong_worse"]) == (better, str(2 - int(better)))
+
+
+def test_scores_that_are_older_than_the_translation_are_named(table):
+    write_scores(table)
+    old = table / "runs" / "k2" / "seed2" / "scores-test.txt"
+    metric = ("--metric", "file:MetricX=scores-SUBSET.txt")
+    assert "is older than" not in report(table, *metric)
+    os.utime(old, (1, 1))
+    text = report(table, *metric)
+    assert text.count("is older than generate-test.txt: its scores may be of an earlier") == 1
+    assert "seed2/scores-test.txt is older than" in text
 
 
 def test_a_run_without_scores_does_not_get_a_file_from_elsewhere(table, capsys, monkeypatch):

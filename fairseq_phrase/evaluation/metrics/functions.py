@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,8 +27,12 @@ class ScoreFile:
     """The numbers in a file, one for each sentence.
 
     Args:
-        argument: ``NAME=SCORES``: the scores' name in the table, and the file in each run's folder, or
-            the file of a single run. ``SUBSET`` in it becomes the test set's name.
+        argument: ``NAME=SCORES[:lower]``: the scores' name in the table, and the file in each run's
+            folder, or the file of a single run. ``SUBSET`` in it becomes the test set's name. With
+            ``:lower``, a lower score is better.
+
+    Attributes:
+        notes: notes for below the table: files that are older than the translations.
 
     Raises:
         UserError: the argument has another form.
@@ -36,7 +41,10 @@ class ScoreFile:
     needs_sources = False
 
     def __init__(self, argument: str) -> None:
-        self.title, _, self._name = argument.partition("=")
+        self.title, _, name = argument.partition("=")
+        self._name = name.removesuffix(":lower")
+        self.lower_is_better = name != self._name
+        self.notes: list[str] = []
         if not self.title or not self._name:
             raise UserError(
                 f"--metric file:{argument}: expected file:NAME=SCORES, such as file:COMET=comet.txt"
@@ -45,8 +53,13 @@ class ScoreFile:
         self._runs: dict[Path, tuple[Path, str]] = {}
         self._is_outside = False  # of the runs' folders: the file of a single run
 
-    def of_run(self, folder: Path, subset: str) -> Callable[..., list[float]]:
+    def of_run(self, folder: Path, subset: str, output: Path) -> Callable[..., list[float]]:
         """Return a metric of a run's translation of a test set.
+
+        Args:
+            folder: the run's folder.
+            subset: the test set's name.
+            output: the file of the translation.
 
         Raises:
             UserError: the file is missing, is another run's too, or does not have a number for each
@@ -65,6 +78,10 @@ class ScoreFile:
             raise UserError(
                 f"{path} has the scores of one translation, and this table has several: write each run's "
                 "scores into its folder, with SUBSET in the name for several test sets"
+            )
+        if path.stat().st_mtime < output.stat().st_mtime:
+            self.notes.append(
+                f"{path} is older than {output.name}: its scores may be of an earlier translation."
             )
         scores = []
         for number, line in enumerate(read_lines(path), start=1):
@@ -185,11 +202,11 @@ class FunctionMetrics(Metrics):
         """The functions, then the metrics of the measure."""
         return [*self._functions, *self._base.names]
 
-    def of_run(self, folder: Path, subset: str) -> Metrics:
+    def of_run(self, folder: Path, subset: str, output: Path) -> Metrics:
         """Return these metrics, with the run's scores for functions that read them from its files."""
         found = copy.copy(self)
         found._functions = {
-            name: one.of_run(folder, subset) if isinstance(one, ScoreFile) else one
+            name: one.of_run(folder, subset, output) if isinstance(one, ScoreFile) else one
             for name, one in self._functions.items()
         }
         return found
@@ -246,8 +263,9 @@ class FunctionMetrics(Metrics):
 
     @property
     def notes(self) -> list[str]:
-        """The notes of the measure's metrics."""
-        return self._base.notes
+        """The notes of files of scores, and of the measure's metrics."""
+        files: list[Any] = [one for one in self._functions.values() if isinstance(one, ScoreFile)]
+        return [*(note for one in files for note in one.notes), *self._base.notes]
 
     def signatures(self, **settings: object) -> dict[str, str]:
         """Return the functions' own signatures, by default their modules and names."""

@@ -55,7 +55,7 @@ class Metrics(ABC):
             Sufficient statistics by metric. Shape of each: (sentences, statistics).
         """
 
-    def of_run(self, folder: Path, subset: str) -> Metrics:
+    def of_run(self, folder: Path, subset: str, output: Path) -> Metrics:
         """Return the metrics of a run's output for a test set; they may read files in its folder."""
         return self
 

@@ -23,7 +23,8 @@ def is_labelled(report: Report) -> bool:
 def chosen_rows(report: Report) -> list[Row]:
     """Return the baseline and the best other row, or the best row without a baseline."""
     others = [row for row in report.shown if row.runs and row is not report.baseline]
-    best = sorted(others, key=lambda row: -(row.mean(report.main) or 0))[:1]
+    sign = 1 if report.main in report.metrics.lower_is_better else -1
+    best = sorted(others, key=lambda row: sign * (row.mean(report.main) or 0))[:1]
     return [*([report.baseline] if report.baseline is not None else []), *best]
 
 

@@ -311,7 +311,7 @@ def _score(
             found = []
             for metric, text in zip(metrics, texts, strict=True):
                 try:
-                    own = metric.of_run(run.path, text.subset)
+                    own = metric.of_run(run.path, text.subset, run.outputs[text.subset])
                     found.append(own.statistics(run.generations[text.subset].hypotheses))
                 except UserError as error:
                     raise UserError(f"{run.path}, test set '{text.subset}': {error}") from None

@@ -47,6 +47,7 @@ class Run:
     Attributes:
         seed: fairseq's ``--seed``; None if it is unknown.
         generations: its translations by test set, in order.
+        outputs: the files of its translations, by test set.
         parsed_speed: sentences per second from raw text, including parsing; None if not measured.
     """
 
@@ -55,6 +56,7 @@ class Run:
     path: Path
     training: TrainingLog
     generations: dict[str, Generation]
+    outputs: dict[str, Path]
     parsed_speed: float | None
 
     @property
@@ -181,9 +183,8 @@ def read_run(
     training = _read_training(folder, needs_training)
     read = _read_labels if labelled else _read_translation
     is_only = len(texts) == 1
-    generations = {
-        text.subset: read(_output(folder, text.subset, labelled, is_only), text) for text in texts
-    }
+    outputs = {text.subset: _output(folder, text.subset, labelled, is_only) for text in texts}
+    generations = {text.subset: read(outputs[text.subset], text) for text in texts}
     subset = texts[0].subset
     interactive = _first_of(folder.path, (f"interactive-{subset}.txt", "interactive.txt"))
     return Run(
@@ -192,6 +193,7 @@ def read_run(
         folder.path,
         training,
         generations,
+        outputs,
         read_interactive_speed(interactive) if interactive is not None else None,
     )
 
