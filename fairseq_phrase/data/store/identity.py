@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -141,6 +142,8 @@ FREE = {
 LOGGED = "identity record "
 #: The text before the digest of a training text in a training log.
 TEXT_LOGGED = "lengths of "
+#: The text before the differences in a message of :func:`compare`.
+_DIFFER = " differ in "
 #: The last entry of a dictionary of pre-training, which is not part of its fingerprint.
 MASK = "<mask>"
 #: The value of an option that a checkpoint may use without recording it.
@@ -329,20 +332,18 @@ def compare(
         else:
             refused[name] = difference
             remedies[REMEDIES.get(entry_point, _remedy(name, first, entry))] = None
-    both = f"{trained_name} and {here_name} differ in"
+    both = f"{trained_name} and {here_name}{_DIFFER}"
     if refused:
-        message = f"{both} {', '.join(refused.values())}: {', and '.join(remedies)}"
+        message = f"{both}{', '.join(refused.values())}: {', and '.join(remedies)}"
         if has_options and entry_point not in REMEDIES:
             allowing = as_given("allow-difference", ",".join(refused))
             message += f", or let this pass with {allowing}"
         raise UserError(message)
     if warned:
         refusing = f" ({as_given(strict_option)} refuses this)" if has_options else ""
-        warn_once(f"{both} {', '.join(warned)}{refusing}")
+        warn_once(f"{both}{', '.join(warned)}{refusing}")
     if let_through:
-        warn_once(
-            f"{both} {', '.join(let_through)} ({as_given('allow-difference')} lets this pass)"
-        )
+        warn_once(f"{both}{', '.join(let_through)} ({as_given('allow-difference')} lets this pass)")
     for which, missing in unknown.items():
         warn_once(
             f"{which} does not record its {', '.join(missing)}: make sure that it has the same as "
@@ -350,6 +351,18 @@ def compare(
         )
     passed = [f"{difference} ({Path(trained_name).name})" for difference in let_through]
     return replace(here, allowed=tuple(dict.fromkeys([*trained.allowed, *here.allowed, *passed])))
+
+
+def logged_differences(message: str) -> str | None:
+    """Return the differences in a warning of :func:`compare`; None for another message.
+
+    >>> logged_differences("a.pt and data differ in parser x 1 and x 2 (--strict-identity refuses this)")
+    'parser x 1 and x 2'
+    """
+    _, found, differences = message.partition(_DIFFER)
+    return (
+        re.sub(r" \([\w-]+ (?:refuses this|lets this pass)\)$", "", differences) if found else None
+    )
 
 
 def _remedy(name: str, trained: str, entry: Entry) -> str:

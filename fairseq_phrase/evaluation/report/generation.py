@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fairseq_phrase.data.store import identity
 from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.text import read_lines
 
@@ -18,9 +19,7 @@ _END = re.compile(r"Generate (\S+) with beam=(\d+): ")
 _SPEED = re.compile(r"(?:\| |:)Translated [\d,]+ sentences .*\(([\d.]+) sentences/s")
 _BATCH = re.compile(r"'max_tokens': (\w+), 'batch_size': (\w+)")
 _SEARCH = re.compile(r"'batch_size': \w+\}(?:, models \[(.*)\])?, search \{(.*)\}$")
-_DIFFERENCE = re.compile(
-    r"store\.identity:.* differ in (.*?)(?: \(--(?:strict|allow)-\w+ [\w ]+\))?$"
-)
+_COMPARED = f":{identity.__name__}:"  # before the messages of the comparison of records
 _TOTAL = re.compile(r"(?:\| |:)Total time: ([\d.]+) seconds; translation time: ([\d.]+)")
 # fairseq's log in the middle of a line, if stdout and stderr went to one file.
 _MIXED = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR):[\w.]+:|\d\d:\d\d:\d\d \| [A-Z]+ \| ")
@@ -125,8 +124,8 @@ def _read_log(path: Path) -> dict[str, Any]:
     for line in _log_lines(path):
         if match := _SPEED.search(line):
             found["speed"] = float(match[1])
-        elif match := _DIFFERENCE.search(line):
-            found["differences"].append(match[1])
+        elif difference := identity.logged_differences(line.partition(_COMPARED)[2]):
+            found["differences"].append(difference)
         elif ("fairseq_cli" in line) and (match := _BATCH.search(line)):
             tokens, sentences = match.groups()
             is_tokens = sentences == "None"
