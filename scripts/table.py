@@ -41,6 +41,7 @@ from fairseq_phrase.data.store.outputs import (
     write_atomically,
 )
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.evaluation.report.training_log import read_training_log
 
 _LITTLE_SPACE = 2**20  # bytes; a command that failed with less was probably stopped by a full disk
 # fairseq-train's log: updates of an epoch, and loss; updates so far, also at the end of an epoch.
@@ -123,6 +124,9 @@ class Runner:
         bar.reset(run.updates())
         for step in run.left():
             bar.set_description(f"{run}: {step.name}")
+            if step.trains and has_ended(run.folder, step.output):
+                finish_training(run, step)
+                continue
             if step.trains:
                 repair_last_checkpoint(run.folder)
                 if step.output.exists():
@@ -168,9 +172,7 @@ class Runner:
             )
         if step.trains:
             advance(bar, log, run, ended=True)
-            step.done.touch()
-            if run.drops_optimizer:
-                drop_optimizer_states(run.folder)
+            finish_training(run, step)
         else:
             os.replace(partial, step.output)
 
@@ -230,6 +232,23 @@ def whole_fingerprint(path: Path) -> str:
     files = sorted(one for one in path.rglob("*") if one.is_file())
     texts = (f"{one.relative_to(path)} {fingerprint(one)}" for one in files)
     return f"{path.name} {hashlib.sha256(' '.join(texts).encode()).hexdigest()[:16]}"
+
+
+def has_ended(folder: Path, log: Path) -> bool:
+    """Return whether a training wrote its last checkpoint and ended, though it is not marked as done.
+
+    It was stopped in its last second. If it ended inside an epoch, fairseq would resume it for one more
+    update.
+    """
+    saved = log.is_file() and zipfile.is_zipfile(folder / "checkpoint_last.pt")
+    return saved and read_training_log(log).finished
+
+
+def finish_training(run: Run, step: Step) -> None:
+    """Mark a training as done."""
+    step.done.touch()
+    if run.drops_optimizer:
+        drop_optimizer_states(run.folder)
 
 
 def drop_optimizer_states(folder: Path) -> None:

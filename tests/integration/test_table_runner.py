@@ -462,6 +462,26 @@ def test_a_last_checkpoint_that_was_cut_short_gives_way_to_the_newest_whole_one(
     assert zipfile.ZipFile(last).read("name") == b"checkpoint_2_200.pt"
 
 
+def test_a_training_that_ended_and_was_not_marked_is_not_resumed(tmp_path):
+    """A training that reached its updates inside an epoch would be resumed for one more update."""
+    run = run_of(tmp_path, "row", "echo translated")
+    run.folder.mkdir()
+    log = run.folder / "train.log"
+    begun, ended = (
+        f"2026-01-01 00:00:00 | INFO | fairseq_cli.train | {text}\n"
+        for text in ("{'_name': None, 'common': {}}", "done training in 1.0 seconds")
+    )
+    with zipfile.ZipFile(run.folder / "checkpoint_last.pt", "w") as archive:
+        archive.writestr("name", "whole")
+    run.steps.insert(0, Step("train", ["bash", "-c", "echo more updates"], log, trains=True))
+    for text, resumed in ((begun + ended, False), (begun + ended + begun, True)):
+        log.write_text(text)
+        run.steps[0].done.unlink(missing_ok=True)
+        run_all(run)
+        assert ("more updates" in log.read_text()) == resumed
+        assert run.steps[0].done.exists()
+
+
 def test_gpus_divide_the_steps_of_an_update_or_are_refused():
     row = {"optimization": {"update_freq": [8, 4]}}
     share_out(row, 4, "row")
