@@ -171,6 +171,7 @@ sst() {
     labelled sst class sentence "SST-2 from pre-trained encoders" sst sst --classes 2 --phrases none
 }
 
+for NAME in $PARTS; do use_table "$NAME"; done # names what is wrong for a later part before the first one trains
 for NAME in $PARTS; do
     say "Part $NAME ($OUT)"
     use_table "$NAME"

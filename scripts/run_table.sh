@@ -18,7 +18,7 @@ cd "$(dirname "$0")/.."
 . scripts/table.sh
 
 KNOWN='title folder extras languages baselines corpus text valid test parser report'
-declare -A KEYS=([extras]=plot [baselines]=transformer [text]='' [valid]=valid [test]=test [parser]='' [report]='')
+declare -A KEYS=([extras]=plot [baselines]='' [text]='' [valid]=valid [test]=test [parser]='' [report]='')
 DATA_BINS=()
 
 # read_keys FILE: set KEYS to the entries of table: in a YAML file. Before the installation no package can read YAML,
@@ -46,7 +46,7 @@ expand() {
     done
 }
 
-TABLE=configs/tables/$(basename "$0" .sh).yaml DATA='' BASELINES=''
+TABLE=configs/tables/$(basename "$0" .sh).yaml DATA=''
 parse_options
 [ -e "$TABLE" ] || die "--table: there is no file $TABLE"
 read_keys "$TABLE"
@@ -57,7 +57,9 @@ expand "${KEYS[folder]:-$(basename "$TABLE" .yaml)}"
 NAME=${WORDS[*]} FILES=("$TABLE") MORE=${TABLE%/*}/${WORDS[*]}.yaml
 if [ -e "$MORE" ] && [ "$MORE" != "$TABLE" ]; then FILES+=("$MORE") && read_keys "$MORE"; fi
 expand "${KEYS[languages]}"
-SOURCE=${WORDS[0]%-*} TARGET=${WORDS[0]#*-} BASELINES=${BASELINES:-${KEYS[baselines]}} SETTINGS=
+SOURCE=${WORDS[0]%-*} TARGET=${WORDS[0]#*-} SETTINGS=
+[[ -v NAMED_BASELINES || -z ${KEYS[baselines]} ]] || NAMED_BASELINES=${KEYS[baselines]}
+BASELINES=${NAMED_BASELINES-transformer}
 for name in $(print_help | sed -n '/^Options of this table:/,/^$/s/^  --\([a-z-]*\) .*/\1/p'); do
     option=${name//-/_} option=${option^^}
     SETTINGS+="${SETTINGS:+ }$name=${!option}"
@@ -85,13 +87,17 @@ for name in "${DATA_BINS[@]}"; do
     preprocess "$OUT/$name" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" "${WORDS[@]}"
 done
 
-say "Rows ($OUT)"
-train_rows "$OUT/data-bin" "$OUT/rows"
-
 REFERENCE=$TEST.$TARGET
 [ ! -e "$REFERENCE.gz" ] || REFERENCE+=.gz
 expand "${KEYS[title]}"
 TITLE=${WORDS[*]}
 expand "${KEYS[report]}"
+# What is wrong with the report's options is said before the trainings.
+[ -n "$DATA_ONLY$DRY_RUN" ] || fairseq-phrase-report --check "$OUT/rows" --out "$OUT/report" --subset test \
+    --reference "$REFERENCE" "${WORDS[@]}" ${TOKENIZE:+--tokenize "$TOKENIZE"}
+
+say "Rows ($OUT)"
+train_rows "$OUT/data-bin" "$OUT/rows"
+
 report "$OUT/rows" "$OUT/report" test "$REFERENCE" numbers "$TITLE" "${WORDS[@]}"
 exit "$STATUS"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import logging
 import os
 import queue
 import re
@@ -23,10 +24,11 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
 from pathlib import Path
+from typing import Any, NoReturn
 
 import yaml
 from omegaconf import OmegaConf
@@ -355,10 +357,60 @@ def choose_rows(chosen: str, rows: Sequence[str]) -> list[str]:
     """
     names = list(dict.fromkeys(chosen.split(","))) if chosen else list(rows)
     if chosen.isdigit():
-        names = list(rows)[: int(chosen)] or sys.exit(f"--rows {chosen}: expected at least 1")
+        if not 1 <= int(chosen) <= len(rows):
+            sys.exit(f"--rows {chosen}: expected 1 to {len(rows)}: the table has {', '.join(rows)}")
+        names = list(rows)[: int(chosen)]
     if missing := [name for name in names if name not in rows]:
         sys.exit(f"no row {', '.join(missing)}: the table has {', '.join(rows)}")
     return names
+
+
+def check_baselines(named: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check that the rows that reports compare with exist; pre-training rows have no report.
+
+    Raises:
+        SystemExit: a row does not exist.
+    """
+    names = [name for name, row in rows.items() if row.get("steps") != "pretraining"]
+    if names and (missing := [name for name in named.split(",") if name not in names]):
+        sys.exit(f"--baselines: no row {', '.join(missing)}: the table has {', '.join(names)}")
+
+
+def check_generate_flags(given: str, runs: Iterable[Run], *, labels: bool) -> None:
+    """Check flags that are read only after a training, and that its folder then keeps.
+
+    Args:
+        given: the flags.
+        runs: the runs whose commands have them.
+        labels: whether runs that label have them, too.
+
+    Raises:
+        SystemExit: a command does not know a flag, or its value is wrong.
+    """
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    from fairseq import options
+
+    from fairseq_phrase import register
+    from fairseq_phrase.cli import label
+
+    register()
+    parsers: dict[str, Callable[[], argparse.ArgumentParser]] = {
+        "fairseq-generate": options.get_generation_parser,
+        "fairseq-interactive": options.get_interactive_generation_parser,
+        **({"fairseq-phrase-label": label._parser} if labels else {}),
+    }
+    commands = {step.command[0]: step.command[1:] for run in runs for step in run.steps}
+    for name in parsers.keys() & commands.keys():
+
+        def stop(message: str, name: str = name) -> NoReturn:
+            sys.exit(f"--generate-flags {given.strip()}: {name}: {message}")
+
+        parser = parsers[name]()
+        parser.error = stop  # type: ignore[method-assign]
+        if name == "fairseq-phrase-label":
+            parser.parse_args(commands[name])
+        else:
+            options.parse_args_and_arch(parser, commands[name])
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -371,6 +423,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("files", type=Path, nargs="+", help="the table's YAML; later files win")
     add("--rows", default="", help="names, commas between them, or the first N (all)")
     add("--without-numbers", action="store_true", help="titles without the paper's numbers")
+    add("--baselines", help="rows that reports will compare with; only checked")
+    add("--tokenize", metavar="NAME", help="the reports' tokenizer for BLEU; only checked")
     add("--seeds", type=numbers, default="1", help="numbers, commas between them")
     add("--data", type=Path, help="data directory")
     add("-s", "--source-lang")
@@ -408,7 +462,18 @@ def main() -> None:
         return
     rows = load_rows(args.files)
     names = choose_rows(args.rows, list(rows))
+    if args.baselines is not None:
+        check_baselines(args.baselines, rows)
+    if args.tokenize:
+        from fairseq_phrase.evaluation.metrics.tokenizers import check_tokenizer
+
+        try:
+            check_tokenizer(args.tokenize)
+        except UserError as error:
+            sys.exit(str(error))
     runs = [plan(args, row, rows[row], seed) for seed in args.seeds for row in names]
+    if args.generate_flags.strip():
+        check_generate_flags(args.generate_flags, runs, labels=args.action == "run")
     gpus = [] if args.dry_run else choose_gpus(args, training_left(args, runs))
     if args.action == "names":
         print(",".join(names))

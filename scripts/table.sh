@@ -63,6 +63,7 @@ parse_options() {
         fi
         name=${option#--} name=${name//-/_}
         printf -v "${name^^}" %s "$value"
+        [ "$option" != --baselines ] || NAMED_BASELINES=$value
     done
     [[ $SEEDS =~ ^[0-9]+(,[0-9]+)*$ ]] || die "--seeds $SEEDS: expected numbers with commas between them"
     # Fewer updates may be less than an epoch, without checkpoints to average.
@@ -105,7 +106,9 @@ open_table() {
     [ -n "$DRY_RUN" ] || { mkdir -p "$OUT" && printf '%s\n' "$settings" >"$OUT/settings"; }
 }
 
-# rows ACTION DATA RUNS [TRAIN_FLAGS]: scripts/table.py on this table's rows.
+# rows ACTION DATA RUNS [TRAIN_FLAGS]: scripts/table.py on this table's rows. It also checks what only reports read,
+# because they are made after all trainings: the baselines that the user or the table names (a default may be missing),
+# and the tokenizer.
 rows() {
     local dry=$DRY_RUN$DATA_ONLY$REPORT_ONLY
     local command=("$PYTHON" scripts/table.py "$1" "${FILES[@]}" --rows "$ROWS"
@@ -114,7 +117,7 @@ rows() {
         --train-flags="${4:-} $TRAIN_FLAGS" --generate-flags="$GENERATE_FLAGS"
         ${MAX_EPOCH:+--max-epoch "$MAX_EPOCH"} ${MAX_UPDATE:+--max-update "$MAX_UPDATE"}
         ${AVERAGE:+--average "$AVERAGE"} ${WITH_PARSING:+--raw "$OUT/raw/unparsed.$SOURCE" ${PARSER:+--parser "$PARSER"}}
-        ${dry:+--dry-run})
+        ${NAMED_BASELINES+--baselines "$NAMED_BASELINES"} ${TOKENIZE:+--tokenize "$TOKENIZE"} ${dry:+--dry-run})
     [ -n "$NO_ROWS" ] || { "${command[@]}"; return; }
     echo "# This prints the commands of the rows, with a Python that has omegaconf and tqdm:"
     run "${command[@]}"

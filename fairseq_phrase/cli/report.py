@@ -78,6 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--caption", default="Results", help="the table's title")
     parser.add_argument("--partial", action="store_true",
         help="leave out unfinished runs, and mark the table")
+    parser.add_argument("--check", action="store_true",
+        help="only check the options, read the texts and load the metrics; the runs may be missing")
     return parser
 
 
@@ -124,6 +126,10 @@ def main(args: argparse.Namespace) -> None:
         titles=read_row_file(args.rows) if args.rows is not None else {},
         pairs=read_pairs(args.contrastive) if args.contrastive is not None else (),
     )  # fmt: skip
+    if args.check:
+        for text in texts:
+            options.measure.metrics(text.references, text.sources, text.ending)
+        return
     report = make_report(find_runs(args.runs), texts, options)
     written = write_report(report, args.out)
     print(markdown(report))

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -715,7 +716,11 @@ def test_a_row_or_seed_that_is_named_twice_is_run_once():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--rows", "0"], "--rows 0: expected at least 1"),
+        (["--rows", "0"], f"--rows 0: expected 1 to {len(ROWS)}: the table has transformer"),
+        (["--rows", "99"], f"--rows 99: expected 1 to {len(ROWS)}: the table has transformer"),
+        (["--baselines", "tree,tre"], "--baselines: no row tre: the table has transformer, "),
+        (["--baselines", ""], "--baselines: no row : the table has transformer, "),
+        (["--tokenize", "13b"], "--tokenize 13b: expected one of 13a"),
         (["--seeds", "one"], "argument --seeds: invalid numbers value: 'one'"),
         (["--train-flags", "'--lr 1"], "--train-flags '--lr 1: No closing quotation"),
         (["--generate-flags", "--lenpen '1"], "--generate-flags --lenpen '1: No closing quotation"),
@@ -726,6 +731,25 @@ def test_options_of_which_nothing_can_be_made_are_named(arguments, message):
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "message"),
+    [
+        ("translation", "--beem 4", "fairseq-generate: unrecognized arguments: --beem 4"),
+        ("translation", "--lenpen long", "fairseq-generate: argument --lenpen: invalid"),
+        ("translation", "--lenpen 0.6", None),
+        ("labelling", "--max-token many", "fairseq-phrase-label: argument --max-token"),
+    ],
+)
+def test_flags_that_follow_a_training_are_checked_before_it(
+    kind, flags, message, tmp_path, monkeypatch
+):
+    file = write_table(tmp_path, steps=kind, task={"_name": "syntax_translation"}, rows={"one": {}})
+    words = ["run", str(file), "-s", "de", "-t", "en", "--data", "D", f"--generate-flags={flags}"]
+    monkeypatch.setattr(sys, "argv", ["table.py", *words, "--dry-run"])
+    with nullcontext() if message is None else pytest.raises(SystemExit, match=message):
+        main()
 
 
 def test_each_run_keeps_its_options(tmp_path):

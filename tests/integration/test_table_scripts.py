@@ -212,6 +212,8 @@ def test_several_gpus_train_a_run_on_the_same_batch_and_one_translates(tmp_path,
         ("true_trees", ["--direction", "it-en"], "expected one of en-tr tr-en en-it"),
         ("true_trees", ["--data", "/none"], "--data /none: there is no such folder"),
         ("multi30k_table1", ["--text", "bpe"], "--text bpe: expected one of raw moses"),
+        ("multi30k_table1", ["--baselines", "transformr"], "--baselines: no row transformr: the"),
+        ("multi30k_table1", ["--tokenize", "13b"], "--tokenize 13b: expected one of 13a"),
         ("quickstart", ["--fast", "--full"], "--fast and --full: choose one"),
     ],
 )
@@ -433,6 +435,7 @@ def test_the_options_of_a_table_are_variables_of_its_file(clone):
             "table: corpus: write the value in this line",
         ),
         ("$DATA $RAW", "$DATE $RAW", "there is no variable $DATE"),
+        ("title: Chunking", "title: $CORPUS_NAM", "there is no variable $CORPUS_NAM"),
     ],
 )
 def test_a_bad_entry_of_a_table_is_named(written, instead, message, clone):

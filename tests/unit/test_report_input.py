@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from fairseq_phrase.cli.report import main
 from tests.support.report_table import (
     REFERENCES,
     SOURCES,
@@ -35,6 +36,22 @@ def refusal(table, capsys, *arguments, **options) -> str:
     assert not said.out
     assert said.err.startswith("fairseq-phrase-report: error: ")
     return said.err
+
+
+def test_options_are_checked_before_there_are_runs(tmp_path, capsys):
+    (tmp_path / "test.en").write_text("a b\n")
+    words = [str(tmp_path / "runs"), "--reference", str(tmp_path / "test.en"), "--check"]
+    words += ["--out", str(tmp_path / "out")]
+    main(words)
+    for bad, message in (
+        (["--tokenize", "13b"], "--tokenize 13b: expected one of"),
+        (["--measure", "spans"], "line 1 of the reference has the label 'a'"),
+        (["--rows", str(tmp_path / "rows.yaml")], "rows.yaml is not there"),
+    ):
+        with pytest.raises(SystemExit):
+            main([*words, *bad])
+        assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["test.en"]
 
 
 def cut_training(table):

@@ -36,13 +36,20 @@ _LONGEST_WORD = 6  # mean letters; words of segmented Chinese have 1.7, of segme
 
 
 def check_tokenizer(name: str, option: str = "--tokenize") -> str:
-    """Return the name of a tokenizer that sacrebleu has.
+    """Return the name of a tokenizer that sacrebleu has, and load it.
 
     Raises:
-        UserError: sacrebleu does not have it. The message names the option.
+        UserError: sacrebleu does not have it, or lacks a package or a file that it needs. The message
+            names the option.
     """
     if name not in BLEU.TOKENIZERS:
         raise UserError(f"{option} {name}: expected one of {', '.join(sorted(BLEU.TOKENIZERS))}")
+    try:
+        BLEU(tokenize=name)
+    except (ImportError, RuntimeError, OSError) as error:
+        raise UserError(
+            f"{option}: sacrebleu's tokenizer {name} cannot be used: {error}"
+        ) from error
     return name
 
 
