@@ -30,10 +30,15 @@ def scores_by_set(path: Path, sets: Sequence[str]) -> dict[str, list[float]]:
         sets: the test sets' names; any name if the report has one.
 
     Raises:
-        SystemExit: the report lacks a set.
+        SystemExit: the file is missing or has no runs, or the report lacks a set.
     """
-    with open(path, newline="", encoding="utf-8") as stream:
-        runs = list(csv.DictReader(stream))
+    try:
+        with open(path, newline="", encoding="utf-8") as stream:
+            runs = list(csv.DictReader(stream))
+    except OSError as error:
+        sys.exit(str(error))
+    if not runs:
+        sys.exit(f"{path} has no runs")
     columns = [name for name in runs[0] if name.startswith(METRIC)]
     names = [METRIC] if columns == [METRIC] and len(sets) == 1 else [f"{METRIC} {s}" for s in sets]
     for name in names:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import csv
+import sys
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,13 +19,23 @@ from fairseq_phrase.visualization.figures import new_figure, save
 
 
 def read_report(folder: Path) -> dict[str, tuple[str, float | None, float | None]]:
-    """Read the rows of a report, each with its title, its BLEU and BLEU's spread over seeds."""
-    with open(folder / "report.csv", encoding="utf-8", newline="") as stream:
-        return {
-            row["row"]: (row["title"], _number(row["BLEU_mean"]), _number(row["BLEU_sd"]))
-            for row in csv.DictReader(stream)
-            if row["BLEU_mean"]
-        }
+    """Read the rows of a report, each with its title, its BLEU and BLEU's spread over seeds.
+
+    Raises:
+        SystemExit: the folder has no report, or the report has no BLEU.
+    """
+    path = folder / "report.csv"
+    try:
+        with open(path, encoding="utf-8", newline="") as stream:
+            return {
+                row["row"]: (row["title"], _number(row["BLEU_mean"]), _number(row["BLEU_sd"]))
+                for row in csv.DictReader(stream)
+                if row["BLEU_mean"]
+            }
+    except OSError as error:
+        sys.exit(str(error))
+    except KeyError as error:
+        sys.exit(f"{path} has no column {error}")
 
 
 def _number(text: str) -> float | None:
@@ -67,6 +79,27 @@ def plot(reports: dict[Fraction, dict], caption: str, file: Path) -> None:
     save(figure, file)
 
 
+def read_reports(arguments: Sequence[str]) -> dict[Fraction, dict]:
+    """Read the reports that the arguments ``SHARE=DIR`` name, by share, the smallest first.
+
+    Raises:
+        SystemExit: an argument is different, or two have the same share.
+    """
+    folders: dict[Fraction, Path] = {}
+    for argument in arguments:
+        name, _, folder = argument.partition("=")
+        try:
+            share = Fraction(name)
+        except (ValueError, ZeroDivisionError):
+            share = Fraction(0)
+        if share <= 0 or not folder:
+            sys.exit(f"{argument}: expected SHARE=DIR, such as 1/4=runs/fraction-1-4/report")
+        if share in folders:
+            sys.exit(f"{folders[share]} and {folder} are both of the share {share}")
+        folders[share] = Path(folder)
+    return {share: read_report(folders[share]) for share in sorted(folders)}
+
+
 def main() -> None:
     """Make the table and the picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -74,11 +107,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the files' name, without .md")
     parser.add_argument("--caption", default="BLEU by training data")
     args = parser.parse_args()
-    named = (report.split("=", 1) for report in args.reports)
-    reports = {
-        share: read_report(Path(folder))
-        for share, folder in sorted((Fraction(share), folder) for share, folder in named)
-    }
+    reports = read_reports(args.reports)
     text = table(reports, args.caption)
     args.out.with_suffix(".md").write_text(text, encoding="utf-8")
     plot(reports, args.caption, args.out.with_suffix(".png"))

@@ -62,6 +62,9 @@ def side(archive: tarfile.TarFile, pair: str, split: str, language: str) -> Iter
 
 if __name__ == "__main__":
     path, *wanted = sys.argv[1:]
-    with tarfile.open(path) as tar:
-        for sentence in side(tar, *wanted):
-            print(sentence)
+    try:
+        with tarfile.open(path) as tar:
+            for sentence in side(tar, *wanted):
+                print(sentence)
+    except (OSError, EOFError, tarfile.TarError) as error:
+        sys.exit(f"{path}: {error}")

@@ -11,6 +11,7 @@ from itertools import islice
 
 from tqdm import tqdm
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.text import find_text, read_lines
 
 try:
@@ -24,6 +25,9 @@ parser.add_argument("language")
 parser.add_argument("lines", type=int, nargs="?", help="how many, at most (all)")
 args = parser.parse_args()
 normalizer, tokenizer = MosesPunctNormalizer(args.language), MosesTokenizer(args.language)
-lines = islice(read_lines(find_text(args.prefix, args.language)), args.lines)
-for line in tqdm(lines, f"tokens of {args.prefix}.{args.language}", unit="line"):
-    print(tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True))
+try:
+    lines = islice(read_lines(find_text(args.prefix, args.language)), args.lines)
+    for line in tqdm(lines, f"tokens of {args.prefix}.{args.language}", unit="line"):
+        print(tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True))
+except UserError as error:
+    sys.exit(f"error: {error}")

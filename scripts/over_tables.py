@@ -80,6 +80,10 @@ def main() -> None:
     )
     parser.add_argument("--metric", default="BLEU", help="the measure that is tested (BLEU)")
     args = parser.parse_args()
+    paths = [Path(name) for names in args.reports for name in names.split(",")]
+    resolved = [path.resolve() for path in paths]
+    if twice := [path for index, path in enumerate(paths) if resolved[index] in resolved[:index]]:
+        sys.exit(f"{twice[0]} is named twice: the tables must share no trainings")
     corpora = []
     tested: dict[Path, SeedComparison] = {}
     for names in args.reports:

@@ -29,8 +29,14 @@ COMMANDS = "reports.txt"
 
 
 def commands(results: Path) -> dict[str, list[str]]:
-    """Return, by table, the commands that make its reports; ``$OUT`` is the table's folder."""
+    """Return, by table, the commands that make its reports; ``$OUT`` is the table's folder.
+
+    Raises:
+        SystemExit: the folder has no file of commands.
+    """
     found: dict[str, list[str]] = {}
+    if not (results / COMMANDS).is_file():
+        sys.exit(f"{results} has no {COMMANDS}: name tables of a folder of results")
     for line in (results / COMMANDS).read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             name, command = line.split(maxsplit=1)

@@ -4,8 +4,10 @@ python scripts/slice.py PREFIX LANGUAGE [LINES] [--from N] [--every K]
 """
 
 import argparse
+import sys
 from itertools import islice
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.text import find_text, read_lines
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -15,6 +17,9 @@ parser.add_argument("lines", type=int, nargs="?", help="how many, at most (all)"
 parser.add_argument("--from", dest="start", type=int, default=0, help="leave out the first N")
 parser.add_argument("--every", type=int, default=1, help="one of K")
 args = parser.parse_args()
-lines = islice(read_lines(find_text(args.prefix, args.language)), args.start, None, args.every)
-for line in islice(lines, args.lines):
-    print(line)
+try:
+    lines = islice(read_lines(find_text(args.prefix, args.language)), args.start, None, args.every)
+    for line in islice(lines, args.lines):
+        print(line)
+except UserError as error:
+    sys.exit(f"error: {error}")

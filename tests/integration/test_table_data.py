@@ -213,6 +213,21 @@ def test_the_curve_has_a_column_for_each_share_and_gaps_where_a_row_is_missing(t
     assert (tmp_path / "curve.png").stat().st_size > 1000
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["1/4"], "1/4: expected SHARE=DIR"),
+        (["half=DIR"], "half=DIR: expected SHARE=DIR"),
+        (["0=DIR"], "0=DIR: expected SHARE=DIR"),
+        (["1/4=ONE", "2/8=TWO"], "ONE and TWO are both of the share 1/4"),
+        (["1/4=/nowhere"], r"No such file .*/nowhere/report\.csv"),
+    ],
+)
+def test_reports_of_which_no_curve_can_be_made_are_named(arguments, message):
+    with pytest.raises(SystemExit, match=message):
+        curve.read_reports(arguments)
+
+
 # Parallel treebanks
 
 

@@ -43,3 +43,11 @@ def test_a_set_that_the_report_lacks_is_an_error(tmp_path):
             SystemExit, match="has no column 'exact match Q_long_mv': its columns are"
         ):
             scores_by_set(tmp_path / "runs.csv", sets)
+
+
+def test_a_report_without_runs_is_named(tmp_path):
+    with pytest.raises(SystemExit, match=r"No such file .*none\.csv"):
+        scores_by_set(tmp_path / "none.csv", ["PP_3"])
+    (tmp_path / "runs.csv").write_text(RUNS.splitlines()[0] + "\n")
+    with pytest.raises(SystemExit, match=r"runs\.csv has no runs"):
+        scores_by_set(tmp_path / "runs.csv", ["PP_3"])

@@ -121,3 +121,11 @@ def test_tables_of_different_baselines_are_refused(tmp_path, monkeypatch, capsys
         run(monkeypatch, capsys, "tree", first, second)
     with pytest.raises(SystemExit, match=r"c\.csv does not compare with one baseline: it has none"):
         run(monkeypatch, capsys, "tree", write(tmp_path / "c.csv", tree))
+
+
+def test_a_table_that_is_named_twice_is_refused(tmp_path, monkeypatch, capsys):
+    """It would count as two corpora, and the interval would be too narrow."""
+    first = write(tmp_path / "a.csv", BASE, "tree,Tree,31,1.0,0.4,1.6,0.01,0.2,4,0.1")
+    for names in ([first, tmp_path / "." / "a.csv"], [f"{first},{first}"]):
+        with pytest.raises(SystemExit, match=r"a\.csv is named twice"):
+            run(monkeypatch, capsys, "tree", *names)
