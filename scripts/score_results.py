@@ -19,7 +19,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from math import isclose
+from math import isclose, nan
 from pathlib import Path
 
 from keep_results import ENCRYPTED, keep, write
@@ -62,12 +62,17 @@ def score(results: Path, table: Path, lines: list[str], password: str | None) ->
 
 
 def different(table: Path, results: Path) -> list[str]:
-    """Name the kept reports in which a row has other scores than in the new one."""
+    """Name the kept reports that were not made again, or in which a row lacks or has other scores."""
     found = []
     for kept in sorted(results.rglob("report.csv")):
         made = table / kept.relative_to(results)
         before, after = scores(kept), scores(made) if made.is_file() else {}
-        if any(not isclose(before[cell], after[cell]) for cell in before.keys() & after.keys()):
+        rows = {row for row, _ in after}
+        if not after or any(
+            not isclose(value, after.get((row, name), nan))
+            for (row, name), value in before.items()
+            if row in rows
+        ):
             found.append(str(kept))
     return found
 

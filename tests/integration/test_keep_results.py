@@ -136,6 +136,9 @@ def test_a_table_restored_from_other_runs_is_not_scored(table, tmp_path):
     results, work = tmp_path / "results", tmp_path / "work"
     script("keep_results", table, results / "mine")
     (results / "reports.txt").write_text("mine true\n")
+    said = script("score_results", results / "mine", "--work", tmp_path / "none", expect=1)
+    assert f"the scores differ from those in {results / 'mine' / 'report' / 'report.csv'}" in said
+    (results / "reports.txt").write_text(f"mine cp -r {table / 'report'} $OUT\n")
     for _ in range(2):  # restored, then found
         assert "scored" in script("score_results", results / "mine", "--work", work)
     shutil.copytree(table / "rows" / "k2" / "seed1", table / "rows" / "k2" / "seed7")
@@ -158,9 +161,9 @@ def test_a_table_in_the_repository_scores_as_its_report_says(tmp_path):
         if row.name != chosen:
             shutil.rmtree(row)
     results = tmp_path / "results"
-    results.mkdir()
-    for name in (kept.name, ARCHIVE):
-        (results / name).symlink_to(kept.parent / name)
+    # A report that compares with another row cannot be made of this row.
+    shutil.copytree(kept, results / kept.name, ignore=shutil.ignore_patterns("report.relative"))
+    (results / ARCHIVE).symlink_to(kept.parent / ARCHIVE)
     lines = (kept.parent / "reports.txt").read_text().splitlines(keepends=True)
     (command,) = (line for line in lines if line.startswith(kept.name))
     (results / "reports.txt").write_text(command.replace("transformer,relative", "transformer"))
