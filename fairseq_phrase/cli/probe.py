@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from functools import partial
 from pathlib import Path
 
@@ -48,12 +49,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def penalty(text: str) -> float:
+    """Read the weight of an L2 penalty, a number of 0 or more."""
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number of 0 or more, not {text}")
+    return number
+
+
 def _add_classifier(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("classifier")
     # fmt: off
     group.add_argument("--hidden", type=positive, nargs="+", default=[50, 100, 200], metavar="N",
         help="sizes of the hidden layer to choose from on the validation split")
-    group.add_argument("--l2", type=float, nargs="+", default=[1e-5, 1e-3, 1e-1], metavar="X",
+    group.add_argument("--l2", type=penalty, nargs="+", default=[1e-5, 1e-3, 1e-1], metavar="X",
         help="weights of the L2 penalty to choose from on the validation split")
     group.add_argument("--epochs", type=positive, default=200, metavar="N",
         help="passes over the data, at most")

@@ -10,6 +10,7 @@ from sacrebleu.significance import PairedTest
 from scipy.stats import t as student
 from scipy.stats import ttest_ind
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.forms import ExactMatch
 from fairseq_phrase.evaluation.metrics.interface import percentages
 from fairseq_phrase.evaluation.metrics.labels import LabelMetrics, SpanMetrics
@@ -20,7 +21,11 @@ from fairseq_phrase.evaluation.metrics.over_seeds import (
     holm,
     resample_sentences,
 )
-from fairseq_phrase.evaluation.metrics.over_sentences import sentence_p_value, summarize
+from fairseq_phrase.evaluation.metrics.over_sentences import (
+    random_seed,
+    sentence_p_value,
+    summarize,
+)
 from fairseq_phrase.evaluation.metrics.translation import TranslationMetrics, bleu_scores
 
 WORDS = [
@@ -131,6 +136,13 @@ def test_one_sentence_says_nothing_of_others(test):
     right, wrong = np.array([[3.0, 4.0]]), np.array([[1.0, 4.0]])
     assert sentence_p_value([right], [wrong], percentages, test, 100) == 1
     assert sentence_p_value([right] * 2, [wrong] * 2, percentages, test, 100) == 1
+
+
+@pytest.mark.parametrize("seed", ["twelve", "-1", ""])
+def test_a_seed_that_is_no_number_is_named(seed, monkeypatch):
+    monkeypatch.setenv("SACREBLEU_SEED", seed)
+    with pytest.raises(UserError, match=f"SACREBLEU_SEED={seed}: expected a number, or none"):
+        random_seed()
 
 
 def test_several_test_sets_are_tested_by_the_mean_of_their_scores():

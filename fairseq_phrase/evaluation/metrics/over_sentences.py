@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.interface import Statistics
 
 TESTS = {
@@ -27,9 +28,17 @@ Scores = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 def random_seed() -> int | None:
-    """Return sacrebleu's seed, with which its tests and these draw the same numbers; None for random."""
+    """Return sacrebleu's seed, with which its tests and these draw the same numbers; None for random.
+
+    Raises:
+        UserError: the variable is neither a number of 0 or more nor ``none``.
+    """
     seed = os.environ.get("SACREBLEU_SEED", "12345")
-    return None if seed.lower() == "none" else int(seed)
+    if seed.lower() == "none":
+        return None
+    if not seed.isdecimal():
+        raise UserError(f"SACREBLEU_SEED={seed}: expected a number, or none")
+    return int(seed)
 
 
 def sentence_p_value(
