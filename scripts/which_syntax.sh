@@ -44,6 +44,8 @@ if [ "$CORPUS" = synthetic ]; then NAME+=.$TREES CHOICES+=" trees=$TREES"; fi
 if [ "$CORPUS" != multi30k ]; then CHOICES+=" train-size=$TRAIN_SIZE"; fi
 open_table plot "which_syntax.$SETTING.$NAME" "$CHOICES" \
     configs/tables/which_syntax.yaml "configs/tables/which_syntax.$SETTING.yaml"
+# Rows and files of minimal pairs are used after all trainings, and checked here and below before them.
+[[ -z $PAIRS_OF || -n $NO_ROWS ]] || (ROWS=$PAIRS_OF rows names DATA "$OUT" >/dev/null)
 
 # multi30k_text, tatoeba_text, synthetic_text_and_trees: set TRAIN, DEV, PARSER, and TESTS, REFERENCES to the test
 # sets and their references, one for each.
@@ -98,6 +100,8 @@ case "$CORPUS" in
     synthetic) synthetic_text_and_trees ;;
 esac
 find_pairs
+[[ $CONTRASTIVE = none || -n $DATA_ONLY$DRY_RUN ]] || fairseq-phrase-report --check "$OUT/rows" --out "$OUT/report" \
+    --reference "test=${REFERENCES[0]}" --contrastive "$CONTRASTIVE"
 TEST=${TESTS[0]} SUBSETS=test JOINED=$TEST MORE=()
 for number in $(seq 1 $((${#TESTS[@]} - 1))); do
     SUBSETS+=,test$number JOINED+=,${TESTS[number]} MORE+=(--reference "test$number=${REFERENCES[number]}")
