@@ -37,7 +37,8 @@ class Spread:
 
     Attributes:
         largest: the largest number; -1 without numbers.
-        line: the line of the first occurrence of the largest number, from 1.
+        line: the line of the first occurrence of the largest number, from 1: among the sentences while
+            numbers are added, in the text's file once all are (:func:`split_statistics`).
     """
 
     count: int = 0
@@ -201,6 +202,9 @@ def split_statistics(
         checker.check(block)  # statistics of invalid records are useless
         statistics.add(block, unknown)
         advance(len(block))
+    for spread in (*vars(statistics).values(), *statistics.heads.values()):
+        if isinstance(spread, Spread) and spread.count:
+            spread.line = record.line_of(spread.line - 1)  # some lines may be left out
     return statistics
 
 

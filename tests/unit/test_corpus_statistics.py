@@ -28,8 +28,9 @@ def parses(data_directory):
     return [store[index] for index in range(len(store))]
 
 
-def counted(data_directory):
+def counted(data_directory, **left_out):
     manifest = Manifest.load(data_directory, "de")
+    manifest.splits[SPLIT].left_out = left_out
     dictionaries = load_dictionaries(data_directory, manifest)
     return split_statistics(data_directory, manifest, SPLIT, dictionaries)
 
@@ -46,6 +47,17 @@ def spread(values_by_line):
     largest = max(values)
     line = 1 + next(line for line, row in enumerate(values_by_line) if largest in row)
     return Spread(len(values), sum(values), largest, line)
+
+
+def test_lines_are_those_of_the_text_if_some_are_left_out(data_directory):
+    of_sentences, of_text = (
+        {name: each for name, each in vars(counted(data_directory, **left_out)).items()
+         if isinstance(each, Spread)}
+        for left_out in ({}, {"empty": "1-3", "too_long": "5"})
+    )  # fmt: skip
+    assert all(each.line for each in of_sentences.values())
+    for name, each in of_sentences.items():
+        assert of_text[name].line == (4 if each.line == 1 else each.line + 4)
 
 
 def test_words_and_subwords_are_counted(statistics, parses):
