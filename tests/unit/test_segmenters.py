@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 import sentencepiece
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,13 @@ from fairseq_phrase.data.preprocessing.sentencepiece_training import (
     train_sentencepiece,
 )
 from fairseq_phrase.data.store.manifest import Manifest
-from fairseq_phrase.data.subwords.segmenters import GROUP, SentencePieceSegmenter
+from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
+from fairseq_phrase.data.subwords.segmenters import (
+    GROUP,
+    SentencePieceSegmenter,
+    SubwordNmtSegmenter,
+    TokenizerSegmenter,
+)
 from fairseq_phrase.data.subwords.text_encoder import SegmentedLine
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.text import is_invisible, plain_spaces, read_lines
@@ -53,6 +60,45 @@ def test_a_word_keeps_the_space_that_it_has_or_has_not(segmenter):
     with_space, without = segmenter.segment_word("▁Frau"), segmenter.segment_word("Frau")
     assert "".join(with_space) == "▁Frau"
     assert "".join(without) == "Frau"
+
+
+@pytest.fixture(scope="module")
+def byte_pairs(tmp_path_factory):
+    """subword-nmt's BPE, which knows the words ``BT`` and ``X``."""
+    codes = tmp_path_factory.mktemp("codes") / "bpe.codes"
+    codes.write_text("#version: 0.2\nB T</w>\nB T\n")
+    return SubwordNmtSegmenter(codes)
+
+
+@pytest.fixture(scope="module")
+def word_pieces(tmp_path_factory):
+    """BERT's kind of tokenizer, which knows ``BT`` and single letters."""
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    entries = ["[UNK]", "BT", "##BT", *"BTX", "##B", "##T", "##X"]
+    numbers = {entry: number for number, entry in enumerate(entries)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(numbers, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = tokenizers.decoders.WordPiece()
+    tokenizer.save(str(path))
+    return TokenizerSegmenter(path)
+
+
+@pytest.mark.parametrize(
+    ("model", "line", "subwords"),
+    [
+        ("byte_pairs", "XBT BT", ["X@@", "B@@", "T", "BT"]),
+        ("byte_pairs", "BTX BT", ["BT@@", "X", "BT"]),
+        ("word_pieces", "XBT BT", ["X", "##BT", "BT"]),
+        ("word_pieces", "BTX BT", ["B", "##T", "##X", "BT"]),
+    ],
+)
+def test_a_subword_that_looks_like_a_protected_token_spells_its_word(
+    request, model, line, subwords
+):
+    segmenter = ProtectedTokens(request.getfixturevalue(model), ["BT", JOINER])
+    assert segmenter.segment_line(line) == subwords
+    assert [*segmenter.segment_word(f"▁{line[:3]}"), "BT"] == subwords
+    assert segmenter.join(" ".join(subwords)) == line
 
 
 @given(line=lines())

@@ -124,8 +124,18 @@ class ProtectedTokens:
         return [
             part
             for subword in subwords
-            for part in (subword if subword in self.tokens else [subword])
+            for part in (self._characters(subword) if subword in self.tokens else [subword])
         ]
+
+    def _characters(self, subword: str) -> list[str]:
+        """Return a subword's characters, with the marks with which the subword model joins them."""
+        forms = (
+            list(subword),
+            [*(f"{character}@@" for character in subword[:-1]), subword[-1]],  # subword-nmt
+            [subword[0], *(f"##{character}" for character in subword[1:])],  # WordPiece
+        )
+        joined = (form for form in forms if self.segmenter.join(" ".join(form)) == subword)
+        return next(joined, forms[0])
 
     def join(self, subwords: str) -> str:
         """Join subwords to text."""
