@@ -36,7 +36,9 @@ def _parser() -> argparse.ArgumentParser:
     text.add_argument("--only-source", action="store_true",
         help="text of one language, for --task syntax_pretraining; blank lines are kept: they separate "
         "documents")
-    text.add_argument("--trainpref", metavar="PREF", help="training text PREF.LANG or PREF.LANG.gz")
+    text.add_argument("--trainpref", metavar="PREF",
+        help="training text PREF.LANG or PREF.LANG.gz; parts of it, separated by commas, become train, "
+        "train1, …, which fairseq-train joins")
     text.add_argument("--validpref", metavar="PREF", help="validation texts, separated by commas")
     text.add_argument("--testpref", metavar="PREF",
         help="test texts, separated by commas; the target may be missing")

@@ -433,6 +433,21 @@ def test_further_valid_and_test_sets_are_numbered():
     assert list(splits_of(None, None, "d")) == [("test", "d")]
 
 
+def test_subwords_and_dictionaries_are_made_of_all_parts_of_the_training_text(tmp_path, capsys):
+    words = {"a": "Haus Baum", "b": "Wald Fluss"}
+    for part, text in words.items():
+        for language in ("de", "en"):
+            write_lines(tmp_path / f"{part}.{language}", [text, text])
+    common = ["-s", "de", "-t", "en", "--trainpref", f"{tmp_path / 'a'},{tmp_path / 'b'}"]
+    main([*common, "--bpe", "none", "--destdir", str(tmp_path / "words")])
+    main([*common, "--joined-dictionary", "--destdir", str(tmp_path / "spm")])
+    assert "unknown" not in capsys.readouterr().out
+    for language in ("de", "en"):
+        dictionary = Dictionary.load(str(tmp_path / "words" / f"dict.{language}.txt"))
+        assert {*" ".join(words.values()).split()} <= {*dictionary.symbols}
+        assert read_by_fairseq(tmp_path / "spm", "train1", language) == [words["b"]] * 2
+
+
 def test_text_of_any_characters_stays_beside_its_parse(small_corpus, tmp_path, trained_pipeline):
     hostile = [text for text in SNIPPETS if "\r" not in text]
     for language in ("de", "en"):

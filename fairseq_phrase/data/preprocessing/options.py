@@ -200,8 +200,13 @@ class SplitCounts:
 def splits_of(
     trainpref: str | None, validpref: str | None, testpref: str | None
 ) -> Iterator[tuple[str, str]]:
-    """Name splits as fairseq does: additional prefixes, after commas, are ``valid1``, ``test1``, …."""
+    """Name splits as fairseq does: additional prefixes, after commas, are ``train1``, ``test1``, …."""
     for name, prefixes in (("train", trainpref), ("valid", validpref), ("test", testpref)):
         if prefixes:
             for number, prefix in enumerate(prefixes.split(",")):
                 yield (f"{name}{number or ''}", prefix)
+
+
+def is_training(split: str) -> bool:
+    """Return whether fairseq trains on a split: ``train``, or a part of the training text, ``train1``."""
+    return split.startswith("train")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import filecmp
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 from fairseq_phrase.data.preprocessing.dictionaries import (
@@ -29,7 +31,7 @@ from fairseq_phrase.data.preprocessing.labelled import (
     leave_out_tags,
     refuse_names_of_labels,
 )
-from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
+from fairseq_phrase.data.preprocessing.options import Options, SplitCounts, is_training
 from fairseq_phrase.data.preprocessing.parsing import Corpus, files_of, unchanged
 from fairseq_phrase.data.preprocessing.sentencepiece_training import (
     CharacterOptions,
@@ -376,7 +378,8 @@ def _subword_model(
     else:
         sample, seed = options.sentencepiece_lines, options.seed
         cleaned = []
-        for language, text in zip(options.languages, corpora["train"], strict=False):
+        training = (text for name, texts in corpora.items() if is_training(name) for text in texts)
+        for language, text in zip(cycle(options.languages), training):
             parser = pipelines[language].parser if language in pipelines else None
             clean = parser.text_of if isinstance(parser, LineParser) else str
             if options.protected:
@@ -393,8 +396,9 @@ def _binarize(
     options: Options, splits: list[Split], vocabularies: dict[str, Sequence[str]], files: Path
 ) -> None:
     """Write dictionaries, parses and, as fairseq does, text."""
-    train = [split.sides for split in splits if split.name == "train"]
-    subwords = {side.language: side.subwords for sides in train for side in sides}
+    subwords: dict[str, Counter[str]] = {}
+    for side in (side for split in splits if is_training(split.name) for side in split.sides):
+        subwords.setdefault(side.language, Counter()).update(side.subwords)
     dictionaries = make_dictionaries(options, subwords, vocabularies)
     for language, dictionary in dictionaries.items():
         dictionary.save(str(files / f"dict.{language}.txt"))
