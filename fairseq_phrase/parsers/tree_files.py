@@ -52,8 +52,8 @@ class TreeFiles(FileParser):
     """Files of trees in the order of the text's lines.
 
     A line has one tree, or several whose words spell it one after the other. Several trees are joined. A
-    line without text has no tree. After a line whose trees do not spell it, reading continues at the next
-    line that trees spell.
+    line without text has no tree; a line of invisible characters may have one. After a line whose trees
+    do not spell it, reading continues at the next line that trees spell.
     """
 
     @abstractmethod
@@ -117,8 +117,11 @@ class _Reading:
                     self._trees.drop(len(parts))
                     yield ParsedSentence.joined(parts)
                 except MisfitError as error:
-                    reason = self._reason(number, line, error)
-                    yield Unparsed(reason, split_at_white_space(line))
+                    words = split_at_white_space(line)
+                    if TextReader(line).rest:
+                        yield Unparsed(self._reason(number, line, error), words)
+                    else:  # only characters that are not seen, such as U+200B
+                        yield flat(words, self._parser.fields)
             self._lines.drop(1)
             number += 1
         if (tree := self._trees.peek(0)) is not None:

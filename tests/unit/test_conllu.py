@@ -91,6 +91,16 @@ def test_a_line_without_text_has_no_sentence_in_the_file(tmp_path):
     assert all(sentence.tree is not None for sentence in sentences)
 
 
+def test_a_line_of_invisible_characters_may_have_a_sentence_or_none(tmp_path):
+    lines = "Der Hund bellt", "\u200b", "\ufeff \u200d", "Der Hund bellt"
+    for own in ([], [row(1, "\u200b", 0), ""]):
+        sentences = read(tmp_path, [*DOG, "", *own, *DOG], *lines)
+        assert [getattr(sentence, "words", None) for sentence in sentences] == [
+            ["Der", "Hund", "bellt"], ["\u200b"], ["\ufeff", "\u200d"], ["Der", "Hund", "bellt"],
+        ]  # fmt: skip
+        assert [sentence.tree.heads.tolist() for sentence in sentences[::3]] == [[1, 2, 2]] * 2
+
+
 def test_hash_signs_and_separators_within_words_are_text(tmp_path):
     rows = [row(1, "#", 2), row(2, "1\u2028a", 0)]
     (sentence,) = read(tmp_path, rows, "# 1\u2028a")
