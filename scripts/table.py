@@ -273,7 +273,7 @@ def drop_optimizer_states(folder: Path) -> None:
 def repair_last_checkpoint(folder: Path) -> None:
     """Replace an incomplete last checkpoint with the newest complete one.
 
-    fairseq writes each checkpoint under another name first, but copies it to ``checkpoint_last.pt``.
+    A machine that crashes may lose the end of a file that already has its name.
     """
     last = folder / "checkpoint_last.pt"
     if last.exists() and not zipfile.is_zipfile(last):

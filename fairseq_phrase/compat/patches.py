@@ -16,6 +16,7 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
 from fairseq.data import ConcatDataset, bucket_pad_length_dataset, data_utils
 from fairseq.data.audio import raw_audio_dataset
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.file_io import PathManager
 from fairseq.search import DiverseBeamSearch
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.translation import TranslationTask
@@ -52,6 +53,7 @@ from fairseq_phrase.compat.inference import (
 )
 from fairseq_phrase.compat.resuming import (
     continue_all_state,
+    copy_whole,
     resume_the_same_training,
     save_all_state,
 )
@@ -83,6 +85,7 @@ def patch_fairseq() -> None:
     patch(Trainer, "get_train_iterator", resume_the_same_training)
     patch(Trainer, "save_checkpoint", save_all_state)
     patch(Trainer, "load_checkpoint", continue_all_state)
+    patch(PathManager, "copy", copy_whole)
     patch(EpochBatchIterator, "first_batch", name_empty_data)
     patch(fairseq_options, "parse_args_and_arch", name_missing_architecture)
     for name in ("load_model_ensemble_and_task", "load_checkpoint"):

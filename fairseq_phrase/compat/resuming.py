@@ -3,12 +3,14 @@
 fairseq forgets the number of validations without improvement (``--patience``, and the bad epochs of
 ``reduce_lr_on_plateau``); the last validation of a finished epoch, which it gives to the scheduler
 only after saving; and the loss scaler's history in half precision. Without an optimizer's state it
-starts at update 0 without a message, and without the file of ``--restore-file`` with new parameters.
+starts at update 0 without a message, and without the file of ``--restore-file`` with new parameters. A
+process that is killed while it copies a checkpoint leaves a part of ``checkpoint_last.pt``.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.file_io import PathManager
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.trainer import Trainer
 
@@ -59,6 +62,24 @@ def resume_the_same_training(
     iterator.epoch = epoch
     iterator.dataset.set_epoch(epoch)
     return iterator
+
+
+def copy_whole(original: Callable[..., Any], source: str, target: str, **options: Any) -> Any:
+    """Copy a checkpoint under another name, and rename the copy when it is complete.
+
+    fairseq writes a checkpoint so, but copies it over ``checkpoint_last.pt`` and ``checkpoint_best.pt``.
+    """
+    if not PathManager.supports_rename(target):
+        return original(source, target, **options)
+    partial = f"{target}.tmp"
+    try:
+        copied = original(source, partial, **options)
+        PathManager.rename(partial, target)
+    except OSError:  # a full disk
+        if os.path.lexists(partial):
+            os.remove(partial)
+        raise
+    return copied
 
 
 def save_all_state(save: Any, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 from argparse import Namespace
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 import torch
+from fairseq.file_io import PathManager
 from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
 from fairseq_cli import train as fairseq_train
 from omegaconf import OmegaConf
@@ -90,6 +93,27 @@ def test_validations_without_improvement_are_counted_over_stops(data_directory, 
         assert stopped["extra_state"][part] == once["extra_state"][part]
     for part in ("model", "last_optimizer_state"):
         torch.testing.assert_close(stopped[part], once[part], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError], ids=["killed", "full-disk"])
+def test_a_copy_that_is_interrupted_leaves_the_checkpoint_before(error, tmp_path, monkeypatch):
+    new, last = tmp_path / "checkpoint2.pt", tmp_path / "checkpoint_last.pt"
+    new.write_text("the second epoch")
+    last.write_text("the first epoch")
+
+    def interrupted(source, target):
+        Path(target).write_text(Path(source).read_text()[:5])
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfile", interrupted)
+        with pytest.raises(error):
+            PathManager.copy(str(new), str(last), overwrite=True)
+    assert last.read_text() == "the first epoch"
+    assert (tmp_path / "checkpoint_last.pt.tmp").exists() == (error is KeyboardInterrupt)
+    assert PathManager.copy(str(new), str(last), overwrite=True)
+    assert last.read_text() == "the second epoch"
+    assert sorted(tmp_path.iterdir()) == [new, last]
 
 
 def test_a_training_without_an_optimizers_state_is_not_resumed(resume):
