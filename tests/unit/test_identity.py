@@ -201,6 +201,14 @@ def test_language_tags_are_part_of_the_source(entry_point, langs) -> None:
         compare(Identity(task_entries(stock), is_whole=False), two, entry_point, **NAMES)
 
 
+def test_an_option_that_the_training_did_not_have_is_left_out() -> None:
+    factors = {"source-factors": Entry("tags", "tags", "encoder", default="")}
+    with pytest.raises(UserError, match=r"\(none\) and tags: leave out --source-factors, or let"):
+        compare(Identity(), Identity(factors), "train", **NAMES)
+    with pytest.raises(UserError, match=r"tags and \(none\): give --source-factors tags, or let"):
+        compare(Identity(factors), Identity(), "train", **NAMES)
+
+
 def test_a_neutral_start_overwrites_no_entry_of_the_checkpoint() -> None:
     """Factors of a stock model are read with the checkpoint's numbers, not with this run's."""
     model = build_model("relation_transformer", make_dictionary())

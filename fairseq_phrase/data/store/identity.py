@@ -149,6 +149,7 @@ MASK = "<mask>"
 #: The value of an option that a checkpoint may use without recording it.
 UNKNOWN = "?"
 _NOT_KNOWN = {None, UNKNOWN}
+_NONE = "(none)"
 #: The version of records. A record of an earlier version may lack entries; they count as unknown.
 VERSION = 2
 
@@ -322,7 +323,7 @@ def compare(
                 unknown.setdefault(str(lacks), []).append(name)
             continue
         first, second = (
-            each.label if each else str(entry.default or "(none)") for each in (one, other)
+            each.label if each else str(entry.default or _NONE) for each in (one, other)
         )
         difference = f"{name} {first} and {second}"
         if name in may_differ:
@@ -366,12 +367,16 @@ def logged_differences(message: str) -> str | None:
 
 
 def _remedy(name: str, trained: str, entry: Entry) -> str:
-    """Return the advice for a difference; an entry with a default is an option."""
+    """Return the advice for a difference; an entry with a default is an option.
+
+    Args:
+        trained: the label that the training has, or ``_NONE``.
+    """
     if name == "encoder":
         return f"give {trained} as --arch (a labeller's --encoder)"
     if entry.default is None and PARTS[entry.part].remedy:
         return PARTS[entry.part].remedy
-    if trained == entry.default and trained in ("None", "False"):
+    if trained == _NONE or (trained == entry.default and trained in ("None", "False")):
         return f"leave out --{name}"
     return f"give --{name} {trained}".removesuffix(" True")
 
