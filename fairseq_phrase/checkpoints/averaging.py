@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from fairseq_phrase.checkpoints.identity import identity_of
+from fairseq_phrase.checkpoints.identity import PROCESSES, identity_of
 from fairseq_phrase.checkpoints.loading import register_all
 from fairseq_phrase.compat.checkpoints import load_checkpoint
-from fairseq_phrase.data.store.identity import compare
+from fairseq_phrase.data.store.identity import compare, warn_once
 from fairseq_phrase.errors import UserError
 
 
@@ -101,8 +101,10 @@ def average_checkpoints(
     first: dict[str, Any] = {}
     state: dict[str, Any] = {}
     allowed: dict[str, None] = {}
+    processes: dict[Path, list[str]] = {}
     for path in paths:
         state = load_checkpoint(path)
+        processes[path] = (state.get("extra_state") or {}).get(PROCESSES, [])
         first = first or state
         _check_same_parameters(first, paths[0], state, path)
         identity = compare(
@@ -114,6 +116,7 @@ def average_checkpoints(
             # In double precision, because then the order of the checkpoints does not matter.
             share = value.double() / len(paths)
             mean[name] = mean[name] + share if name in mean else share
+    _warn_of_branches(processes)
     state["model"] = {
         name: mean[name].to(_mean_type(value)) for name, value in state["model"].items()
     }
@@ -128,6 +131,18 @@ def average_checkpoints(
         partial.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise UserError(f"--out {out} cannot be written: {reason}") from None
+
+
+def _warn_of_branches(processes: dict[Path, list[str]]) -> None:
+    """Warn if a training was continued twice from one checkpoint, and both results are averaged."""
+    longest, most = max(processes.items(), key=lambda each: len(each[1]))
+    for path, own in processes.items():
+        is_same_training = own[:1] == most[:1]  # another one is refused, or allowed by name
+        if is_same_training and own != most[: len(own)]:
+            warn_once(
+                f"{path} and {longest} continue one training separately, from the same checkpoint: make "
+                "sure that both did so with the same options and data"
+            )
 
 
 def _mean_type(value: torch.Tensor) -> torch.dtype:

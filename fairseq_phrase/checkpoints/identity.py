@@ -277,6 +277,9 @@ def _data_of(task: Mapping[str, Any]) -> Identity:
 
 #: The entries of fairseq's ``extra_state`` with the number of a training and the record of its data.
 NUMBER, DATA = "training", "data"
+#: The entry with the numbers of the processes that trained a checkpoint, in order: each resume adds one.
+#: If neither of two lists begins the other, a training was continued twice from one checkpoint.
+PROCESSES = "processes"
 
 
 def _training_entry(state: dict[str, Any]) -> dict[str, Entry]:
@@ -479,8 +482,11 @@ def _resume(
     if not hasattr(self.task, "check_record"):  # other tasks log their records
         here = identity_of({"cfg": self.cfg}, "this run")
         log_record(here)
+    vars(self)[PROCESSES] = [uuid4().hex[:8]]
     if Path(filename).is_file():
         state = load_checkpoint_file(Path(filename))
+        if not reset_optimizer:
+            vars(self)[PROCESSES][:0] = (state.get("extra_state") or {}).get(PROCESSES, [])
         trained = identity_of(state, filename)
         encoder = getattr(self.model, "encoder", None)
         if hasattr(self.task, "check_record"):
@@ -520,9 +526,10 @@ def _log_text_of(sections: Mapping[str, Any]) -> None:
 
 
 def _save_record(save: Any, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
-    """Store what fairseq's own tasks do not: the training's number, and the record of its data."""
+    """Store the processes, and what fairseq's own tasks do not: the training's number, the data."""
     made = vars(self)
     state = {**extra_state, NUMBER: made.setdefault(NUMBER, uuid4().hex[:8])}
+    state[PROCESSES] = made.get(PROCESSES, [])
     if not hasattr(self.task, "check_record"):
         if DATA not in made:
             made[DATA] = _data_of(plain_options(self.cfg.task)).as_dict()
