@@ -10,6 +10,7 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 from torch import Tensor
 
+from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 from fairseq_phrase.text import markdown_table
@@ -161,7 +162,11 @@ def translate(
         longest: the largest number of the translation's tokens, with the end of sentence.
     """
     require_decoder(model)
-    generator = SequenceGenerator([model], dictionary, beam_size=beam, max_len_b=longest - 1)
+    # With --langs, a translation begins and ends with its language's tag.
+    end = ends_of(dictionary)[-1]
+    generator = SequenceGenerator(
+        [model], dictionary, beam_size=beam, max_len_b=longest - 1, eos=end
+    )
     lengths = net_input["src_tokens"].ne(dictionary.pad()).sum(1)
     (hypotheses,) = generator.generate(
         [model], {"net_input": {**net_input, "src_lengths": lengths}}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.data.batches.word_alignments import words_by_marks
 from fairseq_phrase.visualization.constituent_maps import cross_attention, self_attention, translate
 from fairseq_phrase.visualization.encoder_maps import Choice, choose, named
@@ -59,11 +60,12 @@ def tree_picture(
     _, weights = self_attention(model, sentence.net_input)
     title = "the encoder"
     if not encoder:
+        dictionary = task.target_dictionary
         with torch.no_grad():
-            tokens = translate(model, sentence.net_input, task.target_dictionary)
+            tokens = translate(model, sentence.net_input, dictionary)
             previous = tokens.roll(1)  # the end of sentence comes first
             _, weights = cross_attention(model, sentence.net_input, previous.unsqueeze(0))
-        subwords = written(tokens[:-1], task.target_dictionary, sentence.copied)
+        subwords = written(tokens[: -len(ends_of(dictionary))], dictionary, sentence.copied)
         title = f"“{_text_of(subwords)}”"
     # (layers, 1, attending, nodes) -> (nodes,)
     mass = choose(weights[:, 0], layer, "layer").mean(0)

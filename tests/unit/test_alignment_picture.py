@@ -16,6 +16,7 @@ from fairseq_phrase.visualization import source_sentence
 from fairseq_phrase.visualization.constituent_maps import nonterminal_shares
 from fairseq_phrase.visualization.heat_maps import alignment_picture, plot_alignment
 from fairseq_phrase.visualization.source_sentence import SourceSentence
+from fairseq_phrase.visualization.tree_picture import tree_picture
 from tests.support import labellers
 from tests.support.recurrent_models import build_recurrent
 
@@ -64,6 +65,27 @@ def test_words_that_are_copied_are_shown_where_they_are_known(copied):
     found = alignment_picture(model, task, sentence)
     assert found.source == sentence.tokens
     assert {*found.target} == {shown, "</s>"}
+
+
+@pytest.mark.parametrize("name", ["transformer", "tree_transformer"])
+def test_with_language_tags_a_translation_begins_and_ends_with_its_tag(name):
+    tagged = make_dictionary()
+    tag = tagged.add_symbol("[en]")
+    tagged.tags = (tag,)
+    model = build_model(name, tagged)
+    begins, decode = [], model.decoder.forward
+
+    def noted(previous, *args, **options):
+        begins.extend(previous[:, 0].tolist())
+        return decode(previous, *args, **options)
+
+    model.decoder.forward = noted
+    task, sentence = make_sentence(tagged, parsed=name == "tree_transformer")
+    assert alignment_picture(model, task, sentence).target[-1] == "[en]"
+    if name == "tree_transformer":
+        title = tree_picture(model, task, sentence).title
+        assert not any(special in title for special in ("[en]", "</s>"))
+    assert {*begins} == {tag}
 
 
 def test_a_model_without_attention_is_named(dictionary):
