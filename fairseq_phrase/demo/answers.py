@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fairseq.utils import split_paths
 
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
@@ -50,7 +51,7 @@ def answer(
         raise UserError(f"the sentence has {len(sentence.words)} words, at most {max_words} fit")
     if heads is not None:
         config = translator.task.cfg
-        made_by = Manifest.load(config.data, config.source_lang).constituents
+        made_by = Manifest.load(split_paths(config.data)[0], config.source_lang).constituents
         sentence = with_heads(sentence, heads, made_by == "from-dependencies")
     attention = attention_of(translator, text, sentence)
     return {
@@ -71,7 +72,7 @@ def answer(
 def example_of(translator: Translator) -> str:
     """Return a short sentence of the model's own data; an empty text without data (a bundle)."""
     config = translator.task.cfg
-    directory = Path(config.data)
+    directory = Path(split_paths(config.data)[0])
     try:
         manifest = Manifest.load(directory, config.source_lang)
         dictionaries = load_dictionaries(directory, manifest)

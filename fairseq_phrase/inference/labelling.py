@@ -190,7 +190,7 @@ class Labeller:
         return LabelledSplit(predicted, references, words if self.task.labelled == "word" else None)
 
     def known_words(self) -> set[str] | None:
-        """Return the words of the training split, written as in :class:`LabelledSplit`.
+        """Return the words of the training split of all directories, as in :class:`LabelledSplit`.
 
         Words with ``<unk>`` are left out: with ``--min-count``, training has them, but not often enough.
 
@@ -198,16 +198,17 @@ class Labeller:
             None if the data directory lacks a training split, like the data directory of a new test set.
         """
         split = self.task.cfg.train_subset
-        try:
-            self.task.load_dataset(split)
-        except FileNotFoundError:
-            return None
-        dataset = self.task.dataset(split)
         known: set[str] = set()
         unknown = str(self.task.source_dictionary.unk())
-        for index in range(len(dataset)):
-            batch = dataset.collater([dataset[index]])["net_input"]
-            known.update(self._words(batch, 0))
+        for epoch, _ in enumerate(utils.split_paths(self.task.cfg.data), start=1):
+            try:
+                self.task.load_dataset(split, epoch=epoch)
+            except FileNotFoundError:
+                return None
+            dataset = self.task.dataset(split)
+            for index in range(len(dataset)):
+                batch = dataset.collater([dataset[index]])["net_input"]
+                known.update(self._words(batch, 0))
         return {word for word in known if unknown not in word.split("_")}
 
     def _words(self, net_input: dict[str, Tensor], row: int) -> list[str]:

@@ -72,7 +72,7 @@ def find_parses(
         return None
     files = [parses_of(text, parser) for text in texts]
     found = (
-        parser.read(file, texts_of(directory, manifest, read_lines(text)))
+        parser.read(file, texts_of(first, manifest, read_lines(text)))
         for text, file in zip(texts, files, strict=True)
     )
     return TextsParses(files, itertools.chain.from_iterable(found))

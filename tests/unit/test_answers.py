@@ -14,8 +14,8 @@ from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_d
 TAG = "<2en>"
 
 
-@pytest.fixture
-def translator(tmp_path, monkeypatch):
+@pytest.fixture(params=[1, 2], ids=["data", "data in two directories"])
+def translator(request, tmp_path, monkeypatch):
     """A model of trees whose data have a protected token."""
     monkeypatch.setitem(parsers._BUILT_IN, "chain", parsers._BuiltIn("chain", ChainParser))
     monkeypatch.setattr(search, "longest_target", lambda source: 5)
@@ -27,7 +27,7 @@ def translator(tmp_path, monkeypatch):
     manifest.protected, manifest.dictionary = [TAG], fingerprint(data / "dict.de.txt")
     manifest.save(data)
     checkpoint = make_checkpoint(tmp_path / "a.pt", data, "--arch", "relation_transformer")
-    return fairseq_phrase.load(checkpoint, data, device="cpu")
+    return fairseq_phrase.load(checkpoint, ":".join([str(data)] * request.param), device="cpu")
 
 
 @pytest.mark.parametrize("heads", [None, [1, 2, 2]])

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+
 import pytest
 
 from fairseq_phrase.inference.labelling import (
     LabelledSplit,
+    Labeller,
     describe_scores,
     is_bio,
     scores_of_labels,
     scores_of_split,
 )
+from tests.support.labellers import make_task
 
 TAGS = LabelledSplit(["N V N", "N"], ["N V V", "<unk>"], ["4_5 6 7", "6"])
 
 
 def test_accuracy_also_of_words_that_training_does_not_have():
     assert scores_of_split(TAGS, {"4_5", "6"}) == {"accuracy": 50.0, "unknown words": 0.0}
+
+
+def test_known_words_are_those_of_the_training_text_in_all_directories():
+    task = make_task("word")
+    task.cfg = Namespace(data="first:second", train_subset="train")
+    loaded = []
+    task.load_dataset = lambda split, epoch: loaded.append(epoch)
+    task.dataset = lambda split: FakeData([{"net_input": {"src_tokens": [loaded[-1]]}}])
+    labeller = Namespace(task=task, _words=lambda batch, row: map(str, batch["src_tokens"]))
+    assert Labeller.known_words(labeller) == {"1", "2"}
+
+
+class FakeData(list):
+    """Sentences, each of which is a batch."""
+
+    def collater(self, sentences):
+        return sentences[0]
 
 
 def test_sentences_have_accuracy_alone():

@@ -9,6 +9,11 @@ import pytest
 
 from fairseq_phrase import parsers
 from fairseq_phrase.cli import translate as translate_command
+from fairseq_phrase.data.preprocessing.sentencepiece_training import (
+    CharacterOptions,
+    train_sentencepiece,
+)
+from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search, translator
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
@@ -77,6 +82,18 @@ def test_trees_next_to_the_text_are_those_of_a_parser(
         model = [bundle]
     options = ["--source-parser", "conllu"] if form == "by the option" else []
     assert translate(*model, text, "--scores", *options) == expected
+
+
+def test_of_several_data_directories_the_first_has_the_subword_model(text, tmp_path) -> None:
+    data = make_data(tmp_path / "data", "conllu")
+    characters = CharacterOptions("identity")
+    train_sentencepiece(LINES * 9, data / "spm.model", 18, 1, characters)
+    manifest = Manifest.load(data, "de")
+    manifest.bpe, manifest.bpe_model = "sentencepiece", "spm.model"
+    manifest.save(data)
+    found = find_parses([text], "a.pt", f"{data}:{data}")
+    assert found is not None
+    assert [" ".join(parse.words) for parse in found.parses] == LINES
 
 
 def test_a_file_of_translations_depends_on_the_trees(
