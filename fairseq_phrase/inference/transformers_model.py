@@ -161,9 +161,13 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
         """Load an exported folder, or its copy on a hub.
 
         Args:
-            **options: ``dtype`` is used.
+            **options: ``dtype``, and the hub's options (``revision``, ``token``…). Others are not used.
         """
-        folder = Path(path) if Path(path).is_dir() else Path(snapshot_download(str(path)))
+        folder = Path(path)
+        if not folder.is_dir():
+            names = inspect.signature(snapshot_download).parameters.keys() & options.keys()
+            of_hub = {name: options[name] for name in names}
+            folder = Path(snapshot_download(str(path), **of_hub))
         config = config or FairseqPhraseConfig.from_pretrained(folder)
         (fairseq_model,), _ = build_models([read_bundle(folder)], folder)
         model: Any = cls(config, fairseq_model)
@@ -171,6 +175,8 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
         if generation.is_file():
             model.generation_config = GenerationConfig.from_pretrained(folder)
         dtype = options.get("dtype") or options.get("torch_dtype")
+        if isinstance(dtype, str) and dtype != "auto":
+            dtype = getattr(torch, dtype)
         return (model.to(dtype) if isinstance(dtype, torch.dtype) else model).eval()
 
     def save_pretrained(self, *args: Any, **options: Any) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fairseq_phrase import parsers
+from fairseq_phrase.inference import transformers_model
+from fairseq_phrase.inference.exports import export_transformers
 from fairseq_phrase.inference.transformers_model import FairseqPhraseConfig, FairseqPhraseModel
 from fairseq_phrase.models.source_factors import SourceFactors
 from fairseq_phrase.testing import build_model, make_batch
+from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
 LENGTHS = [7, 1, 4, 5]
 
@@ -38,3 +42,19 @@ def test_factors_and_graphs_reach_the_encoder(dictionary, fields):
         return_dict_in_generate=True,
     )  # fmt: skip
     torch.testing.assert_close(made.logits[0][::2], expected[:, 0].float())
+
+
+def test_a_copy_on_a_hub_is_that_of_the_revision_and_has_the_type(tmp_path, monkeypatch):
+    data = make_data(tmp_path / "data")
+    checkpoint = make_checkpoint(tmp_path / "a.pt", data, "--arch", "phrase_transformer")
+    monkeypatch.setitem(parsers._BUILT_IN, "chain", parsers._BuiltIn("chain", ChainParser))
+    export_transformers(checkpoint, data, tmp_path / "exported")
+
+    def download(repo_id, *, revision=None, token=None):
+        assert (repo_id, revision, token) == ("user/name", "v2", "secret")
+        return str(tmp_path / "exported")
+
+    monkeypatch.setattr(transformers_model, "snapshot_download", download)
+    options = {"revision": "v2", "token": "secret", "dtype": "float64", "trust_remote_code": True}
+    model = FairseqPhraseModel.from_pretrained("user/name", **options)
+    assert {one.dtype for one in model.parameters()} == {torch.float64}
