@@ -54,7 +54,11 @@ class SourceSentence:
 
     @classmethod
     def from_batch(
-        cls, net_input: dict[str, torch.Tensor], task: Any, copied: Sequence[str] = ()
+        cls,
+        net_input: dict[str, torch.Tensor],
+        task: Any,
+        copied: Sequence[str] = (),
+        words: torch.Tensor | None = None,
     ) -> SourceSentence:
         """Take a collated batch of one sentence; padding is dropped.
 
@@ -62,6 +66,7 @@ class SourceSentence:
             net_input: the batch's tokens (``src_tokens``), parse (``src_words``, …), and fairseq's other
                 inputs.
             copied: the sentence's unknown words that have slots, if the data have them.
+            words: the word of each token, for an encoder that does not read it. Shape: ``(1, tokens)``.
         """
         is_token = net_input["src_tokens"][0].ne(task.source_dictionary.pad())
         kept = {}
@@ -72,7 +77,8 @@ class SourceSentence:
             elif field:
                 kept[name] = values[:, _is_filled(values[0])]
         tokens = written(kept["src_tokens"][0], task.source_dictionary, copied)
-        return cls._of(kept, tokens, task, copied)
+        own = None if words is None else words[:, is_token][0].numpy()
+        return cls._of(kept, tokens, task, copied, own)
 
     @classmethod
     def _of(
@@ -186,13 +192,15 @@ def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
     """
     language, directory = task.cfg.source_lang, split_paths(task.cfg.data)[0]
     if hasattr(task, "require_parses") and Manifest.path(directory, language).is_file():
-        task.require_parses(["words"])  # for the labels of nodes; the model may not need them
+        # For the labels of nodes. The encoder may not accept them.
+        task.require_parses(["words"], for_model=False)
     dataset = _loaded(task, subset)
     if not 0 <= index < len(dataset):
         raise UserError(f"{subset} has lines 1 to {len(dataset)}, not {index + 1}")
     batch = dataset.collater([dataset[index]])
     (copied,) = batch.get("copied", [()])
-    return SourceSentence.from_batch(batch["net_input"], task, copied)
+    words = batch.get("parse", {}).get("words")
+    return SourceSentence.from_batch(batch["net_input"], task, copied, words)
 
 
 def dataset_batches(task: Any, subset: str) -> Iterator[dict[str, Any]]:

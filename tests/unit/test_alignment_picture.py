@@ -48,6 +48,38 @@ def test_every_word_of_the_translation_attends_to_the_source(dictionary, tmp_pat
     assert found.source[0] in drawn
 
 
+def test_a_line_of_the_data_has_words_also_for_an_encoder_that_does_not_read_them(
+    dictionary, tmp_path
+):
+    tokens = make_batch(dictionary, [3])["src_tokens"]
+    words = torch.tensor([[0, 0, 1, -1]])
+    needed = []
+
+    class Data(list):
+        tgt = None
+
+        def collater(self, sentences):
+            read = {"src_words": words} if needed == ["model"] else {}
+            given = {"parse": {"words": words}} if needed == ["picture"] else {}
+            return {"net_input": {"src_tokens": tokens, **read}, **given}
+
+    (tmp_path / "syntax.de.json").touch()
+    task = Namespace(
+        cfg=Namespace(data=str(tmp_path), source_lang="de"),
+        source_dictionary=dictionary,
+        target_dictionary=dictionary,
+        load_dataset=lambda subset: None,
+        dataset=lambda subset: Data([0]),
+        require_parses=lambda fields, for_model=True: needed.append(
+            "model" if for_model else "picture"
+        ),
+    )
+    sentence = source_sentence.dataset_sentence(task, "test", 0)
+    assert sentence.words.tolist() == words[0].tolist()
+    found = alignment_picture(build_model("transformer", dictionary), task, sentence)
+    assert found.weights.shape == (len(found.target), 4)
+
+
 @pytest.mark.parametrize("copied", [["Qi"], []], ids=["known", "unknown"])
 def test_words_that_are_copied_are_shown_where_they_are_known(copied):
     places = make_dictionary(1)
