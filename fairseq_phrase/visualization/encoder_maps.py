@@ -107,9 +107,14 @@ def attention_maps(model: Any, net_input: dict[str, Tensor]) -> tuple[Any, list[
 
 
 def sentence_attention(model: Any, sentence: SourceSentence) -> SentenceAttention:
-    """Compute a sentence's attention in every layer and head."""
+    """Compute a sentence's attention in every layer and head.
+
+    Raises:
+        UserError: the encoder's ``node_members`` are not the nodes of its attention.
+    """
     structure, layers = attention_maps(model, sentence.net_input)
-    labels, is_node, others = _nodes(model.encoder, structure, sentence)
+    attending = next(iter(layers[0].values())).size(-1)
+    labels, is_node, others = _nodes(model.encoder, structure, sentence, attending)
     nodes: tuple[Any, ...] = np.ix_(is_node, is_node)
     of_nodes = (..., *nodes)
     weights = {
@@ -157,10 +162,15 @@ def attention_picture(
 
 
 def _nodes(
-    encoder: Any, structure: Any, sentence: SourceSentence
+    encoder: Any, structure: Any, sentence: SourceSentence, attending: int
 ) -> tuple[list[str], np.ndarray, str]:
     """Return the text of each node, its index among the batch's nodes, and the name of the others."""
     (members,) = encoder.node_members(sentence.net_input["src_tokens"], structure)
+    if len(members) != attending:
+        raise UserError(
+            f"{type(encoder).__name__} attends to {attending} nodes of this sentence, and its method "
+            f"node_members lists {len(members)}: it must list the tokens of every node"
+        )
     is_node = np.flatnonzero([bool(node) for node in members])
     labels = [sentence.label(members[node]) for node in is_node]
     num_tokens = len(sentence.tokens)

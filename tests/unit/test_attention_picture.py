@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.visualization.encoder_maps import (
     MAX_NODES,
@@ -116,6 +117,15 @@ def test_constituents_are_nodes_too(dictionary):
     assert picture.labels[-1].partition(": ")[0] in {"NP", "VP", "S"}
     (panel,) = picture.panels
     np.testing.assert_allclose(panel.values.sum(1), 1, rtol=1e-5)
+
+
+def test_nodes_that_the_encoder_does_not_list_are_not_left_out_silently(
+    model, dictionary, monkeypatch
+):
+    inputs = batch(dictionary, [3])
+    monkeypatch.setattr(type(model.encoder), "node_members", SyntaxEncoder.node_members)
+    with pytest.raises(UserError, match=r"attends to 6 nodes .* node_members lists 4"):
+        attention_picture(model, sentence_of(inputs, dictionary))
 
 
 def test_an_encoder_without_maps_and_a_sentence_that_is_too_long_are_refused(model, dictionary):
