@@ -14,6 +14,7 @@ import yaml
 from fairseq import options
 
 from fairseq_phrase import cli, models, tasks
+from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from tests.support.repository import REPOSITORY
 
 PAGES = [
@@ -124,6 +125,14 @@ def test_the_python_example_runs():
     exec(example, names)
     assert names["output"].shape == (2, 13, 64)
     assert names["weights"].shape == (2, 4, 13, 13)
+
+
+def test_every_method_that_an_encoder_overrides_is_listed():
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    methods = list(vars(SyntaxEncoder))
+    own = methods[: methods.index("padding")]  # methods that all encoders share follow
+    listed = set(re.findall(r"`(\w+)", text))
+    assert {name for name in own if not name.startswith("_")} <= listed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
