@@ -79,7 +79,27 @@ def nested_config(cfg: Any) -> TransformerConfig:
     if "encoder" in options:
         # fairseq's nested options store the encoder's sizes under this name.
         options["encoder_name"] = options.pop("encoder")
-    return TransformerConfig.from_namespace(Namespace(**options))
+    nested = TransformerConfig.from_namespace(Namespace(**options))
+    # fairseq sets encoder.layers to the number of kept layers.
+    nested.trained_layers = nested.encoder.layers
+    return nested
+
+
+def trained_layers(cfg: TransformerConfig) -> int:
+    """Return the number of encoder layers in training, also if ``--encoder-layers-to-keep`` prunes some.
+
+    Options that name layers count these.
+    """
+    return int(getattr(cfg, "trained_layers", cfg.encoder.layers))
+
+
+def kept_layers(cfg: TransformerConfig) -> list[int]:
+    """Return the numbers, from 0, of the encoder layers that are built, in order.
+
+    They are numbers of :func:`trained_layers`.
+    """
+    kept = cfg.encoder.layers_to_keep
+    return sorted(map(int, kept.split(","))) if kept else [*range(cfg.encoder.layers)]
 
 
 def check_heads(cfg: TransformerConfig, side: str) -> None:

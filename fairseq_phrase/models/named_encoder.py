@@ -115,9 +115,17 @@ def build_named_encoder(
         **parse)``, where ``parse`` is the rest of a batch's ``net_input``. It returns fairseq's
         dictionary: ``encoder_out[0]`` (shape (nodes, batch, width), time-first; the first nodes are
         the tokens), ``encoder_padding_mask[0]`` (shape (batch, nodes)), and so on.
+
+    Raises:
+        UserError: an encoder of this name does not exist, or the options cannot be used with it.
     """
     cfg = nested_config(cfg)
     method = named_method(cfg.encoder_name)
+    if cfg.encoder.layers_to_keep:
+        raise UserError(
+            f"--encoder-layers-to-keep {cfg.encoder.layers_to_keep} prunes only translation models: "
+            "leave it out"
+        )
     require_parses(method, cfg, task)
     if embed_tokens is None:
         embed_tokens = TransformerModelBase.build_embedding(

@@ -11,6 +11,7 @@ from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.config import trained_layers
 from fairseq_phrase.models.encoder_method import NeutralOptions, option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.modules.parse_batch import ParseBatch
@@ -47,7 +48,7 @@ def scaled_heads(cfg: Any) -> list[int]:
     Raises:
         UserError: there are more layers or heads than the encoder has.
     """
-    heads, layers = cfg.encoder.attention_heads, cfg.encoder.layers
+    heads, layers = cfg.encoder.attention_heads, trained_layers(cfg)
     given = f"--parent-heads {cfg.parent_heads}"
     try:
         counts = [

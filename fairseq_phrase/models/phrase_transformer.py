@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.config import kept_layers, trained_layers
 from fairseq_phrase.models.encoder_method import option, register_encoder, size
 from fairseq_phrase.models.positioned_encoder import (
     PositionedEncoder,
@@ -96,7 +97,7 @@ def phrase_layers(cfg: Any) -> range:
     Raises:
         UserError: the option is not a range of the encoder's layers.
     """
-    layers = cfg.encoder.layers
+    layers = trained_layers(cfg)
     text = str(cfg.phrase_layers).strip()
     if text == "all":
         return range(layers)
@@ -137,8 +138,9 @@ def check_phrases(cfg: Any) -> list[str]:
             "to have a relative position"
         )
     chosen = phrase_layers(cfg)
+    last = kept_layers(cfg)[-1:]
     if cfg.phrase_to_decoder and (
-        chosen.stop < cfg.encoder.layers or (chosen.start and cfg.encoder.layerdrop)
+        not set(last).issubset(chosen) or (chosen.start and cfg.encoder.layerdrop)
     ):
         raise UserError(
             f"--phrase-to-decoder needs phrases in the last layer, but --phrase-layers is "
@@ -422,7 +424,7 @@ class PhraseEncoder(PositionedEncoder):
         structure, maps = super().attention_maps(src_tokens, src_lengths, **parse)
         extra = structure.num_nodes - structure.num_tokens
         itself = torch.eye(structure.num_nodes, device=structure.device)
-        for index, layer in enumerate(maps):
+        for index, layer in zip(kept_layers(self.cfg), maps, strict=False):
             if index in self._layers_with_phrases:
                 continue
             for name in ("all nodes", "within phrases"):

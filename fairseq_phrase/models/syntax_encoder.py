@@ -24,7 +24,7 @@ from fairseq.modules.quant_noise import quant_noise
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
-from fairseq_phrase.models.config import check_heads
+from fairseq_phrase.models.config import check_heads, kept_layers
 from fairseq_phrase.models.encoder_method import register_encoder
 from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
@@ -304,7 +304,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         """Build a layer, before it is wrapped.
 
         Args:
-            index: the layer's number, from 0.
+            index: the layer's number in training, from 0.
         """
         return self.layer_class(cfg, return_fc=self.return_fc)
 
@@ -312,7 +312,8 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         """Return the states that enter a layer, and its structure, if layers have different ones.
 
         Args:
-            index: the layer's number, from 0. ``--encoder-layerdrop`` may omit some.
+            index: the layer's number in training, from 0. ``--encoder-layerdrop`` and
+                ``--encoder-layers-to-keep`` may omit some.
             states: the nodes' states, shaped as the layers take them.
         """
         return states, structure[index] if isinstance(structure, PerLayer) else structure
@@ -380,7 +381,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         check_heads(cfg, "encoder")
         if self.is_plain(cfg):
             return cast(nn.Module, super().build_encoder_layer(cfg))
-        index, self._num_built = self._num_built, self._num_built + 1
+        index, self._num_built = kept_layers(cfg)[self._num_built], self._num_built + 1
         layer = self.build_layer(cfg, index)
         layer.index = index  # type: ignore[assignment]
         return wrap_layer(layer, cfg)
@@ -390,7 +391,8 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
     ) -> dict[str, Tensor]:
         """Add the neutral parameters to a checkpoint of fairseq's Transformer; see fairseq."""
         super().upgrade_state_dict_named(state_dict, name)
-        if self.neutral_obstacle(self.cfg) is None:
+        # fairseq prunes later, so the names of a pruned encoder's layers differ from the checkpoint's.
+        if self.neutral_obstacle(self.cfg) is None and not self.cfg.encoder.layers_to_keep:
             add_neutral(self, self.neutral_parameters, state_dict, name)
         return state_dict
 

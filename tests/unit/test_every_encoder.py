@@ -1,6 +1,7 @@
 """What every registered encoder must do, with each variant that it is registered with."""
 
 import sys
+from argparse import Namespace
 
 import pytest
 import torch
@@ -81,3 +82,36 @@ def test_a_hook_after_the_last_layer_changes_what_the_decoder_gets(dictionary):
         torch.testing.assert_close(norm(shown), before)
         model.encoder.layer_norm = None
         torch.testing.assert_close(encode(model, inputs), 3 * shown)
+
+
+@pytest.mark.parametrize("kept", ["0,1", "1,2", "0,2"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("parent_scaled_transformer", {"parent_heads": "1,2"}),
+        ("parent_scaled_transformer", {"parent_heads": "0,0,1", "neutral_start": True}),
+        ("phrase_transformer", {"phrase_layers": "1"}),
+        ("phrase_transformer", {"phrase_layers": "2-2"}),
+        ("phrase_transformer", {"phrase_layers": "3-3", "neutral_start": True}),
+        ("relation_transformer", {}),
+    ],
+)
+def test_a_pruned_encoder_has_the_layers_that_are_kept(dictionary, name, options, kept):
+    options = {**options, "encoder_layers": 3}
+    whole = build_model(name, dictionary, **options)
+    keep = {"encoder_layers_to_keep": kept, "decoder_layers_to_keep": "0,1"}
+    pruned = build_model(name, dictionary, **options, **keep)
+    pruned.load_state_dict(whole.state_dict(), model_cfg=Namespace(arch=name, **keep))
+    layers = [whole.encoder.layers[int(number)] for number in kept.split(",")]
+    del whole.encoder.layers[:]
+    whole.encoder.layers.extend(layers)
+    inputs = make_batch(dictionary, LENGTHS)
+    assert torch.equal(encode(pruned, inputs), encode(whole, inputs))
+    assert len(pruned.encoder.attention_maps(**inputs)[1]) == 2
+
+
+def test_pruning_away_the_phrases_that_the_decoder_reads_is_refused(dictionary):
+    options = {"phrase_layers": "2-3", "phrase_to_decoder": True, "encoder_layers": 3}
+    build_model("phrase_transformer", dictionary, **options, encoder_layers_to_keep="0,2")
+    with pytest.raises(UserError, match="--phrase-to-decoder needs phrases in the last layer"):
+        build_model("phrase_transformer", dictionary, **options, encoder_layers_to_keep="0")

@@ -271,6 +271,13 @@ def test_the_plain_encoder_is_fairseqs(task):
     assert not ENCODERS["transformer"].translation
 
 
+def test_pruning_is_refused(task):
+    with pytest.raises(
+        UserError, match="--encoder-layers-to-keep 0 prunes only translation models"
+    ):
+        build_named_encoder(config(encoder_layers_to_keep="0"), task, task.source_dictionary)
+
+
 def test_encoders_with_trees_name_the_root(task):
     inputs = make_batch(task.source_dictionary, [6, 1, 4], extra=1)
     parse = ParseBatch.from_net_input({key: inputs[key] for key in inputs if key != "src_tokens"})
