@@ -25,7 +25,8 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
     Args:
         help: its description, for ``--help``.
         **metadata: other properties, such as ``identity="free"`` for an option that does not affect a
-            trained model (:func:`fairseq_phrase.checkpoints.identity.option_entries`).
+            trained model (:func:`fairseq_phrase.checkpoints.identity.option_entries`), or ``needs``, the
+            names of options, of which one must be on, else this option has no effect and is reported.
     """
     return field(default=default, metadata={"help": help, **metadata})
 

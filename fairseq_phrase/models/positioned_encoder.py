@@ -48,17 +48,18 @@ class PositionOptions(NeutralOptions):
         "relative positions in the dependency tree in the encoder (eq. 6)")
     structural_fusion: ChoiceEnum(list(FUSIONS)) = option("tanh",  # type: ignore[valid-type]
         "how the two absolute positions are combined: tanh(W PE(seq) + W' PE(stru) + b) (eq. 7), "
-        "or their sum")
+        "or their sum", needs="structural_absolute")
     structural_relation: ChoiceEnum(list(RELATIONS)) = option("edge",  # type: ignore[valid-type]
         "relative position of two words in the tree: eq. 6 literally, where only the words of an "
         "edge have their difference of depths (edge); the difference of depths for all words "
         "above one another (path); or the length of the path between them, with the sign of their"
-        " order (distance)")
-    relative_clip: int = option(16,
+        " order (distance)", needs="structural_relative")
+    relative_clip: int = option(16, needs="sequential_relative", help=
         "largest relative position in the sentence; larger ones are clipped")
-    structural_clip: int = option(16,
+    structural_clip: int = option(16, needs="structural_relative", help=
         "largest relative position in the tree; larger ones are clipped")
-    relative_keys_only: bool = option(False, "add relative positions to keys only, not to values")
+    relative_keys_only: bool = option(False, "add relative positions to keys only, not to values",
+        needs="sequential_relative structural_relative")
 
 
 def needs_tree(cfg: Any) -> bool:

@@ -81,6 +81,11 @@ def parse_fields(cfg: Any) -> Sequence[str]:
             "--relation-vectors needs --relation-bias tree, sequence or both, not "
             f"{cfg.relation_bias}"
         )
+    is_default = cfg.distance_strength == RelationOptions.distance_strength
+    if cfg.relation_bias != "distance" and not is_default:
+        raise UserError(
+            f"--distance-strength needs --relation-bias distance, not {cfg.relation_bias}"
+        )
     if not 0 <= cfg.distance_strength < math.inf:
         raise UserError(f"--distance-strength {cfg.distance_strength}: expected 0 or more")
     if cfg.relation_bias != "none" and cfg.encoder.xformers_att_config:

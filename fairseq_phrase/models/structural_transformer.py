@@ -80,6 +80,10 @@ class StructuralEncoderLayer(SyntaxEncoderLayer):
 
 def _parse_fields(cfg: Any) -> Sequence[str]:
     check_positions(cfg, "path")
+    given = cfg.path_levels, cfg.path_branches
+    is_default = given == (StructuralOptions.path_levels, StructuralOptions.path_branches)
+    if cfg.structural_absolute != "path" and not is_default:
+        raise UserError("--path-levels and --path-branches need --structural-absolute path")
     size = cfg.path_levels * cfg.path_branches
     if cfg.structural_absolute == "path" and not 0 < size <= cfg.encoder.embed_dim:
         raise UserError(

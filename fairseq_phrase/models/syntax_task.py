@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import Field
 from typing import Any, Protocol
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import EncoderMethod, neutral_obstacle
 from fairseq_phrase.modules.parse_batch import MakeStructure
+
+logger = logging.getLogger(__name__)
 
 
 class SyntaxTask(Protocol):
@@ -26,6 +30,19 @@ class SyntaxTask(Protocol):
         """Return the numbered labels of a parse field."""
 
 
+def report_without_effect(options: Iterable[Field[Any]], cfg: Any) -> None:
+    """Log the options that are changed but have no effect, because what they need is off.
+
+    They are not refused: the rows of a table share options.
+    """
+    for option in options:
+        needed = option.metadata.get("needs", "").split()
+        changed = getattr(cfg, option.name, option.default) != option.default
+        if changed and needed and not any(getattr(cfg, name) for name in needed):
+            flags = [f"--{name.replace('_', '-')}" for name in (option.name, *needed)]
+            logger.warning("%s has no effect without %s", flags[0], " or ".join(flags[1:]))
+
+
 def require_parses(method: EncoderMethod, cfg: Any, task: SyntaxTask) -> None:
     """Ask the task for the parses that an encoder needs, and for their labels.
 
@@ -38,6 +55,7 @@ def require_parses(method: EncoderMethod, cfg: Any, task: SyntaxTask) -> None:
         UserError: the task or its data lack the parses, or the options contradict each other.
     """
     needed = list(method.parse_fields(cfg))
+    report_without_effect(method.options, cfg)
     if getattr(cfg, "neutral_start", False) and (obstacle := neutral_obstacle(method.encoder, cfg)):
         raise UserError(f"--neutral-start, {method.name}: {obstacle}")
     cfg.count_labels = lambda field: len(task.label_dictionary(field))

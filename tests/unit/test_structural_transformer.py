@@ -19,6 +19,7 @@ from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.path_positions import token_paths
 from fairseq_phrase.modules.tensors import carried
+from fairseq_phrase.testing import build_model
 from tests.support.structural_models import SUBWORDS, TABLE_1, batch, build, config, encode
 from tests.support.tolerance import assert_same
 from tests.twins.structural_encoder import twin_encoder
@@ -259,6 +260,10 @@ def test_a_task_or_a_batch_without_parses_is_refused(dictionary):
         ({"relative_clip": 0}, "--relative-clip 0: expected 1 or more"),
         ({"structural_clip": -1}, "--structural-clip -1: expected 1 or more"),
         (
+            {"structural_absolute": True, "path_levels": 3},
+            "--path-levels and --path-branches need --structural-absolute path",
+        ),
+        (
             {"sequential_relative": True, "encoder_xformers_att_config": "{}"},
             "--encoder-xformers-att-config does not support relative positions",
         ),
@@ -333,6 +338,22 @@ def test_paths_need_a_width_for_their_levels_and_branches():
         UserError, match="--path-levels 16 times --path-branches 4 is 64: expected 1 to"
     ):
         ENCODERS["structural_transformer"].parse_fields(cfg)
+
+
+@pytest.mark.parametrize("name", ["structural_transformer", "phrase_transformer"])
+def test_options_without_an_effect_are_reported(dictionary, name, caplog):
+    moot = {"structural_fusion": "add", "structural_relation": "path", "structural_clip": 3}
+    moot |= {"relative_clip": 3, "relative_keys_only": True}
+    build_model(name, dictionary, **moot)
+    on = {"structural_absolute": True, "structural_relative": True, "sequential_relative": True}
+    assert [message.split(" has no effect")[0] for message in caplog.messages] == [
+        "--structural-fusion", "--structural-relation", "--relative-clip", "--structural-clip",
+        "--relative-keys-only",
+    ]  # fmt: skip
+    caplog.clear()
+    build_model(name, dictionary, **on, **moot)
+    build_model(name, dictionary)
+    assert not caplog.messages
 
 
 def test_the_flag_of_absolute_positions_may_have_a_value():

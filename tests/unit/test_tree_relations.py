@@ -275,6 +275,10 @@ def test_labels_decide(dictionary):
             "--distance-strength -1.0: expec",
         ),
         (
+            {"distance_strength": 1.0},
+            "--distance-strength needs --relation-bias distance, not tree",
+        ),
+        (
             {"relation_bias": "distance", "relation_labels": True},
             "--relation-labels needs --relation-bias tree or both, not distance",
         ),
