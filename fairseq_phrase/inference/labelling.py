@@ -190,19 +190,19 @@ class Labeller:
         return LabelledSplit(predicted, references, words if self.task.labelled == "word" else None)
 
     def known_words(self) -> set[str] | None:
-        """Return the words of the training split of all directories, as in :class:`LabelledSplit`.
+        """Return the words of the training split, written as in :class:`LabelledSplit`.
 
         Words with ``<unk>`` are left out: with ``--min-count``, training has them, but not often enough.
 
         Returns:
-            None if the data directory lacks a training split, like the data directory of a new test set.
+            None if a data directory lacks a training split, like the data directory of a new test set.
         """
-        split = self.task.cfg.train_subset
-        known: set[str] = set()
+        split, known = self.task.cfg.train_subset, set[str]()
         unknown = str(self.task.source_dictionary.unk())
+        # An epoch of training reads one of the directories, with all parts of its training split.
         for epoch, _ in enumerate(utils.split_paths(self.task.cfg.data), start=1):
             try:
-                self.task.load_dataset(split, epoch=epoch)
+                self.task.load_dataset(split, epoch, combine=True)
             except FileNotFoundError:
                 return None
             dataset = self.task.dataset(split)

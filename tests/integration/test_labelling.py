@@ -262,6 +262,27 @@ def test_unknown_words_are_not_scored_without_the_training_text(
     assert re.findall(r"accuracy: .*", messages) == re.findall(r"accuracy: .*", of_whole)
 
 
+def test_words_of_any_training_directory_are_known(corpus, words, tagger, tmp_path, labelled):
+    dictionaries = ["--srcdict", f"{words}/dict.en.txt", "--tgtdict", f"{words}/dict.tag.txt"]
+    parts = []
+    for name in ("dog", "cat"):
+        folder = shutil.copytree(corpus, tmp_path / name)
+        trees = (folder / "train.en.conllu").read_text().strip().split("\n\n")
+        lines = [(folder / f"train.{suffix}").read_text().splitlines() for suffix in ("en", "tag")]
+        kept = [row for row in zip(*lines, trees, strict=True) if name not in row[0].split()]
+        for suffix, texts in zip(("en", "tag", "en.conllu"), zip(*kept, strict=True), strict=True):
+            end = "\n\n" if suffix == "en.conllu" else "\n"
+            (folder / f"train.{suffix}").write_text("".join(f"{text}{end}" for text in texts))
+        parts.append(make_data(folder, tmp_path / f"data-{name}", "word", "--bpe", "none", *TREES,
+                               *dictionaries))  # fmt: skip
+    scoring = ("--path", tagger[0] / "checkpoint_best.pt", "--subset", "test", "--scores")
+    for part in parts:
+        assert "unknown words: " in labelled(part, *scoring)[1]
+    _, messages = labelled(":".join(map(str, parts)), *scoring)
+    assert "accuracy: " in messages
+    assert "unknown words: " not in messages
+
+
 def test_raw_text_is_labelled_in_order_as_the_split(corpus, tmp_path, labelled, command):
     data = make_data(corpus, tmp_path / "data", "word", "--vocab-size", "36")
     train(command, data, tmp_path / "save", 20, "--disable-validation")
