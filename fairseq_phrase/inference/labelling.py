@@ -29,7 +29,7 @@ from fairseq_phrase.inference.constraints import ParallelTexts
 from fairseq_phrase.inference.model_files import device_named
 from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import EncodedSentence
-from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
+from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask, too_long
 
 logger = logging.getLogger(__name__)
 
@@ -170,12 +170,16 @@ class Labeller:
             raise UserError(str(error)) from None
         dataset = self.task.dataset(subset)
         count = len(dataset)
+        positions = (self._limit, self._limit)
+        _, long = dataset.filter_indices_by_size(np.arange(count), positions)
+        if len(long):
+            raise UserError(too_long(long, dataset, positions, self.task.labelled))
         # fairseq makes no batch of a text that has more tokens than a batch may have.
         longest = int(dataset.num_tokens_vec(np.arange(count)).max(initial=0))
         batches = self.task.get_batch_iterator(
             dataset,
             max_tokens=max(self.max_tokens, longest),
-            max_positions=(self._limit, self._limit),
+            max_positions=positions,
         )
         predicted, references, words = [""] * count, [""] * count, [""] * count
         for sample in batches.next_epoch_itr(shuffle=False):

@@ -108,7 +108,7 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
         _, long = dataset.filter_indices_by_size(indices, max_positions)
         if len(long) and not ignore_invalid_inputs:
             raise UserError(
-                f"{_too_long(long, dataset, max_positions, self.labelled)}; "
+                f"{too_long(long, dataset, max_positions, self.labelled)}; "
                 "--skip-invalid-size-inputs-valid-test leaves them out"
             )
         return super().filter_indices_by_size(
@@ -142,7 +142,7 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
         raise UserError("labels are predicted by fairseq-phrase-label, not by fairseq-generate")
 
 
-def _too_long(
+def too_long(
     indices: Sequence[int], dataset: Any, max_positions: tuple[int, int], labelled: str
 ) -> str:
     """Describe the texts that are too long, and the exceeded limit: of tokens, or else of labels."""

@@ -398,6 +398,16 @@ def test_documents_are_labelled_and_long_ones_refused(sentences, tmp_path, label
     assert re.search(r"line 2 has \d+ tokens, and the model has 60 positions", messages)
 
 
+def test_a_split_with_a_text_that_is_too_long_is_refused_without_options_of_other_commands(
+    sentences, tmp_path, labelled, command
+):
+    train(command, sentences, tmp_path, 1, "--disable-validation", "--max-source-positions", "9")
+    path = tmp_path / "checkpoint_last.pt"
+    _, messages = labelled(sentences, "--path", path, "--subset", "valid", status=2)
+    assert re.search(r"texts have more tokens than the model has positions \(9\)", messages)
+    assert "--skip-invalid-size-inputs-valid-test" not in messages
+
+
 @pytest.mark.parametrize("encoder", ["transformer", "tree_transformer"])
 def test_a_long_text_is_cut_as_in_a_split(
     corpus, sentences, tmp_path, labelled, command, monkeypatch, caplog, encoder
