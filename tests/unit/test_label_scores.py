@@ -27,7 +27,7 @@ def test_known_words_are_those_of_the_training_text_in_all_directories():
     task = make_task("word")
     task.cfg = Namespace(data="first:second", train_subset="train")
     loaded = []
-    task.load_dataset = lambda split, epoch: loaded.append(epoch)
+    task.load_dataset = lambda split, epoch, combine: loaded.append(epoch)
     task.dataset = lambda split: FakeData([{"net_input": {"src_tokens": [loaded[-1]]}}])
     labeller = Namespace(task=task, _words=lambda batch, row: map(str, batch["src_tokens"]))
     assert Labeller.known_words(labeller) == {"1", "2"}
