@@ -387,7 +387,6 @@ def check_generate_flags(given: str, runs: Iterable[Run], *, labels: bool) -> No
     Raises:
         SystemExit: a command does not know a flag, or its value is wrong.
     """
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
     from fairseq import options
 
     from fairseq_phrase import register
@@ -473,7 +472,11 @@ def main() -> None:
             sys.exit(str(error))
     runs = [plan(args, row, rows[row], seed) for seed in args.seeds for row in names]
     if args.generate_flags.strip():
-        check_generate_flags(args.generate_flags, runs, labels=args.action == "run")
+        logging.disable(logging.INFO)  # of what fairseq imports
+        try:
+            check_generate_flags(args.generate_flags, runs, labels=args.action == "run")
+        finally:
+            logging.disable(logging.NOTSET)
     gpus = [] if args.dry_run else choose_gpus(args, training_left(args, runs))
     if args.action == "names":
         print(",".join(names))
