@@ -86,7 +86,7 @@ def test_usage_and_the_pages_that_go_on_with_its_models(
             # The page has no commands for this model: it is trained "as above".
             "fairseq-phrase-analyze": f"{TREE_MODEL}\nfairseq-phrase-analyze",
             begun: f"{STOCK_MODEL}\n{begun}",
-            "runs/tree/seed1/average.pt": "tree/checkpoint_last.pt",
+            "tree/average.pt": "tree/checkpoint_last.pt",
             "--layer all": "--layer all --hidden 20 --l2 0.001",
         },
         packages=packages,
