@@ -78,7 +78,8 @@ class TargetForm:
         if not tokenized and (manifest.tokenized or manifest.bpe == "subword_nmt"):
             moses = _sacremoses(f"{target} text of the data is tokenized")
             self._moses = moses.MosesTokenizer(target), moses.MosesDetokenizer(target)
-        self._around = _around(manifest) if manifest.protected else None
+        self.protected = manifest.protected
+        self._around = _around(manifest) if self.protected else None
         self.join = self._segmenter.join
 
     def text(self, subwords: str) -> str:

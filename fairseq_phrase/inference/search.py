@@ -189,7 +189,8 @@ class SegmentSearch:
         text, aligned, counts = self._target.text(" ".join(parts)), set[tuple[int, int]](), (0, 0)
         if self.alignments:
             sources, targets = (
-                words_by_marks(side, ()).tolist() for side in (sentence.subwords, parts)
+                words_by_marks(side, (), self._target.protected).tolist()
+                for side in (sentence.subwords, parts)
             )
             aligned = {(sources[source], targets[n]) for n, source in enumerate(attended)}
             counts = max(sources) + 1, max(targets, default=-1) + 1

@@ -258,7 +258,10 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         if self.cfg.guided_alignments and is_training:
             if self.cfg.subword_sampling:
                 raise UserError("--guided-alignments does not go with --subword-sampling")
-            pairs.align_dataset = WordAlignments(Path(self.cfg.guided_alignments), pairs)
+            language = self.cfg.source_lang
+            has_manifest = Manifest.path(directory, language).is_file()
+            protected = Manifest.load(directory, language).protected if has_manifest else ()
+            pairs.align_dataset = WordAlignments(Path(self.cfg.guided_alignments), pairs, protected)
         sampling = None
         if self.cfg.subword_sampling and is_training:
             sampling = self._subword_sampling(directory, fields)

@@ -11,6 +11,8 @@ from fairseq.data import Dictionary
 
 from fairseq_phrase.data.batches.source_batches import SourceBatcher
 from fairseq_phrase.data.batches.word_alignments import words_by_marks
+from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
+from fairseq_phrase.data.subwords.segmenters import WholeWords
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.visualization.source_sentence import SourceSentence, require_length
@@ -67,6 +69,22 @@ def test_a_piece_that_is_a_space_alone_shows_only_where_its_word_is_split():
 def test_without_a_parse_words_begin_at_white_space():
     assert words_by_marks(["▁Hun", "d", "▁läuft", "."], ()).tolist() == [0, 0, 1, 1]
     assert words_by_marks(["<s>", "a", "b", "</s>"], {"<s>", "</s>"}).tolist() == [-1, 0, 1, -1]
+    assert words_by_marks(["▁a", "▁", "▁", "▁b", "▁", "c"], ()).tolist() == [0, 1, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+@pytest.mark.parametrize(
+    "line",
+    ["<g1>ab</g1> cd <g1> ab, </g1>", "cd<g1> <g1>ab cd", "<g1> <g1><g1> ab<g1>cd </g1>ab </g1>"],
+)
+def test_protected_tokens_are_words_unless_they_are_joined_to_text(line, is_marked, normalizing):
+    segmenter = normalizing if is_marked else WholeWords()
+    protected = ProtectedTokens(segmenter, ["<g1>", "</g1>", JOINER])
+    subwords = protected.segment_line(line)
+    words: dict[int, list[str]] = {}
+    for word, subword in zip(words_by_marks(subwords, (), protected.tokens), subwords, strict=True):
+        words.setdefault(word, []).append(subword)
+    assert [protected.join(" ".join(own)) for own in words.values()] == line.split()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Alignments of the words of training sentences, for fairseq's loss of guided alignment."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +8,7 @@ import torch
 from fairseq.data import LanguagePairDataset
 from torch import Tensor
 
+from fairseq_phrase.data.subwords.protected_tokens import JOINER
 from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.text import read_lines
 
@@ -18,13 +19,17 @@ class WordAlignments:
     Args:
         path: one line per sentence pair, in the Pharaoh format, ``0-0 1-2``: words of the source and of
             the target, from 0. The marks of subwords show their words.
+        protected: the data's protected tokens.
 
     Raises:
         UserError: the file is missing, or has more or fewer lines.
     """
 
-    def __init__(self, path: Path, pairs: LanguagePairDataset) -> None:
+    def __init__(
+        self, path: Path, pairs: LanguagePairDataset, protected: Collection[str] = ()
+    ) -> None:
         self._path, self._pairs, self._lines = path, pairs, list(read_lines(path))
+        self._protected = protected
         if len(self._lines) != len(pairs):
             raise UserError(
                 f"{path} has {len(self._lines)} lines, and the training data {len(pairs)} sentence pairs "
@@ -39,7 +44,9 @@ class WordAlignments:
         """
         pairs = self._pairs
         sides = [
-            words_by_marks([dictionary[token] for token in tokens.tolist()[:-1]], ())
+            words_by_marks(
+                [dictionary[token] for token in tokens.tolist()[:-1]], (), self._protected
+            )
             for tokens, dictionary in (
                 (pairs.src[index], pairs.src_dict),
                 (pairs.tgt[index], pairs.tgt_dict),
@@ -64,8 +71,18 @@ class WordAlignments:
         return torch.tensor(found, dtype=torch.long).view(-1)
 
 
-def words_by_marks(tokens: Sequence[str], special: Iterable[str]) -> np.ndarray:
-    """Number the words of a sentence without a parse, by the marks of its subwords."""
+def words_by_marks(
+    tokens: Sequence[str], special: Iterable[str], protected: Collection[str] = ()
+) -> np.ndarray:
+    """Number the words of a sentence without a parse, by the marks of its subwords.
+
+    Args:
+        special: tokens that do not belong to a word, such as the end of the sentence.
+        protected: tokens without marks. White space is around them, unless a joiner is.
+
+    Returns:
+        The word of each token, from 0; -1 for special tokens. Shape: ``(tokens,)``
+    """
     marks_spaces = any("▁" in token for token in tokens)
     words, word, previous = [], -1, None
     for token in tokens:
@@ -73,7 +90,13 @@ def words_by_marks(tokens: Sequence[str], special: Iterable[str]) -> np.ndarray:
             words.append(-1)
             previous = None
             continue
-        goes_on = not token.startswith("▁") if marks_spaces else str(previous).endswith("@@")
+        # A space alone belongs to the next word.
+        if previous == "▁" or JOINER in {token, previous} & {*protected}:
+            goes_on = True
+        elif token in protected or previous in protected:
+            goes_on = False
+        else:
+            goes_on = not token.startswith("▁") if marks_spaces else str(previous).endswith("@@")
         word += previous is None or not goes_on
         words.append(word)
         previous = token
