@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.positions.relative_attention import RelativePositions
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 from fairseq_phrase.visualization.source_sentence import SourceSentence, require_length
@@ -51,7 +52,8 @@ class Nodes:
     Attributes:
         words: the word of each node, -1 at nodes that are not part of a word; adjacent nodes of one word
             are subwords. Shape: ``(nodes,)``.
-        others: the name of the other nodes, ``phrases``.
+        others: the name of the other nodes: ``phrases``, ``constituents``, ``other nodes``; empty if
+            there are none.
     """
 
     sentence: str
@@ -180,7 +182,7 @@ def _nodes(
         names = [f"{label}: " for _, _, label in sentence.constituents]
         named_nodes = map(str.__add__, names, labels[num_tokens:])
         return [*labels[:num_tokens], *named_nodes], is_node, "constituents"
-    return labels, is_node, "phrases"
+    return labels, is_node, "phrases" if isinstance(structure, PhraseBatch) else "other nodes"
 
 
 def choose(weights: Any, which: Choice, what: str) -> Any:

@@ -119,6 +119,18 @@ def test_constituents_are_nodes_too(dictionary):
     np.testing.assert_allclose(panel.values.sum(1), 1, rtol=1e-5)
 
 
+def test_nodes_that_are_not_phrases_are_not_called_so(model, dictionary, monkeypatch):
+    encode = model.encoder.attention_maps
+
+    def with_a_structure_of_its_own(**inputs):
+        phrases, maps = encode(**inputs)
+        return Namespace(members=phrases.members), maps
+
+    monkeypatch.setattr(model.encoder, "attention_maps", with_a_structure_of_its_own)
+    picture = attention_picture(model, sentence_of(batch(dictionary, [3]), dictionary))
+    assert (picture.num_tokens, picture.others) == (4, "other nodes")
+
+
 def test_nodes_that_the_encoder_does_not_list_are_not_left_out_silently(
     model, dictionary, monkeypatch
 ):
