@@ -296,6 +296,6 @@ def check_causal(cfg: Any, window: CausalWindow) -> None:
     if obstacle is not None:
         raise UserError(
             f"--objective causal: the encoder {cfg.encoder_name} cannot be masked causally with these "
-            f"options: {obstacle}. transformer, structural_transformer with positions in the sentence "
-            "and phrase_transformer with n-grams can"
+            f"options: {obstacle}. transformer, xl_transformer, structural_transformer with positions in "
+            "the sentence and phrase_transformer with n-grams can"
         )
