@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import logging
 import os
 import queue
 import re
@@ -35,6 +34,7 @@ from omegaconf import OmegaConf
 from rows import Run, Step, load_rows, plan, titles
 from tqdm import tqdm
 
+from fairseq_phrase.compat.late_imports import same_logging
 from fairseq_phrase.data.store.outputs import (
     as_bytes,
     only_writer,
@@ -472,11 +472,8 @@ def main() -> None:
             sys.exit(str(error))
     runs = [plan(args, row, rows[row], seed) for seed in args.seeds for row in names]
     if args.generate_flags.strip():
-        logging.disable(logging.INFO)  # of what fairseq imports
-        try:
+        with same_logging():
             check_generate_flags(args.generate_flags, runs, labels=args.action == "run")
-        finally:
-            logging.disable(logging.NOTSET)
     gpus = [] if args.dry_run else choose_gpus(args, training_left(args, runs))
     if args.action == "names":
         print(",".join(names))
