@@ -253,9 +253,12 @@ def trained(
         The arguments of fairseq's commands that name the data, the steps, and the checkpoint to use.
 
     Raises:
-        SystemExit: --average for a row that uses its best checkpoint, or more checkpoints to average than
-            the training writes.
+        SystemExit: the data or their languages are not named; --average for a row that uses its best
+            checkpoint, or more checkpoints to average than the training writes.
     """
+    needed = {"--data": args.data, "-s": args.source_lang, "-t": args.target_lang}
+    if missing := [option for option, value in needed.items() if value is None]:
+        sys.exit(f"a training needs {', '.join(missing)}")
     data = [str(args.data), "--user-dir", "fairseq_phrase"]
     data += ["--source-lang", args.source_lang, "--target-lang", args.target_lang]
     checkpoints = options.get("checkpoint", {})

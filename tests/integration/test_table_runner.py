@@ -752,6 +752,13 @@ def test_flags_that_follow_a_training_are_checked_before_it(
         main()
 
 
+def test_a_training_needs_data_and_languages(monkeypatch):
+    files = map(str, SETTINGS["tuned"])
+    monkeypatch.setattr(sys, "argv", ["table.py", "run", *files, "--data", "D", "--dry-run"])
+    with pytest.raises(SystemExit, match="a training needs -s, -t"):
+        main()
+
+
 def test_each_run_keeps_its_options(tmp_path):
     run = run_of(tmp_path, "row", "echo one")
     run.options = {"model": {"_name": "transformer"}, "optimization": {"lr": [0.5]}}
