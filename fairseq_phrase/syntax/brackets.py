@@ -21,6 +21,8 @@ _TOKEN = re.compile(
 )
 _MARKUP = re.compile(r"\s*<[^?()][^()]*>\s*")
 _EMPTY_ELEMENT = "-NONE-"
+# NEGRA's tags of punctuation may also have functions: "$,--".
+_NEGRA_PUNCTUATION = frozenset({"$,", "$.", "$(", "$["})
 #: A leaf that may be an empty element, in treebanks that do not tag it ``-NONE-``.
 EMPTY_ELEMENT = re.compile(r"0|\*\S*")
 # Brackets that contain one token, and brackets that contain several.
@@ -197,13 +199,15 @@ class _Reader:
 
 
 def _without_functions(label: str) -> str:
-    """Keep the first part of a label; keep labels like ``-LRB-`` unchanged.
+    """Keep the first part of a label.
 
     Functions and indices (``NP-SBJ-1``, ``NP=2``), other labels (``ADVP|PRT``) and SPMRL's features
-    (``NC##lem=chat|g=m##``) are removed.
+    (``NC##lem=chat|g=m##``) are removed. Labels whose first part has no letter, such as ``-LRB-`` and
+    the operators of code (``<=``, ``!=``), are kept unchanged.
     """
     label = label.partition("##")[0] or label
-    return label if label.startswith("-") else re.split(r"[-=|]", label, maxsplit=1)[0] or label
+    first = re.split(r"[-=|]", label, maxsplit=1)[0]
+    return first if first in _NEGRA_PUNCTUATION or any(map(str.isalpha, first)) else label
 
 
 def tree_blocks(lines: Iterable[str]) -> Iterator[tuple[int, str]]:

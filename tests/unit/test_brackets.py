@@ -145,6 +145,30 @@ def test_a_line_is_read(line, words, tags, constituents):
 
 
 @pytest.mark.parametrize(
+    "operator",
+    [
+        "<=", "!=", "+=", "-=", "*=", "|=", "||", "|>", "==", "=>", "-", "->", "-->", "=", "|", ":=",
+        "<!--", "##", "#-1", "3-1", "=x", "-LRB-", "\u0967-\u0967",
+    ],
+)  # fmt: skip
+def test_a_label_without_a_letter_before_the_sign_is_kept_whole(operator):
+    sentence = parse_brackets(f"({operator} ({operator} x) (NP-{operator} y z))")
+    assert sentence.tags[0] == operator
+    assert sentence.tree.labels == ["NP", operator]
+
+
+@pytest.mark.parametrize(
+    ("label", "first"),
+    [
+        ("$,--", "$,"), ("$.-PU", "$."), ("$(##lem=--##", "$("), ("É-1", "É"), ("名|x", "名"),
+        ("N2=1", "N2"),
+    ],
+)  # fmt: skip
+def test_a_function_is_cut_after_a_letter_and_after_a_tag_of_punctuation(label, first):
+    assert parse_brackets(f"(S ({label} a) (X b))").tags[0] == first
+
+
+@pytest.mark.parametrize(
     ("line", "message"),
     [
         ("(S (NN a)", "column 1: this bracket is never closed"),
