@@ -10,7 +10,7 @@ from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError, import_transformers
-from fairseq_phrase.huggingface import add_relation_bias
+from fairseq_phrase.huggingface.biased_models import add_relation_bias
 from fairseq_phrase.models.config import check_heads
 from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.relation_transformer import RelationOptions, parse_fields

@@ -13,9 +13,9 @@ from tests.support.repository import REPOSITORY
 PACKAGE = REPOSITORY / "fairseq_phrase"
 #: Packages from the ground up. Each imports only from those before it.
 PACKAGES = (
-    "compat", "syntax", "modules", "parsers", "data.store", "data.subwords", "data.preprocessing",
-    "data.batches", "models", "visualization", "checkpoints", "evaluation.metrics", "evaluation.report",
-    "evaluation.probing", "tasks", "inference", "demo", "cli",
+    "compat", "syntax", "modules", "parsers", "huggingface", "data.store", "data.subwords",
+    "data.preprocessing", "data.batches", "models", "visualization", "checkpoints", "evaluation.metrics",
+    "evaluation.report", "evaluation.probing", "tasks", "inference", "demo", "cli",
 )  # fmt: skip
 MAY_IMPORT = {name: set(PACKAGES[:index]) for index, name in enumerate(PACKAGES)}
 #: Packages that import fewer.

@@ -1,25 +1,14 @@
-"""Relation biases in the encoders of transformers, without fairseq and spaCy.
-
-    model = add_relation_bias(AutoModelForSeq2SeqLM.from_pretrained(folder), labels=["nsubj", …])
-    model(**encoding, **collate(encoding, parses, labels))
-    model.save_pretrained(saved)
-    model = from_pretrained(AutoModelForSeq2SeqLM, saved)
-
-``docs/models/tree_relations.md`` describes the biases, ``docs/tutorials/huggingface.md`` their use.
-"""
+"""Models of transformers whose encoders have relation biases: made, saved, loaded."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from bisect import bisect_left
 from collections.abc import Sequence
 from contextvars import ContextVar
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fairseq_phrase.errors import UserError, import_transformers
 from fairseq_phrase.modules.positions.huggingface_attention import (
@@ -34,9 +23,6 @@ from fairseq_phrase.modules.positions.huggingface_attention import (
     set_to,
 )
 from fairseq_phrase.modules.positions.relation_bias import RelationBias
-
-if TYPE_CHECKING:
-    from fairseq_phrase.syntax.sentence import ParsedSentence
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -197,24 +183,6 @@ def _check_attention(implementation: str | None) -> None:
         )
 
 
-def parameter_groups(model: nn.Module, lr: float, bias_lr: float) -> list[dict[str, Any]]:
-    """Group a model's parameters for an optimizer, with a larger learning rate for the biases.
-
-    They start at 0, and a learning rate for fine-tuning hardly moves them.
-
-    Args:
-        lr: for the parameters of the model.
-        bias_lr: for the biases and vectors of relations, which have no weight decay.
-    """
-    of_relations: dict[bool, list[nn.Parameter]] = {False: [], True: []}
-    for name, parameter in model.named_parameters():
-        of_relations[".relation_" in name].append(parameter)
-    return [
-        {"params": of_relations[False], "lr": lr},
-        {"params": of_relations[True], "lr": bias_lr, "weight_decay": 0.0},
-    ]
-
-
 def from_pretrained(model_class: Any, path: Any, **kwargs: Any) -> Any:
     """Load a model that :func:`add_relation_bias` made and ``save_pretrained`` saved.
 
@@ -250,97 +218,3 @@ def from_pretrained(model_class: Any, path: Any, **kwargs: Any) -> Any:
     if missing := [name for name in found["missing_keys"] if ".relation_" in name]:
         raise UserError(f"{path}: its weights lack {sorted(missing)[0]}")
     return model
-
-
-def text_of(sentence: ParsedSentence) -> str:
-    """Return the text of a parsed sentence, for a tokenizer; :func:`collate` finds its words in it."""
-    return "".join(_spaced_words(sentence))
-
-
-def _spaced_words(sentence: ParsedSentence) -> list[str]:
-    """Return the words with the spaces before them."""
-    pairs = zip(sentence.words, sentence.space_before, strict=True)
-    words = [f"{' ' * space}{word.replace('▁', ' ')}" for word, space in pairs]
-    return [words[0].lstrip(), *words[1:]] if words else []
-
-
-def _words_in_text(tokenized: Any, row: int, sentence: ParsedSentence) -> list[int | None]:
-    """Return the word of each token: the word in which the token ends."""
-    ends = list(accumulate(map(len, _spaced_words(sentence))))
-    of_text = tokenized.sequence_ids(row)
-    spans = (tokenized.token_to_chars(row, i) if n == 0 else None for i, n in enumerate(of_text))
-    words = [None if span is None else bisect_left(ends, span.end) for span in spans]
-    if any(word is not None and word >= len(ends) for word in words):
-        raise UserError(
-            f"sentence {row}: the tokens go on after its last word: give text_of(sentence)"
-        )
-    return words
-
-
-def collate(
-    tokenized: Any,
-    parses: Sequence[ParsedSentence | tuple[Sequence[int], Sequence[str]]],
-    labels: Sequence[str] = (),
-) -> dict[str, Tensor]:
-    """Make a batch's words, heads and labels for a model with relation biases.
-
-    Args:
-        tokenized: the output of a fast tokenizer: for the texts of parsed sentences (:func:`text_of`), or
-            for lists of words (``is_split_into_words=True``).
-        parses: the parsed sentences; or for each list of words, the 0-based head of each word (a root is
-            its own head) and the words' dependency labels, which may be empty without ``labels``.
-        labels: the labels given to :func:`add_relation_bias`, in the same order:
-            ``model.config.relation_bias["labels"]``.
-
-    Returns:
-        ``src_words`` (shape (batch, tokens), -1 at tokens of no word), ``src_heads`` (shape (batch,
-        words), -1 at padding) and, with labels, ``src_deprels`` (shape (batch, words), 0 at padding),
-        int64.
-
-    Raises:
-        UserError: the tokenizer does not return the tokens' words, a sentence has another number of
-            words than its parse or no tree, or a label is unknown.
-    """
-    trees = [_heads_and_labels(row, parse) for row, parse in enumerate(parses)]
-    try:
-        words = [
-            tokenized.word_ids(row) if isinstance(parse, Sequence)
-            else _words_in_text(tokenized, row, parse)
-            for row, parse in enumerate(parses)
-        ]  # fmt: skip
-    except (AttributeError, ValueError, IndexError):
-        raise UserError(
-            "the tokenizer does not know which word each token belongs to (word_ids), or there are "
-            "more parses than sentences: use a fast tokenizer, for all sentences"
-        ) from None
-    numbers = {label: number for number, label in enumerate(labels)}
-    width = max((len(heads) for heads, _ in trees), default=0)
-    all_heads, all_labels = [], []
-    for row, (heads, names) in enumerate(trees):
-        last = max((word for word in words[row] if word is not None), default=-1)
-        if last >= len(heads) or (labels and len(names) != len(heads)):
-            raise UserError(
-                f"sentence {row}: {last + 1} words have tokens, and the parse has {len(heads)} heads "
-                f"and {len(names)} labels"
-            )
-        if unknown := set(names) - set(numbers) if labels else set():
-            raise UserError(f"sentence {row}: unknown labels {', '.join(sorted(unknown))}")
-        fill = width - len(heads)
-        all_heads.append([*heads, *[-1] * fill])
-        all_labels.append([*(numbers[name] for name in names), *[0] * fill] if labels else [])
-    made = {
-        "src_words": torch.tensor([[-1 if w is None else w for w in row] for row in words]),
-        "src_heads": torch.tensor(all_heads),
-    }
-    return made | ({"src_deprels": torch.tensor(all_labels)} if labels else {})
-
-
-def _heads_and_labels(
-    row: int, parse: ParsedSentence | tuple[Sequence[int], Sequence[str]]
-) -> tuple[Sequence[int], Sequence[str]]:
-    if isinstance(parse, Sequence):
-        return parse
-    tree = getattr(parse, "tree", None)  # a parser may leave a line unparsed
-    if tree is None:
-        raise UserError(f"sentence {row} has no dependency tree")
-    return tree.heads.tolist(), parse.deprels

@@ -1,0 +1,15 @@
+"""Relation biases in the encoders of transformers, without fairseq and spaCy.
+
+    model = add_relation_bias(AutoModelForSeq2SeqLM.from_pretrained(folder), labels=["nsubj", …])
+    model(**encoding, **collate(encoding, parses, labels))
+    model.save_pretrained(saved)
+    model = from_pretrained(AutoModelForSeq2SeqLM, saved)
+
+``docs/models/tree_relations.md`` describes the biases, ``docs/tutorials/huggingface.md`` their use.
+"""
+
+from fairseq_phrase.huggingface.batches import collate, text_of
+from fairseq_phrase.huggingface.biased_models import add_relation_bias, from_pretrained
+from fairseq_phrase.huggingface.training import parameter_groups
+
+__all__ = ["add_relation_bias", "collate", "from_pretrained", "parameter_groups", "text_of"]

@@ -1,0 +1,110 @@
+"""Parses of a tokenizer's batch, for models with relation biases."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from fairseq_phrase.errors import UserError
+
+if TYPE_CHECKING:
+    from fairseq_phrase.syntax.sentence import ParsedSentence
+
+
+def text_of(sentence: ParsedSentence) -> str:
+    """Return the text of a parsed sentence, for a tokenizer; :func:`collate` finds its words in it."""
+    return "".join(_spaced_words(sentence))
+
+
+def _spaced_words(sentence: ParsedSentence) -> list[str]:
+    """Return the words with the spaces before them."""
+    pairs = zip(sentence.words, sentence.space_before, strict=True)
+    words = [f"{' ' * space}{word.replace('▁', ' ')}" for word, space in pairs]
+    return [words[0].lstrip(), *words[1:]] if words else []
+
+
+def _words_in_text(tokenized: Any, row: int, sentence: ParsedSentence) -> list[int | None]:
+    """Return the word of each token: the word in which the token ends."""
+    ends = list(accumulate(map(len, _spaced_words(sentence))))
+    of_text = tokenized.sequence_ids(row)
+    spans = (tokenized.token_to_chars(row, i) if n == 0 else None for i, n in enumerate(of_text))
+    words = [None if span is None else bisect_left(ends, span.end) for span in spans]
+    if any(word is not None and word >= len(ends) for word in words):
+        raise UserError(
+            f"sentence {row}: the tokens go on after its last word: give text_of(sentence)"
+        )
+    return words
+
+
+def collate(
+    tokenized: Any,
+    parses: Sequence[ParsedSentence | tuple[Sequence[int], Sequence[str]]],
+    labels: Sequence[str] = (),
+) -> dict[str, Tensor]:
+    """Make a batch's words, heads and labels for a model with relation biases.
+
+    Args:
+        tokenized: the output of a fast tokenizer: for the texts of parsed sentences (:func:`text_of`), or
+            for lists of words (``is_split_into_words=True``).
+        parses: the parsed sentences; or for each list of words, the 0-based head of each word (a root is
+            its own head) and the words' dependency labels, which may be empty without ``labels``.
+        labels: the labels given to :func:`add_relation_bias`, in the same order:
+            ``model.config.relation_bias["labels"]``.
+
+    Returns:
+        ``src_words`` (shape (batch, tokens), -1 at tokens of no word), ``src_heads`` (shape (batch,
+        words), -1 at padding) and, with labels, ``src_deprels`` (shape (batch, words), 0 at padding),
+        int64.
+
+    Raises:
+        UserError: the tokenizer does not return the tokens' words, a sentence has another number of
+            words than its parse or no tree, or a label is unknown.
+    """
+    trees = [_heads_and_labels(row, parse) for row, parse in enumerate(parses)]
+    try:
+        words = [
+            tokenized.word_ids(row) if isinstance(parse, Sequence)
+            else _words_in_text(tokenized, row, parse)
+            for row, parse in enumerate(parses)
+        ]  # fmt: skip
+    except (AttributeError, ValueError, IndexError):
+        raise UserError(
+            "the tokenizer does not know which word each token belongs to (word_ids), or there are "
+            "more parses than sentences: use a fast tokenizer, for all sentences"
+        ) from None
+    numbers = {label: number for number, label in enumerate(labels)}
+    width = max((len(heads) for heads, _ in trees), default=0)
+    all_heads, all_labels = [], []
+    for row, (heads, names) in enumerate(trees):
+        last = max((word for word in words[row] if word is not None), default=-1)
+        if last >= len(heads) or (labels and len(names) != len(heads)):
+            raise UserError(
+                f"sentence {row}: {last + 1} words have tokens, and the parse has {len(heads)} heads "
+                f"and {len(names)} labels"
+            )
+        if unknown := set(names) - set(numbers) if labels else set():
+            raise UserError(f"sentence {row}: unknown labels {', '.join(sorted(unknown))}")
+        fill = width - len(heads)
+        all_heads.append([*heads, *[-1] * fill])
+        all_labels.append([*(numbers[name] for name in names), *[0] * fill] if labels else [])
+    made = {
+        "src_words": torch.tensor([[-1 if w is None else w for w in row] for row in words]),
+        "src_heads": torch.tensor(all_heads),
+    }
+    return made | ({"src_deprels": torch.tensor(all_labels)} if labels else {})
+
+
+def _heads_and_labels(
+    row: int, parse: ParsedSentence | tuple[Sequence[int], Sequence[str]]
+) -> tuple[Sequence[int], Sequence[str]]:
+    if isinstance(parse, Sequence):
+        return parse
+    tree = getattr(parse, "tree", None)  # a parser may leave a line unparsed
+    if tree is None:
+        raise UserError(f"sentence {row} has no dependency tree")
+    return tree.heads.tolist(), parse.deprels
