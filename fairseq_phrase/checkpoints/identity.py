@@ -1,4 +1,4 @@
-"""The identity record of a checkpoint: its model's options, and safe reading of untrusted files.
+"""The identity record of a checkpoint, with its model's options.
 
 A checkpoint of :mod:`fairseq_phrase.tasks` stores its record in the task's state. For a checkpoint of
 stock fairseq, the record is derived from its configuration.
@@ -6,11 +6,10 @@ stock fairseq, the record is derived from its configuration.
 
 from __future__ import annotations
 
-import ast
 import re
 import zipfile
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
 from functools import lru_cache
@@ -35,9 +34,9 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY as TASK_DATACLASSES
 from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from fairseq.trainer import Trainer
 from fairseq.utils import split_paths
-from omegaconf import OmegaConf
 from torch import Tensor
 
+from fairseq_phrase.checkpoints.trust import check_trusted, plain_options
 from fairseq_phrase.compat.checkpoints import load_checkpoint as load_checkpoint_file
 from fairseq_phrase.compat.checkpoints import unreadable
 from fairseq_phrase.compat.inference import TRUNCATED
@@ -57,21 +56,6 @@ from fairseq_phrase.data.store.manifest import data_identity
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import FlatTransformerConfig, nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS, neutral_obstacle
-from fairseq_phrase.parsers import names_path
-
-#: By section, fields of a checkpoint's or a bundle's configuration that would open files, or permit
-#: differences, which the user did not name. They are removed when the file is read; a parser is
-#: removed if its name is a path. Trees and source factors come from the record, separately for each
-#: model of an ensemble.
-UNTRUSTED = {
-    "model": ("encoder_embed_path", "decoder_embed_path", "huggingface_model"),
-    "task": (
-        *("source_parser", "allow_difference", "tree_source", "tree_seed"),
-        *("source_factors", "source_factors_dim", "pretrained", "pretrained_model"),
-    ),
-    "bpe": ("syntax_parser",),
-    "tokenizer": ("syntax_parser",),
-}
 
 
 def option_entries(
@@ -232,13 +216,6 @@ def _is_plain(encoder: Any, options: Mapping[str, Field[Any]], given: Mapping[st
     return hasattr(encoder, "is_plain") and bool(encoder.is_plain(cfg))
 
 
-def plain_options(cfg: Any) -> dict[str, Any]:
-    """Return a configuration of any kind as a dictionary."""
-    if OmegaConf.is_config(cfg):
-        cfg = OmegaConf.to_container(cfg, enum_to_str=True)
-    return dict(cfg) if isinstance(cfg, Mapping) else dict(vars(cfg) if cfg else {})
-
-
 def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
     """Return the record of a checkpoint; without one, derive it as far as possible.
 
@@ -396,46 +373,6 @@ def check_ties(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: str
             )
 
 
-def check_trusted(state: dict[str, Any], path: str | Path) -> None:
-    """Remove the values of a configuration that name files, and refuse interpolations and code.
-
-    Args:
-        state: the contents of a checkpoint or a bundle.
-
-    Raises:
-        UserError: a value is an interpolation, which could read the environment, or code that fairseq
-            would run.
-    """
-    for name, value in _texts(state.get("cfg") or state.get("args"), "cfg"):
-        if "${" in value:
-            raise UserError(
-                f"{path} was not loaded: its {name} is the interpolation {value}, which fairseq does not "
-                "save, and which could read this machine's environment"
-            )
-        if would_run(name.rpartition(".")[2], value):
-            raise UserError(
-                f"{path} was not loaded: its {name} is {value!r}, which could run as code"
-            )
-    for section, names in UNTRUSTED.items():
-        for part in (state.get("args"), getattr(state.get("cfg"), section, None)):
-            for name in names:
-                given = getattr(part, name, None)
-                if given is not None and (not name.endswith("parser") or names_path(str(given))):
-                    setattr(part, name, None)
-
-
-def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Yield all texts in a configuration, with their names."""
-    if isinstance(value, str):
-        yield name, value
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _texts(inner, name)
-    elif OmegaConf.is_config(value) or isinstance(value, Mapping | Namespace):
-        for key, inner in plain_options(value).items():
-            yield from _texts(inner, f"{name}.{key}")
-
-
 def guard_checkpoints() -> None:
     """Make fairseq's commands compare the records of the checkpoints that they load."""
     patch(checkpoint_utils, "load_checkpoint_to_cpu", _load_with_record)
@@ -557,26 +494,3 @@ def _load_untied(
     """Check a model's shared parameters before fairseq loads them."""
     check_ties(state_dict, self.state_dict(), "this checkpoint")
     return load(self, state_dict, *args, **options)
-
-
-#: Options of fairseq's commands, which old configurations store with the model's options. Models ignore
-#: them.
-_OF_COMMANDS = {"data"} | {
-    option.name
-    for section in fields(FairseqConfig)
-    for option in getattr(section.type, "__dataclass_fields__", {}).values()
-}
-
-
-def would_run(option: str, value: str) -> bool:
-    """Return whether the text of an option would call a function when evaluated, as fairseq's models do.
-
-    fairseq evaluates ``--adaptive-softmax-cutoff``, ``--decoder-xformers-att-config`` and others.
-    """
-    if option in _OF_COMMANDS:
-        return False
-    try:
-        expression = ast.parse(value.strip(), mode="eval")
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return False
-    return any(isinstance(node, ast.Call) for node in ast.walk(expression))

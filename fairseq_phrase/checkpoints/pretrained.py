@@ -16,8 +16,8 @@ from fairseq_phrase.checkpoints.identity import (
     check_ties,
     identity_of,
     model_options,
-    plain_options,
 )
+from fairseq_phrase.checkpoints.trust import plain_options
 from fairseq_phrase.compat.checkpoints import load_checkpoint
 from fairseq_phrase.data.store.dictionaries import begins_with, labels_fingerprint
 from fairseq_phrase.data.store.identity import MASK, Identity, dictionary_entry, why_free
