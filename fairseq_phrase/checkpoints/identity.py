@@ -10,7 +10,7 @@ import re
 import zipfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from uuid import uuid4
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
+from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.models import (
@@ -34,6 +35,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY as TASK_DATACLASSES
 from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from fairseq.trainer import Trainer
 from fairseq.utils import split_paths
+from omegaconf import OmegaConf, open_dict
 from torch import Tensor
 
 from fairseq_phrase.checkpoints.trust import check_trusted, plain_options
@@ -67,7 +69,8 @@ def option_entries(
     ``identity: free``, or :data:`fairseq_phrase.data.store.identity.FREE` has its name.
 
     Args:
-        given: the values of a configuration; a missing option has its default.
+        given: the values of a configuration. A missing option has its default, or the value that
+            models had before the option existed.
         part: one of :data:`fairseq_phrase.data.store.identity.PARTS`. Metadata ``part`` overrule it.
     """
     entries = {}
@@ -77,8 +80,9 @@ def option_entries(
             kind = "free"
         kind = kind or "must"
         if kind != "free" and not option.name.startswith("_"):
-            default = None if option.default is MISSING else _text(option.default, option, given)
-            value = _text(given.get(option.name, option.default), option, given)
+            before = option.metadata.get("before", option.default)
+            default = None if before is MISSING else _text(before, option, given)
+            value = _text(given.get(option.name, before), option, given)
             name = option.name.replace("_", "-")
             entries[name] = Entry(value, value, option.metadata.get("part", part), kind, default)
     return entries
@@ -373,6 +377,23 @@ def check_ties(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: str
             )
 
 
+def complete_options(state: dict[str, Any]) -> None:
+    """Add the options that a model was trained before, with the values that it was trained with.
+
+    Without them a model is built with the options' defaults.
+
+    Args:
+        state: the contents of a checkpoint or a bundle.
+    """
+    for options in (getattr(state.get("cfg"), "model", None), state.get("args")):
+        values = plain_options(options)
+        name = values.get("_name") or values.get("arch")
+        for option in fields(MODEL_DATACLASS_REGISTRY.get(name, FairseqDataclass)):
+            if "before" in option.metadata and option.name not in values:
+                with open_dict(options) if OmegaConf.is_config(options) else nullcontext():
+                    setattr(options, option.name, option.metadata["before"])
+
+
 def guard_checkpoints() -> None:
     """Make fairseq's commands compare the records of the checkpoints that they load."""
     patch(checkpoint_utils, "load_checkpoint_to_cpu", _load_with_record)
@@ -397,6 +418,7 @@ def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[
             raise
         raise unreadable(Path(path), error) from None
     check_trusted(state, path)
+    complete_options(state)
     record = identity_of(state, path)
     for given in filter(None, (state.get("cfg"), state.get("args"))):
         overwrite_args_by_name(given, overrides or {})  # set by the user

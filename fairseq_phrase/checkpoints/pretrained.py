@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fairseq_phrase.checkpoints.identity import (
     check_sizes,
     check_ties,
+    complete_options,
     identity_of,
     model_options,
 )
@@ -201,7 +202,9 @@ def _load(model: Any, path: Path, task: Any, *, whole: bool) -> set[str]:
 def _read(path: Path, flag: str) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{flag} {path} is not there; a training is resumed without this option")
-    return load_checkpoint(path)
+    state = load_checkpoint(path)
+    complete_options(state)
+    return state
 
 
 def _with_dictionaries(trained: Identity, path: Path, task: Any) -> tuple[Identity, set[str]]:

@@ -29,7 +29,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 import fairseq_phrase
-from fairseq_phrase.checkpoints.identity import identity_of
+from fairseq_phrase.checkpoints.identity import complete_options, identity_of
 from fairseq_phrase.checkpoints.loading import (
     SavedModel,
     build_models,
@@ -289,6 +289,7 @@ def read_bundle(folder: Path) -> SavedModel:
         raise UserError(f"{path} is damaged ({error}): export the checkpoint again") from None
     state = {"cfg": config, "model": weights, "task_state": task_state}
     check_trusted(state, path)
+    complete_options(state)
     return SavedModel(folder, state)
 
 

@@ -25,8 +25,10 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
     Args:
         help: its description, for ``--help``.
         **metadata: other properties, such as ``identity="free"`` for an option that does not affect a
-            trained model (:func:`fairseq_phrase.checkpoints.identity.option_entries`), or ``needs``, the
-            names of options, of which one must be on, else this option has no effect and is reported.
+            trained model (:func:`fairseq_phrase.checkpoints.identity.option_entries`); ``needs``, the
+            names of options, of which one must be on, else this option has no effect and is reported; or
+            ``before``, the value of models that were trained before the option existed, if this is not
+            its default.
     """
     return field(default=default, metadata={"help": help, **metadata})
 
@@ -70,6 +72,23 @@ class NeutralOptions:
         "start as fairseq's Transformer: what the encoder adds has a learned factor that starts at 0, or "
         "embeddings that do. It can then begin from a trained Transformer (--finetune-from-model, "
         "--restore-file, --pretrained-model)",
+    )
+
+
+@dataclass
+class AttentionOptions:
+    """Options of the self-attention of every :class:`SyntaxEncoder`."""
+
+    attention_gate: bool = option(
+        False,
+        "multiply the heads' outputs of the encoder's self-attention by sigmoid(X W_g), where X is the "
+        "attention's input (Qiu et al. 2025)",
+    )
+    attention_start_scale: float = option(
+        1.0,
+        "multiply the initial values of the output projections of the encoder's self-attention by this "
+        "number; a small number helps encoders with post-norm to begin to learn",
+        identity="free",
     )
 
 
@@ -174,8 +193,9 @@ def register_encoder(
     def register(encoder: Encoder) -> Encoder:
         if name in ENCODERS:
             raise ValueError(f"an encoder '{name}' is registered already: {ENCODERS[name].encoder}")
+        shared = options_of(getattr(encoder, "shared_options", None))
         ENCODERS[name] = EncoderMethod(
-            name=name, encoder=encoder, options=options_of(options),
+            name=name, encoder=encoder, options=[*options_of(options), *shared],
             parse_fields=parse_fields if callable(parse_fields) else lambda cfg: parse_fields,
             decoder=decoder, presets=presets or {}, variants=variants or {name.replace("_", " "): {}},
             translation=translation,
@@ -194,6 +214,8 @@ def translation_encoders() -> dict[str, EncoderMethod]:
 
 def neutral_obstacle(encoder: Any, cfg: Any) -> str | None:
     """Call :meth:`SyntaxEncoder.neutral_obstacle` of any encoder or its class."""
+    if getattr(cfg, "attention_gate", False):
+        return "leave out --attention-gate, which has no neutral start"
     if isinstance(encoder, TransformerEncoderBase) and not hasattr(encoder, "neutral_obstacle"):
         return None  # fairseq's own
     return getattr(encoder, "neutral_obstacle", lambda cfg: "it has no neutral start")(cfg)

@@ -26,7 +26,7 @@ from fairseq_phrase.models.positioned_encoder import (
     needs_tree,
     relative_clips,
 )
-from fairseq_phrase.models.syntax_encoder import SyntaxEncoderLayer
+from fairseq_phrase.models.syntax_encoder import AttentionBlock, SyntaxEncoderLayer
 from fairseq_phrase.modules.causal_window import CausalWindow
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.modules.phrases.phrase_attention import (
@@ -52,6 +52,8 @@ from fairseq_phrase.modules.phrases.phrase_sources import (
     load_source,
 )
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
+
+RESIDUALS = ("both", "each")
 
 
 @dataclass
@@ -79,6 +81,9 @@ class PhraseOptions(PositionOptions):
         "first states of phrases: zero (algorithm 1); the mean of their tokens (mean); a learned "
         "weighted mean of their tokens (attention); a learned projection of the first and the "
         "last token (ends)")
+    phrase_residual: ChoiceEnum(list(RESIDUALS)) = option("both",  # type: ignore[valid-type]
+        "one residual connection and layer norm around both phases (both), or one around each (each), "
+        "as in checkpoints of before this option", before="each")
     phrase_gate: ChoiceEnum(list(GATES)) = option("none",  # type: ignore[valid-type]
         "how attention within phrases starts: as in the paper (none); with an output projection "
         "of zeros (zero); or multiplied by a learned number that starts at 0 (scalar)")
@@ -194,10 +199,11 @@ class NodeEncoderLayer(SyntaxEncoderLayer):
 
 
 class PhraseEncoderLayer(NodeEncoderLayer):
-    """fairseq's encoder layer with attention within phrases before the feed-forward block. Batch-first.
+    """fairseq's encoder layer whose self-attention has a second phase, within phrases. Batch-first.
 
-    *Decision*: all three blocks have residual connections and layer norms. Algorithm 1 does not show
-    them, but six layers do not train without them. *Decision*: the two attentions have separate output
+    *Decision*: with ``--phrase-residual both`` there is one residual connection and one layer norm
+    around both phases, x + MH'(MH(x), A), because algorithm 1 hands the result of line 4 to line 5 as it
+    is. With ``each`` there is one around each phase. *Decision*: the two attentions have separate output
     projections, although eq. 3 and eq. 7 both write W^O.
     """
 
@@ -205,6 +211,7 @@ class PhraseEncoderLayer(NodeEncoderLayer):
 
     def __init__(self, cfg: TransformerConfig, return_fc: bool = False) -> None:
         super().__init__(cfg, return_fc)
+        self.residual = str(cfg.phrase_residual)
         gate = "scalar" if cfg.neutral_start and cfg.phrase_gate == "none" else cfg.phrase_gate
         self.phrase_attn = self._attention(
             cfg,
@@ -213,17 +220,19 @@ class PhraseEncoderLayer(NodeEncoderLayer):
             gate=gate,
             relative_clip=cfg.phrase_relative_clip,
         )
+        if self.residual == "both":
+            return
         self.phrase_attn_layer_norm: nn.Module = LayerNorm(self.embed_dim, export=cfg.export)
         if cfg.neutral_start and not self.normalize_before:
             # A layer norm of the sum would change the states of phase 1.
             self.phrase_attn_layer_norm = nn.Identity()
 
-    def attention_blocks(self) -> Sequence[tuple[str, nn.Module, nn.Module]]:
+    def attention_blocks(self) -> Sequence[AttentionBlock]:
         """Attend over all nodes (phase 1, eq. 2), then within phrases (phase 2, eq. 5)."""
-        return [
-            *super().attention_blocks(),
-            ("within phrases", self.phrase_attn, self.phrase_attn_layer_norm),
-        ]
+        first, second = {"all nodes": self.self_attn}, {"within phrases": self.phrase_attn}
+        if self.residual == "both":
+            return [({**first, **second}, self.self_attn_layer_norm)]
+        return [(first, self.self_attn_layer_norm), (second, self.phrase_attn_layer_norm)]
 
 
 #: Options that train better than the paper's form, in which all phrases start as one constant.
@@ -239,6 +248,7 @@ TUNED = {"phrase_init": "mean", "phrase_gate": "zero"}
     presets={"multi30k": size(512, 2048, 8), "tuned": TUNED},
     variants={
         "phrase, k = 2": {"phrase_max_length": 2},
+        "phrase, k = 2, two residuals": {"phrase_residual": "each"},
         "phrase, k = 3": {"phrase_max_length": 3},
         "phrase, dependency chains, k = 3": {"phrase_source": "dependency", "phrase_max_length": 3},
         "phrase, constituents": {"phrase_source": "constituency", "phrase_max_length": 4},
@@ -261,6 +271,7 @@ TUNED = {"phrase_init": "mean", "phrase_gate": "zero"}
             "phrase_init": "ends",
             "phrase_relative_clip": 1,
             "phrase_layers": "2-2",
+            "phrase_residual": "each",
             "neutral_start": True,
         },
         "phrase, dependency, depths, neutral": {
@@ -268,6 +279,7 @@ TUNED = {"phrase_init": "mean", "phrase_gate": "zero"}
             "phrase_gate": "zero",
             "structural_absolute": True,
             "structural_fusion": "add",
+            "phrase_residual": "each",
             "neutral_start": True,
         },
         "phrase, attention pooled, scalar gate": {
@@ -317,6 +329,8 @@ class PhraseEncoder(PositionedEncoder):
         """Return the obstacle to a neutral start, from phrases or from positions."""
         if relative_clips(cfg):
             return "leave out relative positions, which have no neutral start with phrases"
+        if cfg.phrase_residual == "both":
+            return "give --phrase-residual each, because both phases have one residual connection"
         if cfg.phrase_to_decoder:
             return "leave out --phrase-to-decoder, which has no neutral start"
         return super().neutral_obstacle(cfg)

@@ -10,7 +10,8 @@ available.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -24,10 +25,17 @@ from fairseq.modules.quant_noise import quant_noise
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import check_heads, kept_layers
-from fairseq_phrase.models.encoder_method import register_encoder
+from fairseq_phrase.models.encoder_method import (
+    AttentionOptions,
+    neutral_obstacle,
+    register_encoder,
+)
+from fairseq_phrase.models.gated_attention import GatedMultiheadAttention
 from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
+from fairseq_phrase.modules.projections import HeadsAttention
 from fairseq_phrase.modules.tensors import padding_of
 
 logger = logging.getLogger(__name__)
@@ -74,6 +82,34 @@ class TokenAttention(MultiheadAttention):
         return attended, weights.transpose(0, 1) if need_weights else None
 
 
+class GatedTokenAttention(TokenAttention, GatedMultiheadAttention):
+    """:class:`TokenAttention` behind a gate."""
+
+
+class GatedEncoderLayer(TransformerEncoderLayerBase):
+    """fairseq's encoder layer whose attention has a gate."""
+
+    def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
+        """Build the attention, called as fairseq's."""
+        return GatedMultiheadAttention(embed_dim, **_token_attention(self, cfg))
+
+
+def _token_attention(layer: TransformerEncoderLayerBase, cfg: TransformerConfig) -> dict[str, Any]:
+    """Return the options of fairseq's attention, as its own layer gives them."""
+    return {
+        "num_heads": cfg.encoder.attention_heads,
+        "dropout": cfg.attention_dropout,
+        "q_noise": layer.quant_noise,
+        "qn_block_size": layer.quant_noise_block_size,
+        "xformers_att_config": cfg.encoder.xformers_att_config,
+    }
+
+
+#: A block of a layer: its attentions by name, each of which reads the states that the one before it
+#: returns; and the layer norm of the block, which has one residual connection.
+AttentionBlock = tuple[Mapping[str, nn.Module], nn.Module]
+
+
 class SyntaxEncoderLayer(TransformerEncoderLayerBase):
     """fairseq's encoder layer whose attention takes the batch's structure as an additional argument.
 
@@ -81,8 +117,9 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
     norms before the blocks instead of after them. Parameters have fairseq's names.
 
     A method overrides :meth:`build_self_attention`. If it attends more than once, it also overrides
-    :meth:`attention_blocks`. An attention is called as ``attention(states, structure, need_weights)``.
-    It returns the attended states, and the weights (shape (batch, heads, queries, keys)) or None.
+    :meth:`attention_blocks`, with one residual connection around several attentions, or around each. An
+    attention is called as ``attention(states, structure, need_weights)``. It returns the attended states,
+    and the weights (shape (batch, heads, queries, keys)) or None.
 
     Args:
         return_fc: also return the output of the feed-forward block, as fairseq's layer can.
@@ -96,15 +133,10 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
         """Build the attention; by default fairseq's attention over tokens."""
-        return TokenAttention(
-            embed_dim,
-            cfg.encoder.attention_heads,
-            dropout=cfg.attention_dropout,
-            self_attention=True,
-            q_noise=self.quant_noise,
-            qn_block_size=self.quant_noise_block_size,
-            xformers_att_config=cfg.encoder.xformers_att_config,
-        )
+        options = _token_attention(self, cfg)
+        if cfg.attention_gate:
+            return GatedTokenAttention(embed_dim, **options)
+        return TokenAttention(embed_dim, self_attention=True, **options)
 
     def with_quant_noise(self, attention: nn.Module) -> nn.Module:
         """Apply ``--quant-noise-pq`` to an attention's projections, as fairseq does."""
@@ -113,9 +145,9 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
                 quant_noise(projection, self.quant_noise, self.quant_noise_block_size)
         return attention
 
-    def attention_blocks(self) -> Sequence[tuple[str, nn.Module, nn.Module]]:
-        """Return the layer's attention blocks, in order: name, attention, layer norm."""
-        return [("all nodes", self.self_attn, self.self_attn_layer_norm)]
+    def attention_blocks(self) -> Sequence[AttentionBlock]:
+        """Return the layer's attention blocks, in order."""
+        return [({"all nodes": self.self_attn}, self.self_attn_layer_norm)]
 
     def forward(
         self, states: Tensor, structure: Any, need_weights: bool = False, keep: int | None = None
@@ -133,12 +165,13 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
             attention block by name, each of shape (batch, heads, nodes, nodes), or None.
         """
         maps: dict[str, Tensor] = {}
-        for name, attention, layer_norm in self.attention_blocks():
-            inputs = layer_norm(states) if self.normalize_before else states
-            attended, weights = attention(inputs, structure, need_weights)
+        for attentions, layer_norm in self.attention_blocks():
+            attended = layer_norm(states) if self.normalize_before else states
+            for name, attention in attentions.items():
+                attended, weights = attention(attended, structure, need_weights)
+                if need_weights:
+                    maps[name] = weights
             states = self._add(attended, states, layer_norm)
-            if need_weights:
-                maps[name] = weights
         if keep is not None:
             states = states.narrow(0 if self.time_first else 1, 0, keep)
         states, feed_forward = self.feed_forward_block(states)
@@ -155,6 +188,47 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
         """Add a block's output to the states that entered it."""
         states = self.residual_connection(self.dropout_module(block), states)
         return states if self.normalize_before else layer_norm(states)
+
+
+def check_attention_options(cfg: TransformerConfig) -> None:
+    """Check the options that :func:`adapt_attentions` applies.
+
+    Raises:
+        UserError: an option has no meaning.
+    """
+    if not 0 < cfg.attention_start_scale < math.inf:
+        raise UserError(
+            f"--attention-start-scale {cfg.attention_start_scale}: expected a number above 0"
+        )
+    if cfg.attention_gate and cfg.encoder.xformers_att_config:
+        raise UserError("--attention-gate does not support --encoder-xformers-att-config")
+
+
+def adapt_attentions(layer: nn.Module, cfg: TransformerConfig) -> None:
+    """Apply ``--attention-gate`` and ``--attention-start-scale`` to all attentions of a new layer.
+
+    Raises:
+        UserError: an attention of another package has no gate or no output projection.
+    """
+    blocks = layer.attention_blocks() if isinstance(layer, SyntaxEncoderLayer) else None
+    attentions = (
+        [layer.self_attn] if blocks is None else [a for block, _ in blocks for a in block.values()]
+    )
+    for attention in attentions:
+        kind = type(attention).__name__
+        if cfg.attention_gate and not isinstance(attention, GatedMultiheadAttention):
+            if not isinstance(attention, HeadsAttention):
+                raise UserError(
+                    f"--attention-gate: {kind} has no gate; derive it from HeadsAttention"
+                )
+            attention.add_gate()
+        if cfg.attention_start_scale != 1.0:
+            if not hasattr(attention, "out_proj"):
+                raise UserError(
+                    f"--attention-start-scale: {kind} has no output projection out_proj"
+                )
+            with torch.no_grad():
+                attention.out_proj.weight.mul_(cfg.attention_start_scale)
 
 
 def wrap_layer(layer: nn.Module, cfg: TransformerConfig) -> nn.Module:
@@ -245,6 +319,8 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
 
     other_maps: ClassVar[frozenset[str]] = frozenset()
     layer_class: ClassVar[type[SyntaxEncoderLayer]] = SyntaxEncoderLayer
+    #: Options that all encoders have, in addition to the method's.
+    shared_options: ClassVar[type] = AttentionOptions
     #: Names of modules and parameters that fairseq's encoder lacks. With their initial values, the
     #: encoder computes fairseq's, if :meth:`neutral_obstacle` returns None.
     neutral_parameters: ClassVar[Sequence[str]] = ()
@@ -379,11 +455,15 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         """Build a layer, wrapped as fairseq wraps its own."""
         check_heads(cfg, "encoder")
+        check_attention_options(cfg)
         if self.is_plain(cfg):
-            return cast(nn.Module, super().build_encoder_layer(cfg))
-        index, self._num_built = kept_layers(cfg)[self._num_built], self._num_built + 1
-        layer = self.build_layer(cfg, index)
-        layer.index = index  # type: ignore[assignment]
+            kind = GatedEncoderLayer if cfg.attention_gate else TransformerEncoderLayerBase
+            layer: nn.Module = kind(cfg, return_fc=self.return_fc)
+        else:
+            index, self._num_built = kept_layers(cfg)[self._num_built], self._num_built + 1
+            layer = self.build_layer(cfg, index)
+            layer.index = index  # type: ignore[assignment]
+        adapt_attentions(layer, cfg)
         return wrap_layer(layer, cfg)
 
     def upgrade_state_dict_named(
@@ -392,7 +472,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         """Add the neutral parameters to a checkpoint of fairseq's Transformer; see fairseq."""
         super().upgrade_state_dict_named(state_dict, name)
         # fairseq prunes later, so the names of a pruned encoder's layers differ from the checkpoint's.
-        if self.neutral_obstacle(self.cfg) is None and not self.cfg.encoder.layers_to_keep:
+        if neutral_obstacle(self, self.cfg) is None and not self.cfg.encoder.layers_to_keep:
             add_neutral(self, self.neutral_parameters, state_dict, name)
         return state_dict
 

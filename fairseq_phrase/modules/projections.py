@@ -77,6 +77,11 @@ class HeadsAttention(nn.Module):
         for name in self.order:
             setattr(self, name, nn.Linear(embed_dim, embed_dim))
         self.out_proj = nn.Linear(embed_dim, embed_dim)
+        self.gate_proj: nn.Linear | None = None
+
+    def add_gate(self) -> None:
+        """Add :func:`head_gate`, with a projection W_g of its own."""
+        self.gate_proj = gate_projection(self.embed_dim)
 
     def reset_parameters(self) -> None:
         """Initialize as fairseq does for queries, keys and values of one width."""
@@ -104,10 +109,41 @@ class HeadsAttention(nn.Module):
         query, key, value = heads.contiguous().unbind()
         return query, key, value
 
-    def join(self, heads: Tensor) -> Tensor:
+    def join(self, heads: Tensor, states: Tensor) -> Tensor:
         """Project the heads' attended values to time-first states. Shape: (tokens, batch, width).
 
         Args:
             heads: Shape: (batch, heads, tokens, head width)
+            states: the attention's input, which a gate reads. Shape: (tokens, batch, width)
         """
-        return cast(Tensor, self.out_proj(heads.permute(2, 0, 1, 3).flatten(2)))
+        return self.output(heads.permute(2, 0, 1, 3).flatten(2), states)
+
+    def output(self, heads: Tensor, states: Tensor) -> Tensor:
+        """Project the concatenated heads, behind their gate if there is one. Shape: (..., width).
+
+        Args:
+            heads: Shape: (..., width)
+            states: the attention's input. Shape: (..., width)
+        """
+        return cast(Tensor, self.out_proj(head_gate(heads, states, self.gate_proj)))
+
+
+def gate_projection(embed_dim: int) -> nn.Linear:
+    """Return W_g of :func:`head_gate`, with random values."""
+    projection = nn.Linear(embed_dim, embed_dim, bias=False)
+    nn.init.xavier_uniform_(projection.weight)
+    return projection
+
+
+def head_gate(heads: Tensor, states: Tensor, projection: nn.Linear | None) -> Tensor:
+    """Multiply the heads' outputs Y by sigmoid(X W_g), elementwise. Shape: (..., width).
+
+    Source: Qiu et al., *Gated Attention for Large Language Models* (2025, arXiv 2505.06708): the gate
+    after attention and before the output projection, with an own value for each element of each head.
+
+    Args:
+        heads: Y, the concatenated heads. Shape: (..., width)
+        states: X, the input of the attention. Shape: (..., width)
+        projection: W_g; None for no gate.
+    """
+    return heads if projection is None else heads * torch.sigmoid(projection(states))

@@ -33,7 +33,11 @@ def twin_attention(attention, states, allowed, activation, mask):
                     weights[j] = torch.exp(0 * score)
             total = sum(weights.values())
             heads.append(activation(sum(w / total * values[j][part] for j, w in weights.items())))
-        outputs.append(attention.out_proj.weight @ torch.cat(heads) + attention.out_proj.bias)
+        joined = torch.cat(heads)
+        if attention.gate_proj is not None:
+            gate = attention.gate_proj.weight @ states[i]
+            joined = joined / (1 + torch.exp(-gate))
+        outputs.append(attention.out_proj.weight @ joined + attention.out_proj.bias)
     return torch.stack(outputs)
 
 
@@ -53,15 +57,25 @@ def twin_encoder(model, cfg, tokens: torch.Tensor, members: list[set[int]]) -> t
         return cfg.phrase_mask == "all" or members[i] <= members[j] or members[j] <= members[i]
 
     for layer in encoder.layers:
-        blocks = [
-            (layer.self_attn_layer_norm,
-             lambda x, a=layer.self_attn: twin_attention(a, x, lambda i, j: True, lambda h: h, "")),
-            (layer.phrase_attn_layer_norm,
-             lambda x, a=layer.phrase_attn: twin_attention(a, x, related, sigma, cfg.phrase_mask)),
-            (layer.final_layer_norm, lambda x, m=layer: torch.stack([
-                m.fc2.weight @ torch.relu(m.fc1.weight @ state + m.fc1.bias) + m.fc2.bias
-                for state in x])),
-        ]  # fmt: skip
+
+        def phase_1(x, a=layer.self_attn):
+            return twin_attention(a, x, lambda i, j: True, lambda h: h, "")
+
+        def phase_2(x, a=layer.phrase_attn):
+            return twin_attention(a, x, related, sigma, cfg.phrase_mask)
+
+        def feed_forward(x, m=layer):
+            hidden = [torch.relu(m.fc1.weight @ state + m.fc1.bias) for state in x]
+            return torch.stack([m.fc2.weight @ state + m.fc2.bias for state in hidden])
+
+        if cfg.phrase_residual == "both":
+            blocks = [(layer.self_attn_layer_norm, lambda x, f=phase_1, g=phase_2: g(f(x)))]
+        else:
+            blocks = [
+                (layer.self_attn_layer_norm, phase_1),
+                (layer.phrase_attn_layer_norm, phase_2),
+            ]
+        blocks.append((layer.final_layer_norm, feed_forward))
         for norm, block in blocks:
             if cfg.encoder_normalize_before:
                 inner = block(torch.stack([twin_layer_norm(norm, state) for state in states]))

@@ -92,7 +92,10 @@ def test_a_hook_after_the_last_layer_changes_what_the_decoder_gets(dictionary):
         ("parent_scaled_transformer", {"parent_heads": "0,0,1", "neutral_start": True}),
         ("phrase_transformer", {"phrase_layers": "1"}),
         ("phrase_transformer", {"phrase_layers": "2-2"}),
-        ("phrase_transformer", {"phrase_layers": "3-3", "neutral_start": True}),
+        (
+            "phrase_transformer",
+            {"phrase_layers": "3-3", "phrase_residual": "each", "neutral_start": True},
+        ),
         ("relation_transformer", {}),
     ],
 )

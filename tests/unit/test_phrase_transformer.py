@@ -30,6 +30,14 @@ KINDS = {
     "mean start, linear": {"phrase_init": "mean", "phrase_activation": "identity"},
     "no phrases, A = 1": {"phrase_source": "none", "phrase_mask": "all"},
     "pre-norm": {"encoder_normalize_before": True},
+    "two residuals": {"phrase_residual": "each"},
+    "two residuals, pre-norm": {"phrase_residual": "each", "encoder_normalize_before": True},
+    "gated": {"attention_gate": True},
+    "gated, two residuals, linear": {
+        "attention_gate": True,
+        "phrase_residual": "each",
+        "phrase_activation": "identity",
+    },
 }
 each_kind = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
 

@@ -418,7 +418,7 @@ class PhraseAttention(HeadsAttention):
         else:
             attended = subset_attention(query, key, value, phrases, dropout_p, bias=self.part_bias)
         heads = ACTIVATIONS[self.activation](attended)
-        output = self.out_proj(heads.transpose(1, 2).flatten(2))
+        output = self.output(heads.transpose(1, 2).flatten(2), states)
         return output if self.factor is None else self.factor * output, weights
 
 

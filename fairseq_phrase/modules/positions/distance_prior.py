@@ -64,4 +64,4 @@ class DistancePriorAttention(HeadsAttention):
         # All layers share it.
         bias = cached_per_tensor(distances, ("prior", self.strength, dtype), make)
         attended, weights = biased_attention(*heads, bias, self.dropout_p, need_weights)
-        return self.join(attended), weights
+        return self.join(attended, states), weights

@@ -203,4 +203,4 @@ class ParentScaledAttention(HeadsAttention):
             dropout_p=self.dropout_p,
             need_weights=need_weights,
         )
-        return self.join(attended), weights
+        return self.join(attended, states), weights

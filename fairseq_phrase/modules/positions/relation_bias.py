@@ -399,12 +399,12 @@ class RelationAttention(RelationBias, HeadsAttention):
         heads = self.split(states)
         if need_weights or not is_long(heads[0]):
             attended, weights = self._attend(*heads, relations, need_weights)
-            return self.join(attended), weights
+            return self.join(attended, states), weights
         sentences = [
             self._attend_again(relations.sentence(index), *each)
             for index, each in enumerate(zip(*(x.split(1) for x in heads), strict=True))
         ]
-        return self.join(torch.cat(sentences)), None
+        return self.join(torch.cat(sentences), states), None
 
     def _attend_again(self, relations: PairRelations, *heads: Tensor) -> Tensor:
         """Attend in one sentence, without storing its weights."""

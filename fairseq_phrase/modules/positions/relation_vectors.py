@@ -168,7 +168,7 @@ class RelationVectorAttention(HeadsAttention):
         attended, weights = relative_attention(
             *self.split(states), positions, keys, values, self.dropout_p, need_weights
         )
-        return self.join(attended), weights
+        return self.join(attended, states), weights
 
     def _table(self, vectors: nn.ParameterDict) -> Tensor:
         """Concatenate the vectors in the order of :func:`relation_positions`. Shape: (R, head width)."""

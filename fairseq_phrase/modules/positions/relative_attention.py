@@ -423,7 +423,7 @@ class RelativeAttention(HeadsAttention):
         attended, weights = relative_attention(
             *self.split(states), positions, keys, values, self.dropout_p, need_weights
         )
-        return self.join(attended), weights
+        return self.join(attended, states), weights
 
 
 def _joined(tables: nn.ParameterDict) -> Tensor:

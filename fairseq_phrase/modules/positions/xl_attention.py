@@ -121,7 +121,7 @@ class XLAttention(HeadsAttention):
         weights = _softmax(scores, structure.visible)
         kept = dropout(weights, self.dropout_p).to(value.dtype)
         # (batch, heads, queries, head width) -> (queries, batch, width)
-        attended = self.join(kept @ value)
+        attended = self.join(kept @ value, queries)
         return attended, weights if need_weights else None
 
     def _heads(self, states: Tensor) -> Tensor:

@@ -220,4 +220,4 @@ class TreeSelfAttention(HeadsAttention):
         attended, weights = node_attention(
             query, key, value, mask, self.node_gate, tree.num_leaves, self.dropout_p, need_weights
         )
-        return self.out_proj(attended.transpose(1, 2).flatten(2)), weights
+        return self.output(attended.transpose(1, 2).flatten(2), states), weights
