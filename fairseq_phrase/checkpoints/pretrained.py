@@ -24,6 +24,7 @@ from fairseq_phrase.data.store.dictionaries import begins_with, labels_fingerpri
 from fairseq_phrase.data.store.identity import MASK, Identity, dictionary_entry, why_free
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.modules.positions.relation_bias import RelationBias
 
 logger = logging.getLogger(__name__)
 _NAMED = 6
@@ -113,6 +114,13 @@ def begin_from_checkpoint(model: Any, options: Any, task: Any) -> set[str]:
         model.encoder.requires_grad_(False)
         # Disables dropout, which model.train() enables.
         model.encoder.register_forward_pre_hook(_evaluate)
+        biases = [m for m in model.encoder.modules() if isinstance(m, RelationBias)]
+        if pretrained and not all(table.any() for bias in biases for table in bias.biases()):
+            logger.warning(
+                "--freeze-encoder: relation biases of the encoder are 0 and stay 0, unless they come "
+                "from a checkpoint of this training or of --finetune-from-model: --relation-bias none "
+                "does the same faster"
+            )
         if not pretrained:
             logger.warning(
                 "--freeze-encoder without --pretrained: the encoder keeps its random parameters, "

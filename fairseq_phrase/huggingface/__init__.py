@@ -10,6 +10,13 @@
 
 from fairseq_phrase.huggingface.batches import collate, text_of
 from fairseq_phrase.huggingface.biased_models import add_relation_bias, from_pretrained
-from fairseq_phrase.huggingface.training import parameter_groups
+from fairseq_phrase.huggingface.training import lora_options, parameter_groups
 
-__all__ = ["add_relation_bias", "collate", "from_pretrained", "parameter_groups", "text_of"]
+__all__ = [
+    "add_relation_bias",
+    "collate",
+    "from_pretrained",
+    "lora_options",
+    "parameter_groups",
+    "text_of",
+]

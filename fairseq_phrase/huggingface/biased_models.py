@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 from torch import nn
 
 from fairseq_phrase.errors import UserError, import_transformers
+from fairseq_phrase.huggingface.training import check_trained
 from fairseq_phrase.modules.positions.huggingface_attention import (
     ATTENTION,
     PROBE,
+    AttentionSizes,
     BatchRelations,
     add_tables,
     enter_encoder,
@@ -32,6 +34,11 @@ _PARSE = ("src_words", "src_heads", "src_deprels")
 #: The attention that a saved configuration names. It does not exist: transformers' classes refuse to load
 #: the model without its biases, and their message contains this name.
 _LOADER = "fairseq_phrase.huggingface.from_pretrained"
+#: The end of a model's name until it is saved with its biases. An adapter of peft names its base model:
+#: with the name of the model without biases, it would be loaded without them.
+_UNSAVED = (
+    " with relation biases, which are not saved: save_pretrained(FOLDER) before get_peft_model"
+)
 #: Options of ``from_pretrained`` that also find the configuration.
 _OF_HUB = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
 #: The relations of the batch that a model reads.
@@ -50,11 +57,14 @@ def _with_biases(base: Any) -> Any:
     """Derive the class of a model whose configuration has ``relation_bias``."""
 
     class Biased(base):
+        name_or_path: str
+
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(config, *args, **kwargs)
             _install_biases(self)
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
+            check_trained(self)
             with set_to(_READ, _relations(self.config, kwargs)):
                 return super().forward(*args, **kwargs)
 
@@ -62,6 +72,12 @@ def _with_biases(base: Any) -> Any:
             # The encoder runs before the first forward pass, and before sentences are repeated for beams.
             with set_to(_READ, _relations(self.config, kwargs)):
                 return super().generate(*args, **kwargs)
+
+        def save_pretrained(self, save_directory: Any, **options: Any) -> Any:
+            saved = super().save_pretrained(save_directory, **options)
+            if self.name_or_path.endswith(_UNSAVED):
+                self.name_or_path = str(save_directory)
+            return saved
 
         def _init_weights(self, module: nn.Module) -> None:
             if isinstance(module, RelationBias):
@@ -91,11 +107,12 @@ def _install_biases(model: Any) -> None:
     """Add the biases that the configuration names, and let the encoder read relations."""
     config, chosen = model.config, model.config.relation_bias
     kind, num_labels, vectors = chosen["kind"], len(chosen["labels"]), chosen["vectors"]
-    for name, (heads, width) in chosen["attentions"].items():
+    for name, sizes in chosen["attentions"].items():
         module = model.base_model.get_submodule(name)
-        add_tables(module, heads, width, kind, num_labels, vectors)
+        add_tables(module, AttentionSizes(*sizes), kind, num_labels, vectors)
 
     def enter(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+        check_trained(module)
         given, relations = _PARSE[0] in kwargs, _relations(config, kwargs)
         # Without a parse of its own, the encoder reads that of the model's call.
         enter_encoder(relations if given else _READ.get() or relations)
@@ -159,6 +176,7 @@ def add_relation_bias(
         "kind": kind, "labels": list(labels), "vectors": vectors, "attentions": attentions
     }  # fmt: skip
     untyped.__class__ = _with_biases(untyped.__class__)
+    untyped.name_or_path += _UNSAVED
     _install_biases(untyped)
     return model
 
@@ -210,6 +228,9 @@ def from_pretrained(model_class: Any, path: Any, **kwargs: Any) -> Any:
             model_class = model_class._model_mapping[type(config)]
         register_attention()
         config._attn_implementation = ATTENTION
+        renamed = _rename_vectors(config)
+        if renamed:
+            kwargs["key_mapping"] = renamed | (kwargs.get("key_mapping") or {})
         model, found = _with_biases(model_class).from_pretrained(
             path, config=config, **kwargs, output_loading_info=True
         )
@@ -217,4 +238,19 @@ def from_pretrained(model_class: Any, path: Any, **kwargs: Any) -> Any:
         raise UserError(f"{path}: no model is there ({str(error).splitlines()[0]})") from None
     if missing := [name for name in found["missing_keys"] if ".relation_" in name]:
         raise UserError(f"{path}: its weights lack {sorted(missing)[0]}")
+    if renamed:  # transformers would save the former names again
+        conversions = model._weight_conversions
+        model._weight_conversions = [c for c in conversions if c.source_patterns[0] not in renamed]
     return model
+
+
+def _rename_vectors(config: Any) -> dict[str, str]:
+    """Return the new names of vectors in files of version 0.1.0, by the former ones, as patterns.
+
+    The configuration then had one width for keys and values, and gets both.
+    """
+    attentions = config.relation_bias["attentions"]
+    former = {name: sizes for name, sizes in attentions.items() if len(sizes) == 2}
+    attentions |= {name: [heads, width, width] for name, (heads, width) in former.items()}
+    sides = ("key", "value") if former and config.relation_bias["vectors"] else ()
+    return {rf"relation_vectors\.{side}\.": f"relation_vectors.{side}_vectors." for side in sides}

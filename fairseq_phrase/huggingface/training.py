@@ -1,10 +1,18 @@
-"""Training of relation biases."""
+"""Training of relation biases, also beside adapters of peft."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.positions.huggingface_attention import RelationVectors
+from fairseq_phrase.modules.positions.relation_bias import RelationBias
+
+#: The modules that hold biases and vectors, in each attention.
+_TABLES = ("relation_bias", "relation_vectors")
 
 
 def parameter_groups(model: nn.Module, lr: float, bias_lr: float) -> list[dict[str, Any]]:
@@ -13,9 +21,22 @@ def parameter_groups(model: nn.Module, lr: float, bias_lr: float) -> list[dict[s
     They start at 0, and a learning rate for fine-tuning hardly moves them.
 
     Args:
+        model: a model with relation biases, or a model of peft around it.
         lr: for the parameters of the model.
         bias_lr: for the biases and vectors of relations, which have no weight decay.
+
+    Raises:
+        UserError: the model has no relation biases, or some take no gradient.
     """
+    tables = _tables(model)
+    if not tables:
+        raise UserError(
+            "parameter_groups: this model has no relation biases: add_relation_bias first"
+        )
+    _check_saved(model, tables)
+    for name, table in tables.items():
+        if not all(bias.requires_grad for bias in table.biases()):
+            raise UserError(f"parameter_groups: {name} takes no gradient: {_advice(tables)}")
     of_relations: dict[bool, list[nn.Parameter]] = {False: [], True: []}
     for name, parameter in model.named_parameters():
         of_relations[".relation_" in name].append(parameter)
@@ -23,3 +44,84 @@ def parameter_groups(model: nn.Module, lr: float, bias_lr: float) -> list[dict[s
         {"params": of_relations[False], "lr": lr},
         {"params": of_relations[True], "lr": bias_lr, "weight_decay": 0.0},
     ]
+
+
+def lora_options(model: nn.Module, **options: Any) -> dict[str, Any]:
+    """Return options of peft's ``LoraConfig`` with which the relation biases are trained and saved.
+
+    Args:
+        model: a model with relation biases.
+        **options: other options of ``LoraConfig``, such as ``task_type`` and ``r``; modules in
+            ``modules_to_save`` are added to those of the biases. Other configurations of peft that have
+            ``modules_to_save``, such as ``IA3Config``, take these options, too.
+
+    Raises:
+        UserError: the model has no relation biases.
+    """
+    modules = _modules_to_save(_tables(model))
+    if not modules:
+        raise UserError("lora_options: this model has no relation biases: add_relation_bias first")
+    others = [name for name in options.get("modules_to_save") or () if name not in modules]
+    return options | {"modules_to_save": modules + others}
+
+
+def check_trained(model: Any) -> None:
+    """Check at a training step that all biases are trained, and that adapters of peft have them.
+
+    Frozen biases are allowed if they were trained before.
+
+    Args:
+        model: a model with relation biases, or its encoder.
+
+    Raises:
+        UserError: a bias is 0 and takes no gradient, or would not be saved with the adapter.
+    """
+    if not (model.training and torch.is_grad_enabled()) or torch.compiler.is_compiling():
+        return
+    tables = _tables(model)
+    _check_saved(model, tables)
+    frozen = {
+        name: biases
+        for name, table in tables.items()
+        if (biases := [bias for bias in table.biases() if not bias.requires_grad])
+    }
+    if not frozen or not any(parameter.requires_grad for parameter in model.parameters()):
+        return
+    for name, biases in frozen.items():
+        if not all(bias.any() for bias in biases):
+            raise UserError(f"{name} is 0, takes no gradient and stays 0: {_advice(tables)}")
+
+
+def _tables(model: nn.Module) -> dict[str, Any]:
+    """Return the biases and vectors of each attention, by name; peft may have wrapped them."""
+    return {
+        f"{path}.{name}": module._modules[name]
+        for path, module in model.named_modules()
+        for name in _TABLES
+        if name in module._modules
+    }
+
+
+def _modules_to_save(tables: dict[str, Any]) -> list[str]:
+    return sorted({name.rpartition(".")[2] for name in tables})
+
+
+def _advice(tables: dict[str, Any]) -> str:
+    return (
+        "with peft, write LoraConfig(**lora_options(model, …)), which has "
+        f"modules_to_save={_modules_to_save(tables)}; without it, requires_grad_(True) for all biases"
+    )
+
+
+def _check_saved(model: Any, tables: dict[str, Any]) -> None:
+    """Check that an adapter of peft saves the biases that are trained.
+
+    Raises:
+        UserError: it would lack them.
+    """
+    if not getattr(model, "peft_config", None):
+        return
+    for name, table in tables.items():
+        is_wrapped = not isinstance(table, RelationBias | RelationVectors)
+        if not is_wrapped and any(bias.requires_grad for bias in table.biases()):
+            raise UserError(f"{name} is trained, but the adapter lacks it: {_advice(tables)}")

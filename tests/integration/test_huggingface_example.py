@@ -44,7 +44,7 @@ def test_the_example_trains():
 def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monkeypatch, capsys):
     page = (REPOSITORY / "docs/tutorials/huggingface.md").read_text(encoding="utf-8")
     code = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    assert len(code) == 2
+    assert len(code) == 3
     assert len([line for line in code[0].splitlines() if line]) < 25
     for side in ("de", "en"):
         lines = list(read_lines(synthetic_corpus / f"train.{side}"))[:40]
@@ -58,8 +58,9 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
     monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: gold))
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    for block in code:
-        block = block.replace("spacy:de_core_news_sm", "gold").replace("2000", "4")
+    *of_all, of_lora = [block.replace("2000", "4") for block in code]
+    for block in of_all:
+        block = block.replace("spacy:de_core_news_sm", "gold")
         exec(block.replace("Ein Hund schläft.", first), names)
     assert capsys.readouterr().out.splitlines()[-1].startswith("[")
     model = names["model"]
@@ -78,3 +79,13 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
     assert trainer.state.global_step == 6
     found = trainer.predict(names["rows"][:3], num_beams=2, max_new_tokens=5)
     assert len(found.predictions) == 3
+
+    exec(of_lora, names)
+    merged, adapted = names["merged"], names["adapted"].eval()
+    assert all(table.abs().max() > 1e-3 for table in biases(merged).values())
+    encoded = names["batch"](names["rows"][:3])
+    with torch.no_grad():
+        expected = adapted(**encoded).logits
+        torch.testing.assert_close(merged(**encoded).logits, expected)
+        again = from_pretrained(AutoModelForSeq2SeqLM, "runs/merged")
+        torch.testing.assert_close(again(**encoded).logits, expected)

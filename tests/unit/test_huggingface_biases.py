@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 import torch
@@ -164,8 +165,8 @@ def loops(module, query, key, value, attention_mask, scaling=None, position_bias
                         added = number_of(biases, h, name, label)
                         added = added + biases.sequence_bias[h, bucket(j - i)]
                     if vectors is not None:
-                        k = k + number_of(vectors["key"], slice(None), name, label)
-                        v = v + number_of(vectors["value"], slice(None), name, label)
+                        k = k + number_of(vectors.key_vectors, slice(None), name, label)
+                        v = v + number_of(vectors.value_vectors, slice(None), name, label)
                     if position_bias is not None:
                         added = added + position_bias[0, h, i, j]
                     scores.append(query[b, h, i] @ k * scaling + added)
@@ -411,3 +412,16 @@ def test_another_head_takes_the_biases_of_a_saved_encoder(tmp_path):
     tagger = from_pretrained(AutoModelForTokenClassification, tmp_path)
     for name, table in tables(model).items():
         assert torch.equal(tagger.get_parameter(f"roberta.{name}"), table)
+
+
+def test_vectors_saved_by_the_first_version_have_other_names(tmp_path):
+    model = moved(add_relation_bias(made("bert"), "tree", LABELS, vectors=True))
+    expected = states(model, inputs(model))
+    former = {re.sub(r"(key|value)_vectors", r"\1", n): p for n, p in model.state_dict().items()}
+    attentions = model.config.relation_bias["attentions"]
+    attentions |= {name: sizes[:2] for name, sizes in attentions.items()}
+    model.save_pretrained(tmp_path / "former", state_dict=former)
+    for folder in ("former", "saved_again"):
+        model = from_pretrained(AutoModel, tmp_path / folder)
+        assert torch.equal(states(model, inputs(model)), expected)
+        model.save_pretrained(tmp_path / "saved_again")

@@ -16,6 +16,7 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from tokenizers import normalizers, pre_tokenizers
 
+from fairseq_phrase.checkpoints.pretrained import PretrainedOptions, begin_from_checkpoint
 from fairseq_phrase.data.subwords.segmenters import EveryWord, TokenizerSegmenter, tokenizer_file
 from fairseq_phrase.data.subwords.text_encoder import encode_sentence
 from fairseq_phrase.errors import UserError
@@ -163,6 +164,18 @@ def test_biases_change_the_states_and_have_gradients(folder, task, segmenter, le
     assert all(p.grad is not None and p.grad.any() for p in biases.values())
     assert biases.keys().isdisjoint(encoder.pretrained_names)
     assert encoder.pretrained_names == {n for n, _ in encoder.named_parameters()} - biases.keys()
+
+
+@pytest.mark.parametrize("relation_bias", ["both", "none"])
+def test_biases_of_a_frozen_encoder_are_warned_about(folder, task, caplog, relation_bias):
+    model = build(
+        "word", "huggingface", task, huggingface_model=str(folder), relation_bias=relation_bias
+    )
+    for name, parameter in model.named_parameters():
+        if ".relation_bias." in name:
+            torch.nn.init.zeros_(parameter)
+    begin_from_checkpoint(model, PretrainedOptions(freeze_encoder=True), task)
+    assert ("relation biases of the encoder are 0" in caplog.text) == (relation_bias == "both")
 
 
 def test_a_first_token_of_labelling_is_the_models(folder, task, segmenter):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -199,7 +199,8 @@ def attend(
         added = added + position_bias
     if vectors := getattr(module, "relation_vectors", None):
         trees = relations.long() // (1 if bias.sequence_bias is None else NUM_BUCKETS)
-        keys, values = (vectors[side].table().mT.to(query.dtype) for side in ("key", "value"))
+        sides = vectors.key_vectors, vectors.value_vectors
+        keys, values = (side.table().mT.to(query.dtype) for side in sides)
         attended = attend_with_vectors(
             query, key, value, added, trees, keys, values, dropout, scaling
         )
@@ -225,14 +226,15 @@ def attend_with_vectors(
     """Attend with a vector for each relation added to key and value (Shaw et al. 2018, eq. 3-4).
 
     Args:
-        query, key, value: Shape of each: (batch, heads, tokens, head width)
+        query, key, value: values may have another width than keys.
+            Shape of each: (batch, heads, tokens, head width)
         bias: Shape: (batch or 1, heads, tokens, tokens)
         relations: number of each pair's relation; larger than all others where it is masked.
             Shape: (batch, tokens, tokens), int64
         keys, values: the vectors, which the heads share. Shape of each: (relations, head width)
 
     Returns:
-        Shape: (batch, heads, tokens, head width)
+        Shape: (batch, heads, tokens, head width of values)
     """
     index = relations.clamp(max=len(keys) - 1)[:, None].expand(*query.shape[:3], -1)
     scores = scaled_scores(query, key, scaling) + bias
@@ -242,16 +244,40 @@ def attend_with_vectors(
     return weights @ value + of_relations @ values
 
 
+class AttentionSizes(NamedTuple):
+    """The number of query heads of an attention, and the widths of a head's keys and values."""
+
+    heads: int
+    key_width: int
+    value_width: int
+
+
+class RelationVectors(nn.Module):
+    """A vector for each relation in the tree, for keys and for values; the heads share them.
+
+    peft finds the modules that an adapter changes by the ends of their names, such as ``.value``:
+    the names of these modules must not be those of projections.
+    """
+
+    def __init__(self, sizes: AttentionSizes, num_labels: int) -> None:
+        super().__init__()
+        # A number for each relation and dimension, instead of each relation and head.
+        self.key_vectors = RelationBias(sizes.key_width, "tree", num_labels)
+        self.value_vectors = RelationBias(sizes.value_width, "tree", num_labels)
+
+    def biases(self) -> list[Tensor]:
+        """Return the parameters."""
+        return self.key_vectors.biases() + self.value_vectors.biases()
+
+
 def add_tables(
-    module: nn.Module, heads: int, width: int, kind: str, num_labels: int, vectors: bool
+    module: nn.Module, sizes: AttentionSizes, kind: str, num_labels: int, vectors: bool
 ) -> None:
     """Add the biases to an attention, and with ``vectors`` a vector for each relation in the tree."""
     weight = next(p for p in module.parameters() if p.is_floating_point())  # others are quantized
-    tables: dict[str, nn.Module] = {"relation_bias": RelationBias(heads, kind, num_labels)}
+    tables: dict[str, nn.Module] = {"relation_bias": RelationBias(sizes.heads, kind, num_labels)}
     if vectors:
-        # A number for each relation and dimension, instead of each relation and head.
-        sides = {side: RelationBias(width, "tree", num_labels) for side in ("key", "value")}
-        tables["relation_vectors"] = nn.ModuleDict(sides)
+        tables["relation_vectors"] = RelationVectors(sizes, num_labels)
     for name, table in tables.items():
         setattr(module, name, table.to(device=weight.device, dtype=weight.dtype))
 
@@ -264,12 +290,12 @@ def _record(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **options: Any
 ) -> tuple[Tensor, None]:
     """Record a call, and return the values."""
-    _CALLS.get().append((module, query, key, attention_mask, options))
+    _CALLS.get().append((module, query, key, value, attention_mask, options))
     return _for_queries(query, value).transpose(1, 2), None
 
 
-def self_attentions(encoder: Any) -> dict[Any, tuple[int, int]]:
-    """Find an encoder's self-attentions: their numbers of heads and head widths.
+def self_attentions(encoder: Any) -> dict[Any, AttentionSizes]:
+    """Find an encoder's self-attentions and their sizes.
 
     The encoder reads four tokens, and transformers calls the attention :data:`PROBE`, which was set.
 
@@ -293,7 +319,7 @@ def self_attentions(encoder: Any) -> dict[Any, tuple[int, int]]:
     if not calls:
         raise UserError("its attention is not called by transformers' AttentionInterface")
     found = {}
-    for module, query, key, mask, options in calls:
+    for module, query, key, value, mask, options in calls:
         name = type(module).__name__
         if (query.size(2), key.size(2)) != (_NUM_PROBED, _NUM_PROBED):
             raise UserError(f"{name} does not attend to all tokens")
@@ -302,5 +328,5 @@ def self_attentions(encoder: Any) -> dict[Any, tuple[int, int]]:
         for option, reason in _NOT_IN_SDPA.items():
             if options.get(option) is not None:
                 raise UserError(f"{name} {reason}")
-        found[module] = query.size(1), query.size(3)
+        found[module] = AttentionSizes(query.size(1), key.size(3), value.size(3))
     return found
