@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +199,9 @@ class _Sentence:
         for token in self._tokens:
             form = reader.take(token.form.strip())
             if form is None:
-                raise MisfitError(token.line, difference(reader, token.first, token.form.strip()))
+                raise MisfitError(
+                    token.line, partial(difference, reader, token.first, token.form.strip())
+                )
             forms.append(join_white_space(form) or "_")
             spaces.append(reader.space_before)
         sentence = self._over_words(forms, spaces)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +80,7 @@ class _Brackets:
             form = reader.take(leaf)
             if form is None and not EMPTY_ELEMENT.fullmatch(leaf):
                 line, column = self._position(offset)
-                raise MisfitError(line, difference(reader, number, leaf), column)
+                raise MisfitError(line, partial(difference, reader, number, leaf), column)
             keep.append(form is not None)
             words.append(join_white_space(form or leaf) or leaf)
             space_before.append(reader.space_before)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -17,17 +18,33 @@ from fairseq_phrase.syntax.sentence import ParsedSentence, Unparsed
 from fairseq_phrase.text import read_lines
 
 #: Limit, in lines and trees together, of the search for the next line that fits a tree.
-_AHEAD = 40
+_NEAR = 40
+#: Limits of the search for the end of a batch of lost trees, or lost lines. Trees take more memory.
+_FAR_LINES, _FAR_TREES = 100_000, 5_000
+#: How many malformed trees or lines may be at the end of such a batch.
+_FEW = 2
+#: The number of lines by which a fit is confirmed.
+_AFTER = 5
 _SHOWN = 60
 Item = TypeVar("Item")
+_Test = Callable[[int, int], bool]
 
 
 class MisfitError(Exception):
-    """A tree that is malformed or does not fit its line."""
+    """A tree that is malformed or does not fit its line.
 
-    def __init__(self, line: int, message: str, column: int | None = None) -> None:
+    Args:
+        message: the message, or a function that makes it. Most errors of a search are never shown.
+    """
+
+    def __init__(
+        self, line: int, message: str | Callable[[], str], column: int | None = None
+    ) -> None:
         super().__init__(message)
-        self.line, self.column = line, column
+        self._message, self.line, self.column = message, line, column
+
+    def __str__(self) -> str:
+        return self._message if isinstance(self._message, str) else self._message()
 
 
 class Tree(Protocol):
@@ -104,30 +121,36 @@ class _Reading:
         self._lines = _Ahead(lines)
         self._trees = _Ahead(parser.trees(path))
         self._counts = ""
+        # The lines up to the last one of a gap have no trees, for one reason.
+        self._gap_end, self._gap_reason = 0, ""
+        # Far searches without a result become rarer.
+        self._misfits = self._fruitless = self._next_far_search = 0
 
     def parses(self) -> Iterator[ParsedSentence | Unparsed]:
         """Yield the parse of each line."""
         number = 1
         while (line := self._lines.peek(0)) is not None:
-            if not line.strip():
-                yield flat(split_at_white_space(line), self._parser.fields)
-            else:
-                try:
-                    parts = self._attempt(line, 0)
-                    self._trees.drop(len(parts))
-                    yield ParsedSentence.joined(parts)
-                except MisfitError as error:
-                    words = split_at_white_space(line)
-                    if TextReader(line).rest:
-                        yield Unparsed(self._reason(number, line, error), words)
-                    else:  # only characters that are not seen, such as U+200B
-                        yield flat(words, self._parser.fields)
+            yield self._parse(number, line)
             self._lines.drop(1)
             number += 1
         if (tree := self._trees.peek(0)) is not None:
             raise UserError(
                 f"{location(self._path, tree.line)}: there are more trees here than lines in the text"
             )
+
+    def _parse(self, number: int, line: str) -> ParsedSentence | Unparsed:
+        """Read the trees of the next line."""
+        words, misfit = split_at_white_space(line), None
+        if line.strip() and number > self._gap_end:
+            try:
+                parts = self._attempt(line, 0)
+                self._trees.drop(len(parts))
+                return ParsedSentence.joined(parts)
+            except MisfitError as error:
+                misfit = error
+        if not _is_visible(line):
+            return flat(words, self._parser.fields)
+        return Unparsed(self._gap_reason if misfit is None else self._reason(number, misfit), words)
 
     def _attempt(self, line: str, first: int) -> list[ParsedSentence]:
         """Spell a line with the trees from a given index on."""
@@ -156,52 +179,128 @@ class _Reading:
             parts.append(part)
         return parts
 
-    def _reason(self, number: int, line: str, error: MisfitError) -> str:
-        """Skip a line and its trees; return the reason."""
+    def _reason(self, number: int, misfit: MisfitError) -> str:
+        """Skip the trees of the next line; return the reason."""
         tree = self._trees.peek(0)
+        if tree is None:
+            return self._gap(number, self._lines_left())
         given_up, ahead = self._next_fit()
-        later = [index for index in range(1, given_up) if self._fits(0, index)]
+        if given_up == 0:
+            return self._gap(number, ahead)
+        extra = next((index for index in range(1, given_up) if self._fits(0, index)), None)
         self._trees.drop(given_up)
-        if tree is None or (given_up == 0 and ahead):
-            where = location(self._path, None if tree is None else tree.line)
-            owner = "" if tree is None else f", and this tree is of line {number + ahead}"
+        if extra is not None:
             return (
-                f"{where}: a tree is missing {'at the end' if tree is None else 'before this one'}: line "
-                f"{number} of the text has none{owner}{self._counted()}"
-            )
-        if later:
-            return (
-                f"{location(self._path, tree.line)}: {later[0]} trees from here on are of no line of the "
+                f"{location(self._path, tree.line)}: {extra} trees from here on are of no line of the "
                 f"text{self._counted()}"
             )
-        column = "" if error.column is None else f", column {error.column}"
-        return f"{location(self._path, error.line)}{column}: {error}"
+        column = "" if misfit.column is None else f", column {misfit.column}"
+        return f"{location(self._path, misfit.line)}{column}: {misfit}"
+
+    def _gap(self, number: int, length: int | None) -> str:
+        """Note that the next lines have no trees; return the reason.
+
+        Args:
+            length: how many lines, also without text; None for very many at the end.
+        """
+        tree = self._trees.peek(0)
+        where = "at the end" if tree is None else "before this one"
+        owner = "" if tree is None else f", and this tree is of line {number + (length or 0)}"
+        lines = [self._lines.peek(index) or "" for index in range(length or 0)]
+        missing = [number + index for index, line in enumerate(lines) if _is_visible(line)]
+        if length is None:
+            trees = f"trees are missing {where}: lines {number} and later of the text have none"
+        elif len(missing) == 1:
+            trees = f"a tree is missing {where}: line {number} of the text has none"
+        else:
+            trees = (
+                f"{len(missing)} trees are missing {where}: lines {number} to {missing[-1]} of the text "
+                "have none"
+            )
+        self._gap_end = sys.maxsize if length is None else number + length - 1
+        place = location(self._path, None if tree is None else tree.line)
+        self._gap_reason = f"{place}: {trees}{owner}{self._counted()}"
+        return self._gap_reason
+
+    def _lines_left(self) -> int | None:
+        """Return how many lines are left; None if very many."""
+        return next((n for n in range(_FAR_LINES) if self._lines.peek(n) is None), None)
 
     def _next_fit(self) -> tuple[int, int]:
         """Find the next line that trees spell.
 
         Returns:
             The number of trees before it that belong to the current line, and the distance in lines to
-            the line that fits. If no line nearby fits, 1 and 0.
+            the line that fits. If no line fits, 1 and 0.
         """
-        for total in range(1, _AHEAD + 1):
-            for ahead in range(1, total + 1):
-                trees = total - ahead
-                if self._fits(ahead, trees):
-                    between = [self._lines.peek(index) or "" for index in range(1, ahead)]
-                    others = sum(1 for line in between if line.strip())
-                    return max(min(1, trees), trees - others), ahead
-        return 1, 0
+        most = self._near(self._agrees) or self._far()
+        if most is None:
+            ahead, trees = self._near(self._fits) or (0, 1)
+        else:
+            ahead, trees = self._first(self._fits, *most, sum(most)) or most
+        between = [self._lines.peek(index) or "" for index in range(1, ahead)]
+        others = sum(1 for line in between if line.strip())
+        return max(min(1, trees), trees - others), ahead
+
+    def _near(self, fits: _Test) -> tuple[int, int] | None:
+        return self._first(fits, _NEAR + 1, _NEAR, _NEAR + 1)
+
+    def _first(self, fits: _Test, lines: int, trees: int, limit: int) -> tuple[int, int] | None:
+        """Return the distances to the nearest line and tree that fit, all below limits.
+
+        Args:
+            limit: of both distances together.
+        """
+        for total in range(1, limit):
+            for ahead in range(max(1, total - trees + 1), min(total + 1, lines)):
+                if fits(ahead, total - ahead):
+                    return ahead, total - ahead
+        return None
+
+    def _far(self) -> tuple[int, int] | None:
+        """Find the end of a batch of lost trees, or of lost lines; return the distances."""
+        self._misfits += 1
+        if self._misfits < self._next_far_search:
+            return None
+        for distance in range(_NEAR - _FEW, _FAR_LINES):
+            for few in range(_FEW + 1):
+                for ahead, trees in ((distance, few), (few + 1, distance)):
+                    if trees <= _FAR_TREES and self._agrees(ahead, trees):
+                        self._fruitless = 0
+                        return ahead, trees
+            no_trees = distance >= _FAR_TREES or self._trees.peek(distance) is None
+            if no_trees and self._lines.peek(distance) is None:
+                break
+        self._fruitless += 1
+        self._next_far_search = self._misfits + 2**self._fruitless
+        return None
 
     def _fits(self, ahead: int, index: int) -> bool:
         """Whether trees from an index on spell a later line. The ends of text and file also fit."""
         line = self._lines.peek(ahead)
         if line is None or self._trees.peek(index) is None:
             return line is None and self._trees.peek(index) is None
-        try:
-            return bool(line.strip() and self._attempt(line, index))
-        except MisfitError:
+        return self._count(line, index) > 0
+
+    def _agrees(self, ahead: int, index: int) -> bool:
+        """Whether trees fit a later line, and most of the lines after it. A short line fits by chance."""
+        if not self._fits(ahead, index):
             return False
+        fitting = lines = 0
+        while lines < _AFTER and (line := self._lines.peek(ahead)) is not None:
+            if line.strip():
+                count = self._count(line, index)
+                index += max(1, count)
+                fitting, lines = fitting + (count > 0), lines + 1
+            ahead += 1
+        return 2 * (fitting + (lines < _AFTER and self._fits(ahead, index))) >= lines
+
+    def _count(self, line: str, index: int) -> int:
+        """Return how many trees from an index on spell a line; 0 if they do not spell it."""
+        try:
+            return len(self._attempt(line, index)) if line.strip() else 0
+        except MisfitError:
+            return 0
 
     def _counted(self) -> str:
         """Return the numbers of trees in the file and of lines with text, as text."""
@@ -214,6 +313,10 @@ class _Reading:
                 lines = sum(1 for line in read_lines(there[0]) if line.strip())
                 self._counts = f" ({trees} trees for {lines} lines with text)"
         return self._counts
+
+
+def _is_visible(line: str) -> bool:
+    return bool(TextReader(line).rest)
 
 
 def difference(reader: TextReader, number: int, word: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import Edge, Expansion, ParsedSentence, join_white_space
-from fairseq_phrase.syntax.spellings import continuations, fold
+from fairseq_phrase.syntax.spellings import cannot_begin, continuations, fold
 
 
 def ends_in_text(words: Sequence[str], text: str) -> list[int]:
@@ -77,6 +77,8 @@ class TextReader:
             start += 1
         end = start + len(word)
         if not self._text.startswith(word, start):
+            if cannot_begin(word[:1], self._text[start : start + 1]):
+                return None
             start = self._next_visible()
             found = self._end_of(word, start)
             if found is None:

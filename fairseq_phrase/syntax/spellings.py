@@ -96,6 +96,16 @@ def _alternatives() -> dict[str, list[tuple[str, list[str]]]]:
 _ALTERNATIVES = _alternatives()
 
 
+def cannot_begin(word: str, text: str) -> bool:
+    """Whether a text with this first character cannot begin with a word; a fast test.
+
+    Args:
+        word, text: the first characters of the word and of the text.
+    """
+    first, other = _folded(word)[:1], _folded(text)[:1]
+    return first != other and first.isalnum() and other.isalnum() and first not in _ALTERNATIVES
+
+
 def continuations(word: str, at: int, text: str, start: int) -> Iterable[tuple[int, int]]:
     """Yield the offsets after an equal mark or letter in word and text, the likeliest first.
 

@@ -156,7 +156,7 @@ CONLLU = [
     ),
     (DOG.format(0, 1) * 3, "line 7", "more trees here than lines"),
     (DOG.format(0, 1).encode("utf-16"), "line 1", "not UTF-8"),
-    (b"", "conllu", "missing at the end: line 1 of the text has none (0 trees for 2 lines"),
+    (b"", "conllu", "2 trees are missing at the end: lines 1 to 2 of the text have none (0 trees"),
 ]
 
 
