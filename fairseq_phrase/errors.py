@@ -1,45 +1,12 @@
-"""Errors that are shown to the user, and the values that options accept.
-
-``--help`` reads the values here, without importing the libraries behind them.
-"""
+"""Errors that are shown to the user."""
 
 from __future__ import annotations
 
 import errno
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from importlib import import_module
-from importlib.metadata import EntryPoint
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-#: Where parsing runs, ``--engine``.
-ENGINES = ("processes", "ray")
-#: The source of constituents, ``--constituents``.
-CONSTITUENTS = ("parser", "from-dependencies", "none")
-#: The parsers of this project, ``--parser NAME``.
-PARSERS = ("spacy", "stanza", "conllu", "ptb", "factored", "none")
-#: The treatment of a line without a parse, ``--on-error``.
-ON_ERROR = ("stop", "skip", "flat")
-#: The method that splits words into subwords, ``--bpe``.
-SUBWORD_MODELS = ("sentencepiece", "subword_nmt")
-#: The normal form of text in a SentencePiece model, ``--normal-form``, by SentencePiece's names.
-NORMAL_FORMS = ("identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
-#: ``--bpe``, if words are not split into subwords.
-WHOLE_WORDS = "none"
-#: The units that the labels of a data directory belong to, ``--labels``.
-LABELLED = ("word", "sentence")
-#: The languages of the synthetic corpus.
-SYNTHETIC_LANGUAGES = ("de", "en")
-#: The longest sentence of the synthetic corpus, in words.
-MAX_WORDS = 30
-#: The toy tasks of ``--kind``: copying letters, leaving out letters, and sorting sentences.
-TOY_TASKS = ("copy", "subsample", "order")
-#: The longest training sequence of the toy tasks, in letters or sentences.
-TOY_WORDS = 10
-#: Formal languages of outputs, ``--form``.
-FORMS = ("calls", "lambda", "regex", "sql")
 
 
 class UserError(Exception):
@@ -62,61 +29,6 @@ def as_given(name: str, value: str = "") -> str:
     if program.name.startswith("fairseq") or program.parent.name in ("cli", "fairseq_cli"):
         return f"--{name} {value}".rstrip()
     return name.replace("-", "_") + (f'="{value}"' if value else "")
-
-
-@contextmanager
-def optional_packages(what: str, packages: str) -> Iterator[None]:
-    """Import optional packages in a ``with`` block.
-
-    Args:
-        what: the task that needs the packages.
-        packages: the argument of ``pip install``.
-
-    Raises:
-        UserError: a package cannot be imported; with the reason if it is installed.
-    """
-    try:
-        yield
-    except ModuleNotFoundError:
-        raise UserError(f"{what}: pip install {packages}") from None
-    except ImportError as error:
-        raise UserError(
-            f"{what}, which cannot be imported ({error}): pip install {packages}"
-        ) from None
-
-
-def import_transformers(what: str) -> Any:
-    """Import transformers, which takes seconds; ``what`` is the task that needs it.
-
-    Raises:
-        UserError: it is missing, or torchaudio, which it imports where it is installed, cannot be loaded.
-    """
-    with optional_packages(f"{what} needs transformers", "'fairseq-phrase[transformers]'"):
-        import transformers
-    with suppress(ModuleNotFoundError):
-        try:
-            import_module("torchaudio")
-        except (OSError, RuntimeError) as error:
-            raise UserError(
-                f"transformers imports torchaudio, which is made for another torch ({error}): "
-                "pip uninstall torchaudio, or install the one of this torch"
-            ) from None
-    return transformers
-
-
-def load_entry(entry: EntryPoint, message: str) -> Any:
-    """Load an entry point of an installed package. A broken package must not end the command.
-
-    Args:
-        message: the start of the message; the reason follows.
-
-    Raises:
-        UserError: it cannot be imported.
-    """
-    try:
-        return entry.load()
-    except (ImportError, AttributeError, SystemExit) as error:
-        raise UserError(f"{message}: {error}") from error
 
 
 def file_of(error: OSError) -> str | None:

@@ -385,6 +385,7 @@ def complete_options(state: dict[str, Any]) -> None:
     Args:
         state: the contents of a checkpoint or a bundle.
     """
+    options: Any
     for options in (getattr(state.get("cfg"), "model", None), state.get("args")):
         values = plain_options(options)
         name = values.get("_name") or values.get("arch")

@@ -9,7 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from fairseq_phrase.errors import CONSTITUENTS, ENGINES, WHOLE_WORDS, UserError
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.option_values import CONSTITUENTS, ENGINES, WHOLE_WORDS
 
 if TYPE_CHECKING:
     from fairseq_phrase.data.preprocessing.engines import EngineOptions

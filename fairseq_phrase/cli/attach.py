@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of
-from fairseq_phrase.errors import ON_ERROR, SUBWORD_MODELS, UserError
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.option_values import ON_ERROR, SUBWORD_MODELS
 
 if TYPE_CHECKING:
     from fairseq_phrase.data.preprocessing.options import SplitCounts

@@ -8,7 +8,8 @@ from typing import Any
 
 from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import add, positive
-from fairseq_phrase.errors import FORMS, UserError
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.option_values import FORMS
 
 
 def _parser() -> argparse.ArgumentParser:

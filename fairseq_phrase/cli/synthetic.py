@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 
 from fairseq_phrase.cli import CommandParser, command
-from fairseq_phrase.errors import MAX_WORDS, TOY_TASKS, TOY_WORDS
+from fairseq_phrase.option_values import MAX_WORDS, TOY_TASKS, TOY_WORDS
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,8 +10,9 @@ from importlib.resources import files
 from typing import Any
 
 from fairseq_phrase.demo.answers import answer, example_of
-from fairseq_phrase.errors import UserError, optional_packages
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import Translator
+from fairseq_phrase.optional_packages import optional_packages
 
 with optional_packages("the page needs FastAPI", "'fairseq-phrase[demo]'"):
     from fastapi import FastAPI, HTTPException, Request

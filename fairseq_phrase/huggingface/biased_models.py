@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from fairseq_phrase.errors import UserError, import_transformers
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface.training import check_trained
 from fairseq_phrase.modules.positions.huggingface_attention import (
     ATTENTION,
@@ -25,6 +25,7 @@ from fairseq_phrase.modules.positions.huggingface_attention import (
     set_to,
 )
 from fairseq_phrase.modules.positions.relation_bias import RelationBias
+from fairseq_phrase.optional_packages import import_transformers
 
 Model = TypeVar("Model", bound=nn.Module)
 

@@ -21,7 +21,7 @@ from fairseq.models.transformer_align import TransformerAlignModel
 from fairseq.utils import split_paths
 
 from fairseq_phrase.checkpoints.loading import build_models, languages_of, read_checkpoint
-from fairseq_phrase.errors import UserError, import_transformers, optional_packages
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.factored_tokens import SEPARATOR, factor_rows, vocabulary
 from fairseq_phrase.inference.model_card import CardOptions
@@ -29,6 +29,7 @@ from fairseq_phrase.inference.model_files import load_ensemble
 from fairseq_phrase.models.source_factors import FactoredEmbedding
 from fairseq_phrase.models.structural_transformer import StructuralEncoder
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
+from fairseq_phrase.optional_packages import import_transformers, optional_packages
 
 #: Every value of an option.
 ANY = None

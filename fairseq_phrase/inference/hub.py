@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.errors import UserError, optional_packages
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.optional_packages import optional_packages
 
 
 def load_hub() -> Any:

@@ -79,17 +79,14 @@ class NeutralOptions:
 class AttentionOptions:
     """Options of the self-attention of every :class:`SyntaxEncoder`."""
 
-    attention_gate: bool = option(
-        False,
+    # fmt: off
+    attention_gate: bool = option(False,
         "multiply the heads' outputs of the encoder's self-attention by sigmoid(X W_g), where X is the "
-        "attention's input (Qiu et al. 2025)",
-    )
-    attention_start_scale: float = option(
-        1.0,
+        "attention's input (Qiu et al. 2025)")
+    attention_start_scale: float = option(1.0, identity="free", help=
         "multiply the initial values of the output projections of the encoder's self-attention by this "
-        "number; a small number helps encoders with post-norm to begin to learn",
-        identity="free",
-    )
+        "number; a small number helps encoders with post-norm to begin to learn")
+    # fmt: on
 
 
 def size(width: int, ffn: int, heads: int, layers: int = 6, **options: Any) -> dict[str, Any]:

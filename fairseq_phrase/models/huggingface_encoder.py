@@ -9,7 +9,7 @@ import torch
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
-from fairseq_phrase.errors import UserError, import_transformers
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface.biased_models import add_relation_bias
 from fairseq_phrase.models.config import check_heads
 from fairseq_phrase.models.encoder_method import option, register_encoder
@@ -17,6 +17,7 @@ from fairseq_phrase.models.relation_transformer import RelationOptions, parse_fi
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, TimeFirstEncoder, encoder_output
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.tensors import padding_of
+from fairseq_phrase.optional_packages import import_transformers
 
 
 @dataclass

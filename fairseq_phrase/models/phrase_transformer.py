@@ -235,8 +235,32 @@ class PhraseEncoderLayer(NodeEncoderLayer):
         return [(first, self.self_attn_layer_norm), (second, self.phrase_attn_layer_norm)]
 
 
-#: Options that train better than the paper's form, in which all phrases start as one constant.
+#: Better than the paper's form, in which all phrases start as one constant.
 TUNED = {"phrase_init": "mean", "phrase_gate": "zero"}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "phrase, k = 2": {"phrase_max_length": 2},
+    "phrase, k = 2, two residuals": {"phrase_residual": "each"},
+    "phrase, k = 3": {"phrase_max_length": 3},
+    "phrase, dependency chains, k = 3": {"phrase_source": "dependency", "phrase_max_length": 3},
+    "phrase, constituents": {"phrase_source": "constituency", "phrase_max_length": 4},
+    "phrase, chunks": {"phrase_source": "chunk"},
+    "phrase, structural positions": {
+        "structural_absolute": True, "structural_relative": True, "sequential_relative": True},
+    "phrase, tuned": TUNED,
+    "phrase, tuned, first layer": {**TUNED, "phrase_layers": "1"},
+    "phrase, tuned, last layer, positions": {
+        **TUNED, "phrase_layers": "2-2", "structural_absolute": True, "sequential_relative": True},
+    "phrase, neutral": {
+        "phrase_source": "constituency", "phrase_init": "ends", "phrase_relative_clip": 1,
+        "phrase_layers": "2-2", "phrase_residual": "each", "neutral_start": True},
+    "phrase, dependency, depths, neutral": {
+        "phrase_source": "dependency", "phrase_gate": "zero", "structural_absolute": True,
+        "structural_fusion": "add", "phrase_residual": "each", "neutral_start": True},
+    "phrase, attention pooled, scalar gate": {"phrase_init": "attention", "phrase_gate": "scalar"},
+    "phrase, ends, parts, to decoder": {
+        "phrase_max_length": 3, "phrase_init": "ends", "phrase_relative_clip": 2,
+        "phrase_to_decoder": True},
+}  # fmt: skip
 
 
 # The paper gives d=512, 8 heads of 64 and 6 layers for Multi30k (section 4.1). It does not give its
@@ -246,53 +270,7 @@ TUNED = {"phrase_init": "mean", "phrase_gate": "zero"}
     options=PhraseOptions,
     parse_fields=check_phrases,
     presets={"multi30k": size(512, 2048, 8), "tuned": TUNED},
-    variants={
-        "phrase, k = 2": {"phrase_max_length": 2},
-        "phrase, k = 2, two residuals": {"phrase_residual": "each"},
-        "phrase, k = 3": {"phrase_max_length": 3},
-        "phrase, dependency chains, k = 3": {"phrase_source": "dependency", "phrase_max_length": 3},
-        "phrase, constituents": {"phrase_source": "constituency", "phrase_max_length": 4},
-        "phrase, chunks": {"phrase_source": "chunk"},
-        "phrase, structural positions": {
-            "structural_absolute": True,
-            "structural_relative": True,
-            "sequential_relative": True,
-        },
-        "phrase, tuned": TUNED,
-        "phrase, tuned, first layer": {**TUNED, "phrase_layers": "1"},
-        "phrase, tuned, last layer, positions": {
-            **TUNED,
-            "phrase_layers": "2-2",
-            "structural_absolute": True,
-            "sequential_relative": True,
-        },
-        "phrase, neutral": {
-            "phrase_source": "constituency",
-            "phrase_init": "ends",
-            "phrase_relative_clip": 1,
-            "phrase_layers": "2-2",
-            "phrase_residual": "each",
-            "neutral_start": True,
-        },
-        "phrase, dependency, depths, neutral": {
-            "phrase_source": "dependency",
-            "phrase_gate": "zero",
-            "structural_absolute": True,
-            "structural_fusion": "add",
-            "phrase_residual": "each",
-            "neutral_start": True,
-        },
-        "phrase, attention pooled, scalar gate": {
-            "phrase_init": "attention",
-            "phrase_gate": "scalar",
-        },
-        "phrase, ends, parts, to decoder": {
-            "phrase_max_length": 3,
-            "phrase_init": "ends",
-            "phrase_relative_clip": 2,
-            "phrase_to_decoder": True,
-        },
-    },
+    variants=VARIANTS,
 )
 class PhraseEncoder(PositionedEncoder):
     """fairseq's Transformer encoder over tokens and phrases (algorithm 1).

@@ -27,48 +27,30 @@ from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import check_heads, kept_layers
-from fairseq_phrase.models.encoder_method import (
-    AttentionOptions,
-    neutral_obstacle,
-    register_encoder,
-)
-from fairseq_phrase.models.gated_attention import GatedMultiheadAttention
+from fairseq_phrase.models.encoder_method import AttentionOptions, neutral_obstacle
 from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
+from fairseq_phrase.modules.positions.biased_attention import biased_attention
 from fairseq_phrase.modules.projections import HeadsAttention
-from fairseq_phrase.modules.tensors import padding_of
+from fairseq_phrase.modules.tensors import infinite, masked_keys, padding_of
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class SourceStructure:
-    """The minimal structure; a method's own structure may be any object.
-
-    Attributes:
-        padding_mask: True at padding. Shape: (batch, tokens).
-    """
+    """The minimal structure: True at padding, (batch, tokens). A method's own may be any object."""
 
     padding_mask: Tensor
 
 
 class TokenAttention(MultiheadAttention):
-    """fairseq's self-attention over tokens, called as :class:`SyntaxEncoderLayer` calls attention.
-
-    Time-first.
-    """
+    """fairseq's self-attention over tokens, called as the layer calls attention. Time-first."""
 
     def forward(
         self, states: Tensor, structure: SourceStructure, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend once.
-
-        Args:
-            states: token states. Shape: (tokens, batch, width).
-
-        Returns:
-            The attended states and the weights, of shape (batch, heads, tokens, tokens), or None.
-        """
+        """Return attended states and, of shape (batch, heads, tokens, tokens), weights or None."""
         attended, weights = super().forward(
             states,
             states,
@@ -82,27 +64,24 @@ class TokenAttention(MultiheadAttention):
         return attended, weights.transpose(0, 1) if need_weights else None
 
 
-class GatedTokenAttention(TokenAttention, GatedMultiheadAttention):
-    """:class:`TokenAttention` behind a gate."""
+def padded_scores(padding_mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return -inf at padded keys, else 0. Shape: (batch, heads and queries, of which 1 each, keys)."""
+    return infinite(masked_keys(padding_mask), dtype)[:, None, None]
 
 
-class GatedEncoderLayer(TransformerEncoderLayerBase):
-    """fairseq's encoder layer whose attention has a gate."""
+class GatedTokenAttention(HeadsAttention):
+    """:class:`TokenAttention` to which a gate can be added. A structure may be added to scores."""
 
-    def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
-        """Build the attention, called as fairseq's."""
-        return GatedMultiheadAttention(embed_dim, **_token_attention(self, cfg))
-
-
-def _token_attention(layer: TransformerEncoderLayerBase, cfg: TransformerConfig) -> dict[str, Any]:
-    """Return the options of fairseq's attention, as its own layer gives them."""
-    return {
-        "num_heads": cfg.encoder.attention_heads,
-        "dropout": cfg.attention_dropout,
-        "q_noise": layer.quant_noise,
-        "qn_block_size": layer.quant_noise_block_size,
-        "xformers_att_config": cfg.encoder.xformers_att_config,
-    }
+    def forward(
+        self, states: Tensor, structure: Any, need_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend once, as :class:`TokenAttention`."""
+        mask = structure
+        if structure is not None and not isinstance(structure, Tensor):
+            mask = padded_scores(structure.padding_mask, states.dtype)
+        heads = self.split(states)
+        attended, weights = biased_attention(*heads, mask, self.dropout_p, need_weights)
+        return self.join(attended, states), weights
 
 
 #: A block of a layer: its attentions by name, each of which reads the states that the one before it
@@ -133,10 +112,20 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
 
     def build_self_attention(self, embed_dim: int, cfg: TransformerConfig) -> nn.Module:
         """Build the attention; by default fairseq's attention over tokens."""
-        options = _token_attention(self, cfg)
+        heads, dropout = cfg.encoder.attention_heads, cfg.attention_dropout
         if cfg.attention_gate:
-            return GatedTokenAttention(embed_dim, **options)
-        return TokenAttention(embed_dim, self_attention=True, **options)
+            attention = GatedTokenAttention(embed_dim=embed_dim, num_heads=heads, dropout=dropout)
+            attention.reset_parameters()
+            return self.with_quant_noise(attention)
+        return TokenAttention(
+            embed_dim,
+            heads,
+            dropout=dropout,
+            self_attention=True,
+            q_noise=self.quant_noise,
+            qn_block_size=self.quant_noise_block_size,
+            xformers_att_config=cfg.encoder.xformers_att_config,
+        )
 
     def with_quant_noise(self, attention: nn.Module) -> nn.Module:
         """Apply ``--quant-noise-pq`` to an attention's projections, as fairseq does."""
@@ -190,43 +179,42 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
         return states if self.normalize_before else layer_norm(states)
 
 
-def check_attention_options(cfg: TransformerConfig) -> None:
-    """Check the options that :func:`adapt_attentions` applies.
+class GatedEncoderLayer(SyntaxEncoderLayer):
+    """The layer with a gate of an encoder that has fairseq's layers, called as these."""
 
-    Raises:
-        UserError: an option has no meaning.
-    """
-    if not 0 < cfg.attention_start_scale < math.inf:
-        raise UserError(
-            f"--attention-start-scale {cfg.attention_start_scale}: expected a number above 0"
-        )
+    def forward(  # type: ignore[override]
+        self, x: Tensor, encoder_padding_mask: Tensor | None, attn_mask: Tensor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor | None]:
+        """Update all tokens' states, see fairseq."""
+        mask = None if attn_mask is None else infinite(attn_mask.bool(), x.dtype)
+        if encoder_padding_mask is not None:
+            padded = padded_scores(encoder_padding_mask, x.dtype)
+            mask = padded if mask is None else padded + mask
+        states, feed_forward, _ = super().forward(x, mask)
+        return (states, feed_forward) if self.return_fc else states
+
+
+def check_attention_options(cfg: TransformerConfig) -> None:
+    """Check the options that :func:`adapt_attentions` applies."""
+    if not 0 < (scale := cfg.attention_start_scale) < math.inf:
+        raise UserError(f"--attention-start-scale {scale}: expected a number above 0")
     if cfg.attention_gate and cfg.encoder.xformers_att_config:
         raise UserError("--attention-gate does not support --encoder-xformers-att-config")
 
 
-def adapt_attentions(layer: nn.Module, cfg: TransformerConfig) -> None:
-    """Apply ``--attention-gate`` and ``--attention-start-scale`` to all attentions of a new layer.
-
-    Raises:
-        UserError: an attention of another package has no gate or no output projection.
-    """
-    blocks = layer.attention_blocks() if isinstance(layer, SyntaxEncoderLayer) else None
-    attentions = (
-        [layer.self_attn] if blocks is None else [a for block, _ in blocks for a in block.values()]
-    )
+def adapt_attentions(layer: Any, cfg: TransformerConfig) -> None:
+    """Apply ``--attention-gate`` and ``--attention-start-scale`` to all attentions of a new layer."""
+    attentions = [layer.self_attn]
+    if isinstance(layer, SyntaxEncoderLayer):
+        attentions = [a for block, _ in layer.attention_blocks() for a in block.values()]
     for attention in attentions:
-        kind = type(attention).__name__
-        if cfg.attention_gate and not isinstance(attention, GatedMultiheadAttention):
+        if cfg.attention_gate:
             if not isinstance(attention, HeadsAttention):
-                raise UserError(
-                    f"--attention-gate: {kind} has no gate; derive it from HeadsAttention"
-                )
+                kind = type(attention).__name__
+                raise UserError(f"--attention-gate: derive {kind} from HeadsAttention")
             attention.add_gate()
+            quant_noise(attention.gate_proj, layer.quant_noise, layer.quant_noise_block_size)
         if cfg.attention_start_scale != 1.0:
-            if not hasattr(attention, "out_proj"):
-                raise UserError(
-                    f"--attention-start-scale: {kind} has no output projection out_proj"
-                )
             with torch.no_grad():
                 attention.out_proj.weight.mul_(cfg.attention_start_scale)
 
@@ -293,9 +281,8 @@ def add_neutral(
     }
     if new:
         state.update(new)
-        logger.info(
-            "%d tensors are not in the checkpoint and start neutrally: %s", len(new), ", ".join(new)
-        )
+        names = ", ".join(new)
+        logger.info("%d tensors are not in the checkpoint and start neutrally: %s", len(new), names)
 
 
 class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
@@ -377,29 +364,21 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         return states.masked_fill(self.padding(src_tokens).unsqueeze(-1), 0.0), embedding
 
     def build_layer(self, cfg: TransformerConfig, index: int) -> nn.Module:
-        """Build a layer, before it is wrapped.
-
-        Args:
-            index: the layer's number in training, from 0.
-        """
+        """Build the layer of this number in training, from 0, before it is wrapped."""
         return self.layer_class(cfg, return_fc=self.return_fc)
 
     def before_layer(self, index: int, states: Tensor, structure: Any) -> tuple[Tensor, Any]:
         """Return the states that enter a layer, and its structure, if layers have different ones.
 
         Args:
-            index: the layer's number in training, from 0. ``--encoder-layerdrop`` and
-                ``--encoder-layers-to-keep`` may omit some.
+            index: the layer's number in training, from 0; some may be omitted or pruned.
             states: the nodes' states, shaped as the layers take them.
         """
         return states, structure[index] if isinstance(structure, PerLayer) else structure
 
     @classmethod
     def causal_obstacle(cls, cfg: TransformerConfig, window: CausalWindow) -> str | None:
-        """Return why the encoder cannot be masked causally; None if it can.
-
-        An encoder that can overrides this method and :meth:`causal_structure`.
-        """
+        """Return why it cannot be masked causally; None if it can, by :meth:`causal_structure`."""
         return None if cls.is_plain(cfg) else "its nodes depend on words on both sides"
 
     def causal_structure(self, structure: Any, window: CausalWindow) -> Any:
@@ -407,11 +386,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         raise NotImplementedError
 
     def after_layers(self, states: Tensor, structure: Any) -> Tensor:
-        """Change the states after the last layer, before its layer norm. Shape: as the states.
-
-        Args:
-            states: of the nodes that the decoder attends to, shaped as the layers take them.
-        """
+        """Change the states of the decoder's nodes before the last norm. Shape: as the states."""
         return states
 
     def decoder_nodes(self, src_tokens: Tensor, structure: Any) -> int | None:
@@ -573,8 +548,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         """Compute the attention weights of every layer; for the arguments see :meth:`forward`.
 
         Returns:
-            The structure (for an encoder without any option, the padding); and for each layer the
-            weights of its attention blocks by name, before dropout.
+            The structure; and for each layer the weights of its attentions by name, before dropout.
             Shape of each: (batch, heads, nodes, nodes).
         """
         if self.is_plain(self.cfg):
@@ -596,6 +570,10 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         maps = []
         for layer, states in zip(self.layers, encoded["encoder_states"], strict=False):
             inputs = layer.self_attn_layer_norm(states) if layer.normalize_before else states
+            if isinstance(layer, GatedEncoderLayer):
+                _, weights = layer.self_attn(inputs, SourceStructure(padding_mask), True)
+                maps.append({"all nodes": weights})
+                continue
             # static_kv: else fairseq calls torch's function, which averages the heads.
             _, weights = layer.self_attn(
                 inputs, inputs, inputs, padding_mask, need_head_weights=True, static_kv=True
@@ -603,18 +581,3 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
             # (heads, batch, queries, keys) -> (batch, heads, queries, keys)
             maps.append({"all nodes": weights.transpose(0, 1)})
         return SourceStructure(padding_mask), maps
-
-
-# No translation architecture: fairseq already has one of this name.
-@register_encoder("transformer", translation=False)
-class TransformerEncoder(SyntaxEncoder):
-    """fairseq's Transformer encoder: its layers and its ``forward``; parses are ignored."""
-
-    @classmethod
-    def is_plain(cls, cfg: TransformerConfig) -> bool:
-        """Return True: fairseq's own layers and ``forward`` run."""
-        return True
-
-    def root_nodes(self, encoded: dict[str, list[Any]], parse: ParseBatch) -> None:
-        """Return None: the encoder does not read trees."""
-        return

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError, load_entry
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.optional_packages import load_entry
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.interfaces import FileParser, LineParser
 from fairseq_phrase.parsers.ptb import BracketFiles

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.errors import UserError, optional_packages
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.optional_packages import optional_packages
 from fairseq_phrase.parsers.tree_files import (
     MisfitError,
     Tree,

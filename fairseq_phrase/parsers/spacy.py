@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_phrase.errors import UserError, optional_packages
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.optional_packages import optional_packages
 from fairseq_phrase.parsers.interfaces import LineParser, split_at_white_space
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, Unparsed, join_white_space

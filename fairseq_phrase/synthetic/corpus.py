@@ -11,7 +11,8 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from fairseq_phrase.errors import MAX_WORDS, SYNTHETIC_LANGUAGES, UserError
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.option_values import MAX_WORDS, SYNTHETIC_LANGUAGES
 from fairseq_phrase.synthetic import english, german
 from fairseq_phrase.synthetic.grammar import MAX_DEPTH, Grammar
 from fairseq_phrase.synthetic.lexicon import Lexicon, default_lexicon

@@ -22,7 +22,8 @@ import string
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from fairseq_phrase.errors import SYNTHETIC_LANGUAGES, UserError
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.option_values import SYNTHETIC_LANGUAGES
 from fairseq_phrase.synthetic.corpus import check_directory, text_files
 from fairseq_phrase.text import written_together
 

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from fairseq_phrase.errors import UserError, import_transformers
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.optional_packages import import_transformers
 from tests.support.repository import REPOSITORY
 
 # Each of these takes from a tenth of a second to several seconds.

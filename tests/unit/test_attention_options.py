@@ -9,7 +9,11 @@ import torch
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS, neutral_obstacle, translation_encoders
-from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
+from fairseq_phrase.models.syntax_encoder import (
+    SyntaxEncoder,
+    SyntaxEncoderLayer,
+    padded_scores,
+)
 from fairseq_phrase.modules.causal_window import CausalWindow
 from fairseq_phrase.modules.projections import head_gate
 from fairseq_phrase.testing import LENGTHS, build_model, encode, make_batch
@@ -101,8 +105,8 @@ def test_the_gate_is_its_equation_in_value_and_gradient():
 
 
 @pytest.mark.parametrize("options", [options for _, options in PLAIN[:1]])
-def test_the_gated_plain_encoder_is_fairseqs_attention_behind_the_gate(dictionary, options):
-    """Against fairseq's attention, whose output projection is the identity, with left padding, too."""
+def test_the_gated_plain_encoder_is_torchs_attention_behind_the_gate(dictionary, options):
+    """Against torch's attention, whose output projection is the identity, with left padding."""
     model = build_model("structural_transformer", dictionary, attention_gate=True, **options)
     attention = model.double().eval().encoder.layers[0].self_attn
     reference = torch.nn.MultiheadAttention(16, 2).double()
@@ -116,11 +120,15 @@ def test_the_gated_plain_encoder_is_fairseqs_attention_behind_the_gate(dictionar
     padding = torch.tensor([[False] * 5, [True, True, False, False, False]])
     causal = torch.triu(torch.full((5, 5), -1e8), 1).double()
     for mask in (None, causal):
-        heads, weights = reference(states, states, states, padding, attn_mask=mask)
+        heads, weights = reference(
+            states, states, states, padding, attn_mask=mask, average_attn_weights=False
+        )
         expected = attention.out_proj(heads * torch.sigmoid(attention.gate_proj(states)))
-        actual, own = attention(states, states, states, padding, attn_mask=mask)
+        padded = padded_scores(padding, states.dtype)
+        added = padded if mask is None else padded + mask
+        actual, own = attention(states, added, need_weights=True)
         torch.testing.assert_close(actual[2:], expected[2:])
-        torch.testing.assert_close(own[:, 2:], weights[:, 2:])
+        torch.testing.assert_close(own[:, :, 2:], weights[:, :, 2:])
 
 
 def test_a_gated_plain_encoder_can_be_causal(dictionary):
@@ -139,7 +147,7 @@ def test_a_gate_has_no_neutral_start_and_no_xformers(dictionary):
         build_model(
             "parent_scaled_transformer", dictionary, attention_gate=True, neutral_start=True
         )
-    with pytest.raises(UserError, match="--attention-gate.*xformers"):
+    with pytest.raises(UserError, match=r"--attention-gate .*xformers"):
         build_model(
             "structural_transformer", dictionary, attention_gate=True,
             encoder_xformers_att_config="{'name': 'linear'}",

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.errors import CONSTITUENTS, UserError
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.option_values import CONSTITUENTS
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, pipeline
 from fairseq_phrase.parsers.interfaces import flat, split_at_white_space
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline

@@ -22,7 +22,8 @@ from multiprocessing.synchronize import Event
 from typing import Any, NamedTuple, TypeVar
 
 from fairseq_phrase.data.preprocessing.parse_shards import to_bytes
-from fairseq_phrase.errors import UserError, optional_packages
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.optional_packages import optional_packages
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.sentence import Unparsed
 

@@ -59,7 +59,8 @@ from fairseq_phrase.data.subwords.segmenters import (
     load_segmenter,
     model_name,
 )
-from fairseq_phrase.errors import WHOLE_WORDS, UserError
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.text import digest_of, find_text, read_lines

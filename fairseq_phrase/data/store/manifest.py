@@ -20,7 +20,8 @@ from fairseq_phrase.data.store.identity import (
 )
 from fairseq_phrase.data.store.layout import PREPROCESS, rerun, with_labels
 from fairseq_phrase.data.store.line_ranges import LineRanges
-from fairseq_phrase.errors import PARSERS, WHOLE_WORDS, UserError
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.option_values import PARSERS, WHOLE_WORDS
 from fairseq_phrase.parsers import resolve
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.text import digest_of

@@ -31,7 +31,8 @@ from fairseq_phrase.data.subwords.segmenters import (
     model_name,
     segment_words,
 )
-from fairseq_phrase.errors import WHOLE_WORDS, UserError, as_given
+from fairseq_phrase.errors import UserError, as_given
+from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.parsers import (
     FileParser,
     LineParser,

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_phrase.errors import UserError, optional_packages
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.interface import Statistics
+from fairseq_phrase.optional_packages import optional_packages
 from fairseq_phrase.text import read_lines
 
 _BETA = 0.5

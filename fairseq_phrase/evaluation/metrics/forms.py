@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_phrase.errors import optional_packages
 from fairseq_phrase.evaluation.metrics.interface import Metrics, Statistics
+from fairseq_phrase.optional_packages import optional_packages
 
 EXACT = "exact match"
 UNDECIDED = "undecided"

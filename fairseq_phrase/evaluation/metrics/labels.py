@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_phrase.errors import UserError, optional_packages
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.interface import Metrics, Statistics, percentages
+from fairseq_phrase.optional_packages import optional_packages
 
 UNKNOWN_WORDS = "unknown words"
 #: A reference's label that is absent from training, as written in a data directory. No model predicts it.

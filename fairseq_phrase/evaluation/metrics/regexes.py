@@ -21,8 +21,8 @@ from functools import partial, reduce
 from multiprocessing import get_context
 from typing import Any, ClassVar, TypeAlias
 
-from fairseq_phrase.errors import optional_packages
 from fairseq_phrase.evaluation.metrics.forms import Form
+from fairseq_phrase.optional_packages import optional_packages
 
 logger = logging.getLogger(__name__)
 

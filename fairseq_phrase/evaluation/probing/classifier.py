@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_phrase.errors import UserError, optional_packages
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.optional_packages import optional_packages
 
 _BATCH = 64  # SentEval's
 

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from fairseq_phrase.errors import UserError, optional_packages
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.probing.classifier import Probe, ProbeOptions, probe
 from fairseq_phrase.evaluation.probing.results import Results
 from fairseq_phrase.evaluation.probing.task_files import ProbingTask
+from fairseq_phrase.optional_packages import optional_packages
 from fairseq_phrase.syntax.sentence import EncodedSentence
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError, location, optional_packages
+from fairseq_phrase.errors import UserError, location
+from fairseq_phrase.optional_packages import optional_packages
 from fairseq_phrase.text import read_lines
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,66 @@
+"""Imports of packages that not every user has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.metadata import EntryPoint
+from typing import Any
+
+from fairseq_phrase.errors import UserError
+
+
+@contextmanager
+def optional_packages(what: str, packages: str) -> Iterator[None]:
+    """Import optional packages in a ``with`` block.
+
+    Args:
+        what: the task that needs the packages.
+        packages: the argument of ``pip install``.
+
+    Raises:
+        UserError: a package cannot be imported; with the reason if it is installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError:
+        raise UserError(f"{what}: pip install {packages}") from None
+    except ImportError as error:
+        raise UserError(
+            f"{what}, which cannot be imported ({error}): pip install {packages}"
+        ) from None
+
+
+def import_transformers(what: str) -> Any:
+    """Import transformers, which takes seconds; ``what`` is the task that needs it.
+
+    Raises:
+        UserError: it is missing, or torchaudio, which it imports where it is installed, cannot be loaded.
+    """
+    with optional_packages(f"{what} needs transformers", "'fairseq-phrase[transformers]'"):
+        import transformers
+    with suppress(ModuleNotFoundError):
+        try:
+            import_module("torchaudio")
+        except (OSError, RuntimeError) as error:
+            raise UserError(
+                f"transformers imports torchaudio, which is made for another torch ({error}): "
+                "pip uninstall torchaudio, or install the one of this torch"
+            ) from None
+    return transformers
+
+
+def load_entry(entry: EntryPoint, message: str) -> Any:
+    """Load an entry point of an installed package. A broken package must not end the command.
+
+    Args:
+        message: the start of the message; the reason follows.
+
+    Raises:
+        UserError: it cannot be imported.
+    """
+    try:
+        return entry.load()
+    except (ImportError, AttributeError, SystemExit) as error:
+        raise UserError(f"{message}: {error}") from error
