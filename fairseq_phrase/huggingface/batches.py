@@ -93,10 +93,12 @@ def collate(
         all_heads.append([*heads, *[-1] * fill])
         all_labels.append([*(numbers[name] for name in names), *[0] * fill] if labels else [])
     made = {
-        "src_words": torch.tensor([[-1 if w is None else w for w in row] for row in words]),
-        "src_heads": torch.tensor(all_heads),
+        "src_words": [[-1 if word is None else word for word in row] for row in words],
+        "src_heads": all_heads,
     }
-    return made | ({"src_deprels": torch.tensor(all_labels)} if labels else {})
+    made |= {"src_deprels": all_labels} if labels else {}
+    # Rows without words would be floats.
+    return {name: torch.tensor(rows, dtype=torch.long) for name, rows in made.items()}
 
 
 def _heads_and_labels(

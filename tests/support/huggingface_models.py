@@ -73,6 +73,8 @@ SIZES = {
     **dict.fromkeys(("max_position_embeddings", "n_positions"), 128),
     **dict.fromkeys(("d_kv", "head_dim"), 8),
     **dict.fromkeys(("num_key_value_heads", "decoder_layers"), 1),
+    **dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim", "q_lora_rank", "kv_lora_rank"), 8),
+    "v_head_dim": 6,
     "word_embed_proj_dim": 16, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
     "decoder_start_token_id": 2, "type_vocab_size": 2,
 }  # fmt: skip
@@ -83,6 +85,8 @@ def small_config(model_type: str, **options: object) -> transformers.PreTrainedC
     default = transformers.AutoConfig.for_model(model_type)
     known = default.to_dict().keys() | default.attribute_map.keys()
     sizes = {name: size for name, size in SIZES.items() if name in known}
+    if "kv_lora_rank" in known:  # every head of queries has its own keys
+        sizes["num_key_value_heads"] = sizes["num_attention_heads"]
     return type(default)(**sizes | options)
 
 

@@ -20,12 +20,12 @@ from fairseq_phrase.syntax.sentence import ParsedSentence
 from tests.support.huggingface_models import small_config, tokenizer_of_metaspace
 
 #: Norms after or before each sublayer; learned, rotated and relative positions; shared layers, windows,
-#: several heads of queries for one of keys, causal masks.
+#: several heads of queries for one of keys, values narrower than keys, causal masks.
 ENCODERS = (
     "bert", "roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "electra",
     "albert", "distilbert", "ernie", "data2vec-text", "nomic_bert", "jina_embeddings_v3", "modernbert",
     "eurobert", "esm", "llama", "qwen2", "qwen3", "mistral", "gemma3_text", "gpt2", "gpt_neox", "opt",
-    "phi3",
+    "phi3", "minicpm3", "deepseek_v3",
 )  # fmt: skip
 SEQ2SEQ = (
     "bart", "mbart", "m2m_100", "marian", "pegasus", "blenderbot", "plbart", "t5", "mt5", "umt5",
@@ -249,6 +249,14 @@ def test_a_type_with_another_attention_is_refused_by_name(model_type):
     assert not hasattr(model.config, "relation_bias")
 
 
+def test_an_encoder_that_is_a_plain_module_is_refused_by_name():
+    sizes = {"src_vocab_size": 30, "tgt_vocab_size": 30, "d_model": 16, "encoder_layers": 1}
+    sizes |= {"decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    model = transformers.FSMTModel(transformers.FSMTConfig(langs=["en", "de"], **sizes))
+    with pytest.raises(UserError, match=r"a fsmt model .*: its attention is not called by"):
+        add_relation_bias(model)
+
+
 def test_a_soft_cap_is_refused_by_name():
     sizes = small_config("gemma2", num_hidden_layers=1).to_dict()
     config = transformers.T5GemmaConfig(encoder=sizes, decoder=sizes, vocab_size=30)
@@ -319,6 +327,21 @@ def test_words_heads_and_labels_are_collated():
     assert "src_deprels" not in collate(Tokenized(), parses)
 
 
+def test_a_batch_without_words_is_collated():
+    class Special:
+        def word_ids(self, row):
+            return [None, None]
+
+    model = moved(add_relation_bias(made("bert"), labels=LABELS))
+    parse = collate(Special(), [([], []), ([], [])], LABELS)
+    assert {tensor.dtype for tensor in parse.values()} == {torch.int64}
+    assert [list(tensor.shape) for tensor in parse.values()] == [[2, 2], [2, 0], [2, 0]]
+    found = model(torch.tensor([[4, 5], [6, 7]]), **parse)[0]
+    alone = model(torch.tensor([[4, 5]]), **{name: rows[:1] for name, rows in parse.items()})[0]
+    assert found.isfinite().all()
+    torch.testing.assert_close(found[:1], alone)
+
+
 def test_words_are_found_in_the_text_of_a_parsed_sentence():
     words, spaces = ["Hunde", "(", "die", "2▁000", ")", "bellen", "."], [1, 1, 0, 1, 0, 1, 0]
     tree = DependencyTree([5, 3, 3, 0, 3, 5, 5])
@@ -365,6 +388,69 @@ def test_bad_parses_are_refused():
         model(**batch | {name: batch[name][:1] for name in ("input_ids", "attention_mask")})
     with pytest.raises(UserError, match=r"attention_mask has the shape \(batch, tokens\)"):
         model(**batch | {"attention_mask": torch.ones(2, 1, 6, 6, dtype=torch.bool)})
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "column", "number", "message"),
+    [
+        ("src_deprels", 0, 2, 3, "sentence 0, word 2: label 3, and the model has 3 labels, from 0"),
+        ("src_deprels", 1, 0, 700, "sentence 1, word 0: label 700, and the model has 3 labels"),
+        ("src_deprels", 0, 0, -1, "sentence 0, word 0: label -1, and the model has 3 labels"),
+        ("src_heads", 1, 0, 2, "sentence 1, word 0: head 2, and the sentence has 2 words, from 0"),
+        ("src_heads", 0, 1, -2, "sentence 0, word 1: head -2, and the sentence has 3 words"),
+        ("src_heads", 0, 0, -1, "sentence 0, word 0: head -1, and the sentence has 3 words"),
+        ("src_words", 1, 1, 2, "sentence 1, token 1: word 2, and the sentence has 2 words, from 0"),
+        ("src_words", 0, 0, -2, "sentence 0, token 0: word -2, and the sentence has 3 words"),
+    ],
+)
+def test_numbers_out_of_range_are_named(name, row, column, number, message):
+    model = add_relation_bias(made("bert"), labels=LABELS)
+    batch = inputs(model)
+    batch[name] = batch[name].clone()
+    batch[name][row, column] = number
+    with pytest.raises(UserError, match=f"{name}: {message}"):
+        model(**batch)
+
+
+def test_labels_of_padding_are_not_read():
+    model = moved(add_relation_bias(made("bert"), labels=LABELS))
+    batch = inputs(model)
+    expected = states(model, batch)
+    for number in (-1, 700):
+        batch["src_deprels"] = batch["src_deprels"].masked_fill(batch["src_heads"] < 0, number)
+        assert torch.equal(states(model, batch), expected)
+
+
+def test_heads_in_a_circle_and_other_shapes_are_refused():
+    model = add_relation_bias(made("bert"), "tree", LABELS)
+    batch = inputs(model)
+    for name, tensor, message in (
+        ("src_heads", torch.tensor([[1, 2, 2], [1, 0, -1]]), "heads run in a circle"),
+        ("src_heads", batch["src_heads"][:1], "heads must be .* got .* of shape"),
+        ("src_words", batch["src_words"].int(), "words must be a torch.int64 tensor"),
+        (
+            "src_deprels",
+            batch["src_deprels"][:, :2],
+            r"labels must be .* of shape \(2, 3\), got .*\(2, 2\)",
+        ),
+    ):
+        with pytest.raises(UserError, match=f"src_words, src_heads, src_deprels: .*{message}"):
+            model(**batch | {name: tensor})
+
+
+def test_more_labels_than_small_integers_number():
+    labels = list(map(str, range(600)))
+    model = moved(add_relation_bias(made("bert"), "both", labels))
+    batch = inputs(model)
+    expected = states(model, batch)
+    for table in tables(model).values():
+        if len(table) and table.size(1) == 1200:  # the last labels of parents and of children
+            table.data[:, 597:600], table.data[:, 1197:] = (
+                table[:, :3].clone(),
+                table[:, 600:603].clone(),
+            )
+    batch["src_deprels"] = torch.where(batch["src_heads"] < 0, 0, batch["src_deprels"] + 597)
+    assert torch.equal(states(model, batch), expected)
 
 
 def test_bad_models_are_refused(tmp_path):

@@ -34,12 +34,15 @@ from fairseq_phrase.modules.positions.relation_bias import (
     tree_relations,
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
+from fairseq_phrase.modules.tensors import check_tensor
 
 #: The attention's name in transformers, which checks that a model has sdpa because the name contains it.
 ATTENTION = "fairseq_phrase_sdpa"
 #: The attention of :func:`self_attentions`.
 PROBE = "fairseq_phrase_sdpa_probe"
 _NUM_PROBED = 4
+#: The types of relations, the smallest first.
+_INTEGERS = torch.uint8, torch.int16, torch.int32
 
 
 class BatchRelations:
@@ -76,7 +79,7 @@ class BatchRelations:
             mask: True where a query may attend; None for all. Shape: (batch or 1, 1, queries, keys)
 
         Returns:
-            Shape: (batch or 1, 1, queries, keys), uint8 or int16
+            Shape: (batch or 1, 1, queries, keys), the smallest type of integers
 
         Raises:
             UserError: the batch's trees are missing, or come from another batch.
@@ -103,12 +106,68 @@ class BatchRelations:
                 labels = self.labels
                 if labels is None:
                     raise UserError("this model has biases for labels: pass src_deprels (collate)")
-            positions = TreePositions(words, heads, torch.zeros_like(words, dtype=torch.bool))
-            tree = tree_relations(positions, labels, self.num_labels)
+            tree = _tree_relations(words, heads, labels, self.num_labels)
             tokens, device = words.size(1), words.device
         if self.kind != "tree":
             buckets = sentence_buckets(tokens, device)
-        return kinds_of_pairs(tree, buckets).to(torch.uint8 if self.count < 256 else torch.int16)
+        # One more number is for masked pairs.
+        dtype = next(d for d in _INTEGERS if self.count <= torch.iinfo(d).max)
+        return kinds_of_pairs(tree, buckets).to(dtype)
+
+
+def _tree_relations(words: Tensor, heads: Tensor, labels: Tensor | None, num_labels: int) -> Tensor:
+    """Number the relations of a batch's parse, as :func:`tree_relations`.
+
+    Raises:
+        UserError: the tensors are not a parse.
+    """
+    try:
+        check_tensor("words", words, torch.int64)
+        check_tensor("heads", heads, torch.int64, len(words), "words")
+        _check_numbers(words, heads, labels, num_labels)
+        positions = TreePositions(words, heads, torch.zeros_like(words, dtype=torch.bool))
+        return tree_relations(positions, labels, num_labels)
+    except ValueError as error:
+        raise UserError(f"src_words, src_heads, src_deprels: {error}") from None
+
+
+def _check_numbers(words: Tensor, heads: Tensor, labels: Tensor | None, num_labels: int) -> None:
+    """Check that words, heads and labels exist.
+
+    On a GPU the check waits for the device, once per batch; a number out of range would end its use.
+
+    Raises:
+        UserError: one does not exist; with the sentence and the word.
+    """
+    if torch.compiler.is_compiling():
+        return
+    ends = torch.arange(1, heads.size(1) + 1, device=heads.device).where(heads != -1, 0)
+    counts = pad(ends, (0, 1)).amax(1, keepdim=True)  # without words there is no largest end
+    is_word = torch.arange(heads.size(1), device=heads.device) < counts
+    parse = {"src_words": words, "src_heads": heads}
+    faults = {
+        "src_words": (words < -1) | (words >= counts),
+        "src_heads": is_word & ((heads < 0) | (heads >= counts)),
+    }
+    if labels is not None:
+        check_tensor("labels", labels, torch.int64, *heads.shape)
+        parse["src_deprels"] = labels
+        faults["src_deprels"] = is_word & ((labels < 0) | (labels >= num_labels))
+    if not torch.stack([fault.any() for fault in faults.values()]).any():
+        return
+    name = next(name for name, fault in faults.items() if fault.any())
+    row, column = faults[name].nonzero()[0].tolist()
+    what, where = {
+        "src_words": ("word", "token"), "src_heads": ("head", "word"), "src_deprels": ("label", "word")
+    }[name]  # fmt: skip
+    limit = f"the sentence has {int(counts[row])} words"
+    if what == "label":
+        limit = f"the model has {num_labels} labels"
+    number = int(parse[name][row, column])
+    raise UserError(
+        f"{name}: sentence {row}, {where} {column}: {what} {number}, and {limit}, from 0: make the "
+        "parse by collate, with the labels of model.config.relation_bias"
+    )
 
 
 #: The relations of the batch that an encoder reads; None outside encoders.
@@ -154,7 +213,10 @@ def make_mask(**options: Any) -> Any:
     relations = _IN_ENCODER.get()
     if relations is None:
         return sdpa_mask(**options)
-    mask: Any = sdpa_mask(**options | {"allow_is_causal_skip": False})
+    # Without a mask of all pairs, there would be none to number; to find out waits for the device.
+    mask: Any = sdpa_mask(
+        **options | {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    )
     sizes = (options[name] for name in ("batch_size", "q_length", "kv_length"))
     return relations.masked(mask, *sizes).to(options.get("device"))
 
@@ -216,7 +278,7 @@ def _for_queries(query: Tensor, states: Tensor) -> Tensor:
 
 
 def _has_relations(mask: Tensor | None) -> bool:
-    return mask is not None and mask.dtype in (torch.uint8, torch.int16)
+    return mask is not None and mask.dtype in _INTEGERS
 
 
 def attend_with_vectors(
@@ -303,7 +365,8 @@ def self_attentions(encoder: Any) -> dict[Any, AttentionSizes]:
         UserError: the encoder cannot take biases, with the reason.
     """
     calls: list[Any] = []
-    tokens = torch.ones(1, _NUM_PROBED, dtype=torch.long, device=encoder.device)
+    device = next(encoder.parameters()).device
+    tokens = torch.ones(1, _NUM_PROBED, dtype=torch.long, device=device)
     training = encoder.training
     try:
         with (

@@ -76,6 +76,8 @@ def tree_relations(
     apart = _constant(_APART, device)[distances.clamp(max=_MOST)]
     relations = torch.where(distances == above.abs(), in_line, apart)
     if labels is not None:
+        if labels.size(1) == 0:  # a batch without words; its heads have one word of padding
+            labels = labels.new_zeros(len(labels), 1)
         if labels.shape != tree.heads.shape:
             raise ValueError(
                 f"labels of shape {tuple(labels.shape)} for heads of {tuple(tree.heads.shape)}"
