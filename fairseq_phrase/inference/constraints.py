@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from fairseq.search import BeamSearch, LexicallyConstrainedBeamSearch
 from torch import Tensor
 
-from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.errors import UserError, location
+from fairseq_phrase.evaluation.metrics.tokenizers import loose_words
+from fairseq_phrase.inference.constrained_search import RequiredText
 from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.text import read_lines
@@ -25,6 +24,8 @@ TextPerLine = str | Path | Iterable[str]
 #: and the text's location; it raises an error if the dictionary lacks words of the text. Shape:
 #: ``(tokens,)``.
 TokensOf = Callable[[str, Sequence[str], str], Tensor]
+#: Returns a text of constraints; the arguments and errors are those of :data:`TokensOf`.
+RequiredTextOf = Callable[[str, Sequence[str], str], RequiredText]
 
 
 class Line(NamedTuple):
@@ -45,17 +46,16 @@ class Line(NamedTuple):
 
 
 class LinePart(NamedTuple):
-    """A segment of a line, translated as one sentence, and the indices that its translation must have.
+    """A segment of a line, translated as one sentence, and what its translation must have.
 
     Attributes:
-        constraints: Shape: ``(tokens,)`` each.
         prefix: Shape: ``(tokens,)``; no tokens without a prefix.
         target: the translation with its end, if it is given. Shape: ``(tokens,)``
         seed: the seed of sampling.
     """
 
     sentence: EncodedSentence
-    constraints: Sequence[Tensor] = ()
+    constraints: Sequence[RequiredText] = ()
     prefix: Tensor = torch.empty(0, dtype=torch.long)
     target: Tensor | None = None
     seed: int = 0
@@ -120,7 +120,8 @@ class Requirements:
     """The requirements of the translations of some lines.
 
     Args:
-        tokens_of: returns the target's indices of a text.
+        tokens_of: returns the target's indices of a prefix.
+        required_text_of: returns a text of constraints.
         targets_of: returns the indices of a given translation, with its end.
     """
 
@@ -128,11 +129,12 @@ class Requirements:
         self,
         given: ParallelTexts,
         tokens_of: TokensOf,
+        required_text_of: RequiredTextOf,
         targets_of: TokensOf,
         glossary: Glossary | None = None,
     ) -> None:
         self._given, self._tokens_of, self._targets_of = given, tokens_of, targets_of
-        self._glossary = glossary
+        self._required_text_of, self._glossary = required_text_of, glossary
 
     def segments(
         self,
@@ -177,9 +179,10 @@ class Requirements:
                 segments.append(LinePart(sentence))
                 continue
             slots, where = slots_of(sentence), self._given.location("prefix", number)
+            required = [self._required_text_of(text, slots, place) for text, place in own]
             segment = LinePart(
                 sentence,
-                [self._tokens_of(text, slots, place) for text, place in own],
+                [text for text in required if text.after_space],  # others are invisible
                 self._tokens_of(prefix, slots, where),
             )
             most = longest(sentence)
@@ -187,7 +190,8 @@ class Requirements:
                 raise UserError(
                     f"{where}: the prefix has {count} subwords, and the translation may have {most}"
                 )
-            if (count := count + sum(map(len, segment.constraints))) > most:
+            count += sum(len(text.after_space) for text in segment.constraints)
+            if count > most:
                 raise UserError(
                     f"{own[0][1]}: the constraints of line {number} and its prefix have {count} "
                     f"subwords, and the translation may have {most}"
@@ -199,13 +203,15 @@ class Requirements:
 class Glossary:
     """Terms, and their required translations.
 
-    A term is found where a sentence has its words. Of terms that begin with the same word, the longest is
-    found.
+    A term matches where a sentence has its words. Of terms that begin with the same word, the longest
+    matches.
 
     Args:
         terms: a file of lines ``source<tab>target``, or the targets by their sources.
         segment: segments texts into words and subwords.
-        tokens_of: see :class:`Requirements`.
+        required_text_of: see :class:`Requirements`.
+        loose: whether the words are those between spaces, which have punctuation, and in scripts without
+            spaces several words (:func:`fairseq_phrase.evaluation.metrics.tokenizers.loose_words`).
     """
 
     def __init__(
@@ -213,18 +219,19 @@ class Glossary:
         terms: str | Path | Mapping[str, str],
         segment: Callable[[Sequence[str]], Sequence[EncodedSentence]],
         join: Callable[[str], str],
-        tokens_of: TokensOf,
+        required_text_of: RequiredTextOf,
+        *,
+        loose: bool = False,
     ) -> None:
-        self._join = join
+        self._join, self._loose = join, loose
         pairs = list(terms.items() if isinstance(terms, Mapping) else _read(Path(terms)))
         name = "glossary" if isinstance(terms, Mapping) else terms
         self._terms: dict[str, list[tuple[list[str], str, str]]] = defaultdict(list)
         encoded = segment([source for source, _ in pairs])
         for number, ((_, target), sentence) in enumerate(zip(pairs, encoded, strict=True), 1):
             where, words = location(name, number), self._words(sentence)
-            if not words or not target.strip():
+            if not words or not required_text_of(target, (), where).after_space:
                 raise UserError(f"{where}: expected a term, a tab and its translation")
-            tokens_of(target, (), where)
             self._terms[words[0]].append((words, target, where))
         for found in self._terms.values():
             found.sort(key=lambda term: -len(term[0]))
@@ -245,7 +252,8 @@ class Glossary:
         subwords: list[list[str]] = [[] for _ in range(sentence.num_words)]
         for subword, word in zip(sentence.subwords, sentence.words.tolist(), strict=True):
             subwords[word].append(subword)
-        return [self._join(" ".join(one)) for one in subwords]
+        words = [self._join(" ".join(parts)) for parts in subwords]
+        return [part for word in words for part in loose_words(word)] if self._loose else words
 
 
 def _read(path: Path) -> Iterator[tuple[str, str]]:
@@ -276,43 +284,3 @@ def word_translations(given: str | Path | Mapping[str, str]) -> Mapping[str, str
             raise UserError(f"{location(given, number)}: expected a word and its translation")
         found[words[0]] = words[1]
     return found
-
-
-class ConstrainedSearch(LexicallyConstrainedBeamSearch):
-    """fairseq's search with constraints in any order, after a forced prefix.
-
-    With a prefix, fairseq would put the constraints' next tokens, whose probability is then 0, into the
-    beam. Here the search starts after the prefix, which may fulfil constraints.
-
-    Attributes:
-        prefix: the number of tokens of the prefix of every sentence of the batch.
-    """
-
-    def __init__(self, dictionary: Any) -> None:
-        super().__init__(dictionary, "unordered")
-        self.constraint_states: list[list[Any]] = []
-        self._plain = BeamSearch(dictionary)
-        self._ends = ends_of(dictionary)
-        self.prefix = 0
-        # Hypotheses that lack a constraint at the largest length are not finished.
-        self.stop_on_max_len = True
-
-    def step(
-        self, step: int, lprobs: Tensor, scores: Tensor, tokens: Tensor, indices: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Choose the candidates of a step, see fairseq."""
-        if step < self.prefix:
-            found: tuple[Tensor, Tensor, Tensor] = self._plain.step(step, lprobs, scores)
-            self.constraint_states = [
-                [states[0].advance(token)] * found[1].size(1)
-                for states, token in zip(self.constraint_states, found[1][:, 0], strict=True)
-            ]
-            return found
-        open_ones = [[not state.finished for state in states] for states in self.constraint_states]
-        unmet = torch.tensor(open_ones, device=lprobs.device)[..., None]
-        for end in self._ends:
-            lprobs[..., end : end + 1].masked_fill_(unmet, -math.inf)
-        if step and step == self.prefix:
-            lprobs = lprobs + scores[:, :, step - 1 : step]
-            step = 0
-        return super().step(step, lprobs, scores, tokens, indices)  # type: ignore[no-any-return]

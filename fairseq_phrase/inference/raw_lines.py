@@ -17,7 +17,7 @@ from fairseq_phrase.data.batches.source_batches import SourceBatcher
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens
 from fairseq_phrase.data.subwords.segmenter import Segmenter
-from fairseq_phrase.data.subwords.segmenters import WholeWords
+from fairseq_phrase.data.subwords.segmenters import WholeWords, segment_after_text
 from fairseq_phrase.data.subwords.text_encoder import segmenter_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.constraints import Line
@@ -89,10 +89,17 @@ class TargetForm:
 
     def subwords(self, text: str) -> str:
         """Segment text into subwords, separated by spaces."""
-        if self._moses is not None:
-            tokenize = partial(self._moses[0].tokenize, return_str=True)
-            text = self._around(text, tokenize) if self._around else tokenize(text)
-        return " ".join(self._segmenter.segment_line(text))
+        return " ".join(self._segmenter.segment_line(self._tokenized(text)))
+
+    def subwords_after_text(self, text: str) -> str:
+        """Segment text that directly follows other text, without a space; "" if it cannot."""
+        return " ".join(segment_after_text(self._tokenized(text), self._segmenter))
+
+    def _tokenized(self, text: str) -> str:
+        if self._moses is None:
+            return text
+        tokenize = partial(self._moses[0].tokenize, return_str=True)
+        return str(self._around(text, tokenize) if self._around else tokenize(text))
 
 
 def _sacremoses(why: str) -> Any:

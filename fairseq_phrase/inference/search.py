@@ -15,12 +15,14 @@ import torch
 from fairseq import utils
 from fairseq.data import data_utils
 from fairseq.search import Sampling
-from fairseq.token_generation_constraints import pack_constraints
 from torch import Tensor
 
+from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.data.batches.word_alignments import words_by_marks
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.constraints import ConstrainedSearch, LinePart
+from fairseq_phrase.evaluation.metrics.tokenizers import has_space_between
+from fairseq_phrase.inference.constrained_search import ConstrainedSearch
+from fairseq_phrase.inference.constraints import LinePart
 from fairseq_phrase.inference.raw_lines import TargetForm
 from fairseq_phrase.syntax.sentence import EncodedSentence
 
@@ -88,13 +90,21 @@ class SegmentSearch:
                 self._task.target_dictionary, options.sampling_topk
             )
         if kind == "constrained":
-            generator.search = ConstrainedSearch(self._task.target_dictionary)
+            generator.search = ConstrainedSearch(self._task.target_dictionary, self.text_of)
         return generator
 
     def longest(self, sentence: EncodedSentence) -> int:
         """Return the largest number of subwords of a sentence's translation."""
         most: int = self.generator("plain").max_len - 1
         return min(longest_target(len(sentence.subwords) + 1), most)
+
+    def text_of(self, tokens: Sequence[int]) -> str:
+        """Join subwords of the target, by their indices, to text; slots are not filled."""
+        dictionary = self._task.target_dictionary
+        special = {dictionary.pad(), *ends_of(dictionary)}
+        return self._target.join(
+            " ".join(dictionary[token] for token in tokens if token not in special)
+        )
 
     @torch.inference_mode()
     def hypotheses(self, segments: Sequence[LinePart], size: int) -> list[list[Hypothesis]]:
@@ -130,10 +140,7 @@ class SegmentSearch:
                 if self.sampling and kind == "plain":
                     generator.search.begin([segment.seed for segment in chosen], self._device)
                 if kind == "constrained":
-                    generator.search.prefix = prefix
-                    given["constraints"] = pack_constraints(
-                        [segment.constraints for segment in chosen]
-                    )
+                    generator.search.begin([segment.constraints for segment in chosen], prefix)
                 sample = self._on_device(sample)
                 generated = generator.generate(self._models, sample, **self._on_device(given))
                 is_token = sample["net_input"]["src_tokens"].ne(self._task.source_dictionary.pad())
@@ -248,13 +255,16 @@ def joined_hypotheses(
         tokens = sum(part.tokens for part in parts)
         total = sum((part.score or 0.0) * part.tokens**lenpen for part in parts)
         score = total / tokens**lenpen
-        alignment, words = [], (0, 0)
+        text, alignment, words = "", [], (0, 0)
         for part in parts:
+            goes_on = bool(text and part.text) and not has_space_between(text, part.text)
+            text += part.text if goes_on or not text else f" {part.text}"
+            # Without a space the last word goes on.
+            words = words[0], words[1] - goes_on
             alignment += [
                 (words[0] + source, words[1] + target) for source, target in part.alignment
             ]
             words = words[0] + part.words[0], words[1] + part.words[1]
-        text = " ".join(part.text for part in parts)
         hypotheses.append(Hypothesis(text, score, tokens, alignment, words))
     return hypotheses
 

@@ -14,6 +14,8 @@ from fairseq import utils
 from fairseq_phrase.compat.commands import use_idle_cores
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError, as_given
+from fairseq_phrase.evaluation.metrics.tokenizers import begins_unspaced
+from fairseq_phrase.inference.constrained_search import RequiredText
 from fairseq_phrase.inference.constraints import (
     Glossary,
     Line,
@@ -35,6 +37,7 @@ from fairseq_phrase.inference.search import (
 )
 from fairseq_phrase.modules.parse_batch import MADE
 from fairseq_phrase.parsers.pipeline import Parse
+from fairseq_phrase.parsers.whitespace import WhitespaceParser
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.visualization.encoder_maps import SentenceAttention, sentence_attention
 from fairseq_phrase.visualization.source_sentence import SourceSentence, raw_sentence
@@ -247,9 +250,12 @@ class Translator:
         if glossary is not None:
             encoder = self.task.source_text.encoder
             terms = Glossary(
-                glossary, encoder.segment_terms, encoder.segmenter.join, self._demanded
-            )
-        demands = Requirements(given, self._demanded, self._target_of, terms)
+                glossary, encoder.segment_terms, encoder.segmenter.join, self._required_text,
+                loose=isinstance(encoder.pipeline.parser, WhitespaceParser),
+            )  # fmt: skip
+        demands = Requirements(
+            given, self._prefix_of, self._required_text, self._target_of, terms
+        )  # fmt: skip
         source = self.task.source_text
         for chunk in self._lines.chunks(chunks):
             segments = [
@@ -429,21 +435,40 @@ class Translator:
             )
         return tokens
 
-    def _demanded(self, text: str, slots: Sequence[str], where: str) -> torch.Tensor:
+    def _prefix_of(self, text: str, slots: Sequence[str], where: str) -> torch.Tensor:
         """Return the indices of a required text, without the end of sentence."""
-        dictionary = self.task.target_dictionary
+        indices, unknown = self._indices(self._target.subwords(text), slots)
+        if unknown:
+            raise _unwritable(text, unknown, where)
+        return torch.tensor(indices, dtype=torch.long)
+
+    def _required_text(self, text: str, slots: Sequence[str], where: str) -> RequiredText:
         subwords = self._target.subwords(text)
-        tokens: torch.Tensor = dictionary.encode_target(subwords, slots)
-        tokens = tokens[: len(subwords.split())]
-        for subword, token in zip(subwords.split(), tokens.tolist(), strict=True):
-            if token == dictionary.unk():
-                raise UserError(
-                    f"{where}: the target dictionary lacks '{subword}' of '{text.strip()}'"
-                )
-        return tokens
+        written = self._target.join(subwords)
+        after_text, unknown = self._indices(self._target.subwords_after_text(text), slots)
+        if unknown:
+            after_text = ()
+        after_space, unknown = self._indices(subwords, slots)
+        if unknown and after_text and begins_unspaced(written):
+            after_space = after_text  # no line of the data begins with the word
+        elif unknown:
+            raise _unwritable(text, unknown, where)
+        return RequiredText(written, after_space, after_text if after_text != after_space else ())
+
+    def _indices(self, subwords: str, slots: Sequence[str]) -> tuple[tuple[int, ...], str]:
+        """Return the target's indices of subwords, and a subword that its dictionary lacks, or ""."""
+        dictionary, names = self.task.target_dictionary, subwords.split()
+        indices = dictionary.encode_target(subwords, slots)[: len(names)].tolist()
+        pairs = zip(names, indices, strict=True)
+        unknown = next((name for name, index in pairs if index == dictionary.unk()), "")
+        return tuple(indices), unknown
 
     def _search(self, **options: Any) -> SegmentSearch:
         return SegmentSearch(self.task, self.models, self.device, self._target, **options)
+
+
+def _unwritable(text: str, unknown: str, where: str) -> UserError:
+    return UserError(f"{where}: the target dictionary lacks '{unknown}' of '{text.strip()}'")
 
 
 def _check_positive(**numbers: int | None) -> None:

@@ -317,7 +317,7 @@ def test_targets_with_tags_have_the_probabilities_of_one_forward_pass(mbart, tun
 def test_prefixes_of_translations_with_tags_are_those_of_fairseq(mbart, tuned, stock, tagging):
     task, model, batch = by_fairseq(mbart, tuned, "test")
     lines = list(read_lines(mbart / "test.de_DE"))
-    prefix = tagging._demanded("The dog", (), "")
+    prefix = tagging._prefix_of("The dog", (), "")
     generator = task.build_generator([model], Namespace(score_reference=False, beam=5))
     generated = generator.generate([model], batch, prefix_tokens=prefix.expand(len(lines), -1))
     found = list(tagging.hypotheses(lines, nbest=5, prefix=["The dog"] * len(lines)))

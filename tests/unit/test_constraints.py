@@ -1,26 +1,21 @@
-"""What translations must have: constraints, prefixes and terms, beside their lines."""
+"""Requirements of translations: constraints, prefixes and terms, beside their lines."""
 
 from __future__ import annotations
 
-import itertools
 from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.search import LexicallyConstrainedBeamSearch
-from fairseq.sequence_generator import SequenceGenerator
-from fairseq.token_generation_constraints import pack_constraints
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.constrained_search import RequiredText
 from fairseq_phrase.inference.constraints import (
-    ConstrainedSearch,
     Glossary,
     ParallelTexts,
     Requirements,
     word_translations,
 )
 from fairseq_phrase.inference.search import Hypothesis, joined_hypotheses
-from fairseq_phrase.testing import make_dictionary
 
 LONGEST = 6
 
@@ -30,6 +25,10 @@ def tokens_of(text, slots, where):
     if "x" in text:
         raise UserError(f"{where}: x is unknown")
     return torch.tensor([ord(letter) for letter in text.replace(" ", "")], dtype=torch.long)
+
+
+def required_text_of(text, slots, where):
+    return RequiredText(text, (*tokens_of(text.strip("\u200b"), slots, where).tolist(),))
 
 
 def cut(texts):
@@ -45,21 +44,23 @@ def cut(texts):
     return found
 
 
-def glossary(terms):
-    return Glossary(terms, cut, lambda pieces: pieces.replace("@@ ", ""), tokens_of)
+def glossary(terms, **options):
+    return Glossary(
+        terms, cut, lambda pieces: pieces.replace("@@ ", ""), required_text_of, **options
+    )
 
 
 def pieces(texts, glossary=None, **given):
     """The constraints and the prefix of each piece, as texts; ``|`` cuts a line into pieces."""
     beside = ParallelTexts(**given)
-    made = Requirements(beside, tokens_of, tokens_of, glossary)
+    made = Requirements(beside, tokens_of, required_text_of, tokens_of, glossary)
     found = []
     for number, line in enumerate(beside.lines(texts), start=1):
         own = made.segments(
             line, number, cut(line.text.split("|")), lambda _: (), lambda _: LONGEST
         )
         found += [
-            (["".join(map(chr, one)) for one in piece.constraints], "".join(map(chr, piece.prefix)))
+            ([required.text for required in piece.constraints], "".join(map(chr, piece.prefix)))
             for piece in own
         ]
     return found
@@ -68,6 +69,10 @@ def pieces(texts, glossary=None, **given):
 def test_each_line_has_what_is_beside_it():
     found = pieces(["l", "m", "n"], constraints=["", "ab\tc", " "], prefix=["", "d", "e f"])
     assert found == [([], ""), (["ab", "c"], "d"), ([], "ef")]
+
+
+def test_a_constraint_that_leaves_no_subword_requires_nothing():
+    assert pieces(["l"], constraints=["\u200b\tab"]) == [(["ab"], "")]
 
 
 def test_only_the_first_piece_of_a_long_line_has_the_prefix():
@@ -82,6 +87,15 @@ def test_terms_are_words_and_the_longest_is_taken():
         ([], ""),
     ]
     assert pieces(["c c"], glossary=terms, constraints=["t"]) == [(["t", "r", "r"], "")]
+
+
+def test_between_spaces_terms_are_next_to_punctuation_and_in_unspaced_scripts():
+    """As words of ``--parser none`` are: what spaces separate."""
+    loose = glossary({"猫": "p", "小猫": "q", "cat": "r", "แม่น้ำ": "s", "แม": "t"}, loose=True)
+    assert pieces(["养猫，养小猫|“cat”|con|cat's", "ทำแม่น้ำวันนี้"], glossary=loose) == [
+        (["p", "q"], ""), (["r"], ""), ([], ""), ([], ""), (["s"], ""),
+    ]  # fmt: skip
+    assert pieces(["养猫 “cat”"], glossary=glossary({"猫": "p", "cat": "r"})) == [([], "")]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +117,7 @@ def test_terms_are_words_and_the_longest_is_taken():
         ({"target": "a\na\n"}, "{file}, line 2: the source line is longer than the model reads"),
         ({"target": "ax\n\n"}, "{file}, line 1: x is unknown"),
         ({"glossary": "l\ta\nm\n"}, "{file}, line 2: expected a term, a tab and its translation"),
+        ({"glossary": "l\t\u200b\n"}, "{file}, line 1: expected a term, a tab and its translation"),
         ({"glossary": "l\t\n"}, "{file}, line 1: expected a term, a tab and its translation"),
         ({"glossary": "l\ta\nl\tb\n"}, "{file}, line 2: 'l' is translated by 'a' in another line"),
         ({"glossary": "l\ta\nm\tx\n"}, "{file}, line 2: x is unknown"),
@@ -132,71 +147,12 @@ def test_pieces_of_a_line_are_aligned_one_after_the_other():
     assert whole.alignment == [(0, 0), (2, 1), (4, 2)]
 
 
-class Bigrams(torch.nn.Module):
-    """A language model of bigrams, as fairseq's generator uses a decoder."""
-
-    def __init__(self, dictionary):
-        super().__init__()
-        torch.manual_seed(1)
-        self.scores = torch.randn(len(dictionary), len(dictionary), dtype=torch.float64)
-
-    def forward(self, tokens, **_):
-        return self.scores[tokens], None
-
-    def get_normalized_probs(self, output, log_probs, sample=None):
-        return output[0].log_softmax(-1)
-
-    def max_decoder_positions(self):
-        return 100
-
-
-def generated(prefix, constraints, search, **options):
-    """What fairseq's generator finds for a source: tokens and summed log probabilities."""
-    dictionary = make_dictionary(20)
-    model = Bigrams(dictionary)
-    generator = SequenceGenerator(
-        [model], dictionary, beam_size=6, normalize_scores=False,
-        search_strategy=search(dictionary), **options,
-    )  # fmt: skip
-    sample = {"net_input": {"src_tokens": torch.tensor([[4, 2]]), "src_lengths": torch.tensor([2])}}
-    (found,) = generator.generate(
-        [model],
-        sample,
-        constraints=pack_constraints([list(map(torch.tensor, constraints))]),
-        **prefix,
-    )
-    logs = model.scores.log_softmax(-1)
-    return [(tuple(one["tokens"].tolist()), one["score"].item()) for one in found], logs
-
-
-@pytest.mark.parametrize("prefix", [[4], [5, 0], [6, 7], [8, 9, 10, 11]])
-@pytest.mark.parametrize("constraints", [[[6]], [[7], [12, 13]], [[6], [7], [8]]])
-def test_the_search_after_a_prefix_is_fairseqs_search_that_begins_there(prefix, constraints):
-    def own(dictionary):
-        search = ConstrainedSearch(dictionary)
-        search.prefix = len(prefix)
-        return search
-
-    found, logs = generated(
-        {"prefix_tokens": torch.tensor([prefix])}, constraints, own, max_len_b=12 + len(prefix)
-    )
-    # The next token depends on the last one only.
-    rest = [one for one in constraints if not set(one) <= set(prefix)]
-    expected, _ = generated(
-        {"bos_token": prefix[-1]}, rest, lambda one: LexicallyConstrainedBeamSearch(one, "unordered"),
-        max_len_b=12, min_len=1 if rest else 0,
-    )  # fmt: skip
-    score = sum(logs[pair].item() for pair in itertools.pairwise([2, *prefix]))
-    assert [one for one, _ in found] == [(*prefix, *one) for one, _ in expected]
-    assert [one for _, one in found] == pytest.approx(
-        [score + one for _, one in expected], abs=1e-4
-    )
-
-
-def test_without_a_prefix_the_search_is_fairseqs():
-    constraints = [[6], [7, 4]]
-    own, _ = generated({}, constraints, ConstrainedSearch, max_len_b=12)
-    fairseqs, _ = generated(
-        {}, constraints, lambda one: LexicallyConstrainedBeamSearch(one, "unordered"), max_len_b=12
-    )
-    assert own == fairseqs
+def test_pieces_of_chinese_lines_are_joined_without_a_space():
+    pieces = [
+        Hypothesis("我。", -1, 3, [(0, 0)], (1, 1)),
+        Hypothesis("你 a", -1, 2, [(0, 0), (1, 1)], (2, 2)),
+    ]
+    pieces += [Hypothesis("b", -1, 2, [(0, 0)], (1, 1)), Hypothesis("", -1, 1)]
+    (whole,) = joined_hypotheses([[piece] for piece in pieces], 1)
+    assert whole.text.rstrip() == "我。你 a b"
+    assert whole.alignment == [(0, 0), (1, 0), (2, 1), (3, 2)]
