@@ -25,7 +25,7 @@ Options = dict[str, dict[str, Any]]  # by fairseq's groups: model, optimization,
 _NO_OPTIMIZER = "--no-save-optimizer-state"
 #: Flags of the plugin, and of folders and files that a command writes.
 _NO_INPUT = ("--user-dir", "--log-file", "--tensorboard-logdir", "--results-path")
-_ABOUT = ("title", "paper", "steps", "data")  # a row's entries in addition to options
+_ABOUT = ("title", "paper", "steps", "data", "early")  # a row's entries in addition to options
 
 
 def load_rows(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
@@ -144,7 +144,8 @@ class Run:
 def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) -> Run:
     """Choose the steps of a row with a seed; the options of the command line take precedence.
 
-    A row with ``data: NAME`` has the data directory DATA.NAME instead of DATA.
+    A row with ``data: NAME`` has the data directory DATA.NAME instead of DATA. A row with ``early: N`` is
+    also translated after N updates.
     """
     folder = args.out / name / f"seed{seed}"
     options = {group: dict(values) for group, values in row.items() if group not in _ABOUT}
@@ -166,9 +167,11 @@ def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) ->
         sys.exit(f"row {name} has steps '{kind}': expected one of {', '.join(KINDS)}")
     on_one = argparse.Namespace(**vars(args) | {"gpus_per_run": 1})  # GPUs may change on the way
     inputs = KINDS[kind](on_one, deepcopy(options), folder)
+    inputs += early_translation(inputs, row, training, folder)
     key, named = key_of(inputs, args, folder), named_in(inputs, args, folder)
     share_out(options, args.gpus_per_run, name)
     steps = KINDS[kind](args, options, folder)
+    steps += early_translation(steps, row, training, folder)
     files = [*filter(None, (args.data, args.raw))]
     return Run(name, seed, folder, steps, options, key, files, named)
 
@@ -360,6 +363,30 @@ def translation(args: argparse.Namespace, options: Options, folder: Path) -> lis
         output = folder / f"interactive-{subsets[0]}.txt"
         steps.append(Step("parse and translate", command, output))
     return steps
+
+
+def early_translation(
+    steps: Sequence[Step], row: dict[str, Any], training: dict[str, Any], folder: Path
+) -> list[Step]:
+    """Translate the first test set again, with a checkpoint before the end, if the row asks for it.
+
+    Args:
+        steps: of a translation.
+        row: its ``early`` is the number of updates of the checkpoint.
+        training: fairseq's group ``optimization``.
+    """
+    updates = row.get("early", 0)
+    if not 0 < updates < training.get("max_update", 0):
+        return []
+    translation = next(step for step in steps if step.name.startswith("translate "))
+    checkpoint = folder / f"updates{updates}.pt"
+    command = ["fairseq-phrase-average", str(folder), "--updates", str(updates)]
+    command += ["--out", str(checkpoint)]
+    copy = Step(f"copy {checkpoint.name}", command, checkpoint.with_suffix(".txt"))
+    words = list(translation.command)
+    words[words.index("--path") + 1] = str(checkpoint)
+    output = folder / f"generate-updates{updates}.txt"
+    return [copy, Step(f"translate after {updates}", words, output)]
 
 
 def labelling(args: argparse.Namespace, options: Options, folder: Path) -> list[Step]:

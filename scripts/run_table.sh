@@ -11,7 +11,7 @@
 #   --data DIR              the text, instead of the table's corpus
 
 # A script that is named after its table sources this file, with the table's own options in its comments and their
-# defaults as variables.
+# defaults as variables. Its function more_reports, if it has one, runs after the report.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -100,4 +100,5 @@ say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
 report "$OUT/rows" "$OUT/report" test "$REFERENCE" numbers "$TITLE" "${WORDS[@]}"
+! declare -F more_reports >/dev/null || more_reports
 exit "$STATUS"

@@ -56,6 +56,26 @@ def checkpoints_around_best(directory: Path, count: int) -> list[Path]:
     return [epochs[epoch] for epoch in sorted(epochs)[start : start + count]]
 
 
+def checkpoint_after(directory: Path, updates: int) -> Path:
+    """Find the checkpoint ``checkpoint_EPOCH_UPDATES.pt`` of a training with ``--save-interval-updates``.
+
+    Args:
+        directory: fairseq's ``--save-dir``.
+
+    Raises:
+        UserError: the training did not write one after so many updates, or has removed it.
+    """
+    names = {path.name: path for path in directory.glob("checkpoint_*.pt")}
+    for name, path in names.items():
+        if re.fullmatch(rf"checkpoint_\d+_{updates}\.pt", name):
+            return path
+    raise UserError(
+        f"{directory} has no checkpoint after {updates} updates (the checkpoints are "
+        f"{', '.join(sorted(names)) or 'none'}): train with --save-interval-updates, and keep it with "
+        "--keep-interval-updates-pattern"
+    )
+
+
 def _epoch_checkpoints(directory: Path, count: int) -> dict[int, Path]:
     """Find the checkpoints ``checkpointN.pt`` by epoch, at least a given number."""
     if not directory.is_dir():

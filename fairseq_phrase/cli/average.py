@@ -18,12 +18,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     # fmt: off
     parser.add_argument("inputs", nargs="+", type=Path,
-        help="checkpoints, or with --last or --around-best one --save-dir")
+        help="checkpoints, or with --last, --around-best or --updates one --save-dir")
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--last", type=positive, metavar="N", help="the last N epochs' checkpoints")
     chosen.add_argument("--around-best", type=positive, metavar="N",
         help="N epochs' checkpoints with that of checkpoint_best.pt in the middle, for a training with "
         "--patience. --keep-last-epochs must be more than the patience and N / 2")
+    chosen.add_argument("--updates", type=positive, metavar="N",
+        help="the checkpoint after N updates, checkpoint_EPOCH_N.pt, alone")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE",
         help="the checkpoint to write")
     add(parser, "--allow-difference", "--strict-identity")
@@ -33,10 +35,11 @@ def _parser() -> argparse.ArgumentParser:
 @command(_parser)
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
-    if (args.last or args.around_best) and len(args.inputs) != 1:
-        _parser().error("--last N and --around-best N take one folder")
+    if (args.last or args.around_best or args.updates) and len(args.inputs) != 1:
+        _parser().error("--last N, --around-best N and --updates N take one folder")
     from fairseq_phrase.checkpoints.averaging import (
         average_checkpoints,
+        checkpoint_after,
         checkpoints_around_best,
         last_checkpoints,
     )
@@ -46,5 +49,7 @@ def main(args: argparse.Namespace) -> None:
         paths = last_checkpoints(paths[0], args.last)
     elif args.around_best:
         paths = checkpoints_around_best(paths[0], args.around_best)
+    elif args.updates:
+        paths = [checkpoint_after(paths[0], args.updates)]
     average_checkpoints(paths, args.out, args.allow_difference, strict=args.strict_identity)
     print(f"{args.out}: the mean of {', '.join(path.name for path in paths)}")

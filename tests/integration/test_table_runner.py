@@ -531,6 +531,25 @@ def test_a_row_says_how_many_checkpoints_are_averaged_and_how_it_is_translated(t
     assert other.index("--beam 4 ") < other.index("--beam 2 "), "the last one holds"
 
 
+def test_a_row_is_also_translated_with_an_early_checkpoint(tmp_path):
+    table = write_table(
+        tmp_path,
+        task={"_name": "translation"},
+        early=90,
+        checkpoint={"keep_last_epochs": 1},
+        optimization={"max_update": 200},
+        rows={"row": {"title": "Row"}},
+    )
+    shown = command("--out", str(tmp_path), "--dry-run", files=[table]).stdout
+    folder = f"{tmp_path}/row/seed1"
+    assert f"fairseq-phrase-average {folder} --updates 90 --out {folder}/updates90.pt" in shown
+    (early,) = [line for line in shown.splitlines() if "generate-updates90.txt" in line]
+    assert f"--path {folder}/updates90.pt" in early
+    assert "--gen-subset test " in early
+    short = command("--out", str(tmp_path), "--dry-run", "--max-update", "90", files=[table]).stdout
+    assert "updates90" not in short
+
+
 def test_with_patience_the_checkpoints_around_the_best_are_kept_and_averaged(tmp_path):
     table = write_table(
         tmp_path,

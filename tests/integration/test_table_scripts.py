@@ -68,6 +68,8 @@ TABLES = {
     "multi30k_table1": ["--setting", "tuned"],
     "multi30k_table1 paper": ["--setting", "paper"],
     "multi30k_table1 moses": ["--text", "moses"],
+    "learning_curves": [],
+    "learning_curves paper_size": ["--setting", "paper_size"],
     "wmt14_table2": ["--size", "base"],
     "wmt14_table2 big": ["--size", "big", "--gpus-per-run", "4", "--precision", "bf16"],
     "iwslt14_trees": ["--fractions", "1/4,1"],

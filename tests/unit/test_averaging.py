@@ -11,6 +11,7 @@ import torch
 
 from fairseq_phrase.checkpoints.averaging import (
     average_checkpoints,
+    checkpoint_after,
     checkpoints_around_best,
     last_checkpoints,
 )
@@ -79,6 +80,16 @@ def test_the_last_checkpoints_are_those_of_the_last_epochs(tmp_path):
         last_checkpoints(tmp_path, 5)
     with pytest.raises(UserError, match="nowhere is not a folder of checkpoints"):
         last_checkpoints(tmp_path / "nowhere", 1)
+
+
+def test_the_checkpoint_after_so_many_updates_is_found(tmp_path, capsys):
+    for name in ("_1_90", "_2_900", "_10_1900", "9", "_last"):
+        save(tmp_path / f"checkpoint{name}.pt", 1.0)
+    assert checkpoint_after(tmp_path, 900).name == "checkpoint_2_900.pt"
+    with pytest.raises(UserError, match=r"no checkpoint after 9 updates .*checkpoint_1_90\.pt"):
+        checkpoint_after(tmp_path, 9)
+    main([str(tmp_path), "--updates", "1900", "--out", str(tmp_path / "average.pt")])
+    assert "average.pt: the mean of checkpoint_10_1900.pt" in capsys.readouterr().out
 
 
 def save_best(folder, epoch: int, iterations: int = 0):

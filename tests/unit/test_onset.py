@@ -1,0 +1,55 @@
+"""``scripts/onset.py``: when a training begins to learn."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from fairseq_phrase.evaluation.report.training_log import Validation
+from tests.support.repository import REPOSITORY
+
+sys.path.append(str(REPOSITORY / "scripts"))
+from onset import compare, onset, table
+
+
+def curve(*losses: float) -> list[Validation]:
+    """Validations every 100 updates with these losses in bits."""
+    return [Validation(100 * (i + 1), None, 2.0**nll, None) for i, nll in enumerate(losses)]
+
+
+@pytest.mark.parametrize(
+    ("losses", "update"),
+    [
+        ((6, 5, 3), 250),  # halfway between 200 and 300
+        ((6, 4, 3), 200),
+        ((3, 2), 100),  # before the first validation, which is all that is known
+        ((6, 5, 4.5), None),
+        ((6, 3, 5, 3), 100 + 100 * 2 / 3),  # the first time
+    ],
+)
+def test_the_onset_is_interpolated_between_validations(losses, update):
+    assert onset(curve(*losses), 4.0) == (None if update is None else pytest.approx(update))
+
+
+def test_a_validation_without_perplexity_is_left_out():
+    validations = [Validation(100, 6.0, None, None), *curve(6, 5, 3)[1:]]
+    assert onset(validations, 4.0) == pytest.approx(250)
+
+
+def test_rows_are_compared_where_all_seeds_reach_the_loss():
+    onsets = {
+        "slow": [900.0, 1000.0, 1100.0], "fast": [300.0, 310.0, 320.0], "once": [300.0],
+        "never": [None, 500.0, 500.0],
+    }  # fmt: skip
+    tests = compare(onsets)
+    assert tests.keys() == {"fast"}
+    difference, low, high, p = tests["fast"]
+    assert difference == pytest.approx(-690)
+    # Welch by hand: the standard error is sqrt(10000 / 3 + 100 / 3), with 2.04 degrees of freedom.
+    assert low == pytest.approx(-690 - 4.2195 * 58.0230, abs=1.5)
+    assert high == pytest.approx(-690 + 4.2195 * 58.0230, abs=1.5)
+    assert 0 < p < 0.01
+    _, cells = table(onsets, {name: name.title() for name in onsets})
+    assert cells[0] == ["Slow", "3 of 3", "1000 ± 100", "", "", ""]
+    assert cells[3][:3] == ["Never", "2 of 3", "-"]
