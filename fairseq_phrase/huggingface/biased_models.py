@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Sequence
@@ -151,18 +152,18 @@ def add_relation_bias(
             encoder, or already has biases; or its attention implementation takes no mask.
         ValueError: the kind is unknown.
     """
-    config: Any = model.config
+    untyped: Any = model
     _check_encoder(model)
-    if getattr(config, "relation_bias", None):
+    if getattr(untyped.config, "relation_bias", None):
         raise UserError("this model has relation biases already")
-    before = config._attn_implementation
+    before = untyped.config._attn_implementation
     _check_attention(before)
     if (labels or vectors) and kind == "sequence":
         raise UserError(f'{"labels" if labels else "vectors"} need kind="tree" or "both"')
     RelationBias(1, kind)  # an unknown kind leaves the model unchanged
-    import_transformers(_NAME)
+    _copy_configurations(model)
     register_attention()
-    untyped: Any = model
+    config = untyped.config
     try:
         untyped.set_attn_implementation(PROBE)
         found = self_attentions(_encoder_of(untyped))
@@ -180,6 +181,16 @@ def add_relation_bias(
     untyped.name_or_path += _UNSAVED
     _install_biases(untyped)
     return model
+
+
+def _copy_configurations(model: nn.Module) -> None:
+    """Give a model copies of its configurations, which other models may share."""
+    copies: dict[int, Any] = {}
+    configuration = import_transformers(_NAME).PreTrainedConfig
+    for module in model.modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, configuration):
+                setattr(module, name, copy.deepcopy(value, copies))
 
 
 def _check_encoder(model: Any) -> None:
@@ -219,7 +230,7 @@ def from_pretrained(model_class: Any, path: Any, **kwargs: Any) -> Any:
     _check_attention(kwargs.pop("attn_implementation", None))
     of_hub = {name: kwargs[name] for name in _OF_HUB if name in kwargs}
     try:
-        config = kwargs.pop("config", None)
+        config = copy.deepcopy(kwargs.pop("config", None))
         config = config or transformers.AutoConfig.from_pretrained(path, **of_hub)
         if not getattr(config, "relation_bias", None):
             raise UserError(

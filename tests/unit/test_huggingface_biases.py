@@ -511,3 +511,33 @@ def test_vectors_saved_by_the_first_version_have_other_names(tmp_path):
         model = from_pretrained(AutoModel, tmp_path / folder)
         assert torch.equal(states(model, inputs(model)), expected)
         model.save_pretrained(tmp_path / "saved_again")
+
+
+@pytest.mark.parametrize("model_type", ["bert", "modernbert", "llama", "bart", "t5"])
+def test_a_model_beside_it_that_shares_its_configuration_stays_as_it_was(model_type, tmp_path):
+    config = small_config(model_type, vocab_size=30)
+    values = config.to_dict()
+    baseline, model, refused = (AutoModel.from_config(config).eval() for _ in range(3))
+    expected = states(baseline, stock(inputs(baseline)))
+    add_relation_bias(model, labels=LABELS)
+    with pytest.raises(ValueError, match="unknown kind"):
+        add_relation_bias(refused, "trees")
+    assert config.to_dict() == values
+    assert baseline.config is config
+    assert {m.config._attn_implementation for m in (baseline, refused)} == {"sdpa"}
+    assert torch.equal(states(baseline, stock(inputs(baseline))), expected)
+    baseline.save_pretrained(tmp_path / "baseline")
+    loaded = AutoModel.from_pretrained(tmp_path / "baseline")
+    assert torch.equal(states(loaded, stock(inputs(loaded))), expected)
+    later = AutoModel.from_config(config)
+    assert not hasattr(later.config, "relation_bias")
+    later(**stock(inputs(later)))
+
+
+def test_a_given_configuration_is_not_changed(tmp_path):
+    add_relation_bias(made("bert"), labels=LABELS).save_pretrained(tmp_path)
+    config = transformers.AutoConfig.from_pretrained(tmp_path, num_labels=5)
+    values, attention = config.to_dict(), config._attn_implementation
+    model = from_pretrained(AutoModelForTokenClassification, tmp_path, config=config)
+    assert model.classifier.out_features == 5
+    assert (config.to_dict(), config._attn_implementation) == (values, attention)
