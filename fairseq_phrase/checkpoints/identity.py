@@ -22,7 +22,6 @@ from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.configs import FairseqConfig
-from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.models import (
     ARCH_CONFIG_REGISTRY,
     ARCH_MODEL_NAME_REGISTRY,
@@ -40,7 +39,7 @@ from torch import Tensor
 
 from fairseq_phrase.checkpoints.trust import check_trusted, plain_options
 from fairseq_phrase.compat.checkpoints import load_checkpoint as load_checkpoint_file
-from fairseq_phrase.compat.checkpoints import unreadable
+from fairseq_phrase.compat.checkpoints import override_options, unreadable
 from fairseq_phrase.compat.inference import TRUNCATED
 from fairseq_phrase.compat.patches import patch
 from fairseq_phrase.data.store.identity import (
@@ -421,8 +420,7 @@ def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[
     check_trusted(state, path)
     complete_options(state)
     record = identity_of(state, path)
-    for given in filter(None, (state.get("cfg"), state.get("args"))):
-        overwrite_args_by_name(given, overrides or {})  # set by the user
+    override_options(state, overrides or {})  # set by the user
     task = plain_options(plain_options(state.get("cfg")).get("task") or state.get("args"))
     state["task_state"] = {
         **(state.get("task_state") or {}),

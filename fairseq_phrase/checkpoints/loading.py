@@ -101,7 +101,9 @@ def read_checkpoint(path: Path) -> SavedModel:
     load_checkpoint(path)  # its error explains why a file is not a checkpoint
     reason = "it does not name a model and a task"
     try:
-        saved = SavedModel(path, checkpoint_utils.load_checkpoint_to_cpu(str(path)))
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        state["args"] = None  # of fairseq 0.10 and older, which fairseq would read instead of cfg
+        saved = SavedModel(path, state)
         if saved.name("model") and saved.name("task"):
             return saved
     except UserError:

@@ -1,4 +1,4 @@
-"""Loading of fairseq's checkpoints by torch 2.6 and later, without code that they contain."""
+"""Loading of fairseq's checkpoints, old and new, by torch 2.6 and later, without code in them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import pickle
 import re
 import typing
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import base, dictconfig, listconfig, nodes
 
 from fairseq_phrase.errors import UserError
@@ -30,8 +32,17 @@ def make_checkpoints_loadable() -> None:
         typing.Any, dictconfig.DictConfig, listconfig.ListConfig, base.ContainerMetadata,
         base.Metadata, nodes.AnyNode, nodes.BooleanNode, nodes.EnumNode, nodes.FloatNode,
         nodes.IntegerNode, nodes.InterpolationResultNode, nodes.StringNode,
-        *_numpy_reconstruction(),
+        *_numpy_reconstruction(), *_old_meters(),
     ])  # fmt: skip
+
+
+def _old_meters() -> list[tuple[Any, str]]:
+    """The meters of fairseq 0.9 and older, under names that fairseq 0.12 neither has nor reads.
+
+    An ordered dictionary takes a meter's attributes, and is saved again without these names.
+    """
+    names = ("AverageMeter", "StopwatchMeter", "TimeMeter")
+    return [(collections.OrderedDict, f"fairseq.meters.{name}") for name in names]
 
 
 def _numpy_reconstruction() -> list[Any]:
@@ -51,12 +62,12 @@ def unreadable(path: Path, error: Exception) -> UserError:
     """Describe why torch could not read a checkpoint."""
     reason = f"{type(error).__name__}: {error}".partition("\n")[0]
     if not zipfile.is_zipfile(path):
-        reason = "it is empty, cut off, or not written by torch 1.6 or later"
+        reason = "it is empty, cut off, or not written by torch"
     return UserError(f"{path} is not a fairseq checkpoint ({reason})")
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Load a fairseq checkpoint; only tensors that are used are read from disk.
+    """Load a fairseq checkpoint; of a zip file, only tensors that are used are read from disk.
 
     Raises:
         UserError: the file is missing, is not a checkpoint, or has content that could run code.
@@ -65,7 +76,9 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise UserError(f"the checkpoint {path} is not there")
     make_checkpoints_loadable()
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        # torch before 1.6 did not write zip files, which alone can be mapped into memory.
+        mmap = zipfile.is_zipfile(path)
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except pickle.UnpicklingError as error:
         unsafe = re.search(r"(?:GLOBAL|class) (\S+)", str(error))
         if unsafe is None:
@@ -80,3 +93,15 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UserError(f"{path} is not a fairseq checkpoint: it has no model")
     return state
+
+
+def override_options(state: dict[str, Any], overrides: Mapping[str, Any]) -> None:
+    """Set options of a loaded checkpoint by name, in every section.
+
+    Checkpoints of fairseq 0.10 and older have all options in ``args``. fairseq reads this namespace, not
+    the ``cfg`` that it makes of it.
+    """
+    if state.get("args") is not None:
+        vars(state["args"]).update(overrides)
+    if state.get("cfg") is not None:
+        overwrite_args_by_name(state["cfg"], dict(overrides))

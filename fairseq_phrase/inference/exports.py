@@ -200,7 +200,7 @@ def export_ctranslate2(
 
 def _refuse_tags(task: Any, checkpoint: Path) -> None:
     """Refuse a model whose sentences end with tags."""
-    if task.cfg.langs:
+    if getattr(task.cfg, "langs", None):  # fairseq's own task lacks the option
         raise UserError(f"{checkpoint} was trained with --langs: use a bundle")
 
 

@@ -1,0 +1,140 @@
+"""Checkpoints of older versions of fairseq: every entry point uses them like new ones."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+
+import pytest
+import torch
+from fairseq.models.transformer import TransformerModel
+from fairseq_cli import generate as fairseq_generate
+from fairseq_cli import interactive as fairseq_interactive
+from fairseq_cli import train as fairseq_train
+from fairseq_cli import validate as fairseq_validate
+
+import fairseq_phrase
+from fairseq_phrase.cli import average as average_command
+from fairseq_phrase.cli import export as export_command
+from fairseq_phrase.cli import inspect_data as inspect_command
+from fairseq_phrase.cli import translate as translate_command
+from tests.support.commands import SIZES, TRAINING, run
+from tests.support.old_checkpoints import write_old
+
+STOCK = ["--user-dir", "fairseq_phrase", "--task", "translation"]
+MODEL = ["--arch", "transformer", *TRAINING, *SIZES, "--max-tokens", "1000", "--disable-validation"]
+SEARCH = ["--cpu", "--beam", "2", "--max-len-b", "5"]
+
+
+@pytest.fixture(scope="module")
+def new_checkpoint(data_directory, tmp_path_factory):
+    """One update of fairseq's own Transformer, whose seed differs from later trainings'."""
+    save = tmp_path_factory.mktemp("new")
+    options = ["--save-dir", save, "--max-update", "1", "--seed", "7"]
+    run("fairseq-train", data_directory, *STOCK, *MODEL, *options)
+    return save / "checkpoint_last.pt"
+
+
+@pytest.fixture
+def lines(synthetic_corpus, tmp_path):
+    text = (synthetic_corpus / "test.de").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "lines").write_text("".join(text[:4]), encoding="utf-8")
+    return tmp_path / "lines"
+
+
+@pytest.fixture
+def entry_points(data_directory, lines, tmp_path, command, capsys):
+    """By the name of an entry point, what it makes of a checkpoint."""
+    data = data_directory
+
+    def hypotheses(printed):
+        return re.findall(r"^H-(\d+\t\S+\t.*)$", printed, re.MULTILINE)
+
+    def train(*options, task=STOCK):
+        save = ["--save-dir", tmp_path / "save", "--no-save", "--max-update", "2"]
+        printed = command(fairseq_train, data, *task, *MODEL, *save, *options)
+        return re.findall(r" loss=([\d.]+).*num_updates=(\d+)", printed)
+
+    def exported(path, *options):
+        out = tmp_path / f"{path.stem}.export"
+        export_command.main([str(path), str(data), str(out), *options])
+        return {
+            file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in out.iterdir()
+            if file.suffix in (".bin", ".safetensors")
+        }
+
+    def inspected(path):
+        inspect_command.main([str(path)])
+        return capsys.readouterr().out.replace(path.name, "")
+
+    def averaged(path):
+        out = tmp_path / "average.pt"
+        average_command.main([str(path), str(path), "--out", str(out)])
+        return hypotheses(command(fairseq_generate, data, *STOCK, "--path", out, *SEARCH))
+
+    def translated(path):
+        translate_command.main(
+            [str(data), "--path", str(path), str(lines), "--source-parser", "none"]
+        )
+        return capsys.readouterr().out
+
+    def of_hub(path):
+        model = TransformerModel.from_pretrained(str(path.parent), path.name, str(data))
+        return model.generate(model.encode("ein Hund"), beam=2, max_len_b=5)[0]["positional_scores"]
+
+    own = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
+    return {
+        "fairseq-generate": lambda path: hypotheses(
+            command(fairseq_generate, data, *STOCK, "--path", path, *SEARCH)
+        ),
+        "fairseq-interactive": lambda path: hypotheses(
+            command(fairseq_interactive, data, *STOCK, "--path", path, *SEARCH, "--input", lines)
+        ),
+        "fairseq-validate": lambda path: re.findall(
+            r"valid on.* loss (\S+)",
+            command(fairseq_validate, data, *STOCK, "--path", path, "--max-tokens", "1000", "--cpu"),
+        ),
+        "--finetune-from-model": lambda path: train("--finetune-from-model", path),
+        "--restore-file": lambda path: train("--restore-file", path),
+        "--pretrained": lambda path: train("--pretrained", path, task=own),
+        "--pretrained-model": lambda path: train("--pretrained-model", path, task=own),
+        "--take-options": lambda path: train(
+            "--pretrained-model", path, "--take-options", "--encoder-layers", "1", task=own
+        ),
+        "hub": of_hub,
+        "fairseq_phrase.load": lambda path: fairseq_phrase.load(
+            path, data, source_parser="none"
+        ).translate(["ein Hund"]),
+        "fairseq-phrase-translate": translated,
+        "fairseq-phrase-average": averaged,
+        "fairseq-phrase-inspect": inspected,
+        "fairseq-phrase-export": exported,
+        "--to ctranslate2": lambda path: exported(path, "--to", "ctranslate2"),
+    }  # fmt: skip
+
+
+NAMES = [
+    "fairseq-generate", "fairseq-phrase-translate", "fairseq-interactive", "fairseq-validate",
+    "--finetune-from-model", "--restore-file", "--pretrained", "--pretrained-model",
+    "--take-options", "hub", "fairseq_phrase.load", "fairseq-phrase-average",
+    "fairseq-phrase-inspect", "fairseq-phrase-export", "--to ctranslate2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [*itertools.product(NAMES, ["0.5"]), *itertools.product(NAMES[:2], ["0.9", "0.10"])],
+)
+def test_a_checkpoint_of_an_older_fairseq_is_used_like_a_new_one(
+    name, version, new_checkpoint, entry_points, tmp_path, monkeypatch
+):
+    old = write_old(new_checkpoint, tmp_path / "old.pt", version, monkeypatch)
+    use = entry_points[name]
+    expected, result = use(new_checkpoint), use(old)
+    if name == "hub":
+        torch.testing.assert_close(result, expected, rtol=0, atol=0)
+    else:
+        assert expected
+        assert result == expected

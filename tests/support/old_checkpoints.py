@@ -1,0 +1,80 @@
+"""Checkpoints in the layout of older versions of fairseq and torch."""
+
+from __future__ import annotations
+
+import re
+from argparse import Namespace
+from collections import OrderedDict
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+#: Options that fairseq 0.9 had under another name.
+_RENAMED = {"stop_min_lr": "min_lr", "post_process": "remove_bpe"}
+
+
+class AverageMeter:
+    """The meter of fairseq 0.9 in ``fairseq.meters``, a module that later versions lack."""
+
+    def __init__(self):
+        self.val, self.sum, self.count = 2.5, 5.0, 2
+
+
+AverageMeter.__module__ = "fairseq.meters"
+
+
+def write_old(checkpoint: Path, path: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write a checkpoint of fairseq's Transformer as an older version of fairseq wrote it.
+
+    Args:
+        version: of fairseq. 0.10 has all options in a namespace. 0.9 also has meters, and 0.5 other
+            names of parameters. These two are written with torch's format before 1.6.
+    """
+    state = torch.load(checkpoint, weights_only=True)
+    state["args"] = old_options(state.pop("cfg")["model"])
+    del state["task_state"]
+    if version != "0.10":
+        with monkeypatch.context() as context:
+            module = ModuleType("fairseq.meters")
+            module.AverageMeter = AverageMeter  # type: ignore[attr-defined]
+            context.setitem(__import__("sys").modules, "fairseq.meters", module)
+            extra = state["extra_state"]
+            del extra["metrics"], extra["previous_training_time"]
+            extra["train_meters"] = OrderedDict(train_loss=AverageMeter())
+            if version == "0.5":
+                state["model"] = old_parameters(state["model"])
+            torch.save(state, path, _use_new_zipfile_serialization=False)
+    else:
+        torch.save(state, path)
+    return path
+
+
+def old_options(options: Any) -> Namespace:
+    """Return all options of a training in one namespace.
+
+    Args:
+        options: those of a model without a data class, which include the options of all parts.
+    """
+    old = Namespace(**{_RENAMED.get(name, name): value for name, value in vars(options).items()})
+    del old._name
+    old.lr = old.lr[0]
+    return old
+
+
+def old_parameters(parameters: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Join the projections of an attention, and number the layer norms."""
+    norms = {"self_attn_layer_norm": "layer_norms.0", "final_layer_norm": "layer_norms.1"}
+    old: dict[str, torch.Tensor] = {}
+    for name, value in parameters.items():
+        if projection := re.fullmatch(r"(.*attn\.)q_proj\.(weight|bias)", name):
+            prefix, kind = projection.groups()
+            parts = [parameters[f"{prefix}{part}_proj.{kind}"] for part in "qkv"]
+            old[f"{prefix}in_proj_{kind}"] = torch.cat(parts)
+        elif norm := re.fullmatch(r"(encoder\.layers\.\d+\.)(\w+_layer_norm)(\.\w+)", name):
+            old[norm[1] + norms[norm[2]] + norm[3]] = value
+        elif not re.search(r"attn\.[kv]_proj\.", name):
+            old[name] = value
+    return old
