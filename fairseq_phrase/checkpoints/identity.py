@@ -39,7 +39,11 @@ from torch import Tensor
 
 from fairseq_phrase.checkpoints.trust import check_trusted, plain_options
 from fairseq_phrase.compat.checkpoints import load_checkpoint as load_checkpoint_file
-from fairseq_phrase.compat.checkpoints import override_options, unreadable
+from fairseq_phrase.compat.checkpoints import (
+    override_options,
+    rename_old_parameters,
+    unreadable,
+)
 from fairseq_phrase.compat.inference import TRUNCATED
 from fairseq_phrase.compat.patches import patch
 from fairseq_phrase.data.store.identity import (
@@ -512,6 +516,8 @@ def _compare_data(load: Any, self: FairseqTask, state_dict: dict[str, Any]) -> N
 def _load_untied(
     load: Any, self: BaseFairseqModel, state_dict: Any, *args: Any, **options: Any
 ) -> Any:
-    """Check a model's shared parameters before fairseq loads them."""
-    check_ties(state_dict, self.state_dict(), "this checkpoint")
+    """Check a model's shared parameters, and rename old ones, before fairseq loads them."""
+    own = self.state_dict()
+    rename_old_parameters(state_dict, own)
+    check_ties(state_dict, own, "this checkpoint")
     return load(self, state_dict, *args, **options)

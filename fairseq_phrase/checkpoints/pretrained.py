@@ -1,7 +1,6 @@
 """Models that start from a trained model: ``--pretrained`` (its encoder) and ``--pretrained-model``."""
 
 import logging
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any, Optional
 import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
 from fairseq_phrase.checkpoints.identity import (
@@ -21,7 +19,7 @@ from fairseq_phrase.checkpoints.identity import (
     model_options,
 )
 from fairseq_phrase.checkpoints.trust import plain_options
-from fairseq_phrase.compat.checkpoints import load_checkpoint
+from fairseq_phrase.compat.checkpoints import load_checkpoint, rename_old_parameters
 from fairseq_phrase.data.store.dictionaries import begins_with, labels_fingerprint
 from fairseq_phrase.data.store.identity import MASK, Identity, dictionary_entry, why_free
 from fairseq_phrase.errors import UserError
@@ -184,17 +182,18 @@ def _load(model: Any, path: Path, task: Any, *, whole: bool) -> set[str]:
             f"{where} has no parameter of this encoder ({type(model.encoder).__name__}): name a "
             "checkpoint with an encoder of the same kind"
         )
+    rename_old_parameters(saved, own)
     check_ties(saved, own, where)
-    _rename_parameters(saved, model, whole=whole)
     _fit_dictionaries(saved, own, checked, where)
     check_sizes(saved, own, where)
     pretrained: set[str] = saved.keys() & own.keys()
-    lacking = own.keys() - saved.keys()
-    if whole and lacking:
-        raise UserError(
-            f"{where} lacks {_some(lacking)}: take the form of its model with --take-options, or "
-            "its encoder alone with --pretrained"
-        )
+    if whole:
+        model.upgrade_state_dict(saved)
+        if lacking := own.keys() - saved.keys():
+            raise UserError(
+                f"{where} lacks {_some(lacking)}: take the form of its model with --take-options, or "
+                "its encoder alone with --pretrained"
+            )
     model.load_state_dict(
         {**model.state_dict(), **{name: saved[name] for name in saved.keys() & own}}
     )
@@ -207,21 +206,6 @@ def _load(model: Any, path: Path, task: Any, *, whole: bool) -> set[str]:
         if names:
             logger.warning("%s: %d tensors %s: %s", where, len(names), what, _some(names))
     return pretrained
-
-
-def _rename_parameters(saved: dict[str, Tensor], model: Any, *, whole: bool) -> None:
-    """Give the parameters of an older fairseq their present names."""
-    if whole:
-        model.upgrade_state_dict(saved)
-    elif any(_OLD_NAME.search(name) for name in saved):
-        # fairseq renames parameters of whole models: in a model without a decoder, it would miss one.
-        encoder = BaseFairseqModel()
-        encoder.encoder = model.encoder
-        encoder.upgrade_state_dict(saved)
-
-
-#: Names of parameters of attention before fairseq 0.9, and of layer norms before 0.6.
-_OLD_NAME = re.compile(r"\.in_proj_(weight|bias)$|\.layer_norms\.\d\.")
 
 
 def _read(path: Path, flag: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pickle
 import re
 import typing
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +105,33 @@ def override_options(state: dict[str, Any], overrides: Mapping[str, Any]) -> Non
         vars(state["args"]).update(overrides)
     if state.get("cfg") is not None:
         overwrite_args_by_name(state["cfg"], dict(overrides))
+
+
+def rename_old_parameters(saved: dict[str, torch.Tensor], own: Container[str]) -> None:
+    """Rename parameters of a Transformer of fairseq 0.8 and older.
+
+    fairseq does so for its own classes, in whole models. Before 0.9 an attention had one matrix for
+    queries, keys and values; before 0.6 a layer numbered its layer norms.
+
+    Args:
+        saved: a checkpoint's parameters, by name; changed.
+        own: the names of the model's parameters. A name that the model has is kept.
+    """
+    for name in [name for name in saved if name not in own]:
+        if joined := _JOINED.fullmatch(name):
+            projections = [f"{joined[1]}{part}_proj.{joined[2]}" for part in "qkv"]
+            if all(projection in own for projection in projections):
+                saved.update(zip(projections, saved.pop(name).chunk(3), strict=True))
+        elif norm := _NUMBERED_NORM.fullmatch(name):
+            blocks = _NORMS_OF[norm[2]]
+            saved[f"{norm[1]}{blocks[int(norm[3])]}_layer_norm.{norm[4]}"] = saved.pop(name)
+
+
+_JOINED = re.compile(r"(.*\.)in_proj_(weight|bias)")
+_NUMBERED_NORM = re.compile(
+    r"((encoder|decoder)\.layers\.\d+\.)layer_norms\.([012])\.(weight|bias)"
+)
+_NORMS_OF = {
+    "encoder": ("self_attn", "final"),
+    "decoder": ("self_attn", "encoder_attn", "final"),
+}

@@ -97,6 +97,9 @@ def entry_points(data_directory, lines, tmp_path, command, capsys):
             command(fairseq_validate, data, *STOCK, "--path", path, "--max-tokens", "1000", "--cpu"),
         ),
         "--finetune-from-model": lambda path: train("--finetune-from-model", path),
+        "neutral start": lambda path: train(
+            "--finetune-from-model", path, "--arch", "relation_transformer", task=own
+        ),
         "--restore-file": lambda path: train("--restore-file", path),
         "--pretrained": lambda path: train("--pretrained", path, task=own),
         "--pretrained-model": lambda path: train("--pretrained-model", path, task=own),
@@ -118,7 +121,7 @@ def entry_points(data_directory, lines, tmp_path, command, capsys):
 NAMES = [
     "fairseq-generate", "fairseq-phrase-translate", "fairseq-interactive", "fairseq-validate",
     "--finetune-from-model", "--restore-file", "--pretrained", "--pretrained-model",
-    "--take-options", "hub", "fairseq_phrase.load", "fairseq-phrase-average",
+    "--take-options", "neutral start", "hub", "fairseq_phrase.load", "fairseq-phrase-average",
     "fairseq-phrase-inspect", "fairseq-phrase-export", "--to ctranslate2",
 ]  # fmt: skip
 

@@ -66,15 +66,18 @@ def old_options(options: Any) -> Namespace:
 
 def old_parameters(parameters: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Join the projections of an attention, and number the layer norms."""
-    norms = {"self_attn_layer_norm": "layer_norms.0", "final_layer_norm": "layer_norms.1"}
+    norms = {
+        "encoder": ["self_attn_layer_norm", "final_layer_norm"],
+        "decoder": ["self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"],
+    }
     old: dict[str, torch.Tensor] = {}
     for name, value in parameters.items():
         if projection := re.fullmatch(r"(.*attn\.)q_proj\.(weight|bias)", name):
             prefix, kind = projection.groups()
             parts = [parameters[f"{prefix}{part}_proj.{kind}"] for part in "qkv"]
             old[f"{prefix}in_proj_{kind}"] = torch.cat(parts)
-        elif norm := re.fullmatch(r"(encoder\.layers\.\d+\.)(\w+_layer_norm)(\.\w+)", name):
-            old[norm[1] + norms[norm[2]] + norm[3]] = value
+        elif norm := re.fullmatch(r"((\w+)\.layers\.\d+\.)(\w+_layer_norm)(\.\w+)", name):
+            old[f"{norm[1]}layer_norms.{norms[norm[2]].index(norm[3])}{norm[4]}"] = value
         elif not re.search(r"attn\.[kv]_proj\.", name):
             old[name] = value
     return old
