@@ -12,7 +12,7 @@ import numpy as np
 
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import Edge, Expansion, ParsedSentence, join_white_space
-from fairseq_phrase.syntax.spellings import cannot_begin, continuations, fold
+from fairseq_phrase.syntax.spellings import cannot_begin, continuations, fold, is_optional_mark
 
 
 def ends_in_text(words: Sequence[str], text: str) -> list[int]:
@@ -44,7 +44,8 @@ class TextReader:
 
     This class alone compares a text with a parser's words. It ignores invisible characters and ``▁``. It
     also ignores the differences that :mod:`fairseq_phrase.syntax.spellings` lists: lower-cased text, and
-    text that a tokenizer, treebank or subword model has normalized.
+    text that a tokenizer, treebank or subword model has normalized. ``_`` within a word is equal to white
+    space.
 
     Attributes:
         end: the offset after the last word.
@@ -77,13 +78,15 @@ class TextReader:
             start += 1
         end = start + len(word)
         if not self._text.startswith(word, start):
-            if cannot_begin(word[:1], self._text[start : start + 1]):
+            if start < len(self._text) and cannot_begin(word[:1], self._text[start]):
                 return None
             start = self._next_visible()
             found = self._end_of(word, start)
             if found is None:
                 return None
             start, end = self._with_ignored(word, start, found)
+        while start < end and self._is_ignored_mark(end):
+            end += 1
         self.space_before = start > self.end or start == 0
         self.end = end
         return self._text[start:end].strip() or word
@@ -111,6 +114,8 @@ class TextReader:
                     for step in continuations(wanted, at, text, offset)
                     if step not in reached and self._adjoin(offset, step[1])
                 ]
+                if wanted[at] == "_" and 0 < at < len(wanted) - 1 and self._is_spaced(offset):
+                    steps.append((at + 1, offset))
                 reached.update(steps)
                 agenda.extend(reversed(steps))
             elif counts[end := bisect_left(counts, offset)] == offset:  # not within a ligature
@@ -121,6 +126,20 @@ class TextReader:
         """Whether no ignored character is between compared characters: ``- -`` is not a dash."""
         _, counts = self._compared
         return bisect_left(counts, end) - bisect_right(counts, start) + 1 <= end - start
+
+    def _is_ignored_mark(self, offset: int) -> bool:
+        """Whether a mark over the letter before it is not compared."""
+        mark = self._text[offset : offset + 1]
+        if not mark or not (is_optional_mark(mark) or unicodedata.category(mark) == "Mn"):
+            return False
+        _, counts = self._compared
+        return counts[offset + 1] == counts[offset]
+
+    def _is_spaced(self, offset: int) -> bool:
+        """Whether white space precedes a compared character."""
+        _, counts = self._compared
+        before = self._text[bisect_left(counts, offset) : bisect_right(counts, offset) - 1]
+        return any(map(str.isspace, before))
 
     def _with_ignored(self, word: str, start: int, end: int) -> tuple[int, int]:
         """Extend a word by the ignored characters around it that the text also has."""

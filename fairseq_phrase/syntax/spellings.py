@@ -23,9 +23,14 @@ MOSES_ESCAPES = {
     "&amp;": "&", "&bar;": "|", "&bra;": "[", "&ket;": "]",
 }  # fmt: skip
 # Characters that are compared as equal. "ı" and "İ" are included because Turkish and Azerbaijani use
-# them for the lower-cased I and the upper-cased i.
+# them for the lower-cased I and the upper-cased i. Normalizers of Arabic, Persian and Urdu replace the
+# letters and marks of one language by those of another, and forms of alef, yeh and heh; those of
+# Russian replace ё.
 _SAME = {
     "'": "‘’‚‛‹›`´ʹʻʼ′‵׳", '"': "“”„‟«»″‶〝〞〟״", "-": "‐‑‒−⁃﹣־", "—": "–―⸺⸻", "/": "⁄∕", "i": "ıİ",
+    "\u0627": "\u0671", "\u064a": "\u0649\u06cc", "\u0643": "\u06a9\u06aa",
+    "\u0647": "\u0629\u06c1\u06be\u06d5", ",": "\u060c\u066c", ".": "\u066b\u06d4", ";": "\u061b",
+    "?": "\u061f", "%": "\u066a", "\u0435": "ёЁ",
 }  # fmt: skip
 _CHARACTERS = str.maketrans({other: one for one, others in _SAME.items() for other in others})
 # CoreNLP: "#" for "£" and "$" for "€"; OntoNotes: -LAB-, -RAB- and -AMP-; treetools: LRB, RRB.
@@ -39,7 +44,22 @@ _VARIATIONS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # of emoji and
 _ENTITY = re.compile("|".join(map(re.escape, MOSES_ESCAPES)))
 # Punctuation between two characters without a space: "@-@" in "well-known".
 _SPLIT = re.compile(r"@([-,./:])@")
+_TATWEEL = "\N{ARABIC TATWEEL}"
 _DOT, _OGONEK = "\N{COMBINING DOT ABOVE}", "\N{COMBINING OGONEK}"
+_DIAERESIS = "\N{COMBINING DIAERESIS}"
+_IE = "\N{CYRILLIC SMALL LETTER IE}"
+_NUKTA = 7  # a canonical combining class
+
+
+def is_optional_mark(character: str) -> bool:
+    """Whether a text may lack a mark that a parser's word has, or the other way round.
+
+    These are vowels and points of Hebrew, Arabic and Syriac, nuktas, and tatweel.
+    """
+    if character == _TATWEEL or unicodedata.combining(character) == _NUKTA:
+        return True
+    is_semitic = "\u0590" <= character <= "\u074f" or "\u08a0" <= character <= "\u08ff"
+    return is_semitic and unicodedata.category(character) == "Mn"
 
 
 @lru_cache(maxsize=1 << 16)
@@ -47,19 +67,21 @@ def _folded(character: str) -> str:
     """Return the form in which a character is compared; empty if it is ignored."""
     form = unicodedata.normalize("NFKD", character.translate(_CHARACTERS)).casefold()
     return "".join(
-        one
+        str(unicodedata.decimal(one, one))
         for one in unicodedata.normalize("NFKD", form).translate(_CHARACTERS)
         if not one.isspace()
         and one not in _IGNORED
         and not _VARIATIONS.match(one)
         and unicodedata.category(one) not in ("Cc", "Cf")
+        and not is_optional_mark(one)
     )
 
 
 def fold(text: str) -> tuple[str, list[int]]:
     """Return the form in which a text is compared.
 
-    White space, ``▁``, control characters, format characters and variation selectors are left out.
+    White space, ``▁``, control characters, format characters, variation selectors and optional marks are
+    left out.
 
     Returns:
         The form, decomposed, and for each offset in the text the number of the form's characters that
@@ -69,7 +91,7 @@ def fold(text: str) -> tuple[str, list[int]]:
     for character in text:
         part = _folded(character)
         # Lower-cased, İ has a combining dot above in most languages, and Ì has one in Lithuanian.
-        if part == _DOT and before in ("i", "j"):
+        if (part == _DOT and before in ("i", "j")) or (part == _DIAERESIS and before == _IE):
             part = ""
         parts.append(part)
         counts.append(counts[-1] + len(part))

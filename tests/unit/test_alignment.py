@@ -55,7 +55,7 @@ def test_the_first_subword_out_of_order_is_named(words, message):
         check_words(np.array(words))
 
 
-texts = st.text(st.sampled_from("abß▁🇩\u0301 \t\u2028\u00a0"), max_size=30)
+texts = st.text(st.sampled_from("abß▁🇩_\u0301 \t\u2028\u00a0"), max_size=30)
 
 
 @given(texts, st.lists(st.integers(1, 4), max_size=30))
@@ -127,6 +127,65 @@ def test_case_and_normal_forms_are_compared_as_equal_and_the_text_keeps_its_form
     reader = TextReader(text)
     assert [reader.take(word) for word in words] == forms
     assert not reader.rest
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("علی کتاب", "علي كتاب"), ("على", "علی"), ("ہے", "هے"), ("مدرسه", "مدرسة"),
+        ("الى احمد", "إلى أحمد"),
+        ("العربية", "العـــربية"), ("ل", "لـ"), ("كتب الولد .", "كَتَبَ الوَلَدُ ."), ("كَتَبَ", "كتب"),
+        ("هذا رحمن", "هٰذا رَحْمٰن"), ("שלום בראשית", "שָׁלוֹם בְּרֵאשִׁ֖ית"), ("שָׁלוֹם", "שלום"),
+        ("ܫܠܡܐ", "ܫܠܵܡܵܐ"), ("जमीन", "ज़मीन"), ("ज\u093cमीन", "\u095bमीन"), ("еще Ёлка", "ещё ЕЛКА"),
+        ("е\u0308", "ё"), ("ё", "е\u0308"), ("12 %", "١٢ ٪"), ("۱۲", "١٢"), ("2024", "२०२४"),
+        ("3.14 , ?", "٣٫١٤ ، ؟"), ("７", "๗"), ("नमस्ते ।", "नमस्ते ।"),
+    ],
+)  # fmt: skip
+def test_letters_vowels_and_digits_that_normalizers_change_are_equal(words, text):
+    for line in (text, "".join(text.split())):
+        reader = TextReader(line)
+        assert [reader.take(word) for word in words.split()] == text.split()
+        assert not reader.rest
+
+
+def test_a_word_keeps_the_vowels_over_its_last_letter_and_a_space_comes_after_them():
+    reader = TextReader("الوَلَدُ. هٰ")
+    assert [(reader.take(word), reader.space_before) for word in ("الولد", ".", "ه")] == [
+        ("الوَلَدُ", True), (".", False), ("هٰ", True),
+    ]  # fmt: skip
+    reader = TextReader("لَدُ.")  # the same word without other vowels
+    assert (reader.take("لَد"), reader.take("."), reader.space_before) == ("لَدُ", ".", False)
+    reader = TextReader("ci\u0307, ❤\ufe0f!")
+    assert [reader.take(word) for word in ("Cİ", ",", "❤", "!")] == [
+        "ci\u0307",
+        ",",
+        "❤\ufe0f",
+        "!",
+    ]
+    assert not reader.space_before
+
+
+@pytest.mark.parametrize(
+    ("word", "text", "form"),
+    [
+        ("Việt_Nam", "Việt Nam thắng", "Việt Nam"), ("a_pesar_de", "a pesar  de", "a pesar  de"),
+        ("A_Pesar", "a\u00a0pesar", "a\u00a0pesar"), ("a_b", "a_b", "a_b"),
+        ("a_b c_d", "a_b c d", "a_b c d"), ("a__b", "a_ b", "a_ b"), ("a_ـb", "a b", "a b"),
+    ],
+)  # fmt: skip
+def test_an_underscore_within_a_word_is_white_space_of_the_text(word, text, form):
+    assert TextReader(text).take(word) == form
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("a_b", "ab"), ("_a", " a"), ("a_", "a b"), ("_", " "), ("a_b", "a  -b"), ("a_b", "a\u200bb"),
+        ("कि", "क"), ("ใน", "ไน"), ("กิน", "กน"), ("が", "か"), ("й", "и"), ("٣", "4"), ("ا", "ب"),
+    ],
+)  # fmt: skip
+def test_other_letters_and_vowels_that_are_never_left_out_differ(word, text):
+    assert TextReader(text).take(word) is None
 
 
 MARKS = [
