@@ -10,7 +10,7 @@ import re
 import zipfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import MISSING, Field, field, fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -388,14 +388,22 @@ def complete_options(state: dict[str, Any]) -> None:
     Args:
         state: the contents of a checkpoint or a bundle.
     """
+    # fairseq writes dictionaries, which it turns into its own configuration when it loads them.
     options: Any
-    for options in (getattr(state.get("cfg"), "model", None), state.get("args")):
+    for options in ((state.get("cfg") or {}).get("model"), state.get("args")):
         values = plain_options(options)
         name = values.get("_name") or values.get("arch")
         for option in fields(MODEL_DATACLASS_REGISTRY.get(name, FairseqDataclass)):
-            if "before" in option.metadata and option.name not in values:
-                with open_dict(options) if OmegaConf.is_config(options) else nullcontext():
-                    setattr(options, option.name, option.metadata["before"])
+            if "before" not in option.metadata or option.name in values:
+                continue
+            before = option.metadata["before"]
+            if isinstance(options, Namespace):
+                setattr(options, option.name, before)
+            elif OmegaConf.is_config(options):
+                with open_dict(options):
+                    options[option.name] = before
+            else:
+                options[option.name] = before
 
 
 def guard_checkpoints() -> None:
