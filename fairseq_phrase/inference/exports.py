@@ -103,6 +103,8 @@ def obstacle(model: Any) -> str | None:
 def _encoder_obstacle(model: Any) -> str | None:
     """Return what distinguishes an encoder of this package from CTranslate2's encoders."""
     method, cfg = model.method, model.cfg
+    if cfg.attention_gate:
+        return _flag("attention_gate", True)
     if method.encoder is not StructuralEncoder:
         return None if model.encoder.is_plain(cfg) else f"the encoder {method.name}"
     for name in ("structural_absolute", "structural_relative"):

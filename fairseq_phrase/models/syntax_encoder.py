@@ -306,8 +306,6 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
 
     other_maps: ClassVar[frozenset[str]] = frozenset()
     layer_class: ClassVar[type[SyntaxEncoderLayer]] = SyntaxEncoderLayer
-    #: Options that all encoders have, in addition to the method's.
-    shared_options: ClassVar[type] = AttentionOptions
     #: Names of modules and parameters that fairseq's encoder lacks. With their initial values, the
     #: encoder computes fairseq's, if :meth:`neutral_obstacle` returns None.
     neutral_parameters: ClassVar[Sequence[str]] = ()
@@ -421,7 +419,10 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         is_token = (~self.padding(src_tokens)).tolist()
         return [[(i,) if real else () for i, real in enumerate(row)] for row in is_token]
 
-    # Methods that all encoders share.
+    # What all encoders share.
+
+    #: Options in addition to the method's.
+    shared_options: ClassVar[type] = AttentionOptions
 
     def padding(self, src_tokens: Tensor) -> Tensor:
         """Return True at padding. Shape: (batch, tokens)."""

@@ -42,6 +42,7 @@ REFUSED = {
     "--no-sequential-absolute without --sequential-relative": [
         *STRUCTURAL, "--no-sequential-absolute",
     ],
+    "--attention-gate": [*STRUCTURAL, "--attention-gate"],
     "--copy gate": [*RELATIVE, "--copy", "gate"],
     "--no-token-positional-embeddings": [*RELATIVE, "--no-token-positional-embeddings"],
     "a Seq2SeqModel, which is not fairseq's Transformer": ["--arch", "seq2seq"],
