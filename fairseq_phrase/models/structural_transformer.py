@@ -189,7 +189,8 @@ class StructuralEncoder(PositionedEncoder):
         """Return the function that finds paths and counts those that are too long."""
         if cfg.structural_absolute != "path":
             return None
-        return "paths", partial(token_paths, cfg.path_levels, cfg.path_branches)
+        limits = cfg.path_levels, cfg.path_branches
+        return "paths:{}:{}".format(*limits), partial(token_paths, *limits)
 
     def _paths(self, src_tokens: Tensor, parse: ParseBatch) -> Tensor | None:
         """Find the tokens' paths; one message names the limits that the first batch exceeds."""

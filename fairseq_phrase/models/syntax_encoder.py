@@ -345,7 +345,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         itself.
 
         Returns:
-            A key, the same for the same options, and a function that can be pickled; None for nothing.
+            A key that names all options of the function, and the function, which can be pickled; or None.
         """
         return None
 

@@ -24,6 +24,7 @@ from fairseq_phrase.data.batches.objectives import (
     Source,
 )
 from fairseq_phrase.data.batches.pretraining_dataset import PretrainingDataset
+from fairseq_phrase.data.batches.source_batches import add_structure
 from fairseq_phrase.data.batches.text_blocks import SegmentPairs, TextBlocks
 from fairseq_phrase.data.store.data_directory import read_label_dictionary
 from fairseq_phrase.data.store.dictionaries import load_dictionary
@@ -139,7 +140,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
 
     def require_structure(self, key: str, make: MakeStructure) -> None:
         """Make tensors of the parses of every batch; see ``SyntaxTranslationTask``."""
-        self._structures[key] = make
+        add_structure(self._structures, key, make)
 
     def require_objective(self, objective: Objective) -> None:
         """Set the objective of all later samples.

@@ -15,7 +15,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
 
 from fairseq_phrase.checkpoints.pretrained import PretrainedOptions
-from fairseq_phrase.data.batches.source_batches import SourceBatcher
+from fairseq_phrase.data.batches.source_batches import SourceBatcher, add_structure
 from fairseq_phrase.data.batches.subword_sampling import SubwordSampling, check_alpha
 from fairseq_phrase.data.batches.syntax_dataset import CopiedDataset, SyntaxDataset
 from fairseq_phrase.data.batches.tree_sources import Trees, read_own_trees
@@ -136,7 +136,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
 
     def require_structure(self, key: str, make: MakeStructure) -> None:
         """Compute tensors from the parses of every later batch, in the processes that collate."""
-        self.source_text.structures[key] = make
+        add_structure(self.source_text.structures, key, make)
 
     def _check_fields(self, fields: Collection[str], needer: str) -> None:
         read = self._trees.fields_to_read(fields)

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import pytest
 import torch
 
 from fairseq_phrase import parsers
+from fairseq_phrase.data.batches.source_batches import add_structure
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import load
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
 STRUCTURAL = ["--arch", "structural_transformer", "--structural-relative"]
+CHAINS = ["--arch", "phrase_transformer", "--phrase-source", "dependency"]
 KINDS = {
     "plain": ["--arch", "transformer"],
     "tags": ["--arch", "transformer", "--source-factors", "tags,subwords"],
     "deprels": ["--arch", "transformer", "--source-factors", "deprels"],
     "relations": ["--arch", "relation_transformer", "--relation-labels"],
     "random": [*STRUCTURAL, "--tree-source", "random", "--tree-seed", "7"],
+    "paths of 2": [*STRUCTURAL[:2], "--structural-absolute", "path", "--path-levels", "2"],
+    "paths of 6": [*STRUCTURAL[:2], "--structural-absolute", "path", "--path-levels", "6"],
+    "chains of 2": [*CHAINS, "--phrase-max-length", "2"],
+    "chains of 3": [*CHAINS, "--phrase-max-length", "3"],
     "linear, tags": [*STRUCTURAL, "--tree-source", "linear", "--source-factors", "tags"],
 }
 LINE = "der Hund schläft der Hund der der Hund"
@@ -59,3 +67,28 @@ def test_each_member_of_a_pair_reads_its_own_as_the_first_and_as_the_second(
         found = load(path, device="cpu").score(LINE, TARGET)
         assert found == pytest.approx(float(mean.log2().mean()), abs=1e-4), order
     assert "differ" not in caplog.text
+
+
+class Chosen:
+    """A structure of a plugin, with an option."""
+
+    def __init__(self, option):
+        self.option = option
+
+    def __call__(self, src_tokens, parse):
+        return [src_tokens + self.option]
+
+
+def test_two_structures_under_one_key_are_refused():
+    structures = {}
+    for same in (partial(torch.add, 1), partial(torch.add, 1)):
+        add_structure(structures, "added", same)
+    for same in (Chosen(1), Chosen(1)):
+        add_structure(structures, "chosen", same)
+    add_structure(structures, "plain", torch.add)
+    others = [("added", partial(torch.add, 2)), ("added", partial(torch.sub, 1))]
+    others += [("chosen", Chosen(2)), ("plain", torch.sub), ("plain", partial(torch.add))]
+    for key, other in others:
+        with pytest.raises(UserError, match=f"under the key '{key}'.*must name all options"):
+            add_structure(structures, key, other)
+    assert len(structures) == 3

@@ -226,6 +226,8 @@ def test_a_source_sees_tokens_dictionary_and_an_argument(dictionary):
         for members, indices in zip(found, inputs["src_tokens"].tolist(), strict=True):
             expected = [i for i, index in enumerate(indices) if dictionary[index].startswith("w2")]
             assert [each for each in members if len(each) > 1] == [tuple(expected)]
+        with pytest.raises(ValueError, match="a phrase source 'starting' is registered already"):
+            phrase_source("starting")(make_batch)
     finally:
         del registered_sources["starting"]
     with pytest.raises(UserError, match="the phrase source 'ngram' takes no argument, and '3' is"):

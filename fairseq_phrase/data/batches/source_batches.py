@@ -5,7 +5,8 @@ Parses of data directories become tensors by the same :func:`collate_parses`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -272,6 +273,29 @@ def collate_parses(
 
 def _joined(rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(rows), np.fromiter(map(len, rows), np.int64, len(rows))
+
+
+def add_structure(
+    structures: MutableMapping[str, MakeStructure], key: str, make: MakeStructure
+) -> None:
+    """Add a structure that an encoder requires.
+
+    Raises:
+        UserError: another encoder, of the same ensemble, computes another structure under the same key.
+    """
+    if not _are_same(structures.setdefault(key, make), make):
+        raise UserError(
+            f"two models of the ensemble compute different structures under the key '{key}' "
+            "(batch_structure of their encoders): a key must name all options of its function"
+        )
+
+
+def _are_same(make: Any, other: Any) -> bool:
+    """Return whether two functions that can be pickled are the same, with the same arguments."""
+    if isinstance(make, partial) and isinstance(other, partial):
+        parts = [(each.func, each.args, each.keywords) for each in (make, other)]
+        return bool(parts[0] == parts[1])
+    return bool(make == other) or pickle.dumps(make) == pickle.dumps(other)
 
 
 def make_structures(

@@ -31,14 +31,11 @@ def listed_phrases(padding_mask: Tensor, *lists: Tensor | np.ndarray) -> PhraseB
         lists: True at slots without a phrase (shape (batch, slots)), the queries and keys of adjacent
             pairs (:class:`PhraseEdges`), and the phrases' tokens (:attr:`PhraseBatch.memberships`).
     """
-    slots, query, key, phrase, token = (
-        torch.as_tensor(each, device=padding_mask.device) for each in lists
-    )
-    return PhraseBatch(
-        padding_mask=torch.cat([padding_mask, slots], 1),
-        num_tokens=padding_mask.size(1),
-        pairs=ListedPairs(PhraseEdges(query, key), (phrase, token)),
-    )
+    tensors = (torch.as_tensor(each, device=padding_mask.device) for each in lists)
+    slots, query, key, phrase, token = tensors
+    nodes = torch.cat([padding_mask, slots], 1)
+    pairs = ListedPairs(PhraseEdges(query, key), (phrase, token))
+    return PhraseBatch(padding_mask=nodes, num_tokens=padding_mask.size(1), pairs=pairs)
 
 
 #: The group of entry points in which installed packages offer sources of phrases.
@@ -53,8 +50,7 @@ class SourceTokens:
 
     Attributes:
         padding_mask: True at padding. Shape: (batch, tokens).
-        is_unit: True at subwords, False at padding and at the tokens that mark a sentence's start
-            and end. Shape: (batch, tokens).
+        is_unit: True at subwords, not at padding, starts and ends of sentences. Shape: (batch, tokens).
         indices: the tokens' numbers in the dictionary. Shape: (batch, tokens), int64.
         dictionary: the source dictionary.
     """
@@ -86,9 +82,8 @@ class PhraseSource:
 
     Attributes:
         name: its name for ``--phrase-source``.
-        find: ``find(tokens, parse, options)`` returns a :class:`PhraseBatch`, or a boolean tensor of
-            members, of shape (batch, phrases, tokens). With ``--phrase-source NAME:ARGUMENT`` it gets
-            ``argument="ARGUMENT"`` in addition.
+        find: ``find(tokens, parse, options)`` returns a :class:`PhraseBatch` or members, boolean, (batch,
+            phrases, tokens). For ``--phrase-source NAME:ARGUMENT`` it also gets ``argument="ARGUMENT"``.
         fields: a function that returns the parse fields that it needs, given the options.
     """
 
@@ -111,9 +106,14 @@ def phrase_source(
     Args:
         name: its name for ``--phrase-source``.
         fields: the parse fields that it needs, or a function of the options that returns them.
+
+    Raises:
+        ValueError: a source of this name is registered already.
     """
 
     def register(find: Find) -> Find:
+        if name in registered_sources:
+            raise ValueError(f"a phrase source '{name}' is registered already")
         needed = fields if callable(fields) else lambda options: fields
         registered_sources[name] = PhraseSource(name, find, needed)
         return find
