@@ -13,7 +13,7 @@ import torch
 
 from fairseq_phrase.checkpoints.identity import PROCESSES, identity_of
 from fairseq_phrase.checkpoints.loading import register_all
-from fairseq_phrase.compat.checkpoints import load_checkpoint
+from fairseq_phrase.checkpoints.trust import load_checkpoint
 from fairseq_phrase.data.store.identity import compare, warn_once
 from fairseq_phrase.errors import UserError
 

@@ -37,8 +37,12 @@ from fairseq.utils import split_paths
 from omegaconf import OmegaConf, open_dict
 from torch import Tensor
 
-from fairseq_phrase.checkpoints.trust import check_trusted, plain_options
-from fairseq_phrase.compat.checkpoints import load_checkpoint as load_checkpoint_file
+from fairseq_phrase.checkpoints.trust import (
+    check_before_upgrade,
+    load_checkpoint,
+    plain_options,
+    reading,
+)
 from fairseq_phrase.compat.checkpoints import (
     override_options,
     rename_old_parameters,
@@ -78,10 +82,7 @@ def option_entries(
     """
     entries = {}
     for option in options:
-        kind = option.metadata.get("identity")
-        if kind != "must" and why_free(option.name):
-            kind = "free"
-        kind = kind or "must"
+        kind = identity_kind(option)
         if kind != "free" and not option.name.startswith("_"):
             before = option.metadata.get("before", option.default)
             default = None if before is MISSING else _text(before, option, given)
@@ -89,6 +90,13 @@ def option_entries(
             name = option.name.replace("_", "-")
             entries[name] = Entry(value, value, option.metadata.get("part", part), kind, default)
     return entries
+
+
+def identity_kind(option: Field[Any]) -> str:
+    """Return how an option is compared: ``must``, ``may`` or ``free``."""
+    kind = str(option.metadata.get("identity") or "must")
+    is_free = why_free(option.name) and option.metadata.get("identity") != "must"
+    return "free" if is_free else kind
 
 
 def _text(value: Any, option: Field[Any], given: Mapping[str, Any]) -> str:
@@ -409,6 +417,7 @@ def complete_options(state: dict[str, Any]) -> None:
 def guard_checkpoints() -> None:
     """Make fairseq's commands compare the records of the checkpoints that they load."""
     patch(checkpoint_utils, "load_checkpoint_to_cpu", _load_with_record)
+    patch(checkpoint_utils, "_upgrade_state_dict", check_before_upgrade)
     patch(Trainer, "load_checkpoint", _resume)
     patch(Trainer, "save_checkpoint", _save_record)
     patch(FairseqTask, "load_state_dict", _compare_data)
@@ -422,14 +431,14 @@ def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[
     """
     overrides = options.pop("arg_overrides", args[0] if args else None)
     try:
-        state = read(path, None, *args[1:], **options)
+        with reading(path):
+            state = read(path, None, *args[1:], **options)
     except (UserError, FileNotFoundError):
         raise
     except Exception as error:
         if zipfile.is_zipfile(path) or not Path(path).is_file():
             raise
         raise unreadable(Path(path), error) from None
-    check_trusted(state, path)
     complete_options(state)
     record = identity_of(state, path)
     override_options(state, overrides or {})  # set by the user
@@ -454,7 +463,7 @@ def _resume(
         log_record(here)
     vars(self)[PROCESSES] = [uuid4().hex[:8]]
     if Path(filename).is_file():
-        state = load_checkpoint_file(Path(filename))
+        state = load_checkpoint(Path(filename))
         if not reset_optimizer:
             vars(self)[PROCESSES][:0] = (state.get("extra_state") or {}).get(PROCESSES, [])
         trained = identity_of(state, filename)

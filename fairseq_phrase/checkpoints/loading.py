@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from fairseq_phrase.checkpoints.identity import guard_checkpoints, identity_of
-from fairseq_phrase.checkpoints.trust import plain_options
-from fairseq_phrase.compat.checkpoints import load_checkpoint, make_checkpoints_loadable
+from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
+from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.compat.patches import patch_fairseq
 from fairseq_phrase.data.store.data_directory import languages_in_names
 from fairseq_phrase.data.store.identity import Identity, compare

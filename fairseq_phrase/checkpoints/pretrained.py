@@ -15,13 +15,14 @@ from fairseq_phrase.checkpoints.identity import (
     check_sizes,
     check_ties,
     complete_options,
+    identity_kind,
     identity_of,
     model_options,
 )
-from fairseq_phrase.checkpoints.trust import plain_options
-from fairseq_phrase.compat.checkpoints import load_checkpoint, rename_old_parameters
+from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
+from fairseq_phrase.compat.checkpoints import rename_old_parameters
 from fairseq_phrase.data.store.dictionaries import begins_with, labels_fingerprint
-from fairseq_phrase.data.store.identity import MASK, Identity, dictionary_entry, why_free
+from fairseq_phrase.data.store.identity import MASK, Identity, dictionary_entry
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.modules.positions.relation_bias import RelationBias
@@ -59,11 +60,16 @@ def take_options(cfg: Any, path: Path) -> None:
     now = plain_options(cfg)
     # The table of learned positions has a fixed size. The encoder is this run's, which may be neutral.
     positions = {"max_source_positions", "max_target_positions"}
-    names = {each.name for each in model_options(given)} & given.keys() & now.keys()
+    names = {
+        option.name
+        for option in model_options(given)
+        if option.name in positions or identity_kind(option) != "free"
+    }
+    names &= given.keys() & now.keys()
     changed = {
         name: given[name]
         for name in sorted(names - {"encoder", "_name"})
-        if given[name] != now[name] and (name in positions or not why_free(name))
+        if given[name] != now[name]
     }
     for name, value in changed.items():
         setattr(cfg, name, value)

@@ -1,43 +1,73 @@
 """Options in the files of others: data that are read, and never code that is run.
 
-A checkpoint or a bundle has options that fairseq evaluates, and options that name files.
+fairseq evaluates options such as ``--adaptive-softmax-cutoff`` by ``eval``, and opens the files that
+other options name. A checkpoint or a bundle from a stranger has such options, too. All commands read
+them by :func:`load_checkpoint` and :func:`check_trusted`. Only these values are allowed:
+
+- None, truth values, numbers, lists, dictionaries, namespaces, and texts;
+- a text is data, words or prose (:func:`~fairseq_phrase.checkpoints.option_texts.form_of`);
+- an option in :data:`EVALUATED` is data; an option in :data:`FREE` has any text.
+
+A text that names a file is removed: only files that the user names are opened.
 """
 
 from __future__ import annotations
 
-import ast
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields
+from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fairseq.dataclass.configs import FairseqConfig
+from fairseq.registry import REGISTRIES
 from omegaconf import OmegaConf
+from omegaconf.base import Container, Node
 
+from fairseq_phrase.checkpoints.option_texts import Form, form_of
+from fairseq_phrase.compat import checkpoints
+from fairseq_phrase.data.store.identity import matches, warn_once
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import names_path
 
-#: By section, fields of a checkpoint's or a bundle's configuration that would open files, or permit
-#: differences, which the user did not name. They are removed when the file is read; a parser is
-#: removed if its name is a path. Trees and source factors come from the record, separately for each
-#: model of an ensemble.
-UNTRUSTED = {
-    "model": ("encoder_embed_path", "decoder_embed_path", "huggingface_model"),
-    "task": (
-        *("source_parser", "allow_difference", "tree_source", "tree_seed"),
-        *("source_factors", "source_factors_dim", "pretrained", "pretrained_model"),
-    ),
-    "bpe": ("syntax_parser",),
-    "tokenizer": ("syntax_parser",),
-}
-#: Options of fairseq's commands, which old configurations store with the model's options. Models ignore
-#: them.
-_OF_COMMANDS = {"data"} | {
-    option.name
-    for section in fields(FairseqConfig)
-    for option in getattr(section.type, "__dataclass_fields__", {}).values()
-}
+#: Options that are removed: they permit differences, run programs or write files. Trees and source
+#: factors come from the record, separately for each model of an ensemble.
+REMOVED = (
+    "allow_difference tree_source tree_seed source_factors source_factors_dim job_logging_cfg "
+    "post_save_script save_predictions"
+)
+#: Options with names of files, which are removed.
+FILES = (
+    "*_path *_checkpoint load_*_from *_from_file *_vocab *_vocab_file *_codes *_merges *_kenlm_model "
+    "*_lexicon lang_dict source_dict target_dict target_dictionary fixed_dictionary extra_data "
+    "sentencepiece_model baseline_model huggingface_model pretrained pretrained_model"
+)
+#: Options with names of parsers, which are removed if they contain a path.
+PARSERS = "source_parser syntax_parser"
+#: Options that nothing evaluates. Of those that name files, fairseq's commands read their own values, or
+#: they name data. The last three are of transformers' configurations.
+FREE = (
+    "data user_dir save_dir restore_file finetune_from_model continue_once checkpoint_suffix path "
+    "results_path input log_file tensorboard_logdir plasma_path wandb_project aim_repo "
+    "distributed_init_method train_subset valid_subset gen_subset guided_alignments freeze_regex "
+    "post_process remove_bpe eval_bleu_remove_bpe bpe_separator "
+    "source_lang target_lang langs lang_pairs *_lang_pairs *_langs "
+    "_name_or_path id2label label2id"
+)
+#: Options that fairseq evaluates. A word would be the name of a variable of fairseq.
+EVALUATED = (
+    "adaptive_softmax_cutoff adaptive_input_cutoff *xformers_att_config encoder_layers decoder_layers "
+    "encoder_attention decoder_attention gated_attention project_input downsample character_filters "
+    "conv_feature_layers conv_aggregator_layers feature_encoder_spec *_kernel_size_list *_glu "
+    "weight_softmax left_pad_* wer_args *_betas adafactor_eps pipeline_*balance pipeline_*devices"
+)
+_matches = lru_cache(maxsize=8192)(matches)
+_MOST_VALUES, _DEEPEST = 100_000, 30
+#: The file that fairseq is reading.
+_FILE: ContextVar[str] = ContextVar("file", default="the checkpoint")
 
 
 def plain_options(cfg: Any) -> dict[str, Any]:
@@ -47,55 +77,164 @@ def plain_options(cfg: Any) -> dict[str, Any]:
     return dict(cfg) if isinstance(cfg, Mapping) else dict(vars(cfg) if cfg else {})
 
 
-def check_trusted(state: dict[str, Any], path: str | Path) -> None:
-    """Remove the values of a configuration that name files, and refuse interpolations and code.
-
-    Args:
-        state: the contents of a checkpoint or a bundle.
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Load a checkpoint, and check its options by :func:`check_trusted`.
 
     Raises:
-        UserError: a value is an interpolation, which could read the environment, or code that fairseq
-            would run.
+        UserError: the file is missing, is not a checkpoint, or has content that could run code.
     """
-    for name, value in _texts(state.get("cfg") or state.get("args"), "cfg"):
-        if "${" in value:
-            raise UserError(
-                f"{path} was not loaded: its {name} is the interpolation {value}, which fairseq does not "
-                "save, and which could read this machine's environment"
-            )
-        if would_run(name.rpartition(".")[2], value):
-            raise UserError(
-                f"{path} was not loaded: its {name} is {value!r}, which could run as code"
-            )
-    for section, names in UNTRUSTED.items():
-        for part in (state.get("args"), getattr(state.get("cfg"), section, None)):
-            for name in names:
-                given = getattr(part, name, None)
-                if given is not None and (not name.endswith("parser") or names_path(str(given))):
-                    setattr(part, name, None)
+    state = checkpoints.load_checkpoint(path)
+    check_trusted(state, path)
+    return state
 
 
-def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Yield all texts in a configuration, with their names."""
-    if isinstance(value, str):
-        yield name, value
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _texts(inner, name)
-    elif OmegaConf.is_config(value) or isinstance(value, Mapping | Namespace):
-        for key, inner in plain_options(value).items():
-            yield from _texts(inner, f"{name}.{key}")
+def check_trusted(state: dict[str, Any], path: str | Path) -> None:
+    """Check the options of a checkpoint or a bundle, and remove the names of files.
 
+    Args:
+        state: its contents. Copies replace its options.
 
-def would_run(option: str, value: str) -> bool:
-    """Return whether the text of an option would call a function when evaluated, as fairseq's models do.
-
-    fairseq evaluates ``--adaptive-softmax-cutoff``, ``--decoder-xformers-att-config`` and others.
+    Raises:
+        UserError: an option could run as code, is an interpolation, which could read the environment, or
+            has a type or a size that options do not have.
     """
-    if option in _OF_COMMANDS:
-        return False
+    for name in ("cfg", "args"):
+        if state.get(name) is not None:
+            options = _Reader(path).read(state[name], (name,))
+            if isinstance(state[name], Container):
+                options = OmegaConf.create(options, flags={"allow_objects": True})
+            state[name] = options
+
+
+@contextmanager
+def reading(path: str | Path) -> Iterator[None]:
+    """Name the file that fairseq reads, for the messages of :func:`check_before_upgrade`."""
+    token = _FILE.set(str(path))
     try:
-        expression = ast.parse(value.strip(), mode="eval")
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return False
-    return any(isinstance(node, ast.Call) for node in ast.walk(expression))
+        yield
+    finally:
+        _FILE.reset(token)
+
+
+def check_before_upgrade(upgrade: Any, state: dict[str, Any]) -> Any:
+    """Check the options of a checkpoint before fairseq converts those of its older versions."""
+    check_trusted(state, _FILE.get())
+    return upgrade(state)
+
+
+class _Reader:
+    """Copies the options of a file, if all of them are allowed."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path, self._values, self._depth = path, 0, 0
+        self._in_text = False
+
+    def read(self, value: Any, names: tuple[str, ...], *, is_free: bool = False) -> Any:
+        """Return a copy of a value.
+
+        Args:
+            names: the names of its sections, and its own name.
+            is_free: whether nothing evaluates its texts.
+
+        Raises:
+            UserError: the value, or a part of it, is not allowed.
+        """
+        self._values += 1
+        if self._values > _MOST_VALUES or self._depth > _DEEPEST:
+            raise self._refusal(names, "has too many or too deeply nested values")
+        self._depth += 1
+        copy = self._copy(_content(value), names, is_free)
+        self._depth -= 1
+        return copy
+
+    def _copy(self, value: Any, names: tuple[str, ...], is_free: bool) -> Any:
+        if value is None or type(value) in (bool, int, float) or isinstance(value, Enum):
+            return value
+        if type(value) is str:
+            return self._text(value, names, is_free)
+        if type(value) in (list, tuple):
+            return type(value)(self.read(part, names, is_free=is_free) for part in value)
+        if isinstance(value, Namespace):
+            return Namespace(**self._section(vars(value), names, is_free))
+        if isinstance(value, dict):
+            return self._section(value, names, is_free)
+        raise self._refusal(names, f"is a {type(value).__name__}, which no option is")
+
+    def _section(
+        self, options: Mapping[Any, Any], names: tuple[str, ...], is_free: bool
+    ) -> dict[Any, Any]:
+        """Copy options by name, without those that are removed."""
+        section = {}
+        for key, value in options.items():
+            if type(key) not in (str, int, float, bool) and not isinstance(key, Enum):
+                raise self._refusal(names, f"has an option named {key!r:.100}")
+            name, value = str(key), _content(value)
+            if not _is_removed(name, value):
+                free = is_free or _matches(name, FREE) or _matches(name, PARSERS)
+                section[key] = self.read(value, (*names, name), is_free=free)
+            elif self._in_text:
+                raise self._refusal((*names, name), f"is {value!r:.100}, {_ONLY_IF_NAMED}")
+            else:
+                section[key] = None
+        return section
+
+    def _text(self, text: str, names: tuple[str, ...], is_free: bool) -> str | None:
+        """Return a text, or None for a path."""
+        if "${" in text:
+            raise self._refusal(
+                names,
+                f"is the interpolation {text:.100}, which fairseq does not save, and which could read "
+                "this machine's environment",
+            )
+        form, value = (Form.PROSE, None) if is_free or not text else form_of(text)
+        must_be_data = not is_free and text and _matches(names[-1], EVALUATED)
+        if form is Form.CODE or (must_be_data and form is not Form.DATA):
+            raise self._refusal(names, f"is {text!r:.100}, which could run as code")
+        if form is Form.DATA and value != text:
+            self._read_inside(value, names)
+        if form is not Form.PATH or _is_default(names[-1], text):
+            return text
+        if self._in_text:
+            raise self._refusal(names, f"is {text!r:.100}, {_ONLY_IF_NAMED}")
+        warn_once(f"{self._path}: its {'.'.join(names)}, {text}, was removed, {_ONLY_IF_NAMED}")
+        return None
+
+    def _read_inside(self, value: Any, names: tuple[str, ...]) -> None:
+        """Check the value of a text. No part of it can be removed."""
+        was_in_text, self._in_text = self._in_text, True
+        self.read(value, names)
+        self._in_text = was_in_text
+
+    def _refusal(self, names: tuple[str, ...], reason: str) -> UserError:
+        return UserError(f"{self._path} was not loaded: its {'.'.join(names)} {reason}")
+
+
+def _content(value: Any) -> Any:
+    """Return the content of a node of OmegaConf, without resolving interpolations."""
+    if not isinstance(value, Node):
+        return value
+    return value._content if isinstance(value, Container) else value._value()
+
+
+_ONLY_IF_NAMED = "because only files and addresses that you name are opened"
+
+
+def _is_removed(name: str, value: Any) -> bool:
+    """Return whether an option has a value that is removed."""
+    if _matches(name, REMOVED):
+        return value is not None
+    if _matches(name, PARSERS):
+        return names_path(str(value))
+    is_text = isinstance(value, str) and value not in ("", "True", "False")
+    is_file = _matches(name, FILES) and not _matches(name, FREE)
+    return is_file and (is_text or isinstance(value, list))
+
+
+def _is_default(name: str, text: str) -> bool:
+    """Return whether a text is fairseq's own, such as the address of GPT-2's subwords."""
+    dataclasses = REGISTRIES["bpe"]["dataclass_registry"].values()
+    return any(
+        option.name == name and option.default == text
+        for kind in dataclasses
+        for option in fields(kind)
+    )

@@ -149,6 +149,8 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
     _supports_default_dynamic_cache = classmethod(lambda cls: False)
 
     def __init__(self, config: FairseqPhraseConfig, model: Any):
+        # The model has fairseq's attention. transformers would fetch a repository's code by its name.
+        config._attn_implementation, config._experts_implementation = "eager", None
         super().__init__(config)
         self.encoder = Encoder(model.encoder, config.pad_token_id)
         self.decoder = model.decoder

@@ -55,7 +55,9 @@ def _configuration(folder: str) -> Any:
             another encoder, or has relation biases.
     """
     try:
-        config = _transformers().AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = _transformers().AutoConfig.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"--huggingface-model {folder}: no model is there ({reason})") from None
@@ -66,11 +68,23 @@ def _configuration(folder: str) -> Any:
             f"--huggingface-model {folder} has relation biases of fairseq_phrase.huggingface: give the "
             "model from which it was trained"
         )
+    return _without_kernels(config)
+
+
+def _without_kernels(config: Any) -> Any:
+    """Let transformers choose the attention and the experts, whose names may be those of repositories.
+
+    transformers would fetch the code of a repository, and run it.
+    """
+    config._attn_implementation = config._experts_implementation = None
     return config
 
 
-def _trained(folder: str) -> Any:
+def _trained(folder: str, config: Any) -> Any:
     """Load a model with its weights.
+
+    Args:
+        config: its configuration.
 
     Raises:
         UserError: the weights are missing, damaged or incomplete, or the file contains other objects.
@@ -78,8 +92,9 @@ def _trained(folder: str) -> Any:
     try:
         # transformers reads a pickled file (.bin) only with torch's weights_only.
         model, found = _transformers().AutoModel.from_pretrained(
-            folder, local_files_only=True, output_loading_info=True
-        )
+            folder, config=config, local_files_only=True, output_loading_info=True,
+            trust_remote_code=False,
+        )  # fmt: skip
     except Exception as error:  # of transformers, safetensors, torch and pickle
         reason = str(error).strip().splitlines()[0][:200]
         raise UserError(
@@ -138,10 +153,10 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         config = _configuration(folder) if folder else self._new_configuration()
         self._check_sizes(config, folder)
         if folder:
-            model = _trained(folder)
+            model = _trained(folder, config)
             numbers = _numbers(folder, dictionary)
         else:
-            model = _transformers().AutoModel.from_config(config)
+            model = _transformers().AutoModel.from_config(config, trust_remote_code=False)
             numbers = torch.arange(len(dictionary))
         if getattr(model, "pooler", None) is not None:
             model.pooler = None  # its parameters would not get a gradient
@@ -172,7 +187,9 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         make, cfg = _transformers().AutoConfig.for_model, self.cfg
         if cfg.huggingface_config:
             values = json.loads(cfg.huggingface_config)
-            return make(values.pop("model_type"), **values)
+            for name in ("auto_map", "_name_or_path"):  # of the folder that the training named
+                values.pop(name, None)
+            return _without_kernels(make(values.pop("model_type"), **values))
         check_heads(cfg, "encoder")
         return make(
             "bert", vocab_size=len(self.dictionary), pad_token_id=self.padding_idx,
@@ -274,7 +291,9 @@ def _numbers(folder: str, dictionary: Any) -> Tensor:
         UserError: the tokenizer has no ``word_ids``, or lacks entries of the dictionary.
     """
     try:
-        tokenizer = _transformers().AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = _transformers().AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:  # a broken file may raise any exception
         reason = str(error).strip().splitlines()[0][:200]
         raise UserError(f"--huggingface-model {folder}: no tokenizer is there ({reason})") from None

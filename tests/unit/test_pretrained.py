@@ -9,6 +9,7 @@ import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.models.transformer import base_architecture
+from omegaconf import OmegaConf
 
 from fairseq_phrase.checkpoints.pretrained import (
     PretrainedOptions,
@@ -39,8 +40,8 @@ def pretrained(folder, case, words=30):
     model = MODEL_REGISTRY["pretrainer"].build_model(cfg, task)
     task_cfg = {"_name": "syntax_pretraining", "data": str(folder), "source_lang": None}
     path = folder / "pretrained.pt"
-    state = {"cfg": {"model": vars(cfg), "task": task_cfg}, "model": model.state_dict()}
-    torch.save(state, path)
+    cfg = OmegaConf.to_container(OmegaConf.create({"model": vars(cfg)}), resolve=True)
+    torch.save({"cfg": {**cfg, "task": task_cfg}, "model": model.state_dict()}, path)
     return path, model
 
 

@@ -1,58 +1,283 @@
-"""Options of files that somebody else made: data, never code."""
+"""Options in the files of others: data, never code."""
 
 from __future__ import annotations
 
+import ast
+import collections
 from argparse import Namespace
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
 
+import fairseq
+import numpy as np
 import pytest
-from omegaconf import OmegaConf
+import torch
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.models import MODEL_DATACLASS_REGISTRY
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_DATACLASS_REGISTRY
+from omegaconf import DictConfig, OmegaConf
 
-from fairseq_phrase.checkpoints.trust import check_trusted
+from fairseq_phrase.checkpoints import trust
+from fairseq_phrase.checkpoints.loading import register_all
+from fairseq_phrase.checkpoints.trust import EVALUATED, FREE, check_trusted, plain_options
+from fairseq_phrase.data.store.identity import matches
 from fairseq_phrase.errors import UserError
+from tests.support.hostile_options import CODE
+from tests.support.repository import REPOSITORY
+
+register_all()
+LAYOUTS = ["cfg", "configuration", "args", "namespace", "nested", "list", "tuple"]
+
+
+def state_of(layout: str, **options: Any) -> dict[str, Any]:
+    """The options of a model in a checkpoint, as versions of fairseq lay them out."""
+    inner = {"_name": "wav2vec_ctc", "w2v_args": {"model": options}}
+    model: Any = {
+        "namespace": Namespace(**options), "nested": inner, "list": {"groups": [options]},
+        "tuple": {"groups": (Namespace(**options),)},
+    }.get(layout, options)  # fmt: skip
+    if layout == "args":
+        return {"args": model if isinstance(model, Namespace) else Namespace(**model)}
+    cfg = {"model": model, "task": {"_name": "translation"}}
+    if layout in ("configuration", "namespace", "tuple"):
+        return {"cfg": OmegaConf.create(cfg, flags={"allow_objects": True})}
+    return {"cfg": cfg}
+
+
+def refused(state: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=rf"^a\.pt was not loaded: its {message}"):
+        check_trusted(state, "a.pt")
 
 
 @pytest.mark.parametrize("kind", ["cfg", "args"])
 def test_files_that_a_configuration_names_are_not_opened(kind) -> None:
-    model = {"encoder_embed_path": "/a/file", "dropout": 0.1}
-    task = {"source_parser": "spacy:/a/folder", "allow_difference": "parser", "pretrained": "x.pt"}
+    model = {"encoder_embed_path": "/a/file", "dropout": 0.1, "huggingface_model": "folder"}
+    task = {
+        "source_parser": "spacy:/a/folder", "allow_difference": "parser", "pretrained": "x.pt",
+        "tree_seed": 3, "lang_dict": "languages", "source_dict": ["a", "b"],
+    }  # fmt: skip
     cfg = OmegaConf.create({"model": model, "task": task}) if kind == "cfg" else None
-    args = None if cfg else Namespace(**model, **task)
-    check_trusted({"cfg": cfg, "args": args}, "a.pt")
-    found = [cfg.model, cfg.task] if cfg else [args, args]
-    assert found[0].encoder_embed_path is found[1].pretrained is None
-    assert found[1].source_parser is found[1].allow_difference is None
-    assert found[0].dropout == 0.1
-
-
-def test_an_interpolation_is_refused() -> None:
-    cfg = OmegaConf.create({"task": {"data": "${oc.env:HOME}"}})
-    with pytest.raises(UserError, match=r"a\.pt was not loaded: its cfg\.task\.data is the interp"):
-        check_trusted({"cfg": cfg}, "a.pt")
-
-
-@pytest.mark.parametrize("kind", ["cfg", "args", "namespace"])
-@pytest.mark.parametrize(
-    ("option", "code"),
-    [
-        ("decoder_xformers_att_config", "__import__('os').system('x')"),
-        ("adaptive_softmax_cutoff", " [open('x')]"),
-        ("encoder_layers", "[[y for y in print('x')]]"),
-    ],
-)
-def test_code_in_an_option_that_fairseq_evaluates_is_refused(kind, option, code) -> None:
+    state = {"cfg": cfg, "args": None if cfg else Namespace(**model, **task)}
+    check_trusted(state, "a.pt")
     if kind == "cfg":
-        state = {"cfg": OmegaConf.create({"model": {option: code}})}
-    elif kind == "args":
-        state = {"args": Namespace(**{option: code})}
+        assert state["cfg"] == {
+            "model": {**dict.fromkeys(model), "dropout": 0.1}, "task": dict.fromkeys(task)
+        }  # fmt: skip
     else:
-        flags = {"allow_objects": True}
-        model = Namespace(**{option: code})
-        state = {"cfg": OmegaConf.create({"model": model}, flags=flags)}
-    with pytest.raises(UserError, match=rf"^a\.pt was not loaded: its .*{option} is .* as code"):
+        assert vars(state["args"]) == {**dict.fromkeys(model | task), "dropout": 0.1}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_path_is_removed_with_a_warning(layout, caplog) -> None:
+    state = state_of(layout, lexicon="data/words.txt", layers=3, name="of it")
+    check_trusted(state, f"{layout}.pt")
+    assert "words.txt" not in str(state)
+    assert "of it" in str(state)
+    assert f"{layout}.pt: its " in caplog.text
+    assert ".lexicon, data/words.txt, was removed, because only files and addr" in caplog.text
+
+
+def test_the_address_of_fairseqs_own_file_is_kept_and_no_other(caplog) -> None:
+    defaults = {
+        field.name: field.default
+        for field in fields(REGISTRIES["bpe"]["dataclass_registry"]["gpt2"])
+    }
+    state = {"cfg": {"bpe": {**defaults, "gpt2_vocab_bpe": "https://host/x"}}}
+    check_trusted(state, "a.pt")
+    assert state["cfg"]["bpe"] == {**defaults, "gpt2_vocab_bpe": None}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("option", ["adaptive_softmax_cutoff", "option_of_a_plugin"])
+@pytest.mark.parametrize("text", CODE)
+def test_code_is_refused_in_every_option_and_layout(layout, option, text) -> None:
+    refused(state_of(layout, **{option: text}), rf".*\.{option} is .*, which could run as code$")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("option", ["option_of_a_plugin", "data", "save_dir"])
+def test_an_interpolation_is_refused_in_every_option(layout, option) -> None:
+    message = (
+        rf".*\.{option} is the interpolation \$\{{oc\.env:HOME\}}, which fairseq does not save"
+    )
+    refused(state_of(layout, **{option: "${oc.env:HOME}"}), message)
+
+
+@pytest.mark.parametrize("text", ["exec", "sys", "config.x", "a-b", "a,b", "(", "x/y"])
+def test_what_fairseq_evaluates_is_data(text) -> None:
+    refused(
+        state_of("cfg", encoder_layers=text), "cfg.model.encoder_layers is .* could run as code"
+    )
+    check_trusted(state_of("cfg", encoder_layers="[(512, 3)] * 20", other=text), "a.pt")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"print()", bytearray(b"print()"), np.frombuffer(b"print() ", np.uint8), np.float64(1),
+        np.str_("print()"), torch.ones(2), {1}, print, int, object(), np.dtype("O"), range(3),
+        collections.Counter,
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+@pytest.mark.parametrize("layout", [each for each in LAYOUTS if each != "configuration"])
+def test_only_the_types_of_options_are_accepted(layout, value) -> None:
+    # eval evaluates everything that has bytes.
+    refused(state_of(layout, data=value), f".* is a {type(value).__name__}, which no option is")
+
+
+@pytest.mark.parametrize("name", [b"print()", (1, 2), None])
+def test_only_texts_and_numbers_name_options(name) -> None:
+    refused({"cfg": {"model": {name: 1}}}, r"cfg\.model has an option named ")
+
+
+def test_structures_without_an_end_are_refused() -> None:
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    shared: Any = ["x"]
+    for _ in range(25):
+        shared = [shared, shared]
+    node = OmegaConf.create({"x": 1})
+    node._content["x"]._val = node._content["x"]
+    for value, message in (
+        (cycle, "too many or too deeply nested values"),
+        (shared, "too many or too deeply nested values"),
+        ({"x": cycle}, "too many or too deeply nested values"),
+        (node, "is a AnyNode"),
+    ):
+        refused({"cfg": {"model": value}}, rf"cfg\.model.* {message}")
+    refused({"args": Namespace(x=cycle)}, r"args\.x has too many")
+
+
+def test_a_section_that_is_an_interpolation_is_refused() -> None:
+    cfg = OmegaConf.create({"model": {"x": 1}})
+    cfg._content["model"] = DictConfig("${oc.env:HOME}")
+    refused({"cfg": cfg}, r"cfg\.model is the interpolation \$")
+
+
+def test_the_content_of_a_configuration_is_copied() -> None:
+    cfg = OmegaConf.create({"model": {"x": 1}})
+    vars(cfg)["model"] = "another"
+    state = {"cfg": cfg}
+    check_trusted(state, "a.pt")
+    assert state["cfg"].model == {"x": 1}
+    assert "model" not in vars(state["cfg"])
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "name"),
+    [
+        ("huggingface_config", '{"model_type": "bert", "attn_implementation": "a/kernel"}',
+         "attn_implementation is 'a/kernel', because only files"),
+        ("huggingface_config", '{"text_config": {"x": ["hf-hub:a/b"]}}', "text_config.x is 'hf-hub:a"),
+        ("huggingface_config", "{'auto_map': {'AutoModel': 'a/b--c.D'}}", "auto_map.AutoModel is 'a/b"),
+        ("eval_bleu_detok_args", '{"syntax_parser": "spacy:./x"}', "syntax_parser is 'spacy:./x'"),
+        ("eval_bleu_args", '{"beam": 4, "lm_path": "lm.pt", "x": true}', "lm_path is 'lm.pt'"),
+        ("eval_bleu_args", '{"beam": "${oc.env:HOME}"}', "is the interpolation"),
+        ("eval_bleu_args", '{"adaptive_softmax_cutoff": "print()", "x": null}', "could run as code"),
+        ("other", "'[print()]'", "could run as code"),
+        ("other", "['/etc/passwd']", "is '/etc/passwd', because only files"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_what_a_text_contains_is_checked(layout, option, text, name) -> None:
+    refused(state_of(layout, **{option: text}), rf".*\.{option}.*{name}")
+
+
+def test_ordinary_options_are_accepted() -> None:
+    model = {
+        "decoder_layers": "[(512, 3)] * 20", "encoder_layers": 6, "adaptive_softmax_cutoff": "10,20",
+        "decoder_xformers_att_config": "{'name': 'scaled_dot_product'}", "left_pad_source": "True",
+        "adam_betas": "(0.9, 0.98)", "cut": "(", "predict_fraction": "1/6", "mask_length": "span-poisson",
+        "activation_fn": "gelu_fast", "parent_heads": "all", "config_yaml": "config.yaml",
+        "loss_weights": "1.;0.0", "max_positions": (1024, 1024), "lr": [0.1],
+        "eval_bleu_args": '{"x": true}', "langtoks": "{'main': ('src', 'tgt')}",
+        "eval_bleu_remove_bpe": "@@ ", "pretrained": "False",
+        "langs": "x.y", "lang_pairs": "de-en,en-de", "data": "data (1)/x", "save_dir": "/runs (1)",
+        "source_parser": "spacy:de_core_news_sm", "encoder_layers_to_keep": "0,2", "dropout": None,
+        "huggingface_config": '{"_name_or_path": "/home/x", "id2label": {"0": "N/A"}, "x": null}',
+    }  # fmt: skip
+    for layout in LAYOUTS:
+        state = state_of(layout, **model)
+        before = str(plain_options(state.get("cfg") or state["args"]))
         check_trusted(state, "a.pt")
+        assert str(plain_options(state.get("cfg") or state["args"])) == before
 
 
-def test_options_that_are_no_code_are_accepted() -> None:
-    model = {"decoder_layers": "[(512, 3)] * 20", "cut": "(", "langs": "x.y", "data": "data (1)"}
-    check_trusted({"cfg": OmegaConf.create({"model": model})}, "a.pt")
-    check_trusted({"args": Namespace(**model, save_dir="runs (1)")}, "a.pt")
+def dataclasses() -> list[Any]:
+    """All dataclasses of options."""
+    registries = [MODEL_DATACLASS_REGISTRY, TASK_DATACLASS_REGISTRY]
+    registries += [registry["dataclass_registry"] for registry in REGISTRIES.values()]
+    kinds = [kind for registry in registries for kind in registry.values()]
+    return kinds + [field.type for field in fields(FairseqConfig) if is_dataclass(field.type)]
+
+
+def test_every_default_is_accepted() -> None:
+    for kind in dataclasses():
+        defaults = {
+            field.name: field.default
+            for field in fields(kind)
+            if isinstance(field.default, str) and "${" not in field.default
+        }
+        expected = {
+            name: None
+            if matches(name, f"{trust.FILES} {trust.REMOVED}") and not matches(name, FREE) and text
+            else text
+            for name, text in defaults.items()
+        }
+        state: dict[str, Any] = {"cfg": {"section": dict(defaults)}}
+        check_trusted(state, "a.pt")
+        assert state["cfg"]["section"] == expected, kind
+
+
+def evaluated_names() -> dict[str, str]:
+    """The variables and attributes that the installed fairseq evaluates, and where."""
+    root, names = Path(fairseq.__file__).parent, {}
+    for file in sorted(root.rglob("*.py")):
+        if "examples" in file.relative_to(root).parts:
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            function = getattr(node, "func", None)
+            called = getattr(function, "attr", getattr(function, "id", None))
+            if called not in ("eval_str_list", "eval_str_dict", "eval_bool") and not (
+                called == "eval" and isinstance(function, ast.Name)
+            ):
+                continue
+            argument = node.args[0]
+            name = getattr(argument, "attr", getattr(argument, "id", None))
+            names[name or ast.unparse(argument)] = f"{file.relative_to(root)}:{node.lineno}"
+    return names
+
+
+def test_every_option_that_fairseq_evaluates_is_known() -> None:
+    names = evaluated_names()
+    assert len(names) > 25
+    others = {
+        "x": "argparse's value of a flag, and the functions that evaluate",
+        "uf": "argparse's value of a flag",
+        "line.strip()": "a line of data for speech",
+        "val": "argparse's default of a flag",
+        "self_attention": "the recurrent models here have an option of this name, which is a word",
+        "pretrained": "a name of a file; True and False are kept",
+    }
+    unknown = {name for name in names if not matches(name, EVALUATED)}
+    assert unknown <= others.keys(), {name: names[name] for name in unknown - others.keys()}
+    assert not [name for name in names if matches(name, FREE)]
+    # A word of an option that is not known to be evaluated is no more than a lookup.
+    assert not matches("self_attention", FREE)
+
+
+def test_only_one_function_reads_a_checkpoint() -> None:
+    readers = {}
+    for file in REPOSITORY.glob("fairseq_phrase/**/*.py"):
+        text = file.read_text(encoding="utf-8")
+        readers[file.relative_to(REPOSITORY / "fairseq_phrase").as_posix()] = (
+            "torch.load(" in text,
+            "compat import checkpoints" in text
+            or "load_checkpoint"
+            in text.partition("compat.checkpoints import")[2].partition("\n")[0],
+        )
+    assert [file for file, (loads, _) in readers.items() if loads] == ["compat/checkpoints.py"]
+    assert [file for file, (_, reads) in readers.items() if reads] == ["checkpoints/trust.py"]
