@@ -419,9 +419,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         is_token = (~self.padding(src_tokens)).tolist()
         return [[(i,) if real else () for i, real in enumerate(row)] for row in is_token]
 
-    # What all encoders share.
-
-    #: Options in addition to the method's.
+    # What all encoders share. Options in addition to the method's:
     shared_options: ClassVar[type] = AttentionOptions
 
     def padding(self, src_tokens: Tensor) -> Tensor:
