@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.dataclass.utils import overwrite_args_by_name
+from fairseq.distributed.utils import _TensorPlaceholder
 from omegaconf import base, dictconfig, listconfig, nodes
 
 from fairseq_phrase.errors import UserError
@@ -31,7 +32,7 @@ def make_checkpoints_loadable() -> None:
         argparse.Namespace, collections.OrderedDict, collections.defaultdict, dict, list, int,
         typing.Any, dictconfig.DictConfig, listconfig.ListConfig, base.ContainerMetadata,
         base.Metadata, nodes.AnyNode, nodes.BooleanNode, nodes.EnumNode, nodes.FloatNode,
-        nodes.IntegerNode, nodes.InterpolationResultNode, nodes.StringNode,
+        nodes.IntegerNode, nodes.InterpolationResultNode, nodes.StringNode, _TensorPlaceholder,
         *_numpy_reconstruction(), *_old_meters(),
     ])  # fmt: skip
 

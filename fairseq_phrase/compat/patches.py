@@ -53,7 +53,9 @@ from fairseq_phrase.compat.inference import (
 )
 from fairseq_phrase.compat.resuming import (
     continue_all_state,
+    continue_among_shards,
     copy_whole,
+    name_number_of_shards,
     resume_the_same_training,
     save_all_state,
 )
@@ -83,6 +85,8 @@ def patch_fairseq() -> None:
     for module in (data_utils, bucket_pad_length_dataset, raw_audio_dataset):
         patch(module, "get_buckets", bucket_with_numpy_2)
     patch(Trainer, "get_train_iterator", resume_the_same_training)
+    patch(checkpoint_utils, "load_checkpoint_to_cpu", name_number_of_shards)
+    patch(EpochBatchIterator, "load_state_dict", continue_among_shards)
     patch(Trainer, "save_checkpoint", save_all_state)
     patch(Trainer, "load_checkpoint", continue_all_state)
     patch(PathManager, "copy", copy_whole)

@@ -2,9 +2,10 @@
 
 fairseq forgets the number of validations without improvement (``--patience``, and the bad epochs of
 ``reduce_lr_on_plateau``); the last validation of a finished epoch, which it gives to the scheduler
-only after saving; and the loss scaler's history in half precision. Without an optimizer's state it
-starts at update 0 without a message, and without the file of ``--restore-file`` with new parameters. A
-process that is killed while it copies a checkpoint leaves a part of ``checkpoint_last.pt``.
+only after saving; and the loss scaler's history in half precision. It loses or repeats batches of an
+epoch if the number of processes changes. Without an optimizer's state it starts at update 0 without a
+message, and without the file of ``--restore-file`` with new parameters. A process that is killed while
+it copies a checkpoint leaves a part of ``checkpoint_last.pt``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from fairseq_phrase.errors import UserError
 
 logger = logging.getLogger(__name__)
 _NAME = "continued"
+#: The key of the number of processes in an iterator's state.
+_SHARDS = "num_shards"
 #: Attributes of torch's scheduler. fairseq saves only the best value.
 _OF_PLATEAU = ("num_bad_epochs", "cooldown_counter")
 
@@ -62,6 +65,32 @@ def resume_the_same_training(
     iterator.epoch = epoch
     iterator.dataset.set_epoch(epoch)
     return iterator
+
+
+def name_number_of_shards(
+    original: Callable[..., Any], path: str, *args: Any, **options: Any
+) -> dict[str, Any]:
+    """Add to the position of a checkpoint's iterator the number of processes that shared the batches."""
+    state: dict[str, Any] = original(path, *args, **options)
+    iterator = (state.get("extra_state") or {}).get("train_iterator")
+    cfg = state.get("cfg")
+    if iterator is not None and cfg is not None and {"common", "distributed_training"} <= {*cfg}:
+        processes = cfg.distributed_training.distributed_world_size
+        iterator[_SHARDS] = max(1, processes // (cfg.common.model_parallel_size or 1))
+    return state
+
+
+def continue_among_shards(
+    original: Callable[..., Any], self: EpochBatchIterator, state_dict: dict[str, Any]
+) -> None:
+    """Continue an epoch with another number of processes than before.
+
+    fairseq stores how many batches each process has read, and lets each new process skip as many: with
+    more processes than before, batches are lost, and with fewer, they are repeated. If the new processes
+    do not divide the batches that were read, the rest is repeated.
+    """
+    read = state_dict.get("iterations_in_epoch", 0) * state_dict.get(_SHARDS, self.num_shards)
+    original(self, {**state_dict, "iterations_in_epoch": read // self.num_shards})
 
 
 def copy_whole(original: Callable[..., Any], source: str, target: str, **options: Any) -> Any:

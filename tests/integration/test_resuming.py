@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.file_io import PathManager
 from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
 from fairseq_cli import train as fairseq_train
@@ -20,7 +21,7 @@ from fairseq_phrase.compat.resuming import continue_all_state, save_all_state
 from fairseq_phrase.data.store.identity import Identity, compare
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401
-from tests.support.commands import SIZES, TRAINING, train_with_stops
+from tests.support.commands import SIZES, TRAINING, run, run_by_two_processes, train_with_stops
 
 
 @pytest.fixture
@@ -58,6 +59,53 @@ def test_a_resumed_training_of_fairseqs_own_has_the_batches_of_an_uninterrupted_
         ),
         tmp_path,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("task", ["translation", "syntax_translation"])
+def test_one_and_two_processes_continue_the_same_training(data_directory, tmp_path, task):
+    """Two processes are one that adds the gradients of two batches; the first stop is in an epoch."""
+    architecture = {"translation": "transformer", "syntax_translation": "relation_transformer"}[
+        task
+    ]
+    options = [
+        data_directory, "--user-dir", "fairseq_phrase", "--task", task, *TRAINING, *SIZES, "--arch",
+        architecture, "--dropout", "0", "--max-tokens", "400", "--train-subset", "valid",
+        "--disable-validation", "--required-batch-size-multiple", "1", "--save-dir",
+    ]  # fmt: skip
+    train = {
+        "one": lambda *others: run("fairseq-train", *options, *others, "--update-freq", "2"),
+        "two": lambda *others: run_by_two_processes(*options, *others),
+    }
+    trained = {}
+    for first in train:
+        train[first](tmp_path / first, "--max-update", "2")
+        for second in train:
+            folder = shutil.copytree(tmp_path / first, tmp_path / first / second)
+            printed = train[second](folder, "--max-epoch", "2")
+            assert "(epoch 1 @ 2 updates)" in printed
+            state = torch.load(folder / "checkpoint_last.pt", weights_only=True)
+            trained[first, second] = state
+    expected = trained["one", "one"]
+    assert expected["optimizer_history"][-1]["num_updates"] > 4
+    for state in trained.values():
+        assert state["optimizer_history"] == expected["optimizer_history"]
+        # Their sums of gradients differ in rounding.
+        torch.testing.assert_close(state["model"], expected["model"], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("before", "read", "now", "expected"),
+    [(2, 3, 2, 3), (2, 3, 1, 6), (1, 6, 2, 3), (1, 5, 2, 2), (2, 3, 4, 1), (1, 1, 2, 0)],
+)
+def test_an_epoch_continues_among_other_processes_without_a_lost_batch(before, read, now, expected):
+    iterator = EpochBatchIterator.__new__(EpochBatchIterator)
+    started = []
+    vars(iterator).update(
+        num_shards=now,
+        _get_iterator_for_epoch=lambda epoch, shuffle, offset: started.append(offset) or "iterator",
+    )
+    iterator.load_state_dict({"epoch": 3, "iterations_in_epoch": read, "num_shards": before})
+    assert (iterator.epoch, started) == (3, [expected] if expected else [])
 
 
 def test_validations_without_improvement_are_counted_over_stops(data_directory, command, tmp_path):
