@@ -37,6 +37,7 @@ from fairseq_phrase.models import (  # noqa: F401
     relation_transformer,
     seq2seq,
     structural_transformer,
+    transformer_encoder,
     tree_transformer,
     xl_transformer,
 )

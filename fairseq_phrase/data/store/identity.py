@@ -11,6 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -288,70 +289,126 @@ def compare(
     Raises:
         UserError: entries that must agree differ; or ``allow`` has a name that both records lack.
     """
-    names = dict.fromkeys([*here.entries, *trained.entries])
-    may_differ = set(filter(None, (allow or "").split(",")))
-    compares_options = "task" in ENTRY_POINTS[entry_point]
-    if compares_options and (wrong := sorted(may_differ - set(names))):
+    allowed_names = set(filter(None, (allow or "").split(",")))
+    names = {*here.entries, *trained.entries}
+    if "task" in ENTRY_POINTS[entry_point] and (wrong := sorted(allowed_names - names)):
         raise UserError(
             f"{as_given('allow-difference', ','.join(wrong))}: expected some of "
             f"{', '.join(sorted(names))}"
         )
-    is_whole = trained.is_whole and here.is_whole
-    refused: dict[str, str] = {}
-    warned: list[str] = []
-    let_through: list[str] = []
-    remedies: dict[str, None] = {}
-    unknown: dict[str, list[str]] = {}
-    for name in names:
-        one, other = trained.entries.get(name), here.entries.get(name)
-        entry = here.entries.get(name) or trained.entries[name]
-        if entry.part not in ENTRY_POINTS[entry_point]:
-            continue
-        before, now = (each.value if each else entry.default for each in (one, other))
-        if UNKNOWN in (before, now) and entry.default in (before, now):
-            continue
-        is_missing = not _NOT_KNOWN.isdisjoint((before, now))
-        if before == now or (
-            not (one and other) and _has_none(entry, entry_point, is_whole=is_whole)
-        ):
-            continue
-        # A subword model may be unknown: fairseq-phrase-attach does not need it.
-        may_lack = entry.part in ("text", "target-text") or not is_whole
-        if is_missing and (entry.kind == "may" or (may_lack and name not in may_differ)):
-            if entry.kind == "must":
-                lacks = trained_name if before in _NOT_KNOWN else here_name
-                unknown.setdefault(str(lacks), []).append(name)
-            continue
-        first, second = (
-            each.label if each else str(entry.default or _NONE) for each in (one, other)
-        )
-        difference = f"{name} {first} and {second}"
-        if name in may_differ:
-            let_through.append(difference)
-        elif entry.kind == "may" and not strict:
-            warned.append(difference)
-        else:
-            refused[name] = difference
-            remedies[REMEDIES.get(entry_point, _remedy(name, first, entry))] = None
+    differences = find_differences(trained, here, entry_point, allowed_names, strict=strict)
+    by_decision: dict[str, list[Difference]] = {}
+    for difference in differences:
+        by_decision.setdefault(difference.decision, []).append(difference)
+
     both = f"{trained_name} and {here_name}{_DIFFER}"
-    if refused:
-        message = f"{both}{', '.join(refused.values())}: {', and '.join(remedies)}"
+    if refused := by_decision.get("refused"):
+        remedies = dict.fromkeys(
+            REMEDIES.get(entry_point) or _remedy(each.name, each.trained, each.entry)
+            for each in refused
+        )
+        message = f"{both}{_texts(refused)}: {', and '.join(remedies)}"
         if has_options and entry_point not in REMEDIES:
-            allowing = as_given("allow-difference", ",".join(refused))
+            allowing = as_given("allow-difference", ",".join(each.name for each in refused))
             message += f", or let this pass with {allowing}"
         raise UserError(message)
-    if warned:
+    if warned := by_decision.get("warned"):
         refusing = f" ({as_given(strict_option)} refuses this)" if has_options else ""
-        warn_once(f"{both}{', '.join(warned)}{refusing}")
-    if let_through:
-        warn_once(f"{both}{', '.join(let_through)} ({as_given('allow-difference')} lets this pass)")
-    for which, missing in unknown.items():
-        warn_once(
-            f"{which} does not record its {', '.join(missing)}: make sure that it has the same as "
-            f"{here_name if which == str(trained_name) else trained_name}"
-        )
+        warn_once(f"{both}{_texts(warned)}{refusing}")
+    if let_through := by_decision.get("allowed", []):
+        warn_once(f"{both}{_texts(let_through)} ({as_given('allow-difference')} lets this pass)")
+    for decision, lacking, other in (
+        ("unknown in training", trained_name, here_name),
+        ("unknown here", here_name, trained_name),
+    ):
+        if unknown := by_decision.get(decision):
+            warn_once(
+                f"{lacking} does not record its {', '.join(each.name for each in unknown)}: make sure "
+                f"that it has the same as {other}"
+            )
     passed = [f"{difference} ({Path(trained_name).name})" for difference in let_through]
     return replace(here, allowed=tuple(dict.fromkeys([*trained.allowed, *here.allowed, *passed])))
+
+
+def _texts(differences: Sequence[Difference]) -> str:
+    return ", ".join(map(str, differences))
+
+
+class Difference(NamedTuple):
+    """An entry in which two records differ.
+
+    Attributes:
+        trained: the label in the training's record.
+        here: the label in the record that it is compared with.
+        decision: ``refused``, ``warned``, ``allowed`` by name; or ``unknown in training`` and ``unknown
+            here`` where one of them does not record it.
+    """
+
+    name: str
+    entry: Entry
+    trained: str
+    here: str
+    decision: str
+
+    def __str__(self) -> str:
+        """Return the name and both labels."""
+        return f"{self.name} {self.trained} and {self.here}"
+
+
+def find_differences(
+    trained: Identity, here: Identity, entry_point: str, allowed: AbstractSet[str], *, strict: bool
+) -> list[Difference]:
+    """List the entries in which two records differ, each with the decision about it.
+
+    For the arguments see :func:`compare`.
+
+    Args:
+        allowed: names of entries that may differ.
+    """
+    is_whole = trained.is_whole and here.is_whole
+    differences = []
+    for name in dict.fromkeys([*here.entries, *trained.entries]):
+        before, now = trained.entries.get(name), here.entries.get(name)
+        entry = here.entries.get(name) or trained.entries[name]
+        values = [one.value if one else entry.default for one in (before, now)]
+        if (
+            entry.part not in ENTRY_POINTS[entry_point]
+            or values[0] == values[1]
+            or (UNKNOWN in values and entry.default in values)
+            or (
+                (before is None or now is None) and _has_none(entry, entry_point, is_whole=is_whole)
+            )
+        ):
+            continue
+        decision = _decide(name, entry, values, allowed, strict=strict, is_whole=is_whole)
+        if decision is not None:
+            label, label_here = (
+                one.label if one else str(entry.default or _NONE) for one in (before, now)
+            )
+            differences.append(Difference(name, entry, label, label_here, decision))
+    return differences
+
+
+def _decide(
+    name: str,
+    entry: Entry,
+    values: Sequence[str | None],
+    allowed: AbstractSet[str],
+    *,
+    strict: bool,
+    is_whole: bool,
+) -> str | None:
+    """Decide about two different values; None if the difference does not count."""
+    if not _NOT_KNOWN.isdisjoint(values):
+        if entry.kind == "may":
+            return None
+        # A subword model may be unknown: fairseq-phrase-attach does not need it.
+        may_lack = entry.part in ("text", "target-text") or not is_whole
+        if may_lack and name not in allowed:
+            return "unknown in training" if values[0] in _NOT_KNOWN else "unknown here"
+    if name in allowed:
+        return "allowed"
+    return "warned" if entry.kind == "may" and not strict else "refused"
 
 
 def logged_differences(message: str) -> str | None:
