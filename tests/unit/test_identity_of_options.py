@@ -66,7 +66,8 @@ def is_free(field: Field[Any]) -> bool:
 
 def is_read(model: str, field: Field[Any]) -> bool:
     """Return whether an option is not only of encoders that the model does not have."""
-    own = ENCODERS.get(model, ENCODERS["transformer"]).options
+    choice = {each.name: each for each in fields(MODEL_DATACLASS_REGISTRY[model])}.get("encoder")
+    own = ENCODERS[model if choice is None else choice.default].options
     of_others = {each.name for one in ENCODERS.values() for each in one.options}
     return field.name not in of_others - {each.name for each in own}
 
