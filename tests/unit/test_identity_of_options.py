@@ -67,9 +67,10 @@ def is_free(field: Field[Any]) -> bool:
 def is_read(model: str, field: Field[Any]) -> bool:
     """Return whether an option is not only of encoders that the model does not have."""
     choice = {each.name: each for each in fields(MODEL_DATACLASS_REGISTRY[model])}.get("encoder")
-    own = ENCODERS[model if choice is None else choice.default].options
-    of_others = {each.name for one in ENCODERS.values() for each in one.options}
-    return field.name not in of_others - {each.name for each in own}
+    method = ENCODERS.get(model if choice is None else choice.default)
+    own = {each.name for each in method.options} if method else set()  # recurrent, of seq2seq
+    of_encoders = {each.name for one in ENCODERS.values() for each in one.options}
+    return field.name not in of_encoders - own
 
 
 def assert_compared(entries: dict, changed: dict, name: str, of: str, caplog) -> None:
