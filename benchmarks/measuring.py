@@ -158,6 +158,13 @@ class Turns:
         """Return how many times as fast as another a way is: the median of the paired ratios."""
         return statistics.median(row[base] / row[way] for row in self.rows)
 
+    def quartiles(self, way: int, base: int = 0) -> str:
+        """Return the first and the third quartile of these ratios."""
+        if len(self.rows) < 2:
+            return ""
+        first, _, third = statistics.quantiles(row[base] / row[way] for row in self.rows)
+        return f"{first:.3f} to {third:.3f}"
+
     def rate(self, way: int, counts: Iterable[float]) -> float:
         """Return a way's median count per second, of what each turn counts."""
         pairs = zip(counts, self.rows, strict=True)

@@ -38,6 +38,7 @@ from translation_models import (
 
 import fairseq_phrase
 from fairseq_phrase.text import markdown_table
+from fairseq_phrase.training.update import PARTS
 
 _LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx")
 #: Operations that only allocate or describe, without a launch.
@@ -191,45 +192,74 @@ def add_compiled_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def launches(options: argparse.Namespace) -> None:
-    """Number of kernels that a step launches, of forward and backward.
+    """Number of kernels that a whole update launches.
 
     On a GPU, launches determine the time of small batches. The number is counted on the CPU. A dispatch
     mode counts the operations that reach a device. Views, which only change shapes, and allocations of
-    memory are not counted. A fused operation (attention, layer norm) counts as one launch, which is
-    nearly true on a GPU. The optimizer's updates are not counted: they depend only on the parameters.
+    memory are not counted. A fused operation (attention, layer norm, Adam of all parameters) counts as
+    one launch, which is nearly true on a GPU.
 
-    Columns: launches of the whole step, of the forward pass, and how many more than fairseq's
-    Transformer.
+    Columns: launches of the whole update, of the forward and the backward pass, of the rest (scaling and
+    clipping of gradients, Adam, copies of half precision); how many more than fairseq's Transformer's
+    forward and backward pass; and the whole update as fairseq computes it.
 
     Examples:
         python benchmarks/step_profile.py launches
+        python benchmarks/step_profile.py launches --dtype bfloat16
         python benchmarks/step_profile.py launches --models phrase --most 15
     """
     models = build_models(options)
     dataset = load_dataset(models, "valid", options)
     sample = dataset.collater([dataset[index] for index in range(8)])
-    counts = {built.name: count_launches(built, sample) for built in models}
-    base = counts[models[0].name][0].total()
-    lines = [
-        [name, f"{step.total():,}", f"{forward.total():,}", f"{step.total() - base:+,}"]
-        for name, (step, forward) in counts.items()
+    lines, most = [], []
+    base = None
+    for built in models:
+        stock = count_launches(built, sample, frozenset())
+        forward, backward, rest = counts = count_launches(built, sample, frozenset(PARTS))
+        step = forward.total() + backward.total()
+        base = step if base is None else base
+        lines.append(
+            [
+                built.name, f"{step + rest.total():,}", f"{forward.total():,}", f"{backward.total():,}",
+                f"{rest.total():,}", f"{step - base:+,}", f"{sum(each.total() for each in stock):,}",
+            ]
+        )  # fmt: skip
+        frequent = sum(counts, Counter()).most_common(options.most)
+        most.append(f"{built.name}: {', '.join(f'{op} {n}' for op, n in frequent)}\n")
+    headings = [
+        "model",
+        "update",
+        "forward",
+        "backward",
+        "rest",
+        "against the Transformer",
+        "fairseq's",
     ]
-    headings = ["model", "launches", "forward", "against the Transformer"]
-    report(describe_machine(options.device), markdown_table(headings, lines, texts=1))
-    for name, (step, _) in counts.items() if options.most else ():
-        most = ", ".join(f"{op} {n}" for op, n in step.most_common(options.most))
-        print(f"{name}: {most}\n")
+    conditions = f"{describe_machine(options.device)}, {options.dtype}, size {options.size}"
+    report(conditions, markdown_table(headings, lines, texts=1))
+    print(*most if options.most else (), sep="\n")
 
 
-def count_launches(built: Built, sample: Sample) -> tuple[Counter[str], Counter[str]]:
-    """Count the launches of forward and backward, and of the forward pass alone, by operation."""
-    built.model.train()
-    criterion = built.task.build_criterion(built.cfg.criterion)
+def count_launches(built: Built, sample: Sample, parts: frozenset[str]) -> list[Counter[str]]:
+    """Count the launches of an update's forward pass, backward pass and rest, by operation.
+
+    Args:
+        parts: of the update that are faster than fairseq's.
+    """
+    built.task.update_parts = parts
+    trained, own = Trained(built.cfg, built.task, built.model), built.own_inputs(sample)
+    trained.step(own, clip_norm=1.0)  # which makes Adam's state
+    trained.optimizer.zero_grad()
     with LaunchCounter() as forward:
-        loss, _, _ = criterion(built.model, built.own_inputs(sample))
+        loss, sample_size, _ = trained.criterion(trained.model, own)
     with LaunchCounter() as backward:
-        loss.backward()
-    return forward.counts + backward.counts, forward.counts
+        trained.optimizer.backward(loss)
+    with LaunchCounter() as rest:
+        trained.optimizer.multiply_grads(1 / sample_size)
+        trained.optimizer.clip_grad_norm(1.0)
+        trained.optimizer.step()
+        trained.optimizer.zero_grad()
+    return [forward.counts, backward.counts, rest.counts]
 
 
 class LaunchCounter(TorchDispatchMode):

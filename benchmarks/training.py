@@ -69,6 +69,7 @@ from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.modules.phrases.phrase_sources import list_phrases
 from fairseq_phrase.modules.trees.tree_batch import tree_sizes
 from fairseq_phrase.text import markdown_table
+from fairseq_phrase.training.update import PARTS
 
 
 def step(options: argparse.Namespace) -> None:
@@ -274,38 +275,62 @@ def whole(options: argparse.Namespace) -> None:
     batch and make the encoder's computations from parses; without workers, the main process does. CPU
     time does not include the workers'.
 
-    Example:
+    The first row is fairseq's Transformer with fairseq's own update, as without this package. With
+    --parts, the last of the chosen models is compared with itself: fairseq's update, each part of the
+    faster update alone, and all of them.
+
+    Examples:
         python benchmarks/training.py whole DATA --size tiny --models "phrase, k = 2" tree
+        python benchmarks/training.py whole DATA --size tiny --models none --parts
     """
     if not options.data:
         sys.exit("DATA is needed: parses are read from it")
-    names = chosen_models(options)
-    running = [updates(name, options) for name in names]
-    words: list[list[int]] = [[] for _ in names]
+    rows = training_rows(options)
+    running = [updates(name, parts, options) for name, parts in rows.values()]
+    words: list[list[int]] = [[] for _ in rows]
 
     def runs(number: int) -> list[Run]:
-        return [lambda i=i: words[i].append(next(running[i])) for i in range(len(names))]
+        return [lambda i=i: words[i].append(next(running[i])) for i in range(len(rows))]
 
     turns = in_turns(runs, options.steps, options.device, warmup=options.warmup, unit="update")
     assert all(own == words[0] for own in words), "the models have different batches"
-    lines = speed_lines(names, turns, words[0][options.warmup :])
+    lines = speed_lines([*rows], turns, words[0][options.warmup :])
+    lines = [[*line, turns.quartiles(way)] for way, line in enumerate(lines)]
     report(
         f"{describe_machine(options.device)}, {options.dtype}, size {options.size}, --max-tokens "
         f"{options.max_tokens}, --num-workers {options.num_workers}, {options.steps} updates of each "
         "model, in turns",
-        markdown_table(["model", "words/s", "ms per update", "relative"], lines, texts=1),
+        markdown_table(
+            ["model", "words/s", "ms per update", "relative", "quartiles"], lines, texts=1
+        ),
         options.out,
     )
 
 
-def updates(name: str, options: argparse.Namespace) -> Iterator[int]:
-    """Train a model as fairseq-train does; each step is an update, and yields its target words."""
+def training_rows(options: argparse.Namespace) -> dict[str, tuple[str, frozenset[str]]]:
+    """Return the trainings that are compared: a model and the parts of its update, by title."""
+    names, everything = chosen_models(options), frozenset(PARTS)
+    base = names[-1] if options.parts else names[0]
+    rows = {f"{base}, fairseq's update": (base, frozenset[str]())}
+    if not options.parts:
+        return rows | {name: (name, everything) for name in names}
+    rows |= {f"{base}, {part}": (base, frozenset({part})) for part in PARTS}
+    return rows | {base: (base, everything)}
+
+
+def updates(name: str, parts: frozenset[str], options: argparse.Namespace) -> Iterator[int]:
+    """Train a model as fairseq-train does; each step is an update, and yields its target words.
+
+    Args:
+        parts: of the update that are faster than fairseq's.
+    """
     flags = [*row_flags(name, options), "--max-tokens", str(options.max_tokens)]
     flags += ["--clip-norm", "1.0", "--disable-validation"]
     flags += ["--num-workers", str(options.num_workers)]
     cfg = configuration(flags, options.data, options)
     torch.manual_seed(1)
     task = setup_task(cfg.task)
+    task.update_parts = parts
     model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
     trainer = Trainer(cfg, task, model, criterion)
     batches = trainer.get_train_iterator(epoch=1)
@@ -323,6 +348,9 @@ def add_whole_arguments(parser: argparse.ArgumentParser) -> None:
     add_steps(parser, 40)
     parser.add_argument("--max-tokens", type=int, default=4096, help="in a batch")
     parser.add_argument("--num-workers", type=int, default=1, help="as fairseq-train's")
+    parser.add_argument(
+        "--parts", action="store_true", help="measure each part of the faster update, see above"
+    )
     add_out(parser)
 
 

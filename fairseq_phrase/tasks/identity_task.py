@@ -9,7 +9,6 @@ from uuid import uuid4
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
-from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_phrase.checkpoints.identity import begin_neutrally, model_entries, task_entries
@@ -20,6 +19,7 @@ from fairseq_phrase.data.store.manifest import data_identity
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.huggingface_encoder import take_configuration
 from fairseq_phrase.models.source_factors import begin_with_factors
+from fairseq_phrase.training.update import UpdateTask
 
 
 @dataclass
@@ -34,7 +34,7 @@ class IdentityOptions(FairseqDataclass):
     strict_identity: bool = option(False, "also stop if the parser or the source of trees differs")
 
 
-class IdentifiedTask(FairseqTask):
+class IdentifiedTask(UpdateTask):
     """A task whose checkpoints hold the identity record of their model.
 
     A subclass sets ``_labels``, the labels of each parse field, before it builds a model.

@@ -37,13 +37,14 @@ from fairseq_phrase.models.pretrainer import Objective
 from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.syntax.constituency import ROOT_LABEL
 from fairseq_phrase.tasks.identity_task import IdentifiedTask, IdentityOptions
+from fairseq_phrase.training.update import UpdateOptions
 
 logger = logging.getLogger(__name__)
 
 
 @declare(identity="may")  # other samples, other losses
 @dataclass
-class SyntaxPretrainingConfig(IdentityOptions):
+class SyntaxPretrainingConfig(IdentityOptions, UpdateOptions):
     """Options of text and masks; several are from fairseq's ``masked_lm``."""
 
     # fmt: off

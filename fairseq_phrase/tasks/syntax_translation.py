@@ -40,12 +40,13 @@ from fairseq_phrase.tasks.identity_task import IdentifiedTask, IdentityOptions
 from fairseq_phrase.tasks.language_tags import LanguageTagOptions, LanguageTagTask
 from fairseq_phrase.tasks.tree_losses import Setting, TreeLossOptions, wanted_losses
 from fairseq_phrase.tasks.validation_bleu import ValidationBleuOptions, ValidationBleuTask
+from fairseq_phrase.training.update import UpdateOptions
 
 
 @dataclass
 class SyntaxTranslationConfig(
-    IdentityOptions, PretrainedOptions, LanguageTagOptions, TreeLossOptions, ValidationBleuOptions,
-    TranslationConfig,
+    IdentityOptions, UpdateOptions, PretrainedOptions, LanguageTagOptions, TreeLossOptions,
+    ValidationBleuOptions, TranslationConfig,
 ):  # fmt: skip
     """Options of fairseq's translation task and of parses."""
 

@@ -15,7 +15,7 @@ PACKAGE = REPOSITORY / "fairseq_phrase"
 PACKAGES = (
     "compat", "syntax", "modules", "parsers", "huggingface", "data.store", "data.subwords",
     "data.preprocessing", "data.batches", "models", "visualization", "checkpoints", "evaluation.metrics",
-    "evaluation.report", "evaluation.probing", "tasks", "inference", "demo", "cli",
+    "evaluation.report", "evaluation.probing", "training", "tasks", "inference", "demo", "cli",
 )  # fmt: skip
 MAY_IMPORT = {name: set(PACKAGES[:index]) for index, name in enumerate(PACKAGES)}
 #: Packages that import fewer.

@@ -137,6 +137,7 @@ FREE = {
     "how a training begins, and what it trains":
         "pretrained pretrained_model pretrained_decoder_embeddings take_options freeze_encoder "
         "lr_scale_pretrained",
+    "how an update is computed; the losses are the same, to rounding": "fairseq_update",
     "the comparison itself": "allow_difference strict_identity",
 }  # fmt: skip
 #: The text before a record in a training log.
