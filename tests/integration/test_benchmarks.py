@@ -32,6 +32,7 @@ COMMANDS = {
     "learned_bias.py": _BATCH,
     "models.py huggingface": "--type distilbert --layers 1 --sentences 2 --tokens 8 --steps 1 --vectors",
     "models.py tree-lstm": "--lengths 5 --sentences 1",
+    "step_profile.py launches": "--size tiny --models 'phrase, k = 2' --most 3",
     "step_profile.py compiled": f"{_STEP} --max-tokens 128 --batches 2 --backend eager",
 }
 
@@ -53,6 +54,15 @@ def run(folder: Path, command: str) -> str:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_benchmark_prints_a_table(name, tmp_path):
     assert "|--" in run(tmp_path, f"{name} {COMMANDS[name]}").replace("|:-", "|--")
+
+
+def test_each_part_of_an_update_is_measured(tmp_path, data_directory):
+    options = (
+        "--size tiny --models tree --parts --max-tokens 200 --steps 2 --warmup 0 --num-workers 0"
+    )
+    printed = run(tmp_path, f"training.py whole {data_directory} {options}")
+    for row in ("tree, fairseq's update", "tree, Adam", "tree"):
+        assert f"| {row} " in printed
 
 
 def test_raw_text_is_parsed_for_models_that_need_trees(
