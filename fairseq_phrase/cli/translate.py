@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--path", metavar="CHECKPOINT",
         help="checkpoint or bundle; for an ensemble several, with : between them")
     parser.add_argument("--beam", type=positive, metavar="N",
-        help="the beam's size (default: 5, with --sampling that of --nbest)")
+        help="the beam's size (default: 5)")
     parser.add_argument("--nbest", type=positive, default=1, metavar="N",
         help="write the N best translations of each line, one a line")
     parser.add_argument("--scores", action="store_true",
@@ -74,6 +74,10 @@ def _parser() -> argparse.ArgumentParser:
         help="draw each subword by its probability instead of a search, for back-translation")
     parser.add_argument("--sampling-topk", type=positive, metavar="N",
         help="draw from the N most probable subwords")
+    parser.add_argument("--sampling-topp", type=float, metavar="P",
+        help="draw from the fewest most probable subwords that together have the probability P")
+    parser.add_argument("--temperature", type=float, metavar="T",
+        help="divide the scores of subwords by T before each draw (default: 1)")
     parser.add_argument("--seed", type=int, default=1, help="seed of --sampling")
     parser.add_argument("--mbr", metavar="METRIC",
         help="write the one of --nbest samples with the most expected utility: by bleu, chrf or ter of "
@@ -97,8 +101,8 @@ def _parser() -> argparse.ArgumentParser:
 @command(_parser)
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
-    search = args.nbest > 1 or args.mbr or args.constraints or args.prefix or args.glossary
-    if args.score and search:
+    search = (args.mbr, args.constraints, args.prefix, args.glossary, args.sampling)
+    if args.score and (args.nbest > 1 or any(search)):
         raise UserError("--score scores given translations: leave the options of a search out")
     if args.unk_dictionary and not args.replace_unk:
         raise UserError("--unk-dictionary goes with --replace-unk")

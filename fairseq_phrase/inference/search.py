@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import random
 from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -87,7 +88,7 @@ class SegmentSearch:
         generator = self._task.build_generator(self._models, options)
         if self.sampling and kind != "given":
             generator.search = SamplingBySentence(
-                self._task.target_dictionary, options.sampling_topk
+                self._task.target_dictionary, options.sampling_topk, options.sampling_topp
             )
         if kind == "constrained":
             generator.search = ConstrainedSearch(self._task.target_dictionary, self.text_of)
@@ -269,6 +270,20 @@ def joined_hypotheses(
     return hypotheses
 
 
+def joined_draws(
+    seed: int, segments: list[list[Hypothesis]], nbest: int, lenpen: float = 1.0
+) -> list[Hypothesis]:
+    """Join the draws of a line's segments; returns the most probable joined one first.
+
+    Segments' draws are sorted by their probabilities. They are joined in another order: the most probable
+    draws of all segments together would be no sample of the line's translation.
+    """
+    orders = [random.Random(seed_of(seed, 0, number)) for number, _ in enumerate(segments)]
+    mixed = [rng.sample(draws, len(draws)) for rng, draws in zip(orders, segments, strict=True)]
+    hypotheses = joined_hypotheses(mixed, nbest, lenpen)
+    return sorted(hypotheses, key=lambda hypothesis: -(hypothesis.score or 0.0))
+
+
 def base_2(score: Any) -> float:
     """Convert a natural logarithm to base 2, as fairseq does before it prints."""
     return float(score) / math.log(2)
@@ -310,13 +325,18 @@ class SamplingBySentence(Sampling):
             original_batch_idxs: the numbers in the batch of the sentences that are not finished.
         """
         assert original_batch_idxs is not None
+        # exp() of a forced token, such as the end of the longest translation, may be 0.
+        forced = lprobs.logsumexp(2)
+        forced = forced.where(forced < -1, 0.0)
+        lprobs = lprobs - forced[..., None]
         drawn = []
         for row, sentence in enumerate(original_batch_idxs.tolist()):
             self._set_state(self._states[sentence])
             own = None if scores is None else scores[row : row + 1]
             drawn.append(super().step(step, lprobs[row : row + 1], own))
             self._states[sentence] = self._state()
-        return tuple(map(torch.cat, zip(*drawn, strict=True)))  # type: ignore[return-value]
+        totals, tokens, beams = map(torch.cat, zip(*drawn, strict=True))
+        return totals + forced.gather(1, beams), tokens, beams
 
     def _state(self) -> Any:
         if self._device.type == "cuda":

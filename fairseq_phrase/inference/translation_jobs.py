@@ -31,8 +31,8 @@ Chunks = Iterator[tuple[int, list[Line]]]
 Translated = Generator[tuple[int, bytes], None, None]
 #: The options of :meth:`fairseq_phrase.inference.translator.Translator.in_chunks`.
 SEARCH = (
-    "beam", "nbest", "lenpen", "batch_size", "sampling", "sampling_topk", "seed", "mbr",
-    "glossary", "alignments",
+    "beam", "nbest", "lenpen", "batch_size", "sampling", "sampling_topk", "sampling_topp",
+    "temperature", "seed", "mbr", "glossary", "alignments",
 )  # fmt: skip
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, overload
@@ -31,6 +33,7 @@ from fairseq_phrase.inference.raw_lines import RawLines, TargetForm, numbered, s
 from fairseq_phrase.inference.search import (
     Hypothesis,
     SegmentSearch,
+    joined_draws,
     joined_hypotheses,
     seed_of,
     written_tokens,
@@ -187,6 +190,8 @@ class Translator:
         batch_size: int = 32,
         sampling: bool = False,
         sampling_topk: int | None = None,
+        sampling_topp: float | None = None,
+        temperature: float | None = None,
         seed: int = 1,
         mbr: str | None = None,
         glossary: str | Path | Mapping[str, str] | None = None,
@@ -197,12 +202,15 @@ class Translator:
 
         Args:
             chunks: lines with the number of the first, of :func:`numbered`.
-            beam: the beam's size, by default 5; with ``sampling`` ``nbest``.
+            beam: the beam's size, by default 5. Sampling has none: it draws ``nbest`` translations.
             nbest: the number of translations of each line; at most ``beam``.
             lenpen: scores are divided by the length to this power.
             batch_size: the largest number of sentences in a batch.
             sampling: draw each subword by its probability, instead of a search for the best.
             sampling_topk: draw from this number of most probable subwords.
+            sampling_topp: draw from the fewest most probable subwords that together have this
+                probability.
+            temperature: divide the scores of subwords by it before each draw, by default 1.
             seed: the seed of sampling. The draws for a line depend only on the seed, the line and the
                 line's number.
             mbr: choose the one of ``nbest`` samples with the most expected utility by this metric
@@ -225,11 +233,13 @@ class Translator:
                 alignments.
         """
         _check_positive(beam=beam, nbest=nbest, batch_size=batch_size, sampling_topk=sampling_topk)
+        draws = {
+            "sampling_topk": sampling_topk, "sampling_topp": sampling_topp, "temperature": temperature
+        }  # fmt: skip
+        _check_sampling(sampling, beam, nbest, draws)
         beam = beam or (nbest if sampling else 5)
         if not 1 <= nbest <= beam:
             raise UserError(f"nbest {nbest}: expected 1 to the number of beams, {beam}")
-        if sampling_topk is not None and not sampling:
-            raise UserError("sampling_topk goes with sampling")
         choose = self._choice(mbr, nbest if sampling else 0)
         if sampling and (given.has_constraints or glossary is not None):
             raise UserError("constraints and a glossary need a search: leave sampling or them out")
@@ -242,6 +252,7 @@ class Translator:
         search = self._search(
             beam=beam, lenpen=lenpen, sampling=sampling,
             sampling_topk=min(sampling_topk, entries) if sampling_topk else -1,
+            sampling_topp=sampling_topp or -1.0, temperature=temperature or 1.0,
         )  # fmt: skip
         if replace_unk is not False:
             search.unknown = {} if replace_unk is True else word_translations(replace_unk)
@@ -273,9 +284,8 @@ class Translator:
                 ]
             with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
                 found = iter(search.hypotheses([*chain.from_iterable(segments)], batch_size))
-            joined = (
-                joined_hypotheses([next(found) for _ in own], nbest, lenpen) for own in segments
-            )
+            join = partial(joined_draws, seed) if sampling else joined_hypotheses
+            joined = (join([next(found) for _ in own], nbest, lenpen) for own in segments)
             yield [choose(line.text, each) for line, each in zip(chunk.lines, joined, strict=True)]
 
     def _choice(
@@ -469,6 +479,42 @@ class Translator:
 
 def _unwritable(text: str, unknown: str, where: str) -> UserError:
     return UserError(f"{where}: the target dictionary lacks '{unknown}' of '{text.strip()}'")
+
+
+def _check_sampling(
+    sampling: bool, beam: int | None, nbest: int, draws: Mapping[str, float | None]
+) -> None:
+    """Check the options of sampling.
+
+    Args:
+        draws: the options of single draws, by name.
+
+    Raises:
+        UserError: an option is out of range, or two options contradict each other.
+    """
+    named = {name: value for name, value in draws.items() if value is not None}
+    if not sampling:
+        for name in named:
+            raise UserError(f"{as_given(name.replace('_', '-'))} goes with {as_given('sampling')}")
+        return
+    if beam not in (None, nbest):
+        raise UserError(
+            f"{as_given('beam', str(beam))}: a number of draws other than {as_given('nbest')} would keep "
+            f"the most probable draws, which are no samples: leave it out, or give {as_given('nbest')} "
+            f"{beam}"
+        )
+    if {"sampling_topk", "sampling_topp"} <= named.keys():
+        raise UserError(
+            f"give {as_given('sampling-topk')} or {as_given('sampling-topp')}, not both"
+        )
+    if not 0 < named.get("sampling_topp", 1) <= 1:
+        raise UserError(
+            f"{as_given('sampling-topp', str(draws['sampling_topp']))}: expected a probability above 0"
+        )
+    if not 0 < named.get("temperature", 1) < math.inf:
+        raise UserError(
+            f"{as_given('temperature', str(draws['temperature']))}: expected a number above 0"
+        )
 
 
 def _check_positive(**numbers: int | None) -> None:

@@ -64,13 +64,16 @@ def translate(capsys, arguments):
     return called
 
 
-def test_what_is_drawn_is_fairseqs_sampling(checkpoint, text):
+DRAWS = [{"sampling_topk": 3}, {"sampling_topp": 0.3}, {"temperature": 0.4}, {"temperature": 3.0}]
+DRAWS += [{"sampling_topp": 0.9, "temperature": 0.7}, {}]
+
+
+@pytest.mark.parametrize("draws", DRAWS)
+def test_what_is_drawn_is_fairseqs_sampling(checkpoint, text, draws):
     model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
     lines = text.read_text(encoding="utf-8").splitlines()[:4]
-    found = [*model.hypotheses(lines, sampling=True, sampling_topk=3, nbest=2, seed=9)]
-    generator = model.task.build_generator(
-        model.models, Namespace(beam=2, sampling=True, sampling_topk=3)
-    )
+    found = [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=9)]
+    generator = model.task.build_generator(model.models, Namespace(beam=2, sampling=True, **draws))
     for number, line in enumerate(lines, start=1):
         ((_, sample),) = model.task.source_text.batches(model._lines.encode([line]), 12000, 32)
         torch.manual_seed(seed_of(9, number, 0))
@@ -81,9 +84,9 @@ def test_what_is_drawn_is_fairseqs_sampling(checkpoint, text):
         assert [each.score for each in found[number - 1]] == pytest.approx(
             [base_2(each["score"]) for each in (one, other)], rel=1e-4
         )
-    assert found != [*model.hypotheses(lines, sampling=True, sampling_topk=3, nbest=2, seed=8)]
+    assert found != [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=8)]
     state = torch.get_rng_state()
-    assert found == [*model.hypotheses(lines, sampling=True, sampling_topk=3, nbest=2, seed=9)]
+    assert found == [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=9)]
     assert torch.equal(state, torch.get_rng_state())
 
 
@@ -94,6 +97,17 @@ def test_more_subwords_than_the_dictionary_has_are_drawn_from_all(checkpoint):
         [*model.hypotheses(["Hund"], sampling=True, sampling_topk=k)] for k in (entries, 10**6)
     ]
     assert drawn[0] == drawn[1]
+
+
+def test_a_low_temperature_and_a_small_share_draw_what_a_greedy_search_finds(checkpoint, text):
+    model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
+    lines = text.read_text(encoding="utf-8").splitlines()[:4]
+    greedy = model.translate(lines, beam=1)
+    assert model.translate(lines, sampling=True) != greedy
+    assert model.translate(lines, sampling=True, sampling_topp=1e-9) == greedy
+    assert model.translate(lines, sampling=True, temperature=1e-4) == greedy
+    whole = model.translate(lines, sampling=True, sampling_topp=1.0, nbest=2)
+    assert whole != greedy
 
 
 @pytest.mark.parametrize("option", ["beam", "nbest", "batch_size", "buffer_size", "sampling_topk"])
@@ -312,6 +326,32 @@ def test_an_actor_has_a_gpu_if_the_device_is_one(engine, device, gpus, monkeypat
             "{out}.2-of-2 is there without out.2-of-2.key, which records what made it: remove it",
         ),
         (["--sampling-topk", "3"], "sampling_topk goes with sampling"),
+        (["--sampling-topp", "0.3"], "sampling_topp goes with sampling"),
+        (["--temperature", "0.3"], "temperature goes with sampling"),
+        (
+            ["--sampling", "--sampling-topk", "3", "--sampling-topp", "0.3"],
+            "sampling_topp, not both",
+        ),
+        (
+            ["--sampling", "--sampling-topp", "1.5"],
+            'sampling_topp="1.5": expected a probability above',
+        ),
+        (
+            ["--sampling", "--sampling-topp", "0"],
+            'sampling_topp="0.0": expected a probability above 0',
+        ),
+        (
+            ["--sampling", "--sampling-topp", "nan"],
+            'sampling_topp="nan": expected a probability above',
+        ),
+        (["--sampling", "--temperature", "0"], 'temperature="0.0": expected a number above 0'),
+        (["--sampling", "--temperature", "inf"], 'temperature="inf": expected a number above 0'),
+        (
+            ["--sampling", "--beam", "12", "--nbest", "4"],
+            "most probable draws, which are no samples",
+        ),
+        (["--sampling", "--beam", "5"], "most probable draws, which are no samples"),
+        (["--score", "{out}.2-of-2", "--sampling"], "leave the options of a search out"),
         (["--sampling", "--constraints", "{out}"], "need a search"),
         (["--ray-address", "auto"], "--ray-address goes with --engine ray"),
         (
