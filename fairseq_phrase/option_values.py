@@ -5,7 +5,7 @@ ENGINES = ("processes", "ray")
 #: The source of constituents, ``--constituents``.
 CONSTITUENTS = ("parser", "from-dependencies", "none")
 #: The parsers of this project, ``--parser NAME``.
-PARSERS = ("spacy", "stanza", "conllu", "ptb", "factored", "none")
+PARSERS = ("spacy", "stanza", "conllu", "ptb", "corenlp", "penman", "factored", "none")
 #: The treatment of a line without a parse, ``--on-error``.
 ON_ERROR = ("stop", "skip", "flat")
 #: The method that splits words into subwords, ``--bpe``.

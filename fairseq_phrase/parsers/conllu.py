@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.optional_packages import optional_packages
+from fairseq_phrase.parsers.other_formats import refuse_other_columns
 from fairseq_phrase.parsers.tree_files import (
     MisfitError,
     Tree,
     TreeFiles,
-    difference,
-    refuse_other_columns,
+    taken,
 )
 from fairseq_phrase.syntax.alignment import TextReader, merged_into_tokens, words_of_token
 from fairseq_phrase.syntax.brackets import BYTE_ORDER_MARK
@@ -198,11 +197,7 @@ class _Sentence:
             raise self._flaw
         forms, spaces = [], []
         for token in self._tokens:
-            form = reader.take(token.form.strip())
-            if form is None:
-                raise MisfitError(
-                    token.line, partial(difference, reader, token.first, token.form.strip())
-                )
+            form = taken(reader, token.first, token.form.strip(), token.line)
             forms.append(join_white_space(form) or "_")
             spaces.append(reader.space_before)
         sentence = self._over_words(forms, spaces)

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_phrase.parsers.other_formats import refuse_other_trees
 from fairseq_phrase.parsers.tree_files import (
     MisfitError,
     Tree,
     TreeFiles,
     difference,
-    refuse_discbracket,
-    refuse_other_trees,
 )
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.brackets import (
@@ -45,12 +44,11 @@ class BracketFiles(TreeFiles):
         """Yield the trees of a file; trees on one line are joined."""
         for number, text in tree_blocks(read_lines(path)):
             refuse_other_trees(path, number, text)
-            refuse_discbracket(path, number, text)
-            yield _Brackets(number, text)
+            yield Brackets(number, text)
 
 
 @dataclass
-class _Brackets:
+class Brackets:
     """A tree, or several trees on one line."""
 
     line: int

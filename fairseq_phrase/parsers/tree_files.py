@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.parsers.interfaces import FileParser, flat, split_at_white_space
 from fairseq_phrase.syntax.alignment import TextReader
-from fairseq_phrase.syntax.brackets import parse_brackets
 from fairseq_phrase.syntax.sentence import ParsedSentence, Unparsed
 from fairseq_phrase.text import read_lines
 
@@ -319,6 +318,22 @@ def _is_visible(line: str) -> bool:
     return bool(TextReader(line).rest)
 
 
+def taken(reader: TextReader, number: int, word: str, line: int) -> str:
+    """Return the text's form of a tree's word.
+
+    Args:
+        number: the word's number, from 1.
+        line: its line in the file.
+
+    Raises:
+        MisfitError: the text has another word there.
+    """
+    form = reader.take(word)
+    if form is None:
+        raise MisfitError(line, partial(difference, reader, number, word))
+    return form
+
+
 def difference(reader: TextReader, number: int, word: str) -> str:
     """Describe the first word of a tree that the text lacks.
 
@@ -328,79 +343,3 @@ def difference(reader: TextReader, number: int, word: str) -> str:
     found = reader.rest.rstrip()[:_SHOWN]
     there = repr(found) if found else "no more words"
     return f"word {number} is '{word[:_SHOWN]}', and the text has {there} there"
-
-
-_TREETOOLS = (
-    "treetools-cli transform {path} OUT --src-format {name} --dest-format brackets --trans root_attach "
-    "negra_mark_heads boyd_split raising (pip install treetools) makes brackets without crossing branches"
-)
-_STANDARD = ["ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC"]
-_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*(.*)")
-_DISCBRACKET_LEAF = re.compile(r"([0-9]+)=\S*")
-
-
-def refuse_other_columns(path: Path, number: int, line: str) -> None:
-    """Check that a line of a CoNLL-U file is not in a similar format.
-
-    Args:
-        number: the line's number, from 1.
-
-    Raises:
-        UserError: the line is in another format; the message names the format and a converter.
-    """
-    if line.startswith("("):
-        _refuse(path, number, "brackets", "name the file PREF.LANG.ptb and give --parser ptb")
-    if line.startswith("#"):
-        named = _COLUMNS.fullmatch(line.strip())
-        if named is not None and named[1].split() != _STANDARD:
-            command = f"udapy read.Conllup write.Conllu <{path} >OUT (pip install udapi)"
-            _refuse(path, number, "CoNLL-U Plus", f"{command} makes CoNLL-U")
-        return
-    columns = line.split("\t")
-    if len(columns) >= 14 and columns[0].isdecimal() and columns[8].isdecimal():
-        attributes = "ord,form,lemma,_,upos,_,_,_,head,_,deprel"
-        command = f"udapy read.Conll attributes={attributes} write.Conllu <{path} >OUT"
-        _refuse(path, number, "CoNLL-2009", f"{command} (pip install udapi) makes CoNLL-U")
-
-
-def refuse_other_trees(path: Path, number: int, line: str) -> None:
-    """Check that a line outside all trees of a bracketed file is not in another format.
-
-    Args:
-        number: the line's number, from 1.
-
-    Raises:
-        UserError: the line is in another format; the message names the format and a converter.
-    """
-    if line.startswith(("#FORMAT ", "#BOT ", "#BOS ")):
-        _refuse(path, number, "NEGRA export", _TREETOOLS.format(path=path, name="export"))
-    if line.startswith("<?xml"):
-        _refuse(path, number, "XML (TIGER-XML?)", _TREETOOLS.format(path=path, name="tigerxml"))
-    if re.match(r"1(-[0-9]+)?(\t[^\t]*){6}", line):
-        _refuse(path, number, "CoNLL-U", "name the file PREF.LANG.conllu and give --parser conllu")
-
-
-def refuse_discbracket(path: Path, number: int, tree: str) -> None:
-    """Check that a tree is not in the discbracket format, whose leaves are numbered words.
-
-    Args:
-        number: the number of its first line, from 1.
-
-    Raises:
-        UserError: the tree's leaves are ``0=word``, ``1=word`` and so on, in any order.
-    """
-    if "0=" not in tree or "1=" not in tree:
-        return
-    try:
-        leaves = parse_brackets(tree).words
-    except ValueError:
-        return
-    numbered = [found for found in map(_DISCBRACKET_LEAF.fullmatch, leaves) if found]
-    if sorted(int(found[1]) for found in numbered) == list(range(len(leaves))):
-        command = "discodop treetransforms --inputfmt=discbracket --outputfmt=bracket --splitdisc"
-        where = "https://github.com/andreasvc/disco-dop"
-        _refuse(path, number, "discbracket", f"{command} {path} OUT ({where}) makes brackets")
-
-
-def _refuse(path: Path, number: int, name: str, advice: str) -> None:
-    raise UserError(f"{location(path, number)}: this is {name}, which is not read here: {advice}")

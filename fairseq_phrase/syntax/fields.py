@@ -175,7 +175,7 @@ _BUILT_IN = (
         label_meaning="constituent labels"),
     ParseField(
         name="enhanced", per="edge", meaning="enhanced dependencies", columns=3,
-        made_by="--parser conllu:enhanced, or an installed package's parser",
+        made_by="--parser conllu:enhanced or penman, or an installed package's parser",
         label_file="dict.enhanced.txt", label_meaning="labels of enhanced dependencies"),
     *(ParseField(
         name=f"factor{number}", per="word", meaning=f"labels factor{number}",

@@ -557,27 +557,6 @@ def test_without_the_library_the_ninth_column_is_refused(monkeypatch):
     assert ConlluFiles().fields == ("words", "heads", "deprels", "tags")
 
 
-@pytest.mark.parametrize(
-    ("rows", "place", "message"),
-    [
-        (
-            ["# global.columns = ID FORM UPOS HEAD DEPREL PARSEME:MWE", "1\tJa\tX\t0\troot\t*"],
-            1,
-            "CoNLL-U Plus.*udapy read.Conllup",
-        ),
-        (
-            ["1\tJa\tja\tja\tX\tX\t_\t_\t0\t0\troot\troot\t_\t_"],
-            1,
-            "CoNLL-2009.*udapy read.Conll attributes=ord,form,lemma,_,upos",
-        ),
-        (["(S (X Ja))"], 1, "brackets.*--parser ptb"),
-    ],
-)
-def test_a_similar_format_is_refused_by_its_name_with_a_converter(tmp_path, rows, place, message):
-    with pytest.raises(UserError, match=rf"train\.de\.conllu, line {place}: this is {message}"):
-        read(tmp_path, rows, "Ja")
-
-
 def test_the_names_of_conllus_own_columns_are_a_comment(tmp_path):
     columns = "# global.columns = ID FORM LEMMA UPOS XPOS FEATS HEAD DEPREL DEPS MISC"
     (sentence,) = read(tmp_path, [columns, row(1, "Ja", 0)], "Ja")

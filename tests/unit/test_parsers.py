@@ -16,7 +16,7 @@ from tests.support.well_formed import assert_well_formed
 def test_an_unknown_parser_is_refused_with_those_there_are(spec):
     with pytest.raises(
         UserError,
-        match=r"expected spacy:MODEL, .*conllu\[:surface\]\[,enhanced\], ptb, fac.* or none",
+        match=r"expected spacy:MODEL, .*conllu\[:surface\]\[,enhanced\], ptb, .*penman, fac.* or none",
     ):
         load_parser(spec)
 

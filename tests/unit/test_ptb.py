@@ -250,23 +250,6 @@ def test_the_sentiment_treebank_is_read(tmp_path):
         assert sentence.words == text.split()
 
 
-@pytest.mark.parametrize(
-    ("lines", "place", "message"),
-    [
-        (["%% a", "#FORMAT 4", "#BOS 1"], 2, "NEGRA export.*treetools-cli transform .*export"),
-        (["#BOS 1 0 0 0", "Das\tART\t--\tNK\t0"], 1, "NEGRA export"),
-        (["<?xml version='1.0'?>", "<corpus>"], 1, r"XML \(TIGER-XML\?\).*--src-format tigerxml"),
-        (["(S (VP (NN 0=Buch) (VV 2=lesen)) (V 1=will))"], 1, "discbracket.*--splitdisc"),
-        (["1\tDas\t_\t_\t_\t_\t0\troot\t_\t_"], 1, "CoNLL-U.*--parser conllu"),
-    ],
-)
-def test_trees_in_another_format_are_refused_by_its_name_with_a_converter(
-    tmp_path, lines, place, message
-):
-    with pytest.raises(UserError, match=rf"train\.en\.ptb, line {place}: this is {message}"):
-        read(tmp_path, lines, ["Das Buch lesen will"])
-
-
 def test_words_with_numbers_and_equals_signs_are_words(tmp_path):
     (sentence,) = read(tmp_path, ["(S (X 0=1) (X and) (X 1=1))"], ["0=1 and 1=1"])
     assert sentence.words == ["0=1", "and", "1=1"]

@@ -1,0 +1,188 @@
+"""CoreNLP's files beside the text, in each of its formats."""
+
+import json
+
+import pytest
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import Unparsed, load_parser
+from fairseq_phrase.parsers import corenlp as module
+
+DOG = ["The", "dog", "(", "runs", ")", "."]
+DOG_TAGS = ["DT", "NN", "-LRB-", "VBZ", "-RRB-", "."]
+DOG_TREE = (
+    "(ROOT\n  (S\n    (NP (DT The) (NN dog))\n    (-LRB- -LRB-)\n    (VP (VBZ runs))\n    (-RRB- -RRB-)\n"
+    "    (. .)))"
+)
+DOG_EDGES = [
+    ("ROOT", 0, 4), ("det", 2, 1), ("nsubj", 4, 2), ("punct", 4, 3), ("punct", 4, 5), ("punct", 4, 6),
+]  # fmt: skip
+CAT = (["A", "cat", "."], ["DT", "NN", "."], "(ROOT\n  (NP (DT A) (NN cat) (. .)))",
+       [("ROOT", 0, 2), ("det", 2, 1), ("punct", 2, 3)])  # fmt: skip
+SENTENCES = [(DOG, DOG_TAGS, DOG_TREE, DOG_EDGES), CAT]
+
+
+def escaped(word):
+    return {"(": "-LRB-", ")": "-RRB-"}.get(word, word)
+
+
+def as_json(sentences, indent=2) -> str:
+    document = [
+        {
+            "index": number,
+            "parse": tree,
+            "basicDependencies": [
+                {"dep": label, "governor": head, "governorGloss": "", "dependent": word}
+                for label, head, word in edges
+            ],
+            "enhancedDependencies": [{"dep": "x", "governor": 1, "dependent": 1}],
+            "tokens": [
+                {"index": n, "word": escaped(word), "originalText": word, "pos": tag, "after": " "}
+                for n, (word, tag) in enumerate(zip(words, tags, strict=True), start=1)
+            ],
+        }
+        for number, (words, tags, tree, edges) in enumerate(sentences)
+    ]
+    return json.dumps({"docId": "a", "sentences": document, "corefs": {}}, indent=indent)
+
+
+def as_xml(sentences) -> str:
+    parts = []
+    for number, (words, tags, tree, edges) in enumerate(sentences, start=1):
+        tokens = "".join(
+            f'<token id="{n}">\n<word>{escaped(word)}</word><lemma>x</lemma><POS>{tag}</POS></token>'
+            for n, (word, tag) in enumerate(zip(words, tags, strict=True), start=1)
+        )
+        kinds = "".join(
+            f'<dependencies type="{kind}">'
+            + "".join(
+                f'<dep type="{label}"><governor idx="{head}">x</governor><dependent idx="{word}">y'
+                "</dependent></dep>"
+                for label, head, word in some
+            )
+            + "</dependencies>"
+            for kind, some in (("basic-dependencies", edges), ("enhanced-dependencies", edges[:1]))
+        )
+        parts.append(
+            f'<sentence id="{number}"><tokens>{tokens}</tokens>\n<parse>{tree}</parse>{kinds}</sentence>'
+        )
+    mentions = "<coreference><mention><sentence>1</sentence></mention></coreference>"
+    return (
+        "<?xml version='1.0' encoding='UTF-8'?>\n<root><document><sentences>" + "\n".join(parts)
+        + f"</sentences>{mentions}</document></root>"
+    )  # fmt: skip
+
+
+def as_text(sentences) -> str:
+    return "\n".join(
+        f"Sentence #{number} ({len(words)} tokens):\n{' '.join(words)}\n\nTokens:\n[Text={words[0]}]\n\n"
+        f"Constituency parse: \n{tree}\n\nDependency Parse (enhanced plus plus dependencies):\nroot(x)\n"
+        for number, (words, tags, tree, edges) in enumerate(sentences, start=1)
+    )
+
+
+FORMATS = {"json": as_json, "xml": as_xml, "out": as_text}
+
+
+def read(folder, options, content, *texts):
+    parser = load_parser(f"corenlp:{options}")
+    path = folder / f"train.en.{parser.suffix}"
+    path.write_text(content)
+    return list(parser.read(path, iter(texts)))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_words_tags_and_trees_are_read(tmp_path, form):
+    first, second = read(tmp_path, form, FORMATS[form](SENTENCES), "The dog (runs).", "a cat.")
+    assert (first.words, first.tags) == (DOG, DOG_TAGS)
+    assert first.space_before == [True, True, True, False, False, False]
+    assert first.constituents.labels == ["NP", "VP", "S", "ROOT"]
+    assert second.words == ["a", "cat", "."]
+    assert second.constituents.labels == ["NP", "ROOT"]
+    if form == "out":
+        assert first.tree is None
+        assert load_parser("corenlp:out").fields == ("words", "tags", "spans")
+        return
+    assert first.tree.heads.tolist() == [1, 3, 3, 3, 3, 3]
+    assert first.deprels == ["det", "nsubj", "punct", "ROOT", "punct", "punct"]
+    assert load_parser(f"corenlp:{form}").fields == ("words", "tags", "heads", "deprels", "spans")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_sentences_of_one_line_are_joined(tmp_path, form):
+    (sentence,) = read(tmp_path, form, FORMATS[form](SENTENCES), "The dog (runs). A cat.")
+    assert sentence.words == [*DOG, *CAT[0]]
+    assert sentence.constituents.labels[-1] == "ROOT"
+    if form != "out":
+        assert sentence.tree.heads.tolist() == [1, 3, 3, 3, 3, 3, 7, 3, 7]
+
+
+@pytest.mark.parametrize("form", ["json", "xml"])
+def test_one_kind_of_trees_is_read_if_the_other_is_not_there(tmp_path, form):
+    words, tags, tree, edges = CAT
+    write = FORMATS[form]
+    (flat,) = read(tmp_path, form, write([(words, tags, "", edges)]), "A cat.")
+    assert "3 words, and constituents of 0" in flat.reason
+    assert "--parser corenlp:dependencies" in flat.reason
+    (good,) = read(tmp_path, f"{form},dependencies", write([(words, tags, "", edges)]), "A cat.")
+    assert (good.tree.heads.tolist(), good.constituents) == ([1, 1, 1], None)
+    (flat,) = read(tmp_path, form, write([(words, tags, tree, [])]), "A cat.")
+    assert "word 1 has no head" in flat.reason
+    assert "--parser corenlp:constituents" in flat.reason
+    (good,) = read(tmp_path, f"constituents,{form}", write([(words, tags, tree, [])]), "A cat.")
+    assert (good.tree, good.constituents.labels) == (None, ["NP", "ROOT"])
+
+
+@pytest.mark.parametrize(("indent", "block"), [(None, 1), (2, 1), (2, 3), (2, 50), (0, 4096)])
+def test_a_document_is_read_in_parts_of_any_size(tmp_path, monkeypatch, indent, block):
+    monkeypatch.setattr(module, "_BLOCK", block)
+    content = as_json(SENTENCES * 20, indent)
+    parses = read(tmp_path, "json", content, *["The dog (runs).", "A cat."] * 20)
+    assert not any(isinstance(parse, Unparsed) for parse in parses)
+
+
+def test_the_line_of_a_sentence_is_named(tmp_path):
+    content = as_json(SENTENCES)
+    line = content[: content.index('"index": 1,\n      "parse"')].count("\n")
+    _, unparsed = read(tmp_path, "json", content, "The dog (runs).", "A dog.")
+    assert (
+        f"train.en.json, line {line}: word 2 is 'cat', and the text has 'dog.'" in unparsed.reason
+    )
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        ([("ROOT", 0, 2), ("det", 2, 1), ("punct", 9, 3)], "an edge from word 9 to word 3"),
+        ([("ROOT", 0, 2), ("det", 1, 1), ("punct", 2, 3)], "an edge from word 1 to word 1"),
+        ([("ROOT", 0, 2), ("det", 3, 1), ("punct", 1, 3)], "cycle"),
+    ],
+)
+def test_edges_that_make_no_tree_are_named(tmp_path, edges, message):
+    for form in ("json", "xml"):
+        (unparsed,) = read(tmp_path, form, FORMATS[form]([(*CAT[:3], edges)]), "A cat.")
+        assert message in unparsed.reason
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "message"),
+    [
+        ("json", as_json(SENTENCES)[:-150], "line [0-9]+: the list of CoreNLP's sentences ends here"),
+        ("json", "[]", "line 1: the list of CoreNLP's sentences ends here, or none is there"),
+        ("json", '{"sentences": [{"index": 0}]}', "line 1: not a sentence of CoreNLP's JSON .*tokens"),
+        ("json", '{"sentences": [3]}', "line 1: not a sentence of CoreNLP's JSON"),
+        ("xml", as_xml(SENTENCES)[:-150], "line [0-9]+: not CoreNLP's XML"),
+        ("xml", "no XML", "line 1: not CoreNLP's XML"),
+        ("xml", "<r><sentence><tokens/><dependencies type='basic-dependencies'><dep/></dependencies>"
+         "</sentence></r>", "line 1: not CoreNLP's XML"),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_named_with_its_line(tmp_path, form, content, message):
+    with pytest.raises(UserError, match=rf"train\.en\.{form}, {message}"):
+        read(tmp_path, form, content, "The dog (runs).", "A cat.", "A cat.")
+
+
+@pytest.mark.parametrize("options", ["out,dependencies", "json,xml", "yaml", "json,json", ""])
+def test_unknown_options_are_refused(options):
+    with pytest.raises(UserError, match="expected json, xml or out"):
+        module.CoreNlpFiles(options)
