@@ -8,12 +8,20 @@ from typing import Any, Optional
 import torch
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface.biased_models import add_relation_bias
 from fairseq_phrase.models.config import check_heads
 from fairseq_phrase.models.encoder_method import option, register_encoder
-from fairseq_phrase.models.relation_transformer import RelationOptions, parse_fields
+from fairseq_phrase.models.huggingface_vocabulary import (
+    Frame,
+    frame_of,
+    load_tokenizer,
+    numbers_of,
+    read_frame,
+)
+from fairseq_phrase.models.relation_options import RelationOptions, parse_fields
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, TimeFirstEncoder, encoder_output
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.tensors import padding_of
@@ -32,15 +40,23 @@ class HuggingFaceOptions(RelationOptions):
         identity="free")
     huggingface_config: Optional[str] = option(None,  # noqa: UP045
         "the model's configuration; a checkpoint has it")
+    huggingface_language: Optional[str] = option(None,  # noqa: UP045
+        "the language of the source, by the code of a tokenizer that marks it (NLLB: deu_Latn; mBART-50: "
+        "de_DE); by default the tokenizer's own",
+        identity="free")
+    huggingface_frame: Optional[str] = option(None,  # noqa: UP045
+        "the numbers of the tokens that the tokenizer puts around a sentence; a checkpoint has them")
 
 
 def take_configuration(cfg: Any) -> None:
-    """Copy the configuration in ``--huggingface-model`` into the options, which checkpoints store.
+    """Copy what ``--huggingface-model`` has into the options, which checkpoints store.
 
     A checkpoint can then be loaded without the folder.
     """
     if folder := getattr(cfg, "huggingface_model", None):
         cfg.huggingface_config = _configuration(folder).to_json_string()
+        frame = frame_of(load_tokenizer(folder, cfg.huggingface_language))
+        cfg.huggingface_frame = json.dumps(frame._asdict())
 
 
 def _transformers() -> Any:
@@ -145,6 +161,8 @@ class HuggingFaceEncoder(TimeFirstEncoder):
 
     root_nodes = SyntaxEncoder.root_nodes
     numbers: Tensor
+    before: Tensor
+    after: Tensor
 
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(dictionary)
@@ -152,9 +170,12 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         folder = cfg.huggingface_model
         config = _configuration(folder) if folder else self._new_configuration()
         self._check_sizes(config, folder)
+        frame = read_frame(cfg.huggingface_frame) if cfg.huggingface_frame else None
         if folder:
             model = _trained(folder, config)
-            numbers = _numbers(folder, dictionary)
+            tokenizer = load_tokenizer(folder, cfg.huggingface_language)
+            frame = frame_of(tokenizer)
+            numbers = numbers_of(tokenizer, frame, folder, dictionary)
         else:
             model = _transformers().AutoModel.from_config(config, trust_remote_code=False)
             numbers = torch.arange(len(dictionary))
@@ -174,13 +195,25 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         }
         # The model's number of each entry of the dictionary; -1 for a first token that the model lacks.
         self.register_buffer("numbers", numbers)
-        self._has_start = bool(numbers[dictionary.bos()] >= 0)
+        self._set_frame(frame)
         limit = getattr(config, "max_position_embeddings", cfg.max_source_positions)
-        # One position is for the added first token; RoBERTa's positions begin after the padding's.
+        # RoBERTa's positions begin after the padding's. A sentence has its own end.
         positions = (m for n, m in model.named_modules() if n.endswith(".position_embeddings"))
         paddings = (getattr(table, "padding_idx", None) for table in positions)
-        offset = 1 + max((index + 1 for index in paddings if index is not None), default=0)
+        offset = max((index + 1 for index in paddings if index is not None), default=0)
+        offset += len(self.before) + len(self.after) - 1
         self._max_positions = min(cfg.max_source_positions, limit - offset)
+
+    def _set_frame(self, frame: Frame | None) -> None:
+        """Set the tokens around a sentence; by default the start and the end of the dictionary."""
+        if frame is None:  # of a checkpoint of the first version, or a new BERT
+            start = self.numbers[self.dictionary.bos()].item()
+            end = self.numbers[self.dictionary.eos()].item()
+            frame = Frame([int(start)] if start >= 0 else [], [int(end)])
+        for name, numbers in frame._asdict().items():
+            # Not in the checkpoint, whose options have it.
+            tensor = torch.tensor(numbers, dtype=torch.long, device=self.numbers.device)
+            self.register_buffer(name, tensor, persistent=False)
 
     def _new_configuration(self) -> Any:
         """Return the checkpoint's configuration, or a BERT configuration with the options' sizes."""
@@ -218,7 +251,8 @@ class HuggingFaceEncoder(TimeFirstEncoder):
 
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
-        self._has_start = bool(self.numbers[self.dictionary.bos()] >= 0)
+        if not self.cfg.huggingface_frame:
+            self._set_frame(None)
 
     def forward(
         self,
@@ -230,96 +264,96 @@ class HuggingFaceEncoder(TimeFirstEncoder):
     ) -> dict[str, list[Any]]:
         """Encode a batch; arguments and output as in :meth:`SyntaxEncoder.forward`."""
         padding = padding_of(src_tokens, self.padding_idx)
+        before, after = len(self.before), len(self.after)
+        columns = torch.arange(src_tokens.size(1), device=src_tokens.device)
         # The model counts positions from the left, so padding is moved to the right.
         # argmax finds the first True: the column of the first token.
         first = (~padding).int().argmax(1, keepdim=True)
-        lengths = (~padding).sum(1, keepdim=True)
-        columns = torch.arange(src_tokens.size(1), device=src_tokens.device)
-        added = int(self._has_start)
-        if added:
-            # The added start replaces the sentence's own start, which the rotation moves to the padding.
-            is_start = src_tokens.gather(1, first).eq(self.dictionary.bos())
-            first, lengths = first + is_start, lengths - is_start.long()
-        # Rotate each row; its first token comes first.
-        order = (columns + first) % len(columns)
-        mask = columns < lengths
-        inputs = self.numbers[src_tokens.gather(1, order).masked_fill(~mask, self.padding_idx)]
-        if added:
-            start = self.numbers[self.dictionary.bos()].expand(len(inputs), 1)
-            inputs = torch.cat([start, inputs], 1)
-            mask = torch.cat([mask.new_ones(len(mask), 1), mask], 1)
+        has_start = src_tokens.gather(1, first).eq(self.dictionary.bos())
+        # The model's frame replaces the end of the sentence, and a labeller's start.
+        first, lengths = first + has_start, (~padding).sum(1, keepdim=True) - has_start.long() - 1
+        # Rotate each row; its first subword comes first. The last column never has a subword.
+        order = (columns[:-1] + first) % len(columns)
+        is_subword = columns[:-1] < lengths
+        framed, mask = self._framed(src_tokens.gather(1, order), is_subword, lengths)
         found = self.model(
-            input_ids=inputs,
+            input_ids=framed,
             attention_mask=mask.long(),
             output_hidden_states=return_all_hiddens,
-            **self._relations(ParseBatch.from_net_input(parse), order, added),
+            **self._relations(ParseBatch.from_net_input(parse), order, is_subword),
         )
-        # The inverse rotation, which skips the added first token.
-        back = (columns - first + added) % inputs.size(1)
+        # The inverse rotation. The start is the frame's first token.
+        back = (columns - first + before).masked_fill(columns == first - 1, 0) % framed.size(1)
+        # An end that the model does not read has no state, and no weight unless it is alone.
+        no_state = (columns == first + lengths) & (after == 0)
 
         def placed(states: Tensor) -> Tensor:
             """Shape: (tokens, batch, width), in the order of the source."""
-            return states.gather(1, back.unsqueeze(2).expand(-1, -1, states.size(2))).transpose(
-                0, 1
-            )
+            states = states.gather(1, back.unsqueeze(2).expand(-1, -1, states.size(2)))
+            return states.masked_fill(no_state.unsqueeze(2), 0).transpose(0, 1)
 
         states = placed(found.last_hidden_state)
         hidden = map(placed, found.hidden_states) if return_all_hiddens else ()
         return encoder_output(
-            src_tokens, padding, encoder_out=[states], encoder_states=list(hidden)
-        )
+            src_tokens, padding, encoder_out=[states], encoder_states=list(hidden),
+            encoder_padding_mask=[padding | (no_state & (lengths > 0))],
+        )  # fmt: skip
 
-    def _relations(self, parse: ParseBatch, order: Tensor, added: int) -> dict[str, Tensor]:
+    def _framed(self, tokens: Tensor, is_subword: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Put the frame around sentences. Shape of both results: (batch, columns of the model).
+
+        Args:
+            tokens: sentences on the left, without the start and the end. Shape: (batch, columns)
+            is_subword: whether it is one. Shape: (batch, columns)
+            lengths: the number of subwords. Shape: (batch, 1)
+
+        Returns:
+            The model's numbers, and True at tokens that it reads.
+        """
+        batch, after = len(tokens), len(self.after)
+        inputs = self.numbers[tokens.masked_fill(~is_subword, self.padding_idx)]
+        # Without any token the model would attend to nothing; it reads padding then.
+        width = max(len(self.before) + tokens.size(1) + after, 1)
+        padding = self.numbers[self.padding_idx].expand(
+            batch, width - len(self.before) - tokens.size(1)
+        )
+        inputs = torch.cat([self.before.expand(batch, -1), inputs, padding], 1)
+        ends = len(self.before) + lengths
+        columns = torch.arange(width, device=tokens.device)
+        slots = ends + columns[:after]
+        inputs = inputs.scatter(1, slots, self.after.expand(batch, -1))
+        return inputs, columns < (ends + after).clamp(min=1)
+
+    def _relations(self, parse: ParseBatch, order: Tensor, is_subword: Tensor) -> dict[str, Tensor]:
         """Return what the biases read, in the model's order of tokens."""
         if self.cfg.relation_bias in ("none", "sequence"):
             return {}
-        words = parse["words"].gather(1, order)
-        # The added first token does not belong to a word.
-        words = torch.cat([words.new_full((len(words), added), -1), words], 1)
+        words = parse["words"].gather(1, order).masked_fill(~is_subword, -1)
+        # The frame does not belong to a word.
+        words = pad(words, (len(self.before), len(self.after)), value=-1)
+        words = pad(words, (0, 1), value=-1) if words.size(1) == 0 else words
         labels = {"src_deprels": parse["deprels"]} if self.cfg.relation_labels else {}
         return {"src_words": words, "src_heads": parse["heads"], **labels}
+
+    def first_token_obstacle(self) -> str | None:
+        """Return why the state of the first token does not stand for the sentence, or None."""
+        kind = self.model.config.model_type
+        if not len(self.before):
+            return f"the tokenizer of this {kind} model puts no token before a sentence"
+        words = self.dictionary
+        tokens = torch.tensor(
+            [[words.bos(), w, words.eos()] for w in (words.unk(), words.nspecial)]
+        )
+        nothing = torch.full((2, 3), -1)
+        parse = {f"src_{field}": nothing for field in ("words", "heads", "deprels")}
+        training = self.training
+        with torch.no_grad():
+            first, other = self.eval()(tokens, **parse)["encoder_out"][0][0]
+        self.train(training)
+        if torch.allclose(first, other):
+            return f"the first token of a {kind} model does not read the tokens after it"
+        return None
 
     def max_positions(self) -> int:
         """Return the largest number of tokens."""
         return int(self._max_positions)
-
-
-def _numbers(folder: str, dictionary: Any) -> Tensor:
-    """Return the model's number of each entry of the dictionary. Shape: (entries,), int64.
-
-    Raises:
-        UserError: the tokenizer has no ``word_ids``, or lacks entries of the dictionary.
-    """
-    try:
-        tokenizer = _transformers().AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
-    except Exception as error:  # a broken file may raise any exception
-        reason = str(error).strip().splitlines()[0][:200]
-        raise UserError(f"--huggingface-model {folder}: no tokenizer is there ({reason})") from None
-    if not tokenizer.is_fast:
-        raise UserError(
-            f"--huggingface-model {folder}: its tokenizer does not know which word each token belongs "
-            "to (word_ids): a fast tokenizer, with tokenizer.json, is needed"
-        )
-    known = tokenizer.get_vocab()
-    unknown = tokenizer.unk_token_id
-    end = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
-    special = {
-        dictionary.bos(): -1 if tokenizer.cls_token_id is None else tokenizer.cls_token_id,
-        dictionary.pad(): 0 if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
-        dictionary.eos(): end,
-        dictionary.unk(): end if unknown is None else unknown,
-    }
-    lacking = [
-        symbol
-        for symbol in dictionary.symbols[dictionary.nspecial :]
-        if symbol not in known and not symbol.startswith("madeupword")
-    ]
-    if lacking:
-        raise UserError(
-            f"--huggingface-model {folder}: its tokenizer lacks {len(lacking)} entries of the source "
-            f"dictionary, such as '{lacking[0]}': make the data with --bpe huggingface:{folder}"
-        )
-    of_symbols = (known.get(symbol, special[dictionary.unk()]) for symbol in dictionary.symbols)
-    return torch.tensor([special.get(i, number) for i, number in enumerate(of_symbols)])

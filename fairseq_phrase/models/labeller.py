@@ -128,6 +128,9 @@ class LabellerModel(NamedEncoderModel):
             # The added token needs one more position than the text.
             cfg.max_source_positions += 1
         encoder = build_named_encoder(cfg, task, task.source_dictionary)
+        obstacle = getattr(encoder, "first_token_obstacle", lambda: None)()
+        if pooling == "cls" and obstacle:
+            raise UserError(f"--pooling cls: {obstacle}: expected mean, attention or root")
         if labelled == "word" and not task.whole_words:
             task.require_parses(["words"])
         width = cfg.encoder.embed_dim

@@ -108,6 +108,58 @@ def write_model(model_type: str, folder: Path, lines: Iterable[str]) -> Path:
     return folder
 
 
+#: The model type of tokenizers' classes, the kind of their subword model, and its special tokens.
+FAMILIES = {
+    "NllbTokenizer": ("m2m_100", "BPE", SPECIAL),
+    "MBart50Tokenizer": ("mbart", "Unigram", SPECIAL),
+    "MBartTokenizer": ("mbart", "Unigram", SPECIAL),
+    "XLMRobertaTokenizer": ("xlm-roberta", "Unigram", SPECIAL),
+    "T5Tokenizer": ("t5", "Unigram", ["<pad>", "</s>", "<unk>"]),
+    "LlamaTokenizer": ("llama", "BPE", ["<unk>", "<s>", "</s>"]),
+    "GemmaTokenizer": ("gemma", "BPE", ["<pad>", "<eos>", "<bos>", "<unk>"]),
+    "Qwen2Tokenizer": ("qwen2", "bytes", ["<|endoftext|>"]),
+    "GPT2Tokenizer": ("gpt2", "bytes", ["<|endoftext|>"]),
+    "XLNetTokenizer": ("xlnet", "Unigram", ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>"]),
+}
+#: The first token of released models whose tokenizers' classes add none by themselves.
+_STARTS = {"LlamaTokenizer": "<s>", "GemmaTokenizer": "<bos>"}
+
+
+def write_family(name: str, folder: Path, lines: Iterable[str]) -> Path:
+    """Write a model of random weights, with a trained tokenizer of a family's own class."""
+    model_type, kind, specials = FAMILIES[name]
+    options = {"special_tokens": specials, "show_progress": False}
+    if kind == "Unigram":
+        trained = Tokenizer(models.Unigram())
+        trainer = trainers.UnigramTrainer(vocab_size=100, unk_token="<unk>", **options)
+    else:
+        trained = Tokenizer(models.BPE())
+        trainer = trainers.BpeTrainer(vocab_size=150, **options)
+    split = pre_tokenizers.Metaspace()
+    if kind == "bytes":
+        split = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    # SentencePiece, which made most of them, leaves punctuation apart.
+    trained.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.Punctuation()])
+    trained.train_from_iterator(lines, trainer)
+    parts = json.loads(trained.to_str())["model"]
+    vocabulary = {"vocab": parts["vocab"]}
+    if kind == "Unigram":
+        vocabulary = {"vocab": [tuple(entry) for entry in parts["vocab"]]}
+    else:
+        vocabulary["merges"] = [tuple(merge) for merge in parts["merges"]]
+    tokenizer = getattr(transformers, name)(**vocabulary)
+    if start := _STARTS.get(name):
+        number = tokenizer.convert_tokens_to_ids(start)
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+            single=f"{start} $A", special_tokens=[(start, number)]
+        )
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = small_config(model_type, vocab_size=len(tokenizer))
+    transformers.AutoModel.from_config(config).save_pretrained(folder)
+    return folder
+
+
 def write_nllb(folder: Path, lines: Iterable[str]) -> Path:
     """Write an NLLB of random weights, with a tokenizer that is trained on lines."""
     trained = Tokenizer(models.BPE(unk_token="<unk>"))

@@ -27,6 +27,7 @@ from tests.support.huggingface_models import (
     tokenizer_of_bytes,
     tokenizer_of_metaspace,
     write_bert,
+    write_family,
     write_model,
 )
 from tests.support.labellers import build, make_task
@@ -141,6 +142,196 @@ def test_other_models_start_as_their_own_function(tmp_path, model_type, left_pad
     biases = [p for n, p in encoder.named_parameters() if ".relation_bias." in n]
     assert len(biases) == 6
     assert all(p.grad.any() for p in biases)
+
+
+#: Families, the language of sentences, and the tokens around them.
+FRAMES = [
+    ("NllbTokenizer", "deu_Latn", ["deu_Latn"], ["</s>"]),
+    ("MBart50Tokenizer", "de_DE", ["de_DE"], ["</s>"]),
+    ("MBartTokenizer", "de_DE", [], ["</s>", "de_DE"]),
+    ("XLMRobertaTokenizer", None, ["<s>"], ["</s>"]),
+    ("T5Tokenizer", None, [], ["</s>"]),
+    ("LlamaTokenizer", None, ["<s>"], []),
+    ("GemmaTokenizer", None, ["<bos>"], []),
+    ("Qwen2Tokenizer", None, [], []),
+    ("GPT2Tokenizer", None, [], []),
+    ("XLNetTokenizer", None, [], ["<sep>", "<cls>"]),
+]
+LANGUAGE = [(name, language) for name, language, *_ in FRAMES]
+
+
+def framed(tmp_path, name, language, **options):
+    """An encoder of a family, its task, and the family's own tokenizer and model."""
+    folder = write_family(name, tmp_path / "model", TEXT * 5)
+    task = task_of(folder)
+    biases = {"relation_bias": "none"} if name == "XLNetTokenizer" else {"relation_bias": "both"}
+    encoder = encoder_of(folder, task, huggingface_language=language, **biases, **options)
+    known = {} if language is None else {"src_lang": language}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **known)
+    model = transformers.AutoModel.from_pretrained(folder).double().eval()
+    model = model.get_encoder() if model.config.is_encoder_decoder else model
+    return encoder, task, tokenizer, model
+
+
+@pytest.mark.parametrize("left_pad", [False, True])
+@pytest.mark.parametrize(("name", "language", "before", "after"), FRAMES)
+def test_a_sentence_has_the_frame_of_the_models_own_tokenizer(
+    tmp_path, name, language, before, after, left_pad
+):
+    encoder, task, tokenizer, model = framed(tmp_path, name, language)
+    inputs = batch(task, TokenizerSegmenter(tmp_path / "model/tokenizer.json"), left_pad, TEXT)
+    found = encoder(**inputs, return_all_hiddens=True)
+    for row, line in enumerate(TEXT):
+        ids = tokenizer(line, return_tensors="pt", return_token_type_ids=False)
+        names = tokenizer.convert_ids_to_tokens(ids["input_ids"][0])
+        assert names[: len(before)] == before
+        assert names[len(names) - len(after) :] == after
+        output = model(**ids, output_hidden_states=True)
+        real = inputs["src_tokens"][row].ne(1)
+        for states, here in (
+            (output.last_hidden_state, found["encoder_out"][0]),
+            (output.hidden_states[1], found["encoder_states"][1]),
+        ):
+            of_text = slice(len(before), len(before) + int(real.sum()))
+            expected = states[0, of_text]
+            if not after:  # no end is read, so it has no state
+                expected = torch.cat([expected, expected.new_zeros(1, expected.size(1))])
+            torch.testing.assert_close(here[real, row], expected, rtol=0, atol=1e-12)
+        padding = ~real
+        padding[real.nonzero()[-1]] = not after
+        assert torch.equal(found["encoder_padding_mask"][0][row], padding)
+    assert found["src_lengths"][0][:, 0].tolist() == inputs["src_tokens"].ne(1).sum(1).tolist()
+
+
+@pytest.mark.parametrize(("name", "language"), LANGUAGE)
+def test_a_checkpoint_has_the_frame(tmp_path, name, language):
+    encoder, task, *_ = framed(tmp_path, name, language)
+    segmenter = TokenizerSegmenter(tmp_path / "model/tokenizer.json")
+    options = {"relation_bias": encoder.cfg.relation_bias}
+    cfg = encoder.cfg
+    take_configuration(cfg)
+    shutil.rmtree(tmp_path / "model")
+    again = build(
+        "word", "huggingface", task, huggingface_config=cfg.huggingface_config,
+        huggingface_frame=cfg.huggingface_frame, **options,
+    ).encoder  # fmt: skip
+    assert (encoder.before.tolist(), encoder.after.tolist()) == (
+        again.before.tolist(), again.after.tolist()
+    )  # fmt: skip
+    again.load_state_dict(encoder.state_dict())
+    inputs = batch(task, segmenter, lines=TEXT)
+    found, expected = (each(**inputs)["encoder_out"][0] for each in (again, encoder))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    ["[1]", "{", '{"before": [1]}', '{"before": [-1], "after": []}', '{"before": 1, "after": 2}'],
+)
+def test_a_frame_in_a_checkpoint_is_checked(task, frame):
+    with pytest.raises(
+        UserError, match=r"huggingface_frame of a checkpoint is .* expected the numbers"
+    ):
+        build("word", "huggingface", task, huggingface_frame=frame)
+
+
+@pytest.mark.parametrize("left_pad", [False, True])
+@pytest.mark.parametrize(("name", "language"), LANGUAGE)
+def test_an_empty_line_and_gradients_are_finite(tmp_path, name, language, left_pad):
+    encoder, task, *_ = framed(tmp_path, name, language)
+    inputs = batch(task, TokenizerSegmenter(tmp_path / "model/tokenizer.json"), left_pad, TEXT)
+    empty = torch.tensor([1] * (inputs["src_tokens"].size(1) - 1) + [2])
+    empty = empty if left_pad else empty.flip(0)
+    inputs["src_tokens"] = torch.cat([inputs["src_tokens"], empty[None]])
+    for field in ("src_words", "src_heads", "src_deprels"):
+        nothing = inputs[field].new_full((1, inputs[field].size(1)), -1)
+        inputs[field] = torch.cat([inputs[field], nothing])
+    found = encoder.train()(**inputs)
+    end = empty.eq(2)
+    assert found["encoder_padding_mask"][0][-1].equal(~end)
+    states = found["encoder_out"][0]
+    real = inputs["src_tokens"].ne(1)
+    assert states.transpose(0, 1)[real].isfinite().all()
+    states.transpose(0, 1)[real].sum().backward()
+    assert all(p.grad.isfinite().all() for p in encoder.parameters() if p.grad is not None)
+    alone = {field: rows[-1:, :1] for field, rows in inputs.items()}
+    alone["src_tokens"] = torch.tensor([[2]])
+    expected = encoder.eval()(**alone)["encoder_out"][0]
+    together = encoder(**inputs)["encoder_out"][0][end, -1]
+    torch.testing.assert_close(together, expected[:, 0])
+
+
+def test_a_sentence_may_fill_all_positions(tmp_path):
+    encoder, *_ = framed(tmp_path, "MBartTokenizer", "de_DE", max_source_positions=500)
+    longest = torch.tensor([[5] * (encoder.max_positions() - 1) + [2]])
+    words = torch.zeros_like(longest).masked_fill(longest == 2, -1)
+    parse = {"src_words": words, "src_heads": torch.zeros(1, 1, dtype=torch.long)}
+    encoder(longest, **parse)
+    assert encoder.max_positions() == 128 - 1  # one for the language
+
+
+def test_the_language_is_the_tokenizers_unless_it_is_given(tmp_path):
+    folder = write_family("NllbTokenizer", tmp_path / "model", TEXT * 5)
+    task = task_of(folder)
+    number = task.source_dictionary.index
+    codes = transformers.AutoTokenizer.from_pretrained(folder).get_vocab()
+    assert number("eng_Latn") != task.source_dictionary.unk()
+    assert encoder_of(folder, task).before.tolist() == [codes["eng_Latn"]]
+    german = encoder_of(folder, task, huggingface_language="deu_Latn")
+    assert german.before.tolist() == [codes["deu_Latn"]]
+    refused(folder, task, "--huggingface-language de: .* not know it: expected one of ace_Arab",
+            huggingface_language="de")  # fmt: skip
+    path = folder / "tokenizer_config.json"  # as in the released folders
+    path.write_text(json.dumps({**json.loads(path.read_text()), "src_lang": None}))
+    refused(
+        folder, task, "marks the language of a sentence: give --huggingface-language, one of ace"
+    )
+    bert = write_bert(tmp_path / "bert", LINES * 5)
+    refused(bert, task_of(bert), "--huggingface-language deu_Latn: .* marks no language: leave it out",
+            huggingface_language="deu_Latn")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("NllbTokenizer", None),
+        ("MBart50Tokenizer", None),
+        ("XLMRobertaTokenizer", None),
+        ("MBartTokenizer", "the tokenizer of this mbart model puts no token before a sentence"),
+        ("T5Tokenizer", "the tokenizer of this t5 model puts no token before a sentence"),
+        ("GPT2Tokenizer", "the tokenizer of this gpt2 model puts no token before a sentence"),
+        ("LlamaTokenizer", "the first token of a llama model does not read the tokens after it"),
+        ("GemmaTokenizer", "the first token of a gemma model does not read the tokens after it"),
+    ],
+)
+def test_pooling_of_the_first_token_needs_one_that_reads_the_sentence(tmp_path, name, reason):
+    folder = write_family(name, tmp_path / "model", TEXT * 5)
+    task = make_task("sentence")
+    task.source_dictionary = task_of(folder).source_dictionary
+    sizes = {f"encoder_{part}": value for part, value in SIZES.items()}
+    cfg = MODEL_DATACLASS_REGISTRY["labeller"](
+        encoder="huggingface",
+        huggingface_model=str(folder),
+        pooling="cls",
+        relation_labels=True,
+        **sizes,
+    )
+    make = partial(ARCH_MODEL_REGISTRY["labeller"].build_model, cfg, task)
+    if reason:
+        with pytest.raises(
+            UserError, match=f"--pooling cls: {reason}: expected mean, attention or"
+        ):
+            make()
+        return
+    model = make().double().eval()
+    inputs = batch(task, TokenizerSegmenter(folder / "tokenizer.json"), lines=TEXT)
+    found = model(inputs.pop("src_tokens"), **inputs)
+    stock = transformers.AutoModel.from_pretrained(folder).double().eval()
+    stock = stock.get_encoder() if stock.config.is_encoder_decoder else stock
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for row, line in enumerate(TEXT):
+        state = stock(**tokenizer(line, return_tensors="pt")).last_hidden_state[:, :1]
+        torch.testing.assert_close(found[row], model.head(state)[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("left_pad", [False, True])

@@ -233,6 +233,8 @@ def kinds_of_pairs(tree: Tensor | None, buckets: Tensor | None) -> Tensor:
 
 #: The relations that may have biases: in the tree, in the sentence, or both; distance has a fixed prior.
 BIASES = ("tree", "sequence", "both", "distance", "none")
+#: What the relations' vectors are added to.
+VECTORS = ("none", "keys", "keys-values")
 
 
 class RelationBias(nn.Module):

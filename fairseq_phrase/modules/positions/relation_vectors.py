@@ -33,9 +33,6 @@ from fairseq_phrase.modules.positions.relative_attention import (
 from fairseq_phrase.modules.projections import HeadsAttention
 from fairseq_phrase.modules.tensors import carrier
 
-#: What the relations' vectors are added to.
-VECTORS = ("none", "keys", "keys-values")
-
 
 def _ranks(slots: Tensor, last: int) -> Tensor:
     """Count the earlier edges between the same words; 0 at padding. Shape: as the sorted slots."""
