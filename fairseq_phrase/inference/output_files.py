@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 from fairseq.utils import split_paths
 
 from fairseq_phrase.data.preprocessing.parse_shards import to_bytes
+from fairseq_phrase.data.store.manifest import parser_entries
 from fairseq_phrase.data.store.outputs import (
     Key,
     as_bytes,
+    damaged,
     only_writer,
     read_key,
     require_same,
@@ -28,11 +30,13 @@ from fairseq_phrase.errors import UserError, named_in_errors
 from fairseq_phrase.inference.bundle import CONTENTS, is_bundle
 from fairseq_phrase.inference.constraints import Line
 from fairseq_phrase.inference.model_files import data_of
-from fairseq_phrase.parsers import LineParser, load_parser, names_path
+from fairseq_phrase.parsers import load_parser, names_path, resolve
 from fairseq_phrase.text import digest_of, require_file
 
 Chunks = Iterator[tuple[int, list[Line]]]
 Translate = Callable[[Chunks], Generator[tuple[int, bytes], None, None]]
+#: Of a chunk: the digest of its lines, the size of the file after it, the digest of its translations.
+Record = tuple[str, int, str]
 #: Options of the command that are not in the key, and why. The key has the content of files, not names.
 FREE = {
     **dict.fromkeys(("inputs", "constraints", "prefix", "score"), "a text"),
@@ -115,9 +119,9 @@ def _parser(named: str | None, of_data: str) -> str:
     # No files are loaded from a path that the user does not name.
     if named is None and names_path(of_data):
         return of_data
-    made = load_parser(named or of_data)
-    digest = made.digest[:16] if isinstance(made, LineParser) else ""
-    return f"{made.version} {digest}".strip()
+    parser = load_parser(named or of_data)
+    entries = parser_entries(resolve(named or of_data), parser.version, parser.digest[:16], "none")
+    return ", ".join(entry.value.strip() for entry in entries.values())
 
 
 def _content(path: Path) -> str:
@@ -148,7 +152,7 @@ class OutputFile:
         self._note = path.with_name(f"{path.name}.key")
         #: The digests of the lines of the chunks that are translated now.
         self._begun: deque[str] = deque()
-        self._done: list[list[Any]] = []
+        self._done: list[Record] = []
 
     def require_key(self) -> bool:
         """Check that existing files have this run's key; return whether the file is complete.
@@ -168,7 +172,8 @@ class OutputFile:
         require_same(made, self._key, there, self._remedy(there))
         if there != self.path:
             return False
-        if self.path.stat().st_size != (self._done[-1][1] if self._done else 0):
+        size = self._done[-1][1] if self._done else 0
+        if len(self._intact(self.path)) < len(self._done) or self.path.stat().st_size != size:
             raise UserError(f"{self.path} is not as it was written: remove it and {self._note}")
         return True
 
@@ -176,10 +181,18 @@ class OutputFile:
         """Return the advice for a file of other options or inputs."""
         return f"give the same options and files, or remove {made} and {self._note}"
 
-    def _recorded(self) -> tuple[dict[str, str], list[list[Any]]]:
+    def _recorded(self) -> tuple[dict[str, str], list[Record]]:
         """Read the key and the whole lines of ``FILE.key`` after it."""
         heading, *lines = self._note.read_bytes().split(b"\n")
-        return read_key(heading, self._note), [json.loads(line) for line in lines[:-1]]
+        key = read_key(heading, self._note)
+        try:
+            records = [
+                (str(digest), int(size), str(text))
+                for digest, size, text in map(json.loads, lines[:-1])
+            ]
+        except (ValueError, TypeError):
+            raise damaged(self._note) from None
+        return key, records
 
     def write(
         self,
@@ -201,7 +214,7 @@ class OutputFile:
             OSError: the file cannot be written.
         """
         self.require_key()
-        kept = self._kept()
+        kept = self._intact(self._partial)
         written = [as_bytes(self._key), *(json.dumps(one).encode() for one in kept)]
         write_atomically(self._note, b"".join(line + b"\n" for line in written))
         count, size = 0, kept[-1][1] if kept else 0
@@ -235,22 +248,22 @@ class OutputFile:
         """Remove the key of a complete file."""
         self._note.unlink(missing_ok=True)
 
-    def _kept(self) -> list[list[Any]]:
-        """Return the records of the chunks whose translations are complete."""
-        if not self._partial.is_file():
+    def _intact(self, path: Path) -> list[Record]:
+        """Return the records of the first chunks whose translations a file has as they were written."""
+        if not path.is_file():
             return []
-        kept, before = [], 0
-        with open(self._partial, "rb") as stream:
+        intact, before = [], 0
+        with open(path, "rb") as stream:
             for record in self._done:
-                text = stream.read(record[1] - before)
+                text = stream.read(max(0, record[1] - before))
                 if len(text) != record[1] - before or _short(text) != record[2]:
                     break
-                kept.append(record)
+                intact.append(record)
                 before = record[1]
-        return kept
+        return intact
 
     def _unfinished(
-        self, chunks: Chunks, kept: Sequence[list[Any]], skipped: Callable[[int], object]
+        self, chunks: Chunks, kept: Sequence[Record], skipped: Callable[[int], object]
     ) -> Iterator[tuple[int, list[Line]]]:
         """Yield the chunks without a translation.
 

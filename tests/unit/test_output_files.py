@@ -6,16 +6,26 @@ import re
 import resource
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fairseq_phrase import parsers
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.data.store.outputs import only_writer
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.constraints import Line
-from fairseq_phrase.inference.output_files import FREE, OutputFile, Shard, write_translations
+from fairseq_phrase.inference.output_files import (
+    FREE,
+    OutputFile,
+    Shard,
+    translation_key,
+    write_translations,
+)
+from fairseq_phrase.parsers.whitespace import WhitespaceParser
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
+from tests.support.small_checkpoints import make_checkpoint, make_data
 
 CHUNKS = [(1, [Line("one")]), (2, [Line("two"), Line("three")]), (4, [Line("four")])]
 
@@ -186,3 +196,66 @@ def test_all_options_are_in_the_key_unless_they_are_declared_free():
     options = {action.dest for action in translate_command._parser()._actions} | {"data"}
     assert FREE.keys() <= options
     assert {"beam", "nbest", "lenpen", "sampling", "seed", "batch_size"}.isdisjoint(FREE)
+
+
+@pytest.mark.parametrize(
+    "content", [b"ONE\nTWO\nTHREX\n", b"ONE\nTWO\nTHREE\n\n", b"ONE\nTWO\n", b""]
+)
+def test_a_finished_part_with_other_content_is_not_joined(tmp_path, content):
+    """As many bytes as were written, more or fewer."""
+    whole, parts = tmp_path / "out", [Shard(1, 2), Shard(2, 2)]
+    write_translations(whole, parts[0], {}, iter(CHUNKS[:2]), translated, print)
+    changed = parts[0].path(whole)
+    changed.write_bytes(content)
+    for part, chunks in zip(parts, (CHUNKS[:2], CHUNKS[2:]), strict=True):
+        with pytest.raises(UserError, match=r"out.1-of-2 is not as it was written: remove it and"):
+            write_translations(whole, part, {}, iter(chunks), translated, print)
+    assert not whole.exists()
+    assert changed.read_bytes() == content
+    changed.write_bytes(b"ONE\nTWO\nTHREE\n")
+    write_translations(whole, parts[1], {}, iter(CHUNKS[2:]), translated, print)
+    assert whole.read_bytes() == b"ONE\nTWO\nTHREE\nFOUR\n"
+
+
+@pytest.mark.parametrize("record", ["[", "{}", '["a", "b", "c"]', '["a", 1]', "3"])
+def test_a_damaged_record_is_one_message(begun, record):
+    note = begun.with_name("out.key")
+    note.write_text(note.read_text() + record + "\n")
+    with pytest.raises(UserError, match=r"out.key is damaged: .* Remove all of them"):
+        OutputFile(begun, {"beam": "5"}).write(iter(CHUNKS), translated, print)
+    assert begun.with_name("out.partial").read_bytes() == b"ONE\nTWO\nTHREE\n"
+
+
+class Numbered(WhitespaceParser):
+    """A plugin's parser: its version is the same for all arguments."""
+
+    version = "numbered 1"
+
+    def __init__(self, argument=""):
+        self.argument = argument
+
+
+def test_the_argument_of_a_plugins_parser_is_in_the_key(tmp_path, monkeypatch):
+    monkeypatch.setattr(parsers, "entry_points", lambda group: [Plugin("numbered")])
+    data, text = make_data(tmp_path / "data", "numbered:1"), tmp_path / "text"
+    text.write_text("Hund\n")
+    checkpoint = make_checkpoint(tmp_path / "a.pt", data, "--arch", "transformer")
+    options = dict.fromkeys(FREE, None)
+    options |= {"path": str(checkpoint), "data": str(data), "inputs": [text]}
+
+    def key(parser):
+        return dict(translation_key({**options, "source_parser": parser}))
+
+    assert key("numbered:1") == key(None)
+    different = {name for name, value in key("numbered:2").items() if value != key(None)[name]}
+    assert different == {"parser of the text"}
+    assert (
+        len({key(name)["parser of the text"] for name in ("numbered", "numbered:2", "none")}) == 3
+    )
+
+
+class Plugin(SimpleNamespace):
+    """An entry point of the parser."""
+
+    def __init__(self, name):
+        super().__init__(name=name, value="tests:Numbered", dist=None, load=lambda: Numbered)

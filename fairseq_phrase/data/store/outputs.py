@@ -61,9 +61,14 @@ def read_key(line: bytes, path: Path) -> dict[str, str]:
     try:
         return {str(name): str(value) for name, value in json.loads(line).items()}
     except (ValueError, AttributeError):
-        raise UserError(
-            f"{path} is damaged: it records what made the files that it is with. Remove all of them"
-        ) from None
+        raise damaged(path) from None
+
+
+def damaged(path: Path) -> UserError:
+    """Return the error of a damaged record."""
+    return UserError(
+        f"{path} is damaged: it records what made the files that it is with. Remove all of them"
+    )
 
 
 @contextmanager
