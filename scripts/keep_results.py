@@ -1,6 +1,6 @@
 """Copy a table's results from its folder, after its script has made the report.
 
-    python scripts/keep_results.py runs/multi30k_table1.tuned.de-en results/multi30k_table1.de-en
+    python scripts/keep_results.py runs/quickstart results/quickstart.mine
 
 Checkpoints, data and the text of test sets are not kept, nor the files that score_results.py can make
 again (HTML, LaTeX and most pictures). The tables of one folder share an archive:

@@ -1,14 +1,15 @@
 """Continue a table whose results were kept, on any machine: add rows or seeds to it.
 
-    python scripts/restore_results.py results/multi30k_table1.de-en runs/more
-    bash scripts/multi30k_table1.sh --direction de-en --seeds 4,5 --out runs/more
+    python scripts/restore_results.py results/which_syntax.synthetic4k.de-en.gold.cpu runs/more
+    bash scripts/which_syntax.sh --corpus synthetic --trees gold --train-size 4000 --max-update 2000 \
+        --rows transformer,relation_tree --out runs/more
 
 The folder gets the runs that keep_results.py kept, as finished runs: their translations and logs. The
 table's script, with the options in `provenance.txt`, makes the data again, trains missing runs, and
 reports on all. It stops if the data differ from the kept runs' data. The kept runs lack models. To train
 one again, remove its folder, or name the others:
 
-    python scripts/restore_results.py results/multi30k_table1.de-en runs/more --rows transformer,phrase_k2
+    python scripts/restore_results.py results/multi30k_table1.de-en.cpu runs/more --rows transformer,tree
 
 Translations that were encrypted need their password: --password. SLOG's is in its authors' README.
 
@@ -45,10 +46,13 @@ def restore(
     ``whole`` also copies files outside rows: the runs from which others start, and their losses.
 
     Raises:
-        SystemExit: a row is not among the results; or the translations are encrypted, and the password is
-            missing or wrong.
+        SystemExit: the archive has no runs of these results; a row is not among them; or the translations
+            are encrypted, and the password is missing or wrong.
     """
-    outputs = read_archive(results.parent / ARCHIVE, results.name)
+    outputs = read_archive(results.parent / ARCHIVE, results.name) if results.name else {}
+    if not any("runs" in Path(name).parts for name in outputs):
+        tables = sorted({name.split("/")[0] for name in read_archive(results.parent / ARCHIVE)})
+        sys.exit(f"{results}: {ARCHIVE} has no runs of this table; it has {', '.join(tables)}")
     kept = outputs | translations(results, password)
     files = {
         Path(*("rows" if part == "runs" else part for part in Path(name).parts)): content

@@ -26,6 +26,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -56,6 +57,7 @@ _KEEP_MEMORY = {
 }
 _KEY = "key.json"
 _PRECISIONS = frozenset(("train: --bf16", "train: --fp16"))
+_FIRST = 100  # lines of a log, at most, before the training begins
 _UPDATES = re.compile(r"num_updates[= ](\d+)")
 
 
@@ -183,7 +185,8 @@ def check_key(run: Run) -> dict[str, str]:
     """Check that the files in a run's folder were made with the run's options and data.
 
     Steps may be added, and files to the data. A training that has ended may have another precision than
-    this call. A folder without a key was made by an earlier version, or restored from results that were.
+    this call. A folder without a key was made by an earlier version, or restored from results that were:
+    only its :func:`later_options` are known.
 
     Returns:
         The key of the existing files and of the run.
@@ -194,21 +197,72 @@ def check_key(run: Run) -> dict[str, str]:
     here = {**run.key, **{name: d for path in run.files for name, d in data_fingerprints(path)}}
     here |= {f"FILE/{name}": whole_fingerprint(path) for name, path in run.named.items()}
     note = run.folder / _KEY
-    if not note.is_file():
-        return here
-    made = read_key(note.read_bytes(), note)
+    has_key = note.is_file()
+    made = read_key(note.read_bytes(), note) if has_key else {}
+    add_later_options(made, here, run)
     steps = {name.partition(":")[0] for name in made} & {name.partition(":")[0] for name in here}
     # A folder may have rows of several precisions: only a training that continues must keep its own.
     ended = any(step.trains and step.done.exists() for step in run.steps)
     free = _PRECISIONS if ended else frozenset()
     both = (
-        {n: v for n, v in key.items() if n.partition(":")[0] in steps and n not in free}
+        {
+            name: value
+            for name, value in key.items()
+            if (name.partition(":")[0] in steps and name not in free if has_key else name in made)
+        }
         for key in (made, here)
     )
     require_same(
         *both, run.folder, f"give another --out, or remove {run.folder} to begin this run anew"
     )
     return {**made, **{name: value for name, value in here.items() if name not in free}}
+
+
+def add_later_options(made: dict[str, str], here: dict[str, str], run: Run) -> None:
+    """Add the values of :func:`later_options` to a run's key, and to the key in its folder.
+
+    A training that knew an option has it in its log.
+    """
+    log = next((step.output for step in run.steps if step.trains and step.output.is_file()), None)
+    for name, (default, before) in later_options(here).items():
+        here[name] = here.get(name, default) or "True"  # a switch has no value
+        if name in made:
+            made[name] = made[name] or "True"
+        else:  # without a log, nothing is trained
+            made[name] = here[name] if log is None else logged(name, log) or before
+
+
+def later_options(key: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return options that a row's model may have been trained before.
+
+    Args:
+        key: the key of a run.
+
+    Returns:
+        By the names that flags have in a key: the default, and the value before the option existed.
+    """
+    flags = {"_name": "train: --arch", "encoder": "train: --encoder"}
+    model = {option: key[flag] for option, flag in flags.items() if flag in key}
+    if "_name" not in model:
+        return {}
+    with same_logging():
+        from fairseq_phrase import register
+        from fairseq_phrase.checkpoints.identity import later_options_of
+
+        register()
+        options = later_options_of(model)
+    return {
+        f"train: --{each.name.replace('_', '-')}": (str(each.default), str(each.metadata["before"]))
+        for each in options
+    }
+
+
+def logged(name: str, log: Path) -> str | None:
+    """Return the value of an option in the configuration that a training's log begins with."""
+    option = name.rpartition("--")[2].replace("-", "_")
+    with open(log, encoding="utf-8", errors="replace") as stream:
+        values = (re.search(rf"'{option}': '?([^',}}]+)", line) for line in islice(stream, _FIRST))
+        return next((match[1] for match in values if match), None)
 
 
 @cache

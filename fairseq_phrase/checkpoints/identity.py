@@ -64,7 +64,7 @@ from fairseq_phrase.data.store.identity import (
 from fairseq_phrase.data.store.manifest import data_identity
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import FlatTransformerConfig, nested_config
-from fairseq_phrase.models.encoder_method import ENCODERS, neutral_obstacle
+from fairseq_phrase.models.encoder_method import ENCODERS, EncoderMethod, neutral_obstacle
 
 
 def option_entries(
@@ -123,15 +123,11 @@ def model_entries(cfg: Any) -> dict[str, Entry]:
     if given.get("share_all_embeddings") or given.get("merge_src_tgt_embed"):
         given["share_decoder_input_output_embed"] = True
     name = given.get("_name") or given.get("arch") or ""
-    options = {option.name: option for option in model_options(given)}
-    chosen = given.get("encoder", getattr(options.get("encoder"), "default", None))
-    method = getattr(MODEL_REGISTRY.get(name), "method", ENCODERS.get(str(chosen)))
+    method, options, others = _encoder_options(given)
     encoder = method.name if method else ARCH_MODEL_NAME_REGISTRY.get(name, name)
     # BART's encoder is fairseq's Transformer.
     if encoder == "bart" or (method and _is_plain(method.encoder, options, given)):
         encoder = "transformer"
-    of_encoder = {each.name for each in method.options} if method else set()
-    others = {each.name for one in ENCODERS.values() for each in one.options} - of_encoder
     parts: dict[str, list[Field[Any]]] = {"encoder": [], "decoder": []}
     for option in options.values():
         if option.name not in others or not (method or "encoder" in options):
@@ -140,6 +136,18 @@ def model_entries(cfg: Any) -> dict[str, Entry]:
         name: e for part in parts for name, e in option_entries(parts[part], given, part).items()
     }
     return {**entries, "encoder": Entry(encoder, encoder, "encoder")}
+
+
+def _encoder_options(
+    given: Mapping[str, Any],
+) -> tuple[EncoderMethod | None, dict[str, Field[Any]], set[str]]:
+    """Return a model's encoder, its options by name, and the names of other encoders' options."""
+    options = {option.name: option for option in model_options(given)}
+    chosen = given.get("encoder", getattr(options.get("encoder"), "default", None))
+    model = MODEL_REGISTRY.get(given.get("_name") or given.get("arch") or "")
+    method = getattr(model, "method", ENCODERS.get(str(chosen)))
+    of_encoder = {each.name for each in method.options} if method else set()
+    return method, options, {o.name for m in ENCODERS.values() for o in m.options} - of_encoder
 
 
 def model_options(given: Mapping[str, Any]) -> list[Field[Any]]:
@@ -386,6 +394,18 @@ def check_ties(saved: Mapping[str, Tensor], own: Mapping[str, Tensor], path: str
                 "leave out --share-all-embeddings, --share-decoder-input-output-embed and other "
                 "options that share parameters, as that training did"
             )
+
+
+def later_options_of(given: Mapping[str, Any]) -> list[Field[Any]]:
+    """Return the options of a model that models were trained before, without those of other encoders.
+
+    Args:
+        given: the model's ``_name``, and its ``encoder`` if it names one.
+    """
+    _, options, others = _encoder_options(given)
+    return [
+        each for each in options.values() if "before" in each.metadata and each.name not in others
+    ]
 
 
 def complete_options(state: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from importlib.metadata import version
 import pytest
 
 from tests.support.commands import script_environment
+from tests.support.documented import blocks_of
 from tests.support.report_table import report, rows_with_runs, write_table
 from tests.support.repository import REPOSITORY
 from tests.support.run_folders import write_interactive
@@ -322,10 +324,28 @@ def test_kept_results_are_finished_runs_of_a_new_table(table, tmp_path):
     assert f"{kept} has no k9: its rows are baseline, k2" in named
     assert "is there already" in script("restore_results", kept, restored, expect=1)
     assert f"has no {ARCHIVE}" in script("restore_results", table / "x", tmp_path / "no", expect=1)
+    wrong = script("restore_results", tmp_path / "kep", tmp_path / "no", expect=1)
+    assert f"{tmp_path / 'kep'}: {ARCHIVE} has no runs of this table; it has kept" in wrong
+    no_name = script("restore_results", ".", tmp_path / "no", cwd=tmp_path, expect=1)
+    assert "has no runs of this table" in no_name
     archive = tmp_path / ARCHIVE
     archive.write_bytes(archive.read_bytes()[:50])
     assert "not a whole archive" in script("restore_results", kept, tmp_path / "no", expect=1)
     assert [path.name for path in tmp_path.iterdir() if "no" in path.name] == []
+
+
+def test_the_commands_of_the_page_restore_a_table_and_continue_it(tmp_path):
+    """The script accepts the restored folder's settings; its trainings have tests of their own."""
+    block = next(each for each in blocks_of("docs/tables.md") if "restore_results" in each)
+    restoring, continuing = block.replace("runs/mine", str(tmp_path / "mine")).splitlines()
+    _, _, results, folder = restoring.partition("#")[0].split()
+    assert re.match(r"restored [1-9]\d* runs", script("restore_results", results, folder))
+    printed = subprocess.run(
+        [*shlex.split(continuing), "--dry-run"], cwd=REPOSITORY,
+        env=script_environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert printed.returncode == 0, printed.stderr
+    assert "--arch relation_transformer" in printed.stdout
 
 
 def test_an_archive_has_the_same_bytes_for_the_same_files(tmp_path):

@@ -218,6 +218,53 @@ def test_a_run_of_an_earlier_version_goes_on(planned, tmp_path):
     assert not run_all(planned(max_update=8))
 
 
+PHRASES = {
+    "translation": {"_name": "phrase_transformer"},
+    "tagging": {"_name": "labeller", "encoder": "phrase_transformer"},
+}
+
+
+@pytest.mark.parametrize("model", PHRASES.values(), ids=PHRASES)
+@pytest.mark.parametrize("has_key", [True, False])
+def test_a_run_from_before_an_option_is_a_run_with_the_value_of_that_time(
+    planned, tmp_path, model, has_key
+):
+    """As kept results are: a key and a log that do not know the option, or no key."""
+    folder = tmp_path / "runs" / "row" / "seed1"
+    assert not run_all(planned({"model": model}))
+    key = json.loads((folder / "key.json").read_text())
+    assert key.pop("train: --phrase-residual") == "both"
+    (folder / "key.json").write_text(json.dumps(key))
+    if not has_key:
+        (folder / "key.json").unlink()
+    reason = run_all(planned({"model": model}))
+    assert reason.startswith(f"{folder} was made with train: --phrase-residual each; this run has ")
+    each = planned({"model": model | {"phrase_residual": "each"}})
+    assert not run_all(each)
+    assert not each.left()
+    assert "--phrase-residual both" in run_all(planned({"model": model}))
+
+
+def test_a_log_that_knows_an_option_says_its_value(planned, tmp_path):
+    model = PHRASES["translation"]
+    assert not run_all(planned({"model": model}))
+    folder = tmp_path / "runs" / "row" / "seed1"
+    (folder / "key.json").unlink()
+    (folder / "train.log").write_text("{'model': {'phrase_gate': none, 'phrase_residual': both}}\n")
+    assert not run_all(planned({"model": model}))
+    assert "--phrase-residual both" in run_all(
+        planned({"model": model | {"phrase_residual": "each"}})
+    )
+
+
+def test_a_later_option_of_another_encoder_is_in_no_key(planned, tmp_path):
+    model = {"_name": "labeller", "encoder": "structural_transformer"}
+    assert not run_all(planned({"model": model}))
+    key = (tmp_path / "runs" / "row" / "seed1" / "key.json").read_text()
+    assert "phrase-residual" not in key
+    assert "structural_transformer" in key
+
+
 @pytest.mark.parametrize(
     "changes",
     [
