@@ -11,47 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq.models.transformer import TransformerModel
-from fairseq_cli import generate, interactive, train, validate
+from fairseq_cli import generate, train
 
 from fairseq_phrase.data.store.identity import ENTRY_POINTS
 from fairseq_phrase.errors import UserError
-from tests.support.commands import SIZES, TRAINING, run
+from tests.support.checkpoint_commands import FAIRSEQ, MODEL, ONCE, OWN, PLAIN, USER
+from tests.support.commands import run
 from tests.support.entry_points import COMMANDS
 from tests.support.repository import REPOSITORY
-
-USER = ("--user-dir", "fairseq_phrase", "--task", "syntax_translation")
-MODEL = ("--arch", "relation_transformer", "--relation-labels", *TRAINING, *SIZES)
-PLAIN = ("--arch", "phrase_transformer_tiny", *TRAINING, *SIZES)
-ONCE = ("--max-tokens", "400", "--disable-validation")
-#: What a command gets after the data directory and before the checkpoint: ``(module, entry_point,
-#: arguments)``.
-FAIRSEQ = {
-    "resumed": (train, "train", [*MODEL, *ONCE, "--max-update", "2", "--restore-file"]),
-    "reset": (
-        train, "train",
-        [*MODEL, *ONCE, "--max-update", "2", "--reset-optimizer", "--reset-lr-scheduler",
-         "--reset-meters", "--reset-dataloader", "--restore-file"],
-    ),
-    "fine-tuned": (
-        train, "train", [*MODEL, *ONCE, "--max-update", "2", "--finetune-from-model"]
-    ),
-    "pretrained": (train, "pretrained", [*MODEL, *ONCE, "--max-update", "2", "--pretrained"]),
-    "validate": (validate, "use", ["--cpu", "--batch-size", "50", "--path"]),
-    "generate": (generate, "use", ["--cpu", "--path"]),
-    "interactive": (interactive, "use", ["--cpu", "--input", "/dev/null", "--path"]),
-}  # fmt: skip
-#: Arguments of this package's commands, where ``DATA``, ``NEW`` and ``TEXT`` are paths.
-OWN = {
-    "translate": ["DATA", "TEXT", "--source-parser", "none", "--path", "CHECKPOINT"],
-    "plot": ["tree", "--line", "1", "DATA", "--out", "NEW", "--path", "CHECKPOINT"],
-    "analyze": ["attention", "DATA", "--path", "CHECKPOINT"],
-    "probe": ["--tasks", "TASKS", "--data", "DATA", "--path", "CHECKPOINT"],
-    "demo": ["--data", "DATA", "--source-parser", "none", "CHECKPOINT"],
-    "export": ["CHECKPOINT", "DATA", "NEW"],
-    "export to transformers": ["--to", "transformers", "CHECKPOINT", "DATA", "NEW"],
-    "export to ctranslate2": ["--to", "ctranslate2", "CHECKPOINT", "DATA", "NEW"],
-    "average": ["FIRST", "CHECKPOINT", "--out", "NEW"],
-}  # fmt: skip
 
 
 def trained(data: Path, folder: Path, model: Sequence[str]) -> Path:
