@@ -41,9 +41,9 @@ REMOVED = (
 )
 #: Options with names of files, which are removed.
 FILES = (
-    "*_path *_checkpoint load_*_from *_from_file *_vocab *_vocab_file *_codes *_merges *_kenlm_model "
-    "*_lexicon lang_dict source_dict target_dict target_dictionary fixed_dictionary extra_data "
-    "sentencepiece_model baseline_model huggingface_model pretrained pretrained_model"
+    "*_path pretrained_*checkpoint load_*_from *_from_file *_vocab *_vocab_file *_codes *_merges "
+    "*_kenlm_model *_lexicon lang_dict source_dict target_dict target_dictionary fixed_dictionary "
+    "extra_data sentencepiece_model baseline_model huggingface_model pretrained pretrained_model"
 )
 #: Options with names of parsers, which are removed if they contain a path.
 PARSERS = "source_parser syntax_parser"

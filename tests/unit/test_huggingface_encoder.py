@@ -16,7 +16,12 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from tokenizers import normalizers, pre_tokenizers
 
-from fairseq_phrase.checkpoints.pretrained import PretrainedOptions, begin_from_checkpoint
+from fairseq_phrase.checkpoints.pretrained import (
+    PretrainedOptions,
+    begin_from_checkpoint,
+    take_options,
+)
+from fairseq_phrase.checkpoints.trust import load_checkpoint
 from fairseq_phrase.data.subwords.segmenters import EveryWord, TokenizerSegmenter, tokenizer_file
 from fairseq_phrase.data.subwords.text_encoder import encode_sentence
 from fairseq_phrase.errors import UserError
@@ -452,6 +457,46 @@ def test_a_pickle_of_more_than_tensors_is_not_run(folder, task, tmp_path):
     (copy / "pytorch_model.bin").write_bytes(pickle.dumps(Harmful(str(tmp_path / "run"))))
     refused(copy, task, "its weights cannot be loaded")
     assert not (tmp_path / "run").exists()
+
+
+#: Names of attention for which transformers fetches and runs the code of a repository.
+KERNELS = ["a/kernel", "kernels-community/flash-attn2", "flash_attention_2"]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_folder_does_not_choose_code(folder, task, tmp_path, name):
+    other = changed(folder, tmp_path, attn_implementation=name, auto_map={"AutoModel": "a/b--c.D"})
+    with pytest.raises(ImportError):  # the package that fetches it is not installed
+        transformers.AutoModel.from_pretrained(other, local_files_only=True)
+    encoder = encoder_of(other, task, relation_bias="none")
+    assert encoder.model.config._attn_implementation in ("sdpa", "eager")
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_configuration_in_a_checkpoint_does_not_choose_code(folder, task, name):
+    values = json.loads(transformers.AutoConfig.from_pretrained(folder).to_json_string())
+    values |= {"attn_implementation": name, "experts_implementation": "sonicmoe"}
+    values |= {"auto_map": {"AutoModel": "a/b--c.D"}, "_name_or_path": "a/b"}
+    encoder = encoder_of(
+        "", task, huggingface_config=json.dumps(values), encoder_embed_dim=16, encoder_layers=2
+    )
+    config = encoder.model.config
+    assert config._attn_implementation not in KERNELS
+    assert config._experts_implementation != "sonicmoe"
+    assert not hasattr(config, "auto_map")
+
+
+def test_a_folder_that_a_checkpoint_names_is_not_read(folder, task, tmp_path, monkeypatch):
+    options = {"encoder": "huggingface", "huggingface_model": str(folder)}
+    given = {**vars(MODEL_DATACLASS_REGISTRY["labeller"](**options)), "_name": "labeller"}
+    given = {name: value for name, value in given.items() if "${" not in str(value)}
+    path = tmp_path / "a.pt"
+    torch.save({"cfg": {"model": given, "task": {}}, "model": {}}, path)
+    assert load_checkpoint(path)["cfg"]["model"]["huggingface_model"] is None
+    for mine in (None, "mine"):
+        cfg = MODEL_DATACLASS_REGISTRY["labeller"](huggingface_model=mine)
+        take_options(cfg, path)
+        assert cfg.huggingface_model == mine
 
 
 def test_a_tokenizer_without_word_ids_is_named(folder, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -58,3 +60,18 @@ def test_a_copy_on_a_hub_is_that_of_the_revision_and_has_the_type(tmp_path, monk
     options = {"revision": "v2", "token": "secret", "dtype": "float64", "trust_remote_code": True}
     model = FairseqPhraseModel.from_pretrained("user/name", **options)
     assert {one.dtype for one in model.parameters()} == {torch.float64}
+
+
+@pytest.mark.parametrize("name", ["a/kernel", "kernels-community/flash-attn2", "flash_attention_2"])
+def test_the_configuration_of_a_folder_does_not_choose_code(tmp_path, monkeypatch, name):
+    data = make_data(tmp_path / "data")
+    checkpoint = make_checkpoint(tmp_path / "a.pt", data, "--arch", "phrase_transformer")
+    monkeypatch.setitem(parsers._BUILT_IN, "chain", parsers._BuiltIn("chain", ChainParser))
+    export_transformers(checkpoint, data, folder := tmp_path / "exported")
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | {"attn_implementation": name}
+    config["experts_implementation"] = "sonicmoe"  # which is another repository
+    path.write_text(json.dumps(config))
+    model = FairseqPhraseModel.from_pretrained(folder)
+    assert model.config._attn_implementation == "eager"
+    assert model.config._experts_implementation != "sonicmoe"
