@@ -48,7 +48,7 @@ from fairseq_phrase.compat.checkpoints import (
     rename_old_parameters,
     unreadable,
 )
-from fairseq_phrase.compat.inference import TRUNCATED
+from fairseq_phrase.compat.inference import TRUNCATED, options_of
 from fairseq_phrase.compat.patches import patch
 from fairseq_phrase.data.store.identity import (
     OF_DECODER,
@@ -539,13 +539,14 @@ def _save_record(save: Any, self: Trainer, filename: str, extra_state: dict[str,
 def _compare_data(load: Any, self: FairseqTask, state_dict: dict[str, Any]) -> None:
     """Compare the dictionaries of fairseq's own task with those of a model that it uses."""
     if "identity" in state_dict and not hasattr(self, "check_record"):
-        path, here = state_dict["checkpoint"], _data_of(plain_options(self.cfg))
+        path, cfg = state_dict.get("checkpoint", "the checkpoint"), plain_options(options_of(self))
+        here = _data_of(cfg)
         here = here.only("source", "target")
         trained = Identity.from_dict(state_dict["identity"], path)
         own = {name: each for name, each in trained.entries.items() if name in here.entries}
         compare(
             replace(trained, entries=own), here, "use", trained_name=path,
-            here_name=f"this run on {self.cfg.data}", has_options=False,
+            here_name=f"this run on {cfg.get('data')}", has_options=False,
         )  # fmt: skip
     load(self, state_dict)
 

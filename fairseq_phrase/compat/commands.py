@@ -21,6 +21,16 @@ from fairseq_phrase.errors import UserError
 _Function = Callable[..., Any]
 
 
+def as_user_error(error: Exception, message: str) -> UserError:
+    """Return a :class:`UserError` that replaces an error of fairseq.
+
+    Code that expects the class of that error catches it, too.
+    """
+    kind = type(error)
+    replacement: UserError = type(kind.__name__, (UserError, kind), {})(message)
+    return replacement
+
+
 def print_user_errors_plainly() -> None:
     """Make fairseq's commands print only the message of a :class:`UserError`, as our commands do.
 
@@ -136,8 +146,8 @@ def name_missing_architecture(original: _Function, *args: Any, **given: Any) -> 
     except RuntimeError as error:
         if error.args:
             raise
-        raise UserError(
-            "give an architecture, such as --arch phrase_transformer; --help lists all"
+        raise as_user_error(
+            error, "give an architecture, such as --arch phrase_transformer; --help lists all"
         ) from None
 
 
@@ -147,7 +157,7 @@ def name_missing_checkpoint(original: _Function, *args: Any, **given: Any) -> An
         return original(*args, **given)
     except (OSError, ValueError) as error:
         if str(error).startswith(("Model file not found", "--finetune-from-model")):
-            raise UserError(str(error)) from None
+            raise as_user_error(error, str(error)) from None
         raise
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
 
+from fairseq_phrase.compat.commands import as_user_error
 from fairseq_phrase.errors import UserError
 
 _Function = Callable[..., Any]
@@ -32,11 +33,11 @@ def keep_last_batches(original: _Function, *args: Any, **options: Any) -> Any:
     except Exception as error:  # fairseq has an assertion and a bare Exception
         if "should not exceed max_tokens" in str(error) or "max_tokens limit" in str(error):
             limit = given["max_tokens"]
-            raise UserError(
-                f"a sentence is longer than --max-tokens {limit}: give a larger --max-tokens"
+            raise as_user_error(
+                error, f"a sentence is longer than --max-tokens {limit}: give a larger --max-tokens"
             ) from None
         if str(error).startswith("Size of sample"):
-            raise UserError(str(error)) from None
+            raise as_user_error(error, str(error)) from None
         raise
 
 
@@ -70,13 +71,14 @@ def name_ignored_splits(original: _Function, cfg: Any) -> None:
     """End a training that would ignore validation sets, with a message that names the options."""
     try:
         original(cfg)
-    except ValueError:
+    except ValueError as error:
         given = cfg.dataset.valid_subset.split(",")
         others = sorted(data_utils._find_extra_valid_paths(cfg.task.data) - {*given})
-        raise UserError(
+        raise as_user_error(
+            error,
             f"{cfg.task.data} also has {', '.join(others)}: name all sets to validate on, --valid-subset "
             f"{','.join([*given, *others])}, or join them with --combine-val, or give "
-            "--ignore-unused-valid-subsets"
+            "--ignore-unused-valid-subsets",
         ) from None
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from fairseq_phrase.errors import UserError
 
@@ -16,6 +18,12 @@ _Function = Callable[..., Any]
 TRUNCATED = "max_source_positions_of_truncated_sources"
 
 
+def options_of(task: Any) -> Any:
+    """Return a task's configuration: ``args`` of fairseq's older tasks, whose ``cfg`` is None."""
+    cfg = getattr(task, "cfg", None)
+    return getattr(task, "args", None) if cfg is None else cfg
+
+
 def truncate_as_trained(task: Any, state: Mapping[str, Any]) -> None:
     """Make a task truncate sources as a model's training did.
 
@@ -23,8 +31,9 @@ def truncate_as_trained(task: Any, state: Mapping[str, Any]) -> None:
         state: the state of the model's task, from its checkpoint.
     """
     if (positions := state.get(TRUNCATED)) is not None:
-        task.cfg.truncate_source = True
-        task.cfg.max_source_positions = min(task.cfg.max_source_positions, positions)
+        options = options_of(task)
+        options.truncate_source = True
+        options.max_source_positions = min(options.max_source_positions, positions)
 
 
 def truncated_tokens(tokens: torch.Tensor, positions: int) -> torch.Tensor:
@@ -48,7 +57,7 @@ def truncate_raw_lines(
     original: _Function, self: Any, src_tokens: Any, src_lengths: Any, **options: Any
 ) -> Any:
     """Make ``--truncate-source`` truncate raw lines as it truncates data."""
-    if self.cfg.truncate_source:
+    if getattr(self.cfg, "truncate_source", False):  # tasks that derive from it may lack the option
         positions = self.cfg.max_source_positions
         src_tokens = [truncated_tokens(tokens, positions) for tokens in src_tokens]
         src_lengths = list(map(len, src_tokens))
@@ -98,6 +107,8 @@ def align_where_unknown_words_are_replaced(
 
 def replace_before_joining(original: _Function, cfg: Any, *others: Any) -> None:
     """Refuse ``--replace-unk`` where fairseq has joined subwords: alignments number the subwords."""
+    if isinstance(cfg, Namespace):  # of scripts and notebooks
+        cfg = convert_namespace_to_omegaconf(cfg)
     if cfg.generation.replace_unk is not None and cfg.common_eval.post_process is not None:
         raise UserError(
             "--replace-unk counts subwords, which --post-process (--remove-bpe) joins before: leave it "

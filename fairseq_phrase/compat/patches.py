@@ -58,6 +58,7 @@ from fairseq_phrase.compat.resuming import (
     name_number_of_shards,
     resume_the_same_training,
     save_all_state,
+    save_plain_options,
 )
 
 _Function = Callable[..., Any]
@@ -87,6 +88,7 @@ def patch_fairseq() -> None:
     patch(Trainer, "get_train_iterator", resume_the_same_training)
     patch(checkpoint_utils, "load_checkpoint_to_cpu", name_number_of_shards)
     patch(EpochBatchIterator, "load_state_dict", continue_among_shards)
+    patch(Trainer, "state_dict", save_plain_options)
     patch(Trainer, "save_checkpoint", save_all_state)
     patch(Trainer, "load_checkpoint", continue_all_state)
     patch(PathManager, "copy", copy_whole)

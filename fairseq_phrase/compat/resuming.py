@@ -14,14 +14,16 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.file_io import PathManager
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.trainer import Trainer
+from omegaconf import OmegaConf
 
 from fairseq_phrase.errors import UserError
 
@@ -124,6 +126,18 @@ def save_all_state(save: Any, self: Trainer, filename: str, extra_state: dict[st
         has_state = hasattr(scaler, "state_dict")  # torch's of --amp, not fairseq's of --fp16
         state["loss_scaler"] = scaler.state_dict() if has_state else dict(vars(scaler))
     return save(self, filename, {**extra_state, _NAME: state})
+
+
+def save_plain_options(original: Callable[..., Any], self: Trainer) -> dict[str, Any]:
+    """Save the options of a trainer whose configuration is a :class:`FairseqConfig` by their names.
+
+    fairseq would save the object, whose class ``weights_only`` refuses.
+    """
+    state: dict[str, Any] = original(self)
+    if is_dataclass(state["cfg"]):
+        options: Any = OmegaConf.create(cast(Any, state["cfg"]), flags={"allow_objects": True})
+        state["cfg"] = OmegaConf.to_container(options, resolve=True, enum_to_str=True)
+    return state
 
 
 def continue_all_state(

@@ -1,0 +1,287 @@
+"""Every patched function of fairseq takes every kind of configuration that fairseq's takes."""
+
+from __future__ import annotations
+
+import re
+from argparse import Namespace
+from dataclasses import fields, is_dataclass
+
+import pytest
+import torch
+from fairseq import checkpoint_utils, options, tasks
+from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
+    LabelSmoothedCrossEntropyCriterionWithAlignment as AlignmentCriterion,
+)
+from fairseq.data import data_utils
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks.multilingual_translation import MultilingualTranslationTask
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.trainer import Trainer
+from fairseq_cli import generate as fairseq_generate
+from fairseq_cli import interactive as fairseq_interactive
+from omegaconf import OmegaConf
+
+from fairseq_phrase.checkpoints import identity
+from fairseq_phrase.compat import patches
+from fairseq_phrase.compat.inference import TRUNCATED
+from tests.support.commands import SIZES, TRAINING, run
+
+STOCK = ["--task", "translation", "--source-lang", "de", "--target-lang", "en"]
+ARCH = ["--arch", "transformer", *SIZES, "--share-all-embeddings"]
+KINDS = ("namespace", "dictconfig", "dataclass")
+
+
+def patched_functions(monkeypatch):
+    """Return the owner and the name of each function that this package patches."""
+    functions = []
+    for module in (patches, identity):
+        monkeypatch.setattr(
+            module, "patch", lambda owner, name, new: functions.append((owner, name))
+        )
+    patches.patch_fairseq()
+    identity.guard_checkpoints()
+    monkeypatch.undo()
+    return functions
+
+
+#: Patched functions that take and read no configuration.
+WITHOUT_CONFIGURATION = {
+    "fairseq.checkpoint_utils._upgrade_state_dict",
+    "fairseq.checkpoint_utils.load_checkpoint_to_cpu",
+    "fairseq.checkpoint_utils.load_model_ensemble_and_task",
+    "fairseq.data.audio.raw_audio_dataset.get_buckets",
+    "fairseq.data.bucket_pad_length_dataset.get_buckets",
+    "fairseq.data.concat_dataset.ConcatDataset.__init__",
+    "fairseq.data.data_utils._find_extra_valid_paths",
+    "fairseq.data.data_utils.batch_by_size",
+    "fairseq.data.data_utils.get_buckets",
+    "fairseq.data.iterators.EpochBatchIterator.first_batch",
+    "fairseq.data.iterators.EpochBatchIterator.load_state_dict",
+    "fairseq.file_io.PathManager.copy",
+    "fairseq.options.parse_args_and_arch",
+    "fairseq.search.DiverseBeamSearch.step",
+    "fairseq.utils.load_align_dict",
+    "fairseq.utils.replace_unk",
+}
+
+
+def named(owner, name):
+    module = owner.__module__ + "." if isinstance(owner, type) else ""
+    return f"{module}{getattr(owner, '__qualname__', owner.__name__)}.{name}"
+
+
+@pytest.fixture(scope="module")
+def trained(data_directory, tmp_path_factory):
+    """One update of fairseq's own Transformer."""
+    save = tmp_path_factory.mktemp("trained")
+    run(
+        "fairseq-train", data_directory, "--user-dir", "fairseq_phrase", *STOCK, *ARCH, *TRAINING,
+        "--max-tokens", "1000", "--save-dir", save, "--disable-validation", "--max-update", "1",
+    )  # fmt: skip
+    return save / "checkpoint_last.pt"
+
+
+def configuration(kind, parser, arguments):
+    """Return the configuration of a command."""
+    given = options.parse_args_and_arch(parser, list(map(str, arguments)))
+    if kind == "namespace":
+        return given
+    cfg = convert_namespace_to_omegaconf(given)
+    if kind == "dictconfig":
+        return cfg
+    sections = {}
+    for section in fields(FairseqConfig):
+        sections[section.name] = cfg[section.name]
+        if isinstance(section.type, type) and is_dataclass(section.type):
+            sections[section.name] = section.type(**cfg[section.name])
+    return FairseqConfig(**sections)
+
+
+def part(kind, dataclass, **values):
+    """Return the configuration of a task, a model or a generator."""
+    given = dataclass(**values)
+    if kind == "namespace":
+        return Namespace(**vars(given))
+    return OmegaConf.structured(given) if kind == "dictconfig" else given
+
+
+class Cases:
+    """Calls of patched functions with a kind of configuration; each returns what can be compared."""
+
+    def __init__(self, kind, data, checkpoint, folder, capsys):
+        self.kind, self.data, self.checkpoint = kind, data, checkpoint
+        self.folder, self.capsys = folder, capsys
+
+    def _translations(self, main, *arguments):
+        parser = options.get_generation_parser(interactive=main is fairseq_interactive.main)
+        given = [
+            self.data,
+            *STOCK,
+            "--path",
+            self.checkpoint,
+            "--cpu",
+            "--beam",
+            "2",
+            "--max-len-b",
+            "4",
+        ]
+        main(configuration(self.kind, parser, [*given, "--num-workers", "0", *arguments]))
+        return re.findall(r"^H-.*$", self.capsys.readouterr().out, re.MULTILINE)
+
+    def _task(self, **options):
+        cfg = part(self.kind, TranslationConfig, data=str(self.data), **options)
+        return TranslationTask.setup_task(self._complete(cfg))
+
+    def _complete(self, cfg):
+        """Set the options that fairseq's commands interpolate."""
+        cfg.source_lang, cfg.target_lang = "de", "en"
+        cfg.train_subset, cfg.dataset_impl, cfg.required_seq_len_multiple = "valid", None, 1
+        return cfg
+
+    def _trainer(self):
+        arguments = [self.data, *STOCK, *ARCH, *TRAINING, "--max-tokens", "1000"]
+        arguments += ["--save-dir", self.folder, "--train-subset", "valid"]
+        cfg = configuration(self.kind, options.get_training_parser(), arguments)
+        sections = convert_namespace_to_omegaconf(cfg) if self.kind == "namespace" else cfg
+        task = tasks.setup_task(sections.task)
+        torch.manual_seed(1)
+        model, criterion = (
+            task.build_model(sections.model),
+            task.build_criterion(sections.criterion),
+        )
+        return Trainer(cfg, task, model, criterion), sections
+
+    def generate(self):
+        return self._translations(fairseq_generate.main, "--gen-subset", "valid")
+
+    def interactive(self):
+        lines = self.folder / "lines"
+        lines.write_text("ein Hund\nein Mann\n", encoding="utf-8")
+        return self._translations(fairseq_interactive.main, "--input", lines)
+
+    def ignored_subsets(self):
+        cfg = configuration(
+            self.kind, options.get_training_parser(), [self.data, *STOCK, *ARCH, *TRAINING]
+        )
+        if self.kind == "namespace":  # fairseq's commands convert it
+            cfg = convert_namespace_to_omegaconf(cfg)
+        data_utils.raise_if_valid_subsets_unintentionally_ignored(cfg)
+        return "passed"
+
+    def resumed(self):
+        trainer, sections = self._trainer()
+        _, iterator = checkpoint_utils.load_checkpoint(sections.checkpoint, trainer)
+        iterator.next_epoch_itr()
+        trainer.consolidate_optimizer()
+        path = self.folder / "checkpoint_last.pt"
+        trainer.save_checkpoint(
+            str(path), {"train_iterator": iterator.state_dict(), "val_loss": None}
+        )
+        again, sections = self._trainer()
+        extra_state, iterator = checkpoint_utils.load_checkpoint(sections.checkpoint, again)
+        return len(iterator), sorted(extra_state["train_iterator"])
+
+    def loaded_model(self):
+        task = self._task()
+        model = task.build_model(configuration("dictconfig", options.get_training_parser(), [
+            self.data, *STOCK, *ARCH, *TRAINING,
+        ]).model)  # fmt: skip
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(self.checkpoint))
+        cfg = {"_name": "transformer", "arch": "transformer", "encoder_layers_to_keep": None}
+        cfg["decoder_layers_to_keep"] = None
+        given = Namespace(**cfg) if self.kind == "namespace" else OmegaConf.create(cfg)
+        return str(model.load_state_dict(state["model"], strict=True, model_cfg=given))
+
+    def batches(self):
+        task = self._task()
+        task.load_dataset("valid")
+        iterator = task.get_batch_iterator(task.dataset("valid"), max_tokens=1000)
+        return [len(batch) for batch in iterator.frozen_batches]
+
+    def raw_lines(self):
+        task = self._task(truncate_source=True, max_source_positions=3)
+        dataset = task.build_dataset_for_inference([torch.arange(4, 10)], [6])
+        return dataset[0]["source"].tolist()
+
+    def state_of_a_task(self):
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(self.checkpoint))["task_state"]
+        task = self._task()
+        task.load_state_dict({**state, TRUNCATED: 7})
+        return task.cfg.truncate_source, task.cfg.max_source_positions
+
+    def criterion_of_alignments(self):
+        task = self._task(load_alignments=True)
+        return AlignmentCriterion(task, False, 0.1, 0.05).alignment_lambda
+
+    def generator(self):
+        from fairseq.dataclass.configs import GenerationConfig
+
+        search = part(self.kind, GenerationConfig, beam=3, replace_unk="", max_len_b=5)
+        models, _ = checkpoint_utils.load_model_ensemble([str(self.checkpoint)])
+        return self._task().build_generator(models, search).beam_size
+
+
+CASES = {
+    "fairseq.checkpoint_utils.load_checkpoint": Cases.resumed,
+    "fairseq.criterions.label_smoothed_cross_entropy_with_alignment."
+    "LabelSmoothedCrossEntropyCriterionWithAlignment.__init__": Cases.criterion_of_alignments,
+    "fairseq.data.data_utils.raise_if_valid_subsets_unintentionally_ignored": Cases.ignored_subsets,
+    "fairseq.models.fairseq_model.BaseFairseqModel.load_state_dict": Cases.loaded_model,
+    "fairseq.tasks.fairseq_task.FairseqTask.build_generator": Cases.generator,
+    "fairseq.tasks.fairseq_task.FairseqTask.get_batch_iterator": Cases.batches,
+    "fairseq.tasks.fairseq_task.FairseqTask.load_state_dict": Cases.state_of_a_task,
+    "fairseq.tasks.translation.TranslationTask.build_dataset_for_inference": Cases.raw_lines,
+    "fairseq.tasks.translation.TranslationTask.load_dataset": Cases.batches,
+    "fairseq.trainer.Trainer.get_train_iterator": Cases.resumed,
+    "fairseq.trainer.Trainer.load_checkpoint": Cases.resumed,
+    "fairseq.trainer.Trainer.save_checkpoint": Cases.resumed,
+    "fairseq.trainer.Trainer.state_dict": Cases.resumed,
+    "fairseq_cli.generate._main": Cases.generate,
+    "fairseq_cli.interactive.main": Cases.interactive,
+}
+
+
+def test_every_patched_function_is_called_here_or_takes_no_configuration(monkeypatch):
+    names = {named(owner, name) for owner, name in patched_functions(monkeypatch)}
+    assert names == CASES.keys() | WITHOUT_CONFIGURATION
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_patched_function_takes_every_kind_of_configuration(
+    name, data_directory, trained, tmp_path, capsys, monkeypatch
+):
+    (owner, function), *_ = [
+        (owner, function)
+        for owner, function in patched_functions(monkeypatch)
+        if named(owner, function) == name
+    ]
+    original = getattr(owner, function)
+    calls = []
+
+    def spy(*args, **given):
+        calls.append(function)
+        return original(*args, **given)
+
+    monkeypatch.setattr(owner, function, spy)
+    results = {}
+    for kind in KINDS:
+        (tmp_path / kind).mkdir()
+        case = Cases(kind, data_directory, trained, tmp_path / kind, capsys)
+        calls.clear()
+        results[kind] = CASES[name](case)
+        assert calls, kind
+    assert results["namespace"]
+    assert results["namespace"] == results["dictconfig"] == results["dataclass"]
+
+
+def test_a_task_with_args_loads_the_state_of_a_model_that_truncates(trained, data_directory):
+    """Older tasks of fairseq have ``args``, and no ``cfg``."""
+    state = checkpoint_utils.load_checkpoint_to_cpu(str(trained))["task_state"]
+    args = Namespace(
+        data=str(data_directory), source_lang="de", target_lang="en", max_source_positions=99
+    )
+    task = object.__new__(MultilingualTranslationTask)
+    vars(task).update(cfg=None, args=args, state=tasks.fairseq_task.StatefulContainer())
+    task.load_state_dict({**state, TRUNCATED: 7})
+    assert (args.truncate_source, args.max_source_positions) == (True, 7)
