@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
+import unicodedata
 from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.errors import UserError, named_in_errors
 from fairseq_phrase.optional_packages import optional_packages
+from fairseq_phrase.visualization.fonts import use_fonts
 
 
 def new_figure(path: Path, size: tuple[float, float]) -> Any:
@@ -31,8 +34,21 @@ def new_figure(path: Path, size: tuple[float, float]) -> Any:
     return figure
 
 
+def columns_of(text: str) -> int:
+    """Count a text's columns: two for a wide character, none for a combining mark."""
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    marks = sum(unicodedata.category(character) == "Mn" for character in text)
+    return len(text) + wide - marks
+
+
+def wrapped(text: str, columns: int) -> str:
+    """Divide a text into lines of about so many columns."""
+    return textwrap.fill(text, max(1, columns * len(text) // max(1, columns_of(text))))
+
+
 def save(figure: Any, path: Path) -> None:
     """Write a figure to its file; make the folder if necessary; never leave a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    use_fonts(figure)
     with named_in_errors(path):
         figure.savefig(path, dpi=150, bbox_inches="tight", pad_inches=0.1)

@@ -5,7 +5,6 @@ An alignment is the attention to the source of any decoder with attention.
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from fairseq_phrase.data.batches.raw_tokens import ends_of
+from fairseq_phrase.data.batches.word_alignments import words_by_marks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.visualization.constituent_maps import translate
 from fairseq_phrase.visualization.encoder_maps import AttentionPicture, Panel
-from fairseq_phrase.visualization.figures import new_figure, save
+from fairseq_phrase.visualization.figures import columns_of, new_figure, save, wrapped
 from fairseq_phrase.visualization.source_sentence import SourceSentence, require_length, written
 
 #: Longer sentences are not drawn: labels would be unreadable. Translations end at this length.
@@ -28,6 +29,8 @@ class AlignmentPicture:
     """The attention of a translation.
 
     Attributes:
+        source: the label of each token of the source.
+        target: the label of each token of the translation.
         weights: row attends to column. Shape: ``(target tokens, source tokens)``.
     """
 
@@ -59,9 +62,11 @@ def alignment_picture(model: Any, task: Any, sentence: SourceSentence) -> Alignm
             f"{type(model.decoder).__name__} returns no attention, so there is nothing to draw: the "
             "model was trained with --attention none"
         )
-    target = written(tokens, dictionary, sentence.copied)
+    subwords = written(tokens, dictionary, sentence.copied)
+    special = {dictionary[index] for index in (dictionary.bos(), *ends_of(dictionary))}
+    translation = SourceSentence({}, subwords, words_by_marks(subwords, special), [])
     return AlignmentPicture(
-        sentence.text, sentence.tokens, target, weights[0].float().cpu().numpy()
+        sentence.text, sentence.labels, translation.labels, weights[0].float().cpu().numpy()
     )
 
 
@@ -125,10 +130,10 @@ def _new_figure(
     panels: int = 1,
 ) -> Any:
     """Begin a figure that has room for matrices of these columns and rows, side by side."""
-    left, above = (max(map(len, labels)) * size * 0.55 / 72 for labels in (rows, columns))
+    left, above = (max(map(columns_of, labels)) * size * 0.55 / 72 for labels in (rows, columns))
     width = panels * (max(2.4, cell * len(columns)) + left + 1.2)
     figure = new_figure(path, (width, max(2.0, cell * len(rows)) + above + 1.3))
-    title = textwrap.fill(title, max(40, int(11 * width)))
+    title = wrapped(title, max(40, int(11 * width)))
     figure.suptitle(f"{title}\n{subtitle}".strip(), fontsize=10, parse_math=False)
     return figure
 

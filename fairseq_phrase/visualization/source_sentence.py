@@ -112,6 +112,11 @@ class SourceSentence:
         """The sentence, without subword marks and end of sentence."""
         return self.label(np.flatnonzero(self.words >= 0))
 
+    @cached_property
+    def labels(self) -> list[str]:
+        """The text of each token (:meth:`label`)."""
+        return [self.label([token]) for token in range(len(self.tokens))]
+
     def label(self, members: Iterable[int]) -> str:
         """Return the text of a node.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.data.batches.word_alignments import words_by_marks
 from fairseq_phrase.visualization.constituent_maps import cross_attention, self_attention, translate
 from fairseq_phrase.visualization.encoder_maps import Choice, choose, named
-from fairseq_phrase.visualization.figures import new_figure, save
+from fairseq_phrase.visualization.figures import new_figure, save, wrapped
 from fairseq_phrase.visualization.source_sentence import SourceSentence, require_length, written
 
 #: Sentences of more tokens than this are not drawn, because they would be unreadable.
@@ -69,10 +68,9 @@ def tree_picture(
         title = f"“{_text_of(subwords)}”"
     # (layers, 1, attending, nodes) -> (nodes,)
     mass = choose(weights[:, 0], layer, "layer").mean(0)
-    names = [sentence.label([token]) for token in range(leaves)]
     return TreePicture(
         sentence.text,
-        names + [label for _, _, label in sentence.constituents],
+        sentence.labels + [label for _, _, label in sentence.constituents],
         _parents(sentence),
         leaves,
         mass.cpu().numpy(),
@@ -150,7 +148,7 @@ def plot_tree(picture: TreePicture, path: Path) -> None:
     axes.axis("off")
     on_nonterminals = float(picture.mass[picture.leaves :].sum())
     caption = f"attention of {picture.title}: {on_nonterminals:.0%} on constituents"
-    lines = [textwrap.fill(text, max(60, int(11 * width))) for text in (picture.sentence, caption)]
+    lines = [wrapped(text, max(60, int(11 * width))) for text in (picture.sentence, caption)]
     axes.set_title("\n".join(lines), fontsize=10, parse_math=False)
     figure.colorbar(nodes, ax=axes, shrink=0.7, label="% of attention")
     save(figure, path)

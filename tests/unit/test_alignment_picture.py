@@ -7,13 +7,15 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
+from fairseq.data import Dictionary
 
 from fairseq_phrase.checkpoints import loading
 from fairseq_phrase.cli import plot
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.testing import any_label_dictionary, build_model, make_batch, make_dictionary
-from fairseq_phrase.visualization import source_sentence
+from fairseq_phrase.visualization import heat_maps, source_sentence
 from fairseq_phrase.visualization.constituent_maps import nonterminal_shares
+from fairseq_phrase.visualization.encoder_maps import attention_picture
 from fairseq_phrase.visualization.heat_maps import alignment_picture, plot_alignment
 from fairseq_phrase.visualization.source_sentence import SourceSentence
 from fairseq_phrase.visualization.tree_picture import tree_picture
@@ -78,6 +80,28 @@ def test_a_line_of_the_data_has_words_also_for_an_encoder_that_does_not_read_the
     assert sentence.words.tolist() == words[0].tolist()
     found = alignment_picture(build_model("transformer", dictionary), task, sentence)
     assert found.weights.shape == (len(found.target), 4)
+
+
+@pytest.mark.parametrize(
+    ("marked", "shown"),
+    [
+        (["▁Ein", "▁Haus", "tür"], ["Ein", "[Haus]tür", "Haus[tür]"]),
+        (["Ein", "Haus@@", "tür"], ["Ein", "[Haus]tür", "Haus[tür]"]),
+    ],
+)
+def test_words_are_labelled_as_in_pictures_of_attention(monkeypatch, marked, shown):
+    dictionary = Dictionary()
+    indices = [*map(dictionary.add_symbol, marked), dictionary.eos()]
+    task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    tokens = torch.tensor(indices)
+    sentence = SourceSentence.from_batch({"src_tokens": tokens[None]}, task)
+    monkeypatch.setattr(heat_maps, "translate", lambda *_, **__: tokens)
+    found = alignment_picture(build_model("transformer", dictionary), task, sentence)
+    assert found.source == found.target == [*shown, "</s>"]
+    model = build_model(
+        "structural_transformer", dictionary, structural_relative=False, sequential_relative=True
+    )
+    assert attention_picture(model, sentence).labels == found.source
 
 
 @pytest.mark.parametrize("copied", [["Qi"], []], ids=["known", "unknown"])
