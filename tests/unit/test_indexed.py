@@ -10,7 +10,8 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetB
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.data.store.indexed import IndexedReader, IndexedWriter, smallest_dtype
+from fairseq_phrase.data.store import indexed
+from fairseq_phrase.data.store.indexed import IndexedReader, IndexedWriter, Spill, smallest_dtype
 from fairseq_phrase.errors import UserError
 
 some_arrays = st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), min_size=1, max_size=8)
@@ -86,6 +87,37 @@ def test_the_smallest_integer_type_is_chosen_and_loses_nothing(tmp_path, maximum
 def test_a_mapping_renames_values_at_the_end(tmp_path):
     write(tmp_path / "x", [[0, 2, 2], [1]], mapping=np.array([300, 5, 7]))
     assert [values.tolist() for values in IndexedReader(tmp_path / "x")] == [[300, 7, 7], [5]]
+
+
+def test_a_mapping_of_large_numbers_to_small_ones_loses_none(tmp_path):
+    mapping = np.full(70_001, 9)
+    mapping[[0, 70_000]] = 3, 7
+    write(tmp_path / "x", [[70_000, 0], [300]], mapping=mapping)
+    assert dtype_on_disk(tmp_path / "x") is np.uint8
+    assert [values.tolist() for values in IndexedReader(tmp_path / "x")] == [[7, 3], [9]]
+
+
+@given(
+    arrays=st.lists(st.lists(st.integers(-3, 70_000), max_size=5), max_size=9),
+    size=st.integers(1, 9),
+)
+@settings(max_examples=50, deadline=None)
+def test_blocks_of_any_size_make_the_same_files(tmp_path_factory, arrays, size):
+    folder = tmp_path_factory.mktemp("blocks")
+    write(folder / "whole", arrays)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(indexed, "_CHUNK", size)
+        write(folder / "parts", arrays)
+    for end in ("bin", "idx"):
+        assert (folder / f"whole.{end}").read_bytes() == (folder / f"parts.{end}").read_bytes()
+
+
+def test_a_spill_is_not_larger_than_its_values_need(tmp_path):
+    spill = Spill(tmp_path / "x")
+    for _ in range(1000):
+        spill.append(np.arange(200), np.array([150, 50]))
+    spill.close()
+    assert (tmp_path / "x").stat().st_size < 203_000
 
 
 @pytest.mark.parametrize("arrays", [[], [[]], [[], [], []]])

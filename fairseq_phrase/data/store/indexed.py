@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import struct
-from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -34,7 +35,8 @@ _CODES = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
 _INT64 = np.dtype(np.int64)
 # The types that smallest_dtype chooses, by width: used for arrays without their own index.
 _WIDTHS: dict[int, type[np.integer[Any]]] = {1: np.uint8, 2: np.uint16, 4: np.int32, 8: np.int64}
-_CHUNK = 1 << 22  # number of values converted at a time when a file is finished
+_PART = struct.Struct("<BQ")  # dtype code, number of values
+_CHUNK = 1 << 20  # number of values converted at a time
 
 
 def smallest_dtype(maximum: int) -> np.dtype:
@@ -42,12 +44,114 @@ def smallest_dtype(maximum: int) -> np.dtype:
     return next(np.dtype(each) for each in _WIDTHS.values() if maximum <= np.iinfo(each).max)
 
 
+def _dtype_of(values: np.ndarray) -> np.dtype:
+    return smallest_dtype(int(values.max(initial=0)))
+
+
+class Spill:
+    """Arrays of integers in one file, until the type of the final file is known.
+
+    Each block of arrays has the smallest type that holds its values, so the file is about as large as the
+    final one. Memory does not grow with the arrays.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._stream = open(path, "wb")  # noqa: SIM115 - open until close()
+        self._values: list[np.ndarray] = []
+        self._sizes: list[np.ndarray] = []
+        self._pending = 0
+
+    def append(self, values: np.ndarray, sizes: np.ndarray) -> None:
+        """Add arrays.
+
+        Args:
+            values: the values of all arrays, one array after the other. Shape: ``(values,)``, integers.
+            sizes: the arrays' sizes. Shape: ``(arrays,)``.
+        """
+        self._values.append(values)
+        self._sizes.append(sizes)
+        self._pending += len(values) + len(sizes)
+        if self._pending >= _CHUNK:
+            self._write()
+
+    def _write(self) -> None:
+        if not self._sizes:
+            return
+        parts = [np.concatenate(parts) for parts in (self._values, self._sizes)]
+        for part in parts:
+            part = part.astype(np.int32 if part.min(initial=0) < 0 else _dtype_of(part))
+            self._stream.write(_PART.pack(_CODES[part.dtype], len(part)))
+            self._stream.write(part.tobytes())
+        self._values, self._sizes, self._pending = [], [], 0
+
+    def close(self) -> None:
+        """Write everything that was added."""
+        self._write()
+        self._stream.close()
+
+    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Read the arrays, after :meth:`close`.
+
+        Yields:
+            The values of consecutive arrays, in any integer type, and the arrays' sizes, int32.
+        """
+        with open(self.path, "rb") as stream:
+            while header := stream.read(_PART.size):
+                values = self._part(stream, header)
+                yield values, self._part(stream, stream.read(_PART.size)).astype(np.int32)
+
+    def _part(self, stream: BinaryIO, header: bytes) -> np.ndarray:
+        code, count = _PART.unpack(header)
+        part: np.ndarray = np.fromfile(stream, _DTYPES[code], count)
+        return part
+
+
+def write_indexed(
+    prefix: str | os.PathLike[str],
+    blocks: Iterable[tuple[np.ndarray, np.ndarray]],
+    dtype: np.dtype,
+    arrays: int | None,
+) -> list[Path]:
+    """Write arrays in fairseq's format, in memory that does not grow with their number.
+
+    Args:
+        prefix: path without ``.bin`` and ``.idx``.
+        blocks: values and sizes of consecutive arrays.
+        dtype: the type of the values on disk.
+        arrays: the number of all arrays; None to write no ``.idx`` file.
+
+    Returns:
+        The ``.bin`` file and, with ``arrays``, the ``.idx`` file.
+    """
+    paths = [Path(f"{prefix}.bin")]
+    with ExitStack() as stack:
+        stream = stack.enter_context(open(paths[0], "wb"))
+        if arrays is not None:
+            paths.append(Path(f"{prefix}.idx"))
+            all_sizes = stack.enter_context(open(paths[1], "wb"))
+            all_sizes.write(_HEADER.pack(_MAGIC, 1, _CODES[dtype], arrays))
+            all_sizes.flush()
+            starts = stack.enter_context(open(paths[1], "r+b"))
+            starts.seek(_HEADER.size + 4 * arrays)
+        end = 0
+        for values, sizes in blocks:
+            stream.write(values.astype(dtype, copy=False).tobytes())
+            if arrays is not None:
+                ends = end + np.cumsum(sizes, dtype=np.int64) * dtype.itemsize
+                all_sizes.write(sizes.astype(np.int32, copy=False).tobytes())
+                starts.write(
+                    np.concatenate([[end], ends[:-1]])[: len(sizes)].astype(np.int64).tobytes()
+                )
+                end = int(ends[-1]) if len(ends) else end
+    return paths
+
+
 class IndexedWriter:
     """Write arrays of integers one after the other.
 
     The integer type is the smallest that can represent all values (int32 if some are negative). It is
-    known only at the end, so values are first written to a temporary file as int32, and converted in
-    :meth:`finish`. Memory grows by 4 bytes per array.
+    known only at the end, so values are first written to a temporary file (:class:`Spill`).
 
     Args:
         prefix: path without ``.bin`` and ``.idx``.
@@ -58,10 +162,7 @@ class IndexedWriter:
     def __init__(self, prefix: str | os.PathLike[str], *, own_index: bool = True):
         self.prefix = Path(prefix)
         self._own_index = own_index
-        self._spill_path = self.prefix.with_name(self.prefix.name + ".spill")
-        self._spill = open(self._spill_path, "wb")  # noqa: SIM115 - open until finish()
-        self._sizes = array("i")
-        self._is_signed = False
+        self._spill = Spill(self.prefix.with_name(self.prefix.name + ".spill"))
 
     def append(self, values: np.ndarray, sizes: np.ndarray | None = None) -> None:
         """Add one array, or several.
@@ -70,9 +171,11 @@ class IndexedWriter:
             values: the values of all arrays, one array after the other. Shape: ``(values,)``, integers.
             sizes: the arrays' sizes; one array by default. Shape: ``(arrays,)``.
         """
-        self._is_signed |= bool(values.min(initial=0) < 0)
-        self._spill.write(np.asarray(values, dtype=np.int32).tobytes())
-        self._sizes.extend([len(values)] if sizes is None else sizes.tolist())
+        self._spill.append(values, np.array([len(values)]) if sizes is None else sizes)
+
+    def close(self) -> None:
+        """Write everything that was added to the temporary file."""
+        self._spill.close()
 
     def finish(self, mapping: np.ndarray | None = None, *, every: int = 1) -> list[Path]:
         """Write the ``.bin`` file and, with ``own_index``, the ``.idx`` file; return them.
@@ -81,45 +184,28 @@ class IndexedWriter:
             mapping: if given, a value ``v`` is written as ``mapping[v]``.
             every: map only the last value of each group of this size; arrays then consist of groups.
         """
-        self._spill.close()
-        spilled: np.ndarray = np.zeros(0, dtype=np.int32)
-        if self._spill_path.stat().st_size:
-            spilled = np.memmap(self._spill_path, dtype=np.int32, mode="r")
-        spilled = spilled.reshape(-1, every)
-        plain = spilled if mapping is None else spilled[:, :-1]
-        largest = max(
-            (int(plain[start : start + _CHUNK].max(initial=0)) for start in _starts(plain)),
-            default=0,
-        )
+        self.close()
+        arrays, largest, smallest = 0, 0, 0
+        for values, sizes in self._spill.blocks():
+            arrays += len(sizes)
+            plain = values if mapping is None else values.reshape(-1, every)[:, :-1]
+            largest = max(largest, int(plain.max(initial=0)))
+            smallest = min(smallest, int(plain.min(initial=0)))
         if mapping is not None:
             largest = max(largest, int(mapping.max(initial=0)))
-        dtype = np.dtype(np.int32) if self._is_signed else smallest_dtype(largest)
-        paths = [Path(f"{self.prefix}.bin")]
-        with open(paths[0], "wb") as stream:
-            for start in _starts(spilled):
-                values = spilled[start : start + _CHUNK].astype(dtype)
+        dtype = np.dtype(np.int32) if smallest < 0 else smallest_dtype(largest)
+
+        def mapped() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for values, sizes in self._spill.blocks():
                 if mapping is not None:
-                    values[:, -1] = mapping[spilled[start : start + _CHUNK, -1]]
-                stream.write(values.tobytes())
-        if self._own_index:
-            paths.append(Path(f"{self.prefix}.idx"))
-            self._write_index(paths[1], dtype)
-        del spilled, plain
-        self._spill_path.unlink()
+                    renamed = mapping[values[every - 1 :: every]]
+                    values = values.astype(dtype)  # too small, perhaps, for numbers to be renamed
+                    values[every - 1 :: every] = renamed
+                yield values, sizes
+
+        paths = write_indexed(self.prefix, mapped(), dtype, arrays if self._own_index else None)
+        self._spill.path.unlink()
         return paths
-
-    def _write_index(self, path: Path, dtype: np.dtype) -> None:
-        sizes = np.frombuffer(self._sizes, dtype=np.int32)
-        ends = np.cumsum(sizes, dtype=np.int64) * dtype.itemsize
-        with open(path, "wb") as stream:
-            stream.write(_HEADER.pack(_MAGIC, 1, _CODES[dtype], len(sizes)))
-            stream.write(sizes.tobytes())
-            stream.write(np.concatenate([[0], ends[:-1]]).astype(np.int64)[: len(sizes)].tobytes())
-
-
-def _starts(rows: np.ndarray) -> range:
-    """Return the starts of chunks of rows, which are converted one at a time."""
-    return range(0, len(rows), _CHUNK)
 
 
 def _mapped(path: Path) -> np.ndarray:
