@@ -50,6 +50,13 @@ def write(folder, code):
     return folder / "script.py"
 
 
+def test_workers_that_parse_and_segment_import_neither_fairseq_nor_torch():
+    code = "import sys, fairseq_phrase.data.preprocessing.encoded_blocks\n"
+    code += "print({'torch', 'fairseq'} & sys.modules.keys())"
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
 def test_an_import_changes_nothing_and_register_no_message(tmp_path):
     code = f"""{STATE}
 import fairseq_phrase

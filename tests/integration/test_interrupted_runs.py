@@ -126,7 +126,7 @@ def test_broken_shards_and_those_of_other_lines_are_parsed_again(
     monkeypatch.setattr(corpus_module, "SHARD_LINES", 50)
     options = ("--parser", f"spacy:{trained_pipeline}", "--vocab-size", "300")
     whole = preprocess(text, tmp_path / "whole", *options, splits=("train",))
-    monkeypatch.setattr("fairseq_phrase.data.preprocessing.preprocess.binarize", interrupted)
+    monkeypatch.setattr("fairseq_phrase.data.preprocessing.preprocess.make_dictionaries", interrupted)
     out = tmp_path / "out"
     with pytest.raises(SystemExit):
         preprocess(text, out, *options, splits=("train",))
@@ -157,7 +157,7 @@ def test_a_finished_parse_is_not_done_again(text, tmp_path, trained_pipeline, mo
         return run((calls.append(job.number) or job for job in jobs), *rest)
 
     monkeypatch.setattr(corpus_module, "run_jobs", counted)
-    monkeypatch.setattr("fairseq_phrase.data.preprocessing.preprocess.binarize", interrupted)
+    monkeypatch.setattr("fairseq_phrase.data.preprocessing.preprocess.make_dictionaries", interrupted)
     parser = f"spacy:{trained_pipeline}"
     for _ in range(2):
         with pytest.raises(SystemExit) as stopped:

@@ -1,16 +1,12 @@
-"""Dictionaries and binarized text, made by fairseq; slots for unknown words (``--copy-words``)."""
+"""Dictionaries, made by fairseq; slots for unknown words (``--copy-words``)."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from fairseq.binarizer import BinarizeSummary, FileBinarizer, VocabularyDatasetBinarizer
 from fairseq.data import Dictionary
 
 from fairseq_phrase.data.preprocessing.options import Options
@@ -23,8 +19,8 @@ from fairseq_phrase.data.store.copied_words import (
 )
 from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.indexed import IndexedWriter
+from fairseq_phrase.data.store.writer import TextWriter
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.text import read_lines
 
 
 def check_copy_words(options: Options) -> None:
@@ -72,33 +68,28 @@ def check_slots(path: Path, known: Mapping[str, int], options: Options) -> None:
 
 
 def number_split(
-    source: Path, target: Path, prefix: Path, known: Mapping[str, int], options: Options
+    texts: Sequence[TextWriter], prefix: Path, known: Mapping[str, int], options: Options
 ) -> list[Path]:
-    """Replace unknown words in a split's two files of subwords, and write the words next to the text.
+    """Replace unknown words in a split's two texts, and write the words next to the text.
 
     Args:
-        source: the source's subwords, which are rewritten.
+        texts: source and target.
         prefix: the path of the binarized source text, without ``.bin`` and ``.idx``.
         known: the index of each entry of the dictionary, which has the slots (:func:`check_slots`).
 
     Returns:
         The paths of the files with the words.
     """
+    source, target = texts
     writer = IndexedWriter(copied_path(prefix))
-    rewritten = [path.with_name(path.name + ".numbered") for path in (source, target)]
-    with (
-        open(rewritten[0], "w", encoding="utf-8") as new_source,
-        open(rewritten[1], "w", encoding="utf-8") as new_target,
-    ):
-        for own, other in zip(read_lines(source), read_lines(target), strict=True):
-            subwords, words = number_unknown(own.split(), known, options.copy_words)
+    with source.replaced() as write_source, target.replaced() as write_target:
+        for own, other in zip(source.sentences(), target.sentences(), strict=True):
+            subwords, words = number_unknown(own, known, options.copy_words)
             # A pair without unknown source words has no slots.
-            others, _ = number_unknown(other.split(), known, 0, words)
+            others, _ = number_unknown(other, known, 0, words)
             writer.append(stored(words))
-            new_source.write(" ".join(subwords) + "\n")
-            new_target.write(" ".join(others) + "\n")
-    for path, new in zip((source, target), rewritten, strict=True):
-        os.replace(new, path)
+            write_source(subwords)
+            write_target(others)
     return writer.finish()
 
 
@@ -144,40 +135,3 @@ def make_dictionaries(
             dictionary.finalize(threshold=options.min_count, padding_factor=8)
         made.update(dict.fromkeys(group, dictionary))
     return made
-
-
-# fairseq's summary counts lines with unknown subwords here.
-_LINES = "lines"
-
-
-class _SubwordBinarizer(VocabularyDatasetBinarizer):
-    """fairseq's binarizer, without a Python call and a tensor access for every subword."""
-
-    def binarize_line(self, line: str, summary: BinarizeSummary) -> torch.Tensor:
-        """Turn a line of subwords into their numbers. Shape: ``(subwords + 1,)``, int32."""
-        known, unknown = self.dict.indices, self.dict.unk_index
-        numbers = [known.get(subword, unknown) for subword in line.split()]
-        numbers.append(self.dict.eos_index)
-        summary.num_seq += 1
-        summary.num_tok += len(numbers)
-        if unknown in numbers:
-            summary.replaced = Counter(summary.replaced)
-            summary.replaced[_LINES] += 1
-        return torch.from_numpy(np.array(numbers, dtype=np.int32))
-
-
-def binarize(subwords: Path, prefix: Path, dictionary: Dictionary, workers: int) -> int:
-    """Let fairseq binarize a file of subwords, then delete the file.
-
-    Args:
-        prefix: the path of the binarized text, without ``.bin`` and ``.idx``.
-
-    Returns:
-        The number of lines with subwords that the dictionary lacks.
-    """
-    summary = FileBinarizer.multiprocess_dataset(
-        str(subwords), "mmap", _SubwordBinarizer(dictionary, str.split), str(prefix),
-        vocab_size=len(dictionary), num_workers=workers,
-    )  # fmt: skip
-    subwords.unlink()
-    return Counter(summary.replaced)[_LINES]

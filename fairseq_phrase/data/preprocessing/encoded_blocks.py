@@ -8,11 +8,10 @@ counted, because a model cannot generate it. Imports neither fairseq nor torch: 
 from __future__ import annotations
 
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import chain, repeat, zip_longest
+from itertools import repeat, zip_longest
 from typing import NamedTuple
 
 from fairseq_phrase.data.preprocessing.engines import Chunk, Job
@@ -194,13 +193,11 @@ class SideBlock(NamedTuple):
     """One language of a block, without left-out lines.
 
     Attributes:
-        text: its subwords, one line of text per line.
-        subwords: the number of occurrences of each subword.
+        text: its subwords; None if fairseq has already written them.
         fields: its parses.
     """
 
-    text: str
-    subwords: Counter[str]
+    text: FieldBlock | None
     fields: dict[str, FieldBlock]
 
 
@@ -296,11 +293,8 @@ class BlockMaker:
         counts.words[language] = sum(sentence.num_words for sentence in sentences)
         fields = {name: FieldBlock.of(name, sentences) for name in side.fields}
         if isinstance(side, SegmentedBlock):
-            return SideBlock("", Counter(), fields)  # fairseq has already written the subwords
-        text = "".join(" ".join(line.subwords) + "\n" for line in lines)
-        return SideBlock(
-            text, Counter(chain.from_iterable(line.subwords for line in lines)), fields
-        )
+            return SideBlock(None, fields)
+        return SideBlock(FieldBlock.of_text([line.subwords for line in lines]), fields)
 
     def _count_change(self, block: Block, number: int, language: str, changed: Change) -> None:
         counts = block.counts.changed

@@ -95,7 +95,7 @@ class EngineOptions:
         return self.name == "processes" and self.workers == 1
 
     def processes_for(self, lines: int) -> int:
-        """Return the number of processes on this machine that segment or binarize lines."""
+        """Return the number of processes on this machine that segment lines."""
         workers = (
             self.workers if self.name == "processes" else min(self.workers, os.cpu_count() or 1)
         )

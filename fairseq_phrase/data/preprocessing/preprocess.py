@@ -13,7 +13,6 @@ from itertools import cycle
 from pathlib import Path
 
 from fairseq_phrase.data.preprocessing.dictionaries import (
-    binarize,
     check_copy_words,
     check_slots,
     make_dictionaries,
@@ -49,7 +48,7 @@ from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import Manifest, languages_in, model_entry, pipeline_entries
-from fairseq_phrase.data.store.writer import LabelTable
+from fairseq_phrase.data.store.writer import LabelTable, SubwordTable
 from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
 from fairseq_phrase.data.subwords.segmenters import (
     Gpt2Segmenter,
@@ -296,6 +295,7 @@ def _make(
         language: getattr(segmenter.loaded, "vocabulary", ())
         for language, segmenter in segmenters.items()
     }
+    tables = {language: SubwordTable() for language in segmenters}
     splits = []
     for name, pair in corpora.items():
         sides = []
@@ -304,12 +304,12 @@ def _make(
             fields = pipeline.fields if pipeline is not None else ()
             prefix = area.files / f"{options.split_name(name)}.{language}"
             lines = RawBlock(language, fields, segmenters[language])
-            sides.append(Side(lines, corpus, pipeline, prefix))
+            sides.append(Side(lines, corpus, pipeline, prefix, tables[language]))
         # Test sets keep every line to match their references. Text of one language has no references.
         is_whole = name.startswith("test") and options.target_lang is not None
         splits.append(Split(name, tuple(sides), is_whole))
     parse_and_write(options, splits, labels, area.parses)
-    _binarize(options, splits, vocabularies, area.files)
+    _finish(options, splits, vocabularies, area.files)
     for language, pipeline in pipelines.items():
         model, *others = (
             None if bpe == WHOLE_WORDS else area.files / model_name(bpe)
@@ -393,10 +393,10 @@ def _subword_model(
     return model
 
 
-def _binarize(
+def _finish(
     options: Options, splits: list[Split], vocabularies: dict[str, Sequence[str]], files: Path
 ) -> None:
-    """Write dictionaries, parses and, as fairseq does, text."""
+    """Write dictionaries, text and parses."""
     subwords: dict[str, Counter[str]] = {}
     for side in (side for split in splits if is_training(split.name) for side in split.sides):
         subwords.setdefault(side.language, Counter()).update(side.subwords)
@@ -408,16 +408,13 @@ def _binarize(
             labels = split.sides[1].subwords
             known = dictionaries[options.languages[1]]
             split.counts.unknown_labels = count_unknown(split.name, labels, known)
-        sides = split.sides
         if options.copy_words:
             known = dictionaries[options.source_lang].indices
-            source, target = (side.subwords_path for side in sides)
-            sides[0].vouch_for(number_split(source, target, sides[0].prefix, known, options))
-        workers = options.engine.processes_for(split.counts.kept)
-        for side in sides:
-            unknown = binarize(
-                side.subwords_path, side.prefix, dictionaries[side.language], workers
+            source, texts = (
+                split.sides[0],
+                [side.text for side in split.sides if side.text is not None],
             )
-            split.counts.unknown[side.language] = unknown
-            side.finish()
-            side.vouch_for([Path(f"{side.prefix}.{end}") for end in ("bin", "idx")])
+            source.vouch_for(number_split(texts, source.prefix, known, options))
+        for side in split.sides:
+            side.finish(dictionaries[side.language])
+            split.counts.unknown[side.language] = 0 if side.text is None else side.text.unknown

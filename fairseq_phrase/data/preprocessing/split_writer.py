@@ -14,6 +14,7 @@ from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
+from fairseq.data import Dictionary
 from tqdm import tqdm
 
 from fairseq_phrase.data.preprocessing.encoded_blocks import (
@@ -35,7 +36,7 @@ from fairseq_phrase.data.preprocessing.parsing import Corpus, chunks, parse_corp
 from fairseq_phrase.data.store.layout import ATTACH, PREPROCESS, with_labels
 from fairseq_phrase.data.store.line_ranges import LineRanges
 from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, fingerprint
-from fairseq_phrase.data.store.writer import LabelTable, ParseWriter
+from fairseq_phrase.data.store.writer import LabelTable, ParseWriter, SubwordTable, TextWriter
 from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.parsers import resolve
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
@@ -51,21 +52,25 @@ class Side:
     Args:
         pipeline: its parser; None if it is not parsed.
         prefix: the common path of the output files, ``DIR/train.de-en.de``.
+        table: the numbers of its language's subwords; None if the text is already binarized.
 
     Attributes:
-        subwords_path: the file of subwords, unless they are already binarized.
         parses: the parses of its lines, after :meth:`parse`.
-        subwords: the number of occurrences of each written subword.
+        text: its subwords, unless they are already binarized.
         checksums: fingerprints of the files that the manifest records, by file name.
     """
 
     def __init__(
-        self, lines: Lines, corpus: Corpus, pipeline: ParsingPipeline | None, prefix: Path
+        self,
+        lines: Lines,
+        corpus: Corpus,
+        pipeline: ParsingPipeline | None,
+        prefix: Path,
+        table: SubwordTable | None = None,
     ) -> None:
         self.language, self.lines, self.corpus = lines.language, lines, corpus
         self.pipeline, self.prefix = pipeline, prefix
-        self.subwords_path = prefix.with_name(f"{prefix.name}.subwords")
-        self.subwords: Counter[str] = Counter()
+        self.text = None if table is None else TextWriter(prefix, table)
         self.checksums: dict[str, str] = {}
         self.parses: Iterator[Chunk] = iter(())
         self._written: ParseWriter | None = None
@@ -80,16 +85,25 @@ class Side:
             self._written = ParseWriter(self.prefix, self.pipeline.fields, labels)
 
     def write(self, block: SideBlock) -> None:
-        """Write subwords as text, and parses whose labels are not numbered yet."""
-        if block.text:
-            with open(self.subwords_path, "a", encoding="utf-8") as stream:
-                stream.write(block.text)
-        self.subwords.update(block.subwords)
+        """Write subwords and parses, whose numbers are provisional."""
+        if self.text is not None and block.text is not None:
+            self.text.append(block.text)
         if self._written is not None:
             self._written.append(block.fields)
 
-    def finish(self) -> None:
-        """Write the files of the parses, after all labels are known."""
+    @property
+    def subwords(self) -> Counter[str]:
+        """The number of occurrences of each written subword."""
+        return Counter() if self.text is None else self.text.counts
+
+    def finish(self, dictionary: Dictionary | None = None) -> None:
+        """Write the files, after all subwords and labels are known.
+
+        Args:
+            dictionary: the dictionary of the text, unless it is already binarized.
+        """
+        if self.text is not None:
+            self.vouch_for(self.text.finish(dictionary))
         if self._written is not None:
             self.vouch_for(self._written.finish())
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from fairseq.data import Dictionary
 
-from fairseq_phrase.data.store.dictionaries import as_entry, labels_fingerprint
-from fairseq_phrase.data.store.indexed import IndexedWriter
+from fairseq_phrase.data.store.dictionaries import SPECIAL, as_entry, labels_fingerprint
+from fairseq_phrase.data.store.indexed import IndexedWriter, Spill, write_indexed
 from fairseq_phrase.data.store.layout import shared_index
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import EncodedSentence
 
+if TYPE_CHECKING:
+    from fairseq.data import Dictionary
+
+_EOS, _UNKNOWN = map(SPECIAL.index, ("</s>", "<unk>"))
+
 
 class FieldBlock(NamedTuple):
-    """A field's values in consecutive sentences.
+    """A field's values, or the subwords, of consecutive sentences.
 
     Attributes:
         values: values of all sentences. Labels are indices into ``labels``. Shape: ``(values,)``, int32.
@@ -51,6 +56,14 @@ class FieldBlock(NamedTuple):
             rows.append(values.reshape(-1))
         sizes = np.array([len(row) for row in rows[1:]], dtype=np.int32)
         return cls(np.concatenate(rows).astype(np.int32), sizes, list(numbers))
+
+    @classmethod
+    def of_text(cls, lines: Sequence[Sequence[str]]) -> FieldBlock:
+        """Number the subwords of lines."""
+        numbers: dict[str, int] = {}
+        values = [numbers.setdefault(subword, len(numbers)) for line in lines for subword in line]
+        sizes = np.array([len(line) for line in lines], dtype=np.int32)
+        return cls(np.array(values, dtype=np.int32), sizes, list(numbers))
 
 
 class LabelTable:
@@ -91,6 +104,8 @@ class LabelTable:
     def dictionary(self) -> Dictionary:
         """The dictionary of all labels seen before the first access."""
         if self._dictionary is None:
+            from fairseq.data import Dictionary  # workers import this file, and need no fairseq
+
             self._dictionary = Dictionary() if self._known is None else self._known
             if self.may_grow:
                 for label, count in sorted(self._counts.items()):
@@ -155,4 +170,90 @@ class ParseWriter:
             labels = self._labels.get(name)
             mapping = None if labels is None else labels.mapping()
             paths += writer.finish(mapping, every=FIELDS[name].columns)
+        return paths
+
+
+class SubwordTable:
+    """Provisional numbers of a language's subwords, in the order of first use."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def numbers(self, subwords: Iterable[str]) -> np.ndarray:
+        """Number subwords. Shape: ``(subwords,)``, int64."""
+        numbers = self._numbers
+        return np.array(
+            [numbers.setdefault(subword, len(numbers)) for subword in subwords], np.int64
+        )
+
+    def subwords(self) -> list[str]:
+        """Return all subwords, in the order of their numbers."""
+        return list(self._numbers)
+
+
+class TextWriter:
+    """Write the subwords of a split's side as fairseq's binarized text.
+
+    Subwords have provisional numbers until the dictionary of all training text is known.
+
+    Args:
+        prefix: the files' common path, ``DIR/train.de-en.de``.
+        table: the numbers, shared by all splits of the language.
+
+    Attributes:
+        counts: the number of occurrences of each subword.
+        unknown: the number of sentences with subwords that the dictionary lacks, after :meth:`finish`.
+    """
+
+    def __init__(self, prefix: Path, table: SubwordTable):
+        self._prefix, self._table = prefix, table
+        self._spill = Spill(prefix.with_name(f"{prefix.name}.spill"))
+        self.counts: Counter[str] = Counter()
+        self.unknown = 0
+
+    def append(self, block: FieldBlock) -> None:
+        """Add consecutive sentences."""
+        values, sizes, subwords = block
+        counts = np.bincount(values, minlength=len(subwords)).tolist()
+        self.counts.update(dict(zip(subwords, counts, strict=True)))
+        self._spill.append(self._table.numbers(subwords)[values], sizes)
+
+    def sentences(self) -> Iterator[list[str]]:
+        """Read the sentences, after which none can be added."""
+        self._spill.close()
+        subwords = self._table.subwords()
+        for values, sizes in self._spill.blocks():
+            for row in np.split(values, np.cumsum(sizes)[:-1]) if len(sizes) else ():
+                yield [subwords[number] for number in row]
+
+    @contextmanager
+    def replaced(self) -> Iterator[Callable[[Sequence[str]], None]]:
+        """Replace all sentences. Each is given to the yielded function; :attr:`counts` stay."""
+        spill = Spill(self._spill.path.with_name(f"{self._spill.path.name}.new"))
+        yield lambda sentence: spill.append(
+            self._table.numbers(sentence), np.array([len(sentence)])
+        )
+        spill.close()
+        spill.path.replace(self._spill.path)
+
+    def finish(self, dictionary: Dictionary) -> list[Path]:
+        """Write the files as fairseq's binarizer does, and return their paths."""
+        from fairseq.data.indexed_dataset import best_fitting_int_dtype
+
+        self._spill.close()
+        entries = self._table.subwords()
+        known = np.array([dictionary.indices.get(entry, _UNKNOWN) for entry in entries], np.int64)
+        arrays = sum(len(sizes) for _, sizes in self._spill.blocks())
+
+        def ended() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for values, sizes in self._spill.blocks():
+                ends = np.cumsum(sizes)
+                numbers = known[values]
+                unknown = np.concatenate([[0], np.cumsum(numbers == _UNKNOWN)])
+                self.unknown += int(np.count_nonzero(unknown[ends] - unknown[ends - sizes]))
+                yield np.insert(numbers, ends, _EOS), sizes + 1
+
+        dtype = np.dtype(best_fitting_int_dtype(len(dictionary)))
+        paths = write_indexed(self._prefix, ended(), dtype, arrays)
+        self._spill.path.unlink()
         return paths
