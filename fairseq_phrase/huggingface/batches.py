@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
@@ -110,3 +111,42 @@ def _heads_and_labels(
     if tree is None:
         raise UserError(f"sentence {row} has no dependency tree")
     return tree.heads.tolist(), parse.deprels
+
+
+def parsing_tokenizer(tokenizer: Any, parser: Any, labels: Sequence[str] = ()) -> Any:
+    """Return a tokenizer whose batches have the parses of their texts, for transformers' pipelines.
+
+        pipeline("text-classification", model, tokenizer=parsing_tokenizer(tokenizer, parser))
+
+    Args:
+        tokenizer: a fast tokenizer. It is not changed.
+        parser: a parser of lines, such as ``fairseq_phrase.parsers.load_parser("spacy:MODEL")``.
+        labels: as in :func:`collate`.
+    """
+
+    class Parsing(type(tokenizer)):  # type: ignore[misc]
+        def __call__(self, text: Any, *args: Any, **options: Any) -> Any:
+            lines = [text] if isinstance(text, str) else list(text)
+            if args or options.get("text_pair") or not all(isinstance(x, str) for x in lines):
+                raise UserError(
+                    "parsing_tokenizer: expected texts; pairs and words have no parse here"
+                )
+            parses = list(parser.parse(lines))
+            texts = [text_of(getattr(parse, "sentence", parse)) for parse in parses]
+            encoded = super().__call__(texts[0] if isinstance(text, str) else texts, **options)
+            made: dict[str, Any] = collate(encoded, parses, labels)
+            kind = options.get("return_tensors")
+            if kind is None:
+                made = {name: rows.tolist() for name, rows in made.items()}
+                if isinstance(text, str):
+                    made = {name: rows[0] for name, rows in made.items()}
+            encoded.update(
+                made if kind in (None, "pt") else {n: r.numpy() for n, r in made.items()}
+            )
+            return encoded
+
+    for name in ("__name__", "__qualname__", "__module__"):
+        setattr(Parsing, name, getattr(type(tokenizer), name))
+    parsing = copy.copy(tokenizer)
+    parsing.__class__ = Parsing
+    return parsing

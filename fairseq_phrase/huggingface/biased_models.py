@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import nn
@@ -43,6 +45,8 @@ _UNSAVED = (
 )
 #: Options of ``from_pretrained`` that also find the configuration.
 _OF_HUB = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
+#: The file in the folder of a saved model, by which transformers' own classes load it.
+_CODE = Path(__file__).with_name("modeling_relation_bias.py")
 #: The relations of the batch that a model reads.
 _READ: ContextVar[BatchRelations | None] = ContextVar("relations of a model's batch", default=None)
 
@@ -54,15 +58,29 @@ def _relations(config: Any, kwargs: dict[str, Any]) -> BatchRelations:
     return BatchRelations(chosen["kind"], len(chosen["labels"]), *parse)
 
 
+class BiasedModel:
+    """The base of models of transformers whose encoders have relation biases."""
+
+
+def biased_class(base: Any) -> Any:
+    """Derive the class of a model whose configuration has ``relation_bias``.
+
+    Args:
+        base: a class of transformers, or its name, which the file in a saved model's folder gives.
+    """
+    if isinstance(base, str):
+        base = getattr(import_transformers(_NAME), base)
+    return base if issubclass(base, BiasedModel) else _with_biases(base)
+
+
 @functools.cache
 def _with_biases(base: Any) -> Any:
-    """Derive the class of a model whose configuration has ``relation_bias``."""
-
-    class Biased(base):
+    class Biased(BiasedModel, base):
         name_or_path: str
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(config, *args, **kwargs)
+            _check_encoder(self)
             _install_biases(self)
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -70,16 +88,31 @@ def _with_biases(base: Any) -> Any:
             with set_to(_READ, _relations(self.config, kwargs)):
                 return super().forward(*args, **kwargs)
 
-        def generate(self, *args: Any, **kwargs: Any) -> Any:
-            # The encoder runs before the first forward pass, and before sentences are repeated for beams.
-            with set_to(_READ, _relations(self.config, kwargs)):
-                return super().generate(*args, **kwargs)
-
-        def save_pretrained(self, save_directory: Any, **options: Any) -> Any:
-            saved = super().save_pretrained(save_directory, **options)
+        def save_pretrained(
+            self, save_directory: Any, *args: Any, push_to_hub: bool = False, **options: Any
+        ) -> None:
+            if getattr(self, "_hf_peft_config_loaded", False):  # it saves an adapter alone
+                options["push_to_hub"] = push_to_hub
+                super().save_pretrained(save_directory, *args, **options)
+                return
+            self.config.auto_map = auto_map = _auto_map(self.config)
+            super().save_pretrained(save_directory, *args, **options)
             if self.name_or_path.endswith(_UNSAVED):
                 self.name_or_path = str(save_directory)
-            return saved
+            if auto_map and options.get("is_main_process", True):
+                shutil.copyfile(_CODE, Path(save_directory, _CODE.name))
+            if push_to_hub:  # now, with the file
+                options.pop("is_main_process", None)
+                name = options.pop("repo_id", Path(save_directory).name)
+                self.push_to_hub(name, **options)
+
+        @classmethod
+        def from_pretrained(cls, path: Any, *args: Any, **kwargs: Any) -> Any:
+            return _load(super().from_pretrained, path, *args, **kwargs)
+
+        @classmethod
+        def register_for_auto_class(cls, auto_class: Any = None) -> None:
+            """Do nothing: else transformers would save the file of the class without biases."""
 
         def _init_weights(self, module: nn.Module) -> None:
             if isinstance(module, RelationBias):
@@ -89,6 +122,15 @@ def _with_biases(base: Any) -> Any:
             else:
                 super()._init_weights(module)
 
+    if hasattr(base, "generate"):
+
+        @functools.wraps(base.generate)
+        def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
+            # The encoder runs before the first forward pass, and before sentences are repeated for beams.
+            with set_to(_READ, _relations(self.config, kwargs)):
+                return base.generate(self, *args, **kwargs)
+
+        Biased.generate = generate
     # transformers reads the signatures: Trainer, to choose columns, and generate, to check arguments.
     own = inspect.signature(base.forward)
     known = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -99,6 +141,19 @@ def _with_biases(base: Any) -> Any:
     for name in ("__name__", "__qualname__", "__module__"):
         setattr(Biased, name, getattr(base, name))
     return Biased
+
+
+def _auto_map(config: Any) -> dict[str, str]:
+    """Return the classes by which transformers loads a saved model with ``trust_remote_code``."""
+    transformers = import_transformers(_NAME)
+    classes = {}
+    for name in dir(transformers.models.auto):
+        mapping = getattr(getattr(transformers.models.auto, name), "_model_mapping", None)
+        if mapping is not None and type(config) in mapping:
+            found = mapping[type(config)]
+            found = found[0] if isinstance(found, tuple) else found
+            classes[name] = f"{_CODE.stem}.{found.__name__}"
+    return (getattr(config, "auto_map", None) or {}) | classes
 
 
 def _encoder_of(model: Any) -> Any:
@@ -177,7 +232,7 @@ def add_relation_bias(
     config.relation_bias = {
         "kind": kind, "labels": list(labels), "vectors": vectors, "attentions": attentions
     }  # fmt: skip
-    untyped.__class__ = _with_biases(untyped.__class__)
+    untyped.__class__ = biased_class(untyped.__class__)
     untyped.name_or_path += _UNSAVED
     _install_biases(untyped)
     return model
@@ -226,34 +281,55 @@ def from_pretrained(model_class: Any, path: Any, **kwargs: Any) -> Any:
         UserError: there is no model, it has no relation biases, its weights lack them, or its attention
             implementation takes no mask.
     """
-    transformers = import_transformers(_NAME)
-    _check_attention(kwargs.pop("attn_implementation", None))
     of_hub = {name: kwargs[name] for name in _OF_HUB if name in kwargs}
     try:
-        config = copy.deepcopy(kwargs.pop("config", None))
-        config = config or transformers.AutoConfig.from_pretrained(path, **of_hub)
-        if not getattr(config, "relation_bias", None):
-            raise UserError(
-                f"{path} has no relation biases: load it by transformers, then add_relation_bias"
-            )
+        config = kwargs.pop("config", None)
+        config = config or import_transformers(_NAME).AutoConfig.from_pretrained(path, **of_hub)
         if hasattr(model_class, "_model_mapping"):  # AutoModel and the like
             model_class = model_class._model_mapping[type(config)]
-        register_attention()
-        config._attn_implementation = ATTENTION
-        renamed = _rename_vectors(config)
-        if renamed:
-            kwargs["key_mapping"] = renamed | (kwargs.get("key_mapping") or {})
-        model, found = _with_biases(model_class).from_pretrained(
-            path, config=config, **kwargs, output_loading_info=True
-        )
+        return biased_class(model_class).from_pretrained(path, config=config, **kwargs)
     except OSError as error:
         raise UserError(f"{path}: no model is there ({str(error).splitlines()[0]})") from None
-    if missing := [name for name in found["missing_keys"] if ".relation_" in name]:
+
+
+def _load(
+    load: Callable[..., Any], path: Any, *args: Any, config: Any = None, **kwargs: Any
+) -> Any:
+    """Load a model with its biases.
+
+    Args:
+        load: ``from_pretrained`` of the class without biases.
+        path: the folder, or a model's name in a hub.
+        config: the configuration; by default the folder's.
+        *args, **kwargs: for ``load``.
+
+    Raises:
+        UserError: the model has no relation biases, its weights lack them, or its attention
+            implementation takes no mask.
+    """
+    of_hub = {name: kwargs[name] for name in _OF_HUB if name in kwargs}
+    auto_config = import_transformers(_NAME).AutoConfig
+    config = copy.deepcopy(config) or auto_config.from_pretrained(path, **of_hub)
+    if not getattr(config, "relation_bias", None):
+        raise UserError(
+            f"{path} has no relation biases: load it by transformers, then add_relation_bias"
+        )
+    attention = kwargs.pop("attn_implementation", config._attn_implementation)
+    if attention not in (ATTENTION, _LOADER):
+        _check_attention(attention)
+    register_attention()
+    config._attn_implementation = ATTENTION
+    renamed = _rename_vectors(config)
+    if renamed:
+        kwargs["key_mapping"] = renamed | (kwargs.get("key_mapping") or {})
+    with_info = kwargs.pop("output_loading_info", False)
+    model, info = load(path, *args, config=config, output_loading_info=True, **kwargs)
+    if missing := [name for name in info["missing_keys"] if ".relation_" in name]:
         raise UserError(f"{path}: its weights lack {sorted(missing)[0]}")
     if renamed:  # transformers would save the former names again
         conversions = model._weight_conversions
         model._weight_conversions = [c for c in conversions if c.source_patterns[0] not in renamed]
-    return model
+    return (model, info) if with_info else model
 
 
 def _rename_vectors(config: Any) -> dict[str, str]:

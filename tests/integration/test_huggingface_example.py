@@ -44,7 +44,7 @@ def test_the_example_trains():
 def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monkeypatch, capsys):
     page = (REPOSITORY / "docs/tutorials/huggingface.md").read_text(encoding="utf-8")
     code = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    assert len(code) == 3
+    assert len(code) == 4
     assert len([line for line in code[0].splitlines() if line]) < 25
     for side in ("de", "en"):
         lines = list(read_lines(synthetic_corpus / f"train.{side}"))[:40]
@@ -58,7 +58,8 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
     monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: gold))
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    *of_all, of_lora = [block.replace("2000", "4") for block in code]
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "code"))
+    *of_all, of_lora, of_loading = [block.replace("2000", "4") for block in code]
     for block in of_all:
         block = block.replace("spacy:de_core_news_sm", "gold")
         exec(block.replace("Ein Hund schläft.", first), names)
@@ -80,6 +81,9 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
     found = trainer.predict(names["rows"][:3], num_beams=2, max_new_tokens=5)
     assert len(found.predictions) == 3
 
+    exec(of_loading, names)
+    expected = from_pretrained(AutoModelForSeq2SeqLM, "runs/nllb").state_dict()
+    assert all(torch.equal(p, expected[n]) for n, p in names["model"].state_dict().items())
     exec(of_lora, names)
     merged, adapted = names["merged"], names["adapted"].eval()
     assert all(table.abs().max() > 1e-3 for table in biases(merged).values())
