@@ -526,6 +526,25 @@ def test_what_differs_between_runs_of_a_row_and_between_rows_data_is_named(table
     assert "Rows are trained on data that differ in source-dictionary (old, new)." in text
 
 
+def test_runs_from_before_an_option_have_the_value_of_that_time(table):
+    logged = {
+        "seed1": "'encoder': 'transformer'",
+        # Defaults; those of other encoders; a new value.
+        "seed2": "'encoder': 'transformer', 'tree_planting_heads': 1, 'tree_planting_trees': 'heads', "
+        "'distance_strength': 0.7, 'relation_vectors': keys, 'phrase_residual': both, 'coverage': 0.5, "
+        "'attention_start_scale': 1.0, 'copy': none",
+    }  # fmt: skip
+    for row in ("baseline", "k2"):
+        for run, options in logged.items():
+            log = table / "runs" / row / run / "train.log"
+            if row == "k2":  # whose encoder has some of these options
+                options = options.replace("transformer", "phrase_transformer")
+            log.write_text(log.read_text().replace("'cpu'", f"{options}, 'cpu'"))
+    text = report(table)
+    assert "Runs of baseline differ in coverage (0.0, 0.5)." in text
+    assert "Runs of k2 differ in coverage (0.0, 0.5); phrase_residual (each, both)." in text
+
+
 def test_differences_that_a_training_or_a_translation_let_pass_are_named(table):
     logs = table / "runs" / "k2" / "seed1"
     passed = ("heads 2 and 4 (a.pt)",)

@@ -160,7 +160,7 @@ def _difference_notes(rows: Sequence[Row]) -> list[str]:
     notes = []
     for row in rows:
         logs = [run.training for run in row.runs]
-        found = _differing([each.options for each in logs if each.options])
+        found = _differing_options([each.options for each in logs if each.options])
         found |= _differing(_recorded_by_all([each.sentences for each in logs]))
         records = [each.identity for each in logs]
         trees = [each.only("parser", "trees").labels() for each in records if each]
@@ -223,6 +223,16 @@ def _differing(facts: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
         for name, each in values.items()
         if len(each) > 1 and not ("-" in each and len(each) == 2 and _OFF & {*each})
     }
+
+
+def _differing_options(logged: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
+    """Return the values of each option that differs, by name, also between versions."""
+    if not _differing(logged):
+        return {}
+    # The options of all models are only imported if that is necessary.
+    from fairseq_phrase.evaluation.report.logged_options import comparable_options
+
+    return _differing(comparable_options(logged))
 
 
 def _recorded_by_all(records: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
