@@ -11,6 +11,7 @@ import pytest
 
 from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.data.preprocessing import parsing as corpus_module
+from fairseq_phrase.data.preprocessing.parse_shards import _HEADING, _MAGIC, _records, shards_in
 from fairseq_phrase.text import read_lines
 from tests.support.warm_start import python
 
@@ -85,7 +86,7 @@ def let_end(run):
 
 
 def finished(out):
-    return sum(1 for _ in (out / ".partial" / "parses").rglob("*.jsonl"))
+    return len(shards_in(out / ".partial"))
 
 
 @pytest.fixture(scope="module")
@@ -126,16 +127,24 @@ def test_broken_shards_and_those_of_other_lines_are_parsed_again(
     monkeypatch.setattr(corpus_module, "SHARD_LINES", 50)
     options = ("--parser", f"spacy:{trained_pipeline}", "--vocab-size", "300")
     whole = preprocess(text, tmp_path / "whole", *options, splits=("train",))
-    monkeypatch.setattr("fairseq_phrase.data.preprocessing.preprocess.make_dictionaries", interrupted)
+    monkeypatch.setattr(
+        "fairseq_phrase.data.preprocessing.preprocess.make_dictionaries", interrupted
+    )
     out = tmp_path / "out"
     with pytest.raises(SystemExit):
         preprocess(text, out, *options, splits=("train",))
     monkeypatch.undo()
     monkeypatch.setattr(corpus_module, "SHARD_LINES", 50)
-    shards = sorted((out / ".partial").rglob("*.jsonl"))
-    assert len(shards) == 8
-    shards[1].write_bytes(shards[1].read_bytes()[:-7])
-    shards[2].write_bytes(shards[5].read_bytes())
+    (file,) = (out / ".partial").rglob("*.shards")
+    *_, (record, start) = (place for place in _records(file) if place[0].number == 5)
+    content = bytearray(file.read_bytes())
+    content[start] ^= 1  # damaged
+    fifth = content[start - _HEADING.size : start + record.size]
+    content += (
+        _HEADING.pack(_MAGIC, *record._replace(number=2)) + fifth[_HEADING.size :]
+    )  # of other lines
+    content += fifth[:-1]  # not written to its end
+    file.write_bytes(content)
     again = []
     run = corpus_module.run_jobs
     monkeypatch.setattr(
@@ -144,7 +153,7 @@ def test_broken_shards_and_those_of_other_lines_are_parsed_again(
         lambda jobs, *rest: run((again.append(job.number) or job for job in jobs), *rest),
     )
     preprocess(text, out, *options, splits=("train",))
-    assert again == [1, 2]
+    assert again == [2, 5]
     assert files(out) == files(whole)
 
 
@@ -157,7 +166,9 @@ def test_a_finished_parse_is_not_done_again(text, tmp_path, trained_pipeline, mo
         return run((calls.append(job.number) or job for job in jobs), *rest)
 
     monkeypatch.setattr(corpus_module, "run_jobs", counted)
-    monkeypatch.setattr("fairseq_phrase.data.preprocessing.preprocess.make_dictionaries", interrupted)
+    monkeypatch.setattr(
+        "fairseq_phrase.data.preprocessing.preprocess.make_dictionaries", interrupted
+    )
     parser = f"spacy:{trained_pipeline}"
     for _ in range(2):
         with pytest.raises(SystemExit) as stopped:

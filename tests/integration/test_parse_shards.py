@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder, from_bytes, to_bytes
+from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder, packed, shards_in, unpacked
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from tests.support.hostile import LINES
@@ -18,7 +18,7 @@ def spacy(trained_pipeline):
 def test_a_shard_gives_back_what_went_in(spacy):
     parses = ParsingPipeline(spacy).parse(LINES)
     parses.append(Unparsed("because", parses[0]))
-    for parse, copy in zip(parses, from_bytes(to_bytes(parses)), strict=True):
+    for parse, copy in zip(parses, unpacked(packed(parses)), strict=True):
         if isinstance(parse, Unparsed):
             assert isinstance(copy, Unparsed)
             assert copy.reason == parse.reason
@@ -30,21 +30,26 @@ def test_a_shard_gives_back_what_went_in(spacy):
 
 
 DAMAGE = {
-    "cut short": lambda shard: shard[:-9],
-    "a line less": lambda shard: b"".join(shard.splitlines(keepends=True)[:-1]),
-    "another word": lambda shard: shard.replace(b"Hund", b"Kuh"),
-    "empty": lambda shard: b"",
-    "no text": lambda shard: bytes(range(256)),
+    "cut short": lambda content: content[:-9],
+    "another byte": lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
+    "empty": lambda content: b"",
+    "another file": lambda content: bytes(range(256)),
+    "another heading": lambda content: b"x" + content[1:],
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_shard_is_not_taken_for_whole(spacy, tmp_path, caplog, damage):
-    folder = ShardFolder(tmp_path, {})
-    folder.write(0, LINES, to_bytes(ParsingPipeline(spacy).parse(LINES)))
+    folder, shard = ShardFolder(tmp_path, {}), packed(ParsingPipeline(spacy).parse(LINES))
+    folder.write(0, LINES, shard)
     assert folder.holds(0, LINES)
-    (file,) = tmp_path.glob("*.jsonl")
+    (file,) = tmp_path.glob("*.shards")
     file.write_bytes(DAMAGE[damage](file.read_bytes()))
+    folder = ShardFolder(tmp_path, {})
     assert not folder.holds(0, LINES)
-    assert f"{file} is damaged" in caplog.text
-    assert not file.exists()
+    assert ("is damaged" in caplog.text) == (damage == "another byte")
+    folder.write(0, LINES, shard)
+    for again in (folder, ShardFolder(tmp_path, {})):
+        assert again.holds(0, LINES)
+        assert again.read(0) == shard
+    assert shards_in(tmp_path)[-1] == 0

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder, from_bytes, to_bytes
+from fairseq_phrase.data.preprocessing import parse_shards
+from fairseq_phrase.data.preprocessing.parse_shards import (
+    ShardFolder,
+    packed,
+    shards_in,
+    unpacked,
+)
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.sentence import Expansion, ParsedSentence
 
@@ -37,16 +41,59 @@ def test_a_damaged_key_is_named_and_its_shards_are_kept(tmp_path):
     (tmp_path / "key.json").write_bytes(b"\xff")
     with pytest.raises(UserError, match=r"key\.json is damaged"):
         ShardFolder(tmp_path, {"text": "1"})
-    assert [*tmp_path.glob("*.jsonl")]
+    assert shards_in(tmp_path) == [0]
 
 
-def test_words_that_the_text_does_not_spell_are_kept_and_older_shards_are_read():
+def test_words_that_the_text_does_not_spell_are_kept():
     words = ParsedSentence(["zu", "dem"], [True] * 2, expansions=[Expansion("zum", ("zu", "dem"))])
-    shard = to_bytes([words])
-    assert next(from_bytes(shard)) == words
-    *older, expansions = json.loads(shard)
-    assert expansions
-    assert next(from_bytes(json.dumps(older).encode())) == replace(words, expansions=[])
+    assert next(unpacked(packed([words]))) == words
+
+
+def test_many_shards_are_in_few_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(parse_shards, "_SHARDS_PER_FILE", 4)
+    order = [5, 0, 9, 1, 3, 2, 8, 4, 7, 6]
+    folder = ShardFolder(tmp_path, {})
+    for number in order:
+        folder.write(number, [str(number)], f"shard {number}".encode())
+    assert sorted(path.name for path in tmp_path.glob("*.shards")) == [
+        "000000.shards", "000001.shards", "000002.shards"
+    ]  # fmt: skip
+    assert sorted(shards_in(tmp_path)) == sorted(order)
+    for again in (folder, ShardFolder(tmp_path, {})):
+        for number in order:
+            assert again.holds(number, [str(number)])
+            assert again.read(number) == f"shard {number}".encode()
+
+
+def test_files_of_shards_that_are_no_longer_needed_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(parse_shards, "_SHARDS_PER_FILE", 4)
+    folder = ShardFolder(tmp_path, {})
+    for number in range(10):
+        folder.write(number, ["a"], b"x")
+    for below, left in ((3, 0), (4, 4), (7, 4), (8, 8), (8, 8), (20, 20)):
+        folder.remove_below(below)
+        assert shards_in(tmp_path) == list(range(left, 10))
+        assert [n for n in range(10) if folder.holds(n, ["a"])] == list(range(left, 10))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=20)), max_size=9), st.data())
+@settings(max_examples=50, deadline=None)
+def test_whenever_a_run_is_killed_the_shards_before_are_there(tmp_path_factory, shards, data):
+    path = tmp_path_factory.mktemp("shards")
+    folder = ShardFolder(path, {})
+    for number, shard in shards:
+        folder.write(number, [str(number)], shard)
+    file = path / "000000.shards"
+    content = file.read_bytes() if shards else b""
+    file.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+    whole = shards_in(path)
+    again = ShardFolder(path, {})
+    there = dict(shards[: len(whole)])
+    assert {n: again.read(n) for n in range(10) if again.holds(n, [str(n)])} == there
+    again.write(3, ["3"], b"new")
+    there[3] = b"new"
+    last = ShardFolder(path, {})
+    assert {n: last.read(n) for n in range(10) if last.holds(n, [str(n)])} == there
 
 
 texts = st.lists(st.text(st.characters(exclude_characters="\n"), max_size=5), max_size=5)

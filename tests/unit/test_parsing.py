@@ -12,7 +12,7 @@ from tqdm import tqdm
 from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.data.preprocessing import parsing
 from fairseq_phrase.data.preprocessing.engines import EngineOptions
-from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder, from_bytes
+from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder, shards_in, unpacked
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
@@ -152,7 +152,7 @@ def parsed(monkeypatch, tmp_path):
 
 def lines_of(chunks):
     """The lines of parses, and of shards of parses."""
-    parses = (from_bytes(each) if isinstance(each, bytes) else each for each in chunks)
+    parses = (unpacked(each) if isinstance(each, bytes) else each for each in chunks)
     return [" ".join(parse.words) for chunk in parses for parse in chunk]
 
 
@@ -163,19 +163,22 @@ def test_what_this_process_parses_is_not_read_from_shards(parsed, monkeypatch):
 
 def test_this_process_parses_when_it_is_asked_for_parses(parsed, tmp_path):
     chunks = parsed()
-    assert not list(tmp_path.rglob("*.jsonl"))
-    assert [len(list(tmp_path.rglob("*.jsonl"))) for _ in chunks] == [1, 2, 3]
+    assert not shards_in(tmp_path)
+    assert [len(shards_in(tmp_path)) for _ in chunks] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("lost", [(), (0,), (1,), (2,), (0, 2), (0, 1, 2)])
-def test_finished_shards_come_between_those_that_are_parsed_now(parsed, tmp_path, lost):
+def test_finished_shards_come_between_those_that_are_parsed_now(
+    parsed, tmp_path, monkeypatch, lost
+):
     assert lines_of(parsed()) == LINES
-    shards = sorted(tmp_path.rglob("*.jsonl"))
-    assert len(shards) == 3
-    for number in lost:
-        shards[number].unlink()
+    assert shards_in(tmp_path) == [0, 1, 2]
+    holds = ShardFolder.holds
+    monkeypatch.setattr(
+        ShardFolder, "holds", lambda folder, n, lines: n not in lost and holds(folder, n, lines)
+    )
     assert lines_of(parsed()) == LINES
-    assert sorted(tmp_path.rglob("*.jsonl")) == shards
+    assert shards_in(tmp_path) == [0, 1, 2, *lost]
 
 
 def test_shards_of_a_parser_whose_weights_have_changed_are_refused(parsed, tmp_path, monkeypatch):
@@ -185,11 +188,10 @@ def test_shards_of_a_parser_whose_weights_have_changed_are_refused(parsed, tmp_p
     for content in ("one", "one"):
         weights.write_text(content)
         assert lines_of(parsed()) == LINES
-    shards = sorted(tmp_path.rglob("*.jsonl"))
     weights.write_text("two")
     with pytest.raises(UserError, match=r"made with parser slow 1 \w+; this run has parser slow 1"):
         parsed()
-    assert sorted(tmp_path.rglob("*.jsonl")) == shards
+    assert shards_in(tmp_path) == [0, 1, 2]
 
 
 def test_finished_shards_need_no_progress_bar(parsed, monkeypatch):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from fairseq_phrase.data.preprocessing.engines import Chunk, Job
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
-from fairseq_phrase.data.preprocessing.parse_shards import from_bytes
+from fairseq_phrase.data.preprocessing.parse_shards import unpacked
 from fairseq_phrase.data.preprocessing.parsing import Corpus, unparsed_error
 from fairseq_phrase.data.store.writer import FieldBlock
 from fairseq_phrase.data.subwords.protected_tokens import separate
@@ -345,7 +345,7 @@ def _parses(chunk: Chunk, side: Lines, lines: int) -> Iterator[Parse | None]:
     """Yield the parse of each line; None if the language is not parsed."""
     if not side.fields:
         yield from repeat(None, lines)
-    for parse in from_bytes(chunk) if isinstance(chunk, bytes) else chunk:
+    for parse in unpacked(chunk) if isinstance(chunk, bytes) else chunk:
         if isinstance(parse, UserError):
             raise parse
         yield parse

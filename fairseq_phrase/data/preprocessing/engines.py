@@ -21,7 +21,7 @@ from itertools import islice
 from multiprocessing.synchronize import Event
 from typing import Any, NamedTuple, TypeVar
 
-from fairseq_phrase.data.preprocessing.parse_shards import to_bytes
+from fairseq_phrase.data.preprocessing.parse_shards import packed
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.optional_packages import optional_packages
 from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
@@ -149,7 +149,7 @@ def _done(job: Job, parses: Sequence[Parse]) -> Done:
         for number, parse in enumerate(parses, start=job.first_line)
         if isinstance(parse, Unparsed)
     )
-    return Done(job, to_bytes(parses), next(problems, None))
+    return Done(job, packed(parses), next(problems, None))
 
 
 def _parser(parsing: ParsingOptions) -> Callable[[Job], Done]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fairseq_phrase.data.preprocessing.parse_shards import shards_in
 from fairseq_phrase.data.store.copied_words import copied_path
 from fairseq_phrase.data.store.outputs import only_writer
 from fairseq_phrase.errors import UserError, file_of
@@ -61,7 +62,7 @@ class StagingArea:
     def _leave(self) -> None:
         """Delete everything except finished parses."""
         shutil.rmtree(self.files, ignore_errors=True)
-        if not any(self.parses.rglob("*.jsonl")) and not self._ready.is_dir():
+        if not shards_in(self.parses) and not self._ready.is_dir():
             shutil.rmtree(self._root, ignore_errors=True)
 
 
