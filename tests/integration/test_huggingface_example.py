@@ -58,7 +58,9 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
     monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: gold))
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "code"))
+    monkeypatch.setattr(
+        "transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "code")
+    )
     *of_all, of_lora, of_loading = [block.replace("2000", "4") for block in code]
     for block in of_all:
         block = block.replace("spacy:de_core_news_sm", "gold")

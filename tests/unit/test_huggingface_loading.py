@@ -15,6 +15,7 @@ from peft import (
     LoraConfig,
     PeftModel,
     get_peft_model,
+    prepare_model_for_kbit_training,
 )
 from transformers import (
     AutoModel,
@@ -30,6 +31,7 @@ from fairseq_phrase.huggingface import (
     collate,
     from_pretrained,
     lora_options,
+    parameter_groups,
     parsing_tokenizer,
 )
 from fairseq_phrase.huggingface.biased_models import BiasedModel
@@ -149,6 +151,39 @@ def test_auto_classes_of_peft_load_an_adapter_with_its_base(model_type, auto_pef
     # transformers' own way to an adapter.
     beside = TYPES[model_type].from_pretrained(tmp_path / "adapter", trust_remote_code=True).eval()
     assert torch.equal(outputs(beside), expected)
+
+
+def test_an_adapter_of_a_model_in_four_bits_is_trained_saved_and_loaded(tmp_path):
+    config = small_config("bert", vocab_size=30, hidden_size=64, intermediate_size=64)
+    transformers.BertForTokenClassification(config).save_pretrained(tmp_path / "bert")
+    bits = transformers.BitsAndBytesConfig(load_in_4bit=True, llm_int8_skip_modules=["classifier"])
+    stock = AutoModelForTokenClassification.from_pretrained(
+        tmp_path / "bert", quantization_config=bits
+    )
+    query = stock.bert.encoder.layer[0].attention.self.query
+    assert query.weight.dtype == torch.uint8
+    plain = {name: batch(stock)[name] for name in ("input_ids", "attention_mask")}
+    with torch.no_grad():
+        expected = stock(**plain)[0]
+    model = add_relation_bias(stock, labels=LABELS, vectors=True)
+    assert torch.equal(outputs(model), expected)
+    model.save_pretrained(tmp_path / "base")
+    base = AutoModelForTokenClassification.from_pretrained(
+        tmp_path / "base", trust_remote_code=True
+    )
+    options = lora_options(base, task_type="TOKEN_CLS")
+    adapted = get_peft_model(prepare_model_for_kbit_training(base), LoraConfig(**options))
+    adam = torch.optim.AdamW(parameter_groups(adapted, lr=1e-3, bias_lr=1e-1))
+    adapted.train()(**batch(base), labels=batch(base)["input_ids"] % 2).loss.backward()
+    adam.step()
+    adapted.eval().save_pretrained(tmp_path / "adapter")
+    loaded = AutoPeftModelForTokenClassification.from_pretrained(
+        tmp_path / "adapter", trust_remote_code=True
+    ).eval()
+    assert not torch.equal(outputs(adapted), expected)
+    assert torch.equal(outputs(loaded), outputs(adapted))
+    merged = outputs(loaded.merge_and_unload())  # rounded to four bits again
+    torch.testing.assert_close(merged, outputs(adapted), rtol=0, atol=0.1)
 
 
 def test_pipelines_load_a_saved_model(tmp_path):
