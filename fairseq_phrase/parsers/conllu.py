@@ -70,8 +70,10 @@ class ConlluFiles(TreeFiles):
                 f"--parser conllu:{options}: expected conllu:words or conllu:surface, and ,enhanced and "
                 "columns of labels, ,xpos ,lemma ,feats"
             )
-        labels = [_LABELS[name] for name in names if name in _LABELS]
-        self._labels = {f"factor{number}": column for number, column in enumerate(labels, start=1)}
+        labels = [name for name in names if name in _LABELS]
+        self._labels = {
+            f"factor{number}": _LABELS[name] for number, name in enumerate(labels, start=1)
+        }
         self.fields = (*self.fields, *self._labels)
         self._surface = "surface" in chosen
         self._read_heads: Any = None
@@ -82,7 +84,8 @@ class ConlluFiles(TreeFiles):
                 from conllu.parser import parse_paired_list_value
             self._read_heads = parse_paired_list_value
             self.fields = (*self.fields, "enhanced")
-        self.version = "CoNLL-U, surface tokens" if self._surface else "CoNLL-U"
+        # The names of the factors do not state which columns they are.
+        self.version = ", ".join(["CoNLL-U", *["surface tokens"] * self._surface, *labels])
         self.words_spell_line = self._surface
         if not self._surface:
             self.word_advice = (

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairseq_phrase.data.store.manifest import parser_entries
 from fairseq_phrase.data.subwords.text_encoder import marked_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import Unparsed
@@ -589,3 +590,23 @@ def test_columns_of_labels_are_factors(tmp_path, options, words, expected):
 def test_a_column_is_named_once():
     with pytest.raises(UserError, match="columns of labels, ,xpos ,lemma ,feats"):
         ConlluFiles("xpos,xpos")
+
+
+def test_the_record_has_the_columns_and_their_order(tmp_path):
+    options = [
+        "words",
+        "surface",
+        "xpos",
+        "feats",
+        "xpos,feats",
+        "feats,xpos",
+        "surface,xpos,feats",
+    ]
+    versions = [ConlluFiles(each).version for each in options]
+    assert versions[:2] == ["CoNLL-U", "CoNLL-U, surface tokens"]
+    records = [
+        parser_entries(f"conllu:{each}", version, "", "none")["parser"].value
+        for each, version in zip(options, versions, strict=True)
+    ]
+    assert len(set(records)) == len(options)
+    assert ConlluFiles("words,xpos").version == ConlluFiles("xpos").version
