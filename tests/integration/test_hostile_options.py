@@ -24,6 +24,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import exports, model_files, source_parses
 from fairseq_phrase.inference.transformers_model import FairseqPhraseModel
 from tests.support.checkpoint_commands import FAIRSEQ, MODEL, ONCE, OWN, USER
+from tests.support.entry_points import COMMANDS
 from tests.support.hostile_options import SHELL
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
@@ -111,6 +112,17 @@ def checkpoint(folder, hostile, tmp_path):
     torch.save(state, path := tmp_path / "checkpoint_best.pt")
     shutil.copyfile(path, tmp_path / "checkpoint1.pt")
     return path
+
+
+def test_every_command_that_reads_a_checkpoint_is_here():
+    modules = [FAIRSEQ.get(name, (train,))[0] for name in [*FAIRSEQ, *MORE]]
+    of_fairseq = {f"fairseq-{module.__name__.split('.')[1]}" for module in modules}
+    of_ours = {f"fairseq-phrase-{name.partition(' ')[0]}" for name in [*OWN, *MORE_OWN]}
+    names = set().union(
+        *(COMMANDS[name] for name in ("use", "average", "train", "pretrained-model"))
+    )
+    # Its configuration is that of fairseq-train, by other names.
+    assert names - of_fairseq - of_ours == {"fairseq-hydra-train"}
 
 
 def test_these_texts_run_in_fairseq(tmp_path):
