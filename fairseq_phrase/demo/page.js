@@ -90,16 +90,76 @@ function choose(word) {
   run(true);
 }
 
+// The page's fonts decide how wide a text is.
+const pen = document.createElement("canvas").getContext("2d");
+function widthOf(text, size) {
+  pen.font = `${size}px system-ui, sans-serif`;
+  return pen.measureText(text || "").width;
+}
+
+function isRightToLeft(words) {
+  const letters = words.join("").match(/\p{L}/gu) || [];
+  return 2 * letters.filter((letter) => /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(letter)).length > letters.length;
+}
+
+// The middles of the words, and the width of the tree. The label of an arc fits between its ends.
+function wordMiddles(answer, edges) {
+  const widths = answer.words.map((word, index) => 16 + Math.max(30, widthOf(word, 15), widthOf(answer.tags[index], 11)));
+  for (const [head, word, label] of edges)
+    if (head === word) widths[word] = Math.max(widths[word], widthOf(label, 11) + 16);
+  const gaps = widths.slice(1).map((width, index) => (widths[index] + width) / 2);
+  for (const [head, word, label] of edges)
+    if (Math.abs(head - word) === 1) {
+      const before = Math.min(head, word);
+      gaps[before] = Math.max(gaps[before], widthOf(label, 11) + 20);
+    }
+  let x = 10 + widths[0] / 2;
+  const middles = [x, ...gaps.map((gap) => (x += gap))];
+  const right = x + widths[widths.length - 1] / 2 + 10;
+  return [isRightToLeft(answer.words) ? middles.map((middle) => right - middle) : middles, right];
+}
+
+// The level of each arc, from 1, so that no two lie on each other; roots are below all others.
+function arcLevels(edges) {
+  const ends = edges.map(([head, word]) => [Math.min(head, word), Math.max(head, word)]);
+  const order = ends.map((_, index) => index).filter((index) => ends[index][0] < ends[index][1]);
+  order.sort((one, other) => (ends[one][1] - ends[one][0]) - (ends[other][1] - ends[other][0]));
+  const used = [], levels = edges.map(() => 0);
+  for (const index of order) {
+    const [low, high] = ends[index];
+    for (let gap = low; gap < high; gap++) levels[index] = Math.max(levels[index], 1 + (used[gap] || 0));
+    for (let gap = low; gap < high; gap++) used[gap] = levels[index];
+  }
+  const deepest = Math.max(0, ...levels) + 1;
+  return levels.map((level) => level || deepest);
+}
+
+// Arcs from heads to dependents below the words; returns where they end.
+function drawArcs(svg, edges, middles, top, isEdited) {
+  const levels = arcLevels(edges);
+  const labels = [];
+  edges.forEach(([head, word, label], index) => {
+    const kind = isEdited(word, head) ? "arc edited" : "arc";
+    const x = middles[word], depth = top + 22 * levels[index];
+    const towards = head === word ? 0 : Math.sign(x - middles[head]);
+    const start = middles[head] + 5 * towards, bend = 6 * towards;
+    const path = towards ? `M${start} ${top}V${depth - 6}Q${start} ${depth} ${start + bend} ${depth}H${x - bend}Q${x} ${depth} ${x} ${depth - 6}V${top}` : `M${x} ${depth}V${top}`;
+    element(svg, "path", { class: kind, d: path });
+    element(svg, "path", { class: kind, d: `M${x - 3} ${top + 5}L${x} ${top}L${x + 3} ${top + 5}` });
+    labels.push([(start + x) / 2, depth + 4, label]);
+  });
+  for (const [x, y, label] of labels) element(svg, "text", { class: "relation", x, y }, label);  // above all arcs
+  return top + 22 * Math.max(0, ...levels) + 10;
+}
+
 function drawTree(answer) {
   const svg = byId("arcs");
   svg.replaceChildren();
   const graphs = Object.entries(answer.graphs);
   byId("tree").hidden = !answer.heads.length && !answer.constituents.length && !graphs.length;
   if (byId("tree").hidden) return;
-  const widths = answer.words.map((word) => Math.max(46, 9 * word.length + 18));
-  const middles = [];
-  let right = 10;
-  for (const width of widths) { middles.push(right + width / 2); right += width; }
+  const tree = answer.heads.map((head, word) => [head, word, answer.deprels[word] || (head === word ? "root" : "")]);
+  const [middles, width] = wordMiddles(answer, [...tree, ...graphs.flatMap(([, edges]) => edges)]);
   const spans = answer.constituents.filter(([start, end]) => end - start > 1);
   const heights = spans.map(() => 1);  // children come before their parents
   spans.forEach(([start, end], index) => {
@@ -113,54 +173,22 @@ function drawTree(answer) {
     element(svg, "path", { class: "branch", d: `M${middles[start]} ${y + 16}V${y + 6}H${middles[end - 1]}V${y + 16}` });
     element(svg, "text", { class: "constituent", x, y: y + 2 }, label);
   });
-  const reach = (word, head) => Math.abs(word - head);
   answer.words.forEach((word, index) => {
     const text = element(svg, "text", { class: "word", x: middles[index], y: top, tabindex: 0, role: "button" }, word);
     text.addEventListener("click", () => choose(index));
     text.addEventListener("keydown", (event) => { if (event.key === "Enter") choose(index); });
     element(svg, "text", { class: "tag", x: middles[index], y: top + 14 }, answer.tags[index] || "");
   });
-  let deepest = 0;
-  answer.heads.forEach((head, word) => {
-    const original = state.parsed && state.parsed.heads[word];
-    const kind = original === head ? "arc" : "arc edited";
-    const y = top + 22;
-    const depth = 14 + 13 * Math.min(reach(word, head), 9);
-    deepest = Math.max(deepest, depth);
-    if (head === word) {
-      element(svg, "path", { class: kind, d: `M${middles[word]} ${y}v16` });
-      element(svg, "text", { class: "relation", x: middles[word], y: y + 28 }, "root");
-      return;
-    }
-    const from = middles[head] + (word > head ? 5 : -5);
-    const to = middles[word];
-    element(svg, "path", { class: kind, d: `M${from} ${y}C${from} ${y + depth} ${to} ${y + depth} ${to} ${y}` });
-    element(svg, "path", { class: kind, d: `M${to - 3} ${y + 5}L${to} ${y}L${to + 3} ${y + 5}` });
-    element(svg, "text", { class: "relation", x: (from + to) / 2, y: y + 0.75 * depth + 9 }, answer.deprels[word] || "");
-  });
-  let bottom = top + deepest + 44;
-  for (const [meaning, edges] of graphs) bottom = drawGraph(svg, answer.words, middles, meaning, edges, bottom);
-  svg.setAttribute("width", right + 10);
-  svg.setAttribute("height", bottom);
-}
-
-// A graph below the tree, with its words again: a word may have several heads. It is not edited.
-function drawGraph(svg, words, middles, meaning, edges, top) {
-  element(svg, "text", { class: "tag", x: middles[0], y: top + 4 }, meaning);
-  words.forEach((word, index) => element(svg, "text", { class: "word", x: middles[index], y: top + 26 }, word));
-  const y = top + 34;
-  let deepest = 0;
-  for (const [head, word, label] of edges) {
-    const depth = 14 + 13 * Math.min(Math.abs(word - head), 9);
-    deepest = Math.max(deepest, depth);
-    const to = middles[word];
-    const from = middles[head] + (word > head ? 5 : -5);
-    if (head === word) element(svg, "path", { class: "arc", d: `M${to} ${y}v16` });
-    else element(svg, "path", { class: "arc", d: `M${from} ${y}C${from} ${y + depth} ${to} ${y + depth} ${to} ${y}M${to - 3} ${y + 5}L${to} ${y}L${to + 3} ${y + 5}` });
-    const x = head === word ? to : (from + to) / 2;
-    element(svg, "text", { class: "relation", x, y: head === word ? y + 28 : y + 0.75 * depth + 9 }, label);
+  const isEdited = (word, head) => !state.parsed || state.parsed.heads[word] !== head;
+  let bottom = drawArcs(svg, tree, middles, top + 22, isEdited);
+  // Graphs with the words again: a word may have several heads. They are not edited.
+  for (const [meaning, edges] of graphs) {
+    element(svg, "text", { class: "meaning", x: 10, y: bottom + 18 }, meaning);
+    answer.words.forEach((word, index) => element(svg, "text", { class: "word", x: middles[index], y: bottom + 40 }, word));
+    bottom = drawArcs(svg, edges, middles, bottom + 48, () => false);
   }
-  return y + deepest + 24;
+  svg.setAttribute("width", width);
+  svg.setAttribute("height", bottom);
 }
 
 // A model's card: the translation, and the attention on its nodes.

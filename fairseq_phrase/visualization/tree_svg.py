@@ -10,7 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import starmap
+from itertools import accumulate, chain, pairwise, starmap
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -141,9 +141,7 @@ def picture_of(sentence: ParsedText) -> Picture:
             elements.append(_text(centre, top, subwords, "subwords"))
     top += 7
     if sentence.heads is not None:
-        relations = sentence.deprels or [""] * len(centres)
-        tree = zip(sentence.heads.tolist(), range(len(centres)), relations, strict=True)
-        depth, arcs = _arcs([*starmap(Edge, tree)], centres, top)
+        depth, arcs = _arcs(_tree_edges(sentence), centres, top)
         elements += arcs
         top += depth
     for name, edges in sentence.graphs.items():
@@ -157,19 +155,36 @@ def picture_of(sentence: ParsedText) -> Picture:
     return Picture(width, top + _MARGIN, "".join(f"{element}\n" for element in elements))
 
 
+def _tree_edges(sentence: ParsedText) -> list[Edge]:
+    """Return the edges of a dependency tree; none without one."""
+    if sentence.heads is None:
+        return []
+    relations = sentence.deprels or [""] * len(sentence.words)
+    tree = zip(sentence.heads.tolist(), range(len(sentence.words)), relations, strict=True)
+    return [*starmap(Edge, tree)]
+
+
 def _word_centres(sentence: ParsedText) -> tuple[list[int], int]:
-    """Find the middle of each word, and the width of the whole."""
+    """Find the middle of each word, and the width of the whole.
+
+    The label of an arc between two neighbors fits between its ends.
+    """
+    edges = [*_tree_edges(sentence), *chain.from_iterable(sentence.graphs.values())]
     widths = []
     for index, word in enumerate(sentence.words):
-        below = [labels[index] for labels in (sentence.tags, sentence.deprels) if labels]
-        below.append(sentence.segmented(index))
+        below = [sentence.segmented(index), *sentence.tags[index : index + 1]]
+        below += [edge.label for edge in edges if edge.head == edge.dependent == index]
         needed = [_width(word, _WORD_SIZE), *(_width(label, _LABEL_SIZE) for label in below)]
         widths.append(max(_NARROWEST, *needed) + _GAP)
-    centres, left = [], _MARGIN
-    for space in widths:
-        centres.append(left + space // 2)
-        left += space
-    width = left + _MARGIN
+    gaps = [(left + right) // 2 for left, right in pairwise(widths)]
+    for head, word, label in edges:
+        if abs(head - word) == 1:
+            before = min(head, word)
+            gaps[before] = max(gaps[before], _width(label, _LABEL_SIZE) + _TRUNK + 2 * _BEND)
+    if not widths:
+        return [], 2 * _MARGIN
+    centres = [*accumulate(gaps, initial=_MARGIN + widths[0] // 2)]
+    width = centres[-1] + widths[-1] // 2 + _MARGIN
     kinds = Counter(map(unicodedata.bidirectional, sentence.text))
     if kinds["R"] + kinds["AL"] > kinds["L"]:  # right to left
         centres = [width - centre for centre in centres]
@@ -182,7 +197,7 @@ def _width(text: str, size: int) -> int:
     for character in printable(text):
         if unicodedata.east_asian_width(character) in "WF":
             ems += 1.1
-        elif not unicodedata.combining(character):
+        elif unicodedata.category(character) != "Mn":
             ems += 0.75 if character.isupper() or character in "mwMW%@" else 0.6
     return round(ems * size)
 

@@ -112,10 +112,43 @@ def test_words_stand_side_by_side_within_the_picture(words):
     assert edges[-1][1] < width
 
 
-def test_right_to_left_words_run_right_to_left():
-    page = svg_page([sentence(["שלום", "עולם", "."], [0, 0, 0])])
+LABELS = ["a", "nmod:tmod", "W" * 12, "a very long relation"]
+
+
+@given(heads=trees(), labels=st.lists(st.sampled_from(LABELS), min_size=12))
+def test_labels_fit_between_the_ends_of_their_arcs(heads, labels):
+    labels = [labels[word % len(labels)] for word in range(len(heads))]
+    graph = [Edge(word - 1, word, label) for word, label in enumerate(labels[::-1]) if word]
+    page = svg_page(
+        [replace(sentence(["w"] * len(heads), heads, labels), graphs={"enhanced": graph})]
+    )
+    places = [x for _, x, _ in texts(page, "word")]
+    relations = texts(page, "relation")
+    arcs = [(int(head), word) for word, head in enumerate(heads)]
+    arcs += [edge[:2] for edge in graph]
+    width = float(re.search(r'width="(\d+)"', page)[1])
+    for (label, middle, _), (head, word) in zip(relations, arcs, strict=True):
+        half = 5.5 * 0.6 * len(label)
+        assert half < middle < width - half
+        if abs(head - word) == 1:
+            left, right = sorted((places[head], places[word]))
+            assert left < middle - half
+            assert middle + half < right
+
+
+@pytest.mark.parametrize(
+    "words", [["שלום", "עולם", "."], ["رأى", "الولد", "."], ["GPU", "رأى", "الولد"]]
+)
+def test_right_to_left_words_run_right_to_left(words):
+    page = svg_page([sentence(words, [0, 0, 0])])
     places = [x for _, x, _ in texts(page, "word")]
     assert places == sorted(places, reverse=True)
+
+
+@pytest.mark.parametrize("words", [["a", "b", "של"], ["猫", "狗", "1"], ["1", "2", "."]])
+def test_other_words_run_left_to_right(words):
+    places = [x for _, x, _ in texts(svg_page([sentence(words, [0, 0, 0])]), "word")]
+    assert places == sorted(places)
 
 
 class Page(HTMLParser):
