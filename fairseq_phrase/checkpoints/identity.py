@@ -295,6 +295,25 @@ def _training_entry(state: dict[str, Any]) -> dict[str, Entry]:
     return {"training": Entry(value, value, "training")}
 
 
+def prune(trained: Identity, here: Identity) -> Identity:
+    """Let a trained model be used without some of its layers, which ``--model-overrides`` leaves out.
+
+    fairseq drops the parameters of the other layers, after a training with ``--encoder-layerdrop``.
+
+    Returns:
+        The record of the checkpoint, with the layers of the pruned model.
+    """
+    entries = dict(trained.entries)
+    for side in ("encoder", "decoder"):
+        kept = f"{side}-layers-to-keep"
+        if trained.value(kept) in _ALL_LAYERS and here.value(kept) not in _ALL_LAYERS:
+            entries |= {name: here.entries[name] for name in (f"{side}-layers", kept)}
+    return replace(trained, entries=entries)
+
+
+_ALL_LAYERS = (None, "None")
+
+
 def begin_neutrally(
     trained: Identity, here: Identity, encoder: Any, path: str | Path, allow: str | None
 ) -> Identity:

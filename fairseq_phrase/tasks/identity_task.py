@@ -11,7 +11,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
-from fairseq_phrase.checkpoints.identity import begin_neutrally, model_entries, task_entries
+from fairseq_phrase.checkpoints.identity import begin_neutrally, model_entries, prune, task_entries
 from fairseq_phrase.checkpoints.pretrained import begin_from_checkpoint, scaled_step, take_options
 from fairseq_phrase.compat.inference import truncate_as_trained
 from fairseq_phrase.data.store.identity import Entry, Identity, compare, log_record
@@ -112,7 +112,9 @@ class IdentifiedTask(UpdateTask):
         if entry_point != "use":  # for use, fairseq has already passed the state
             self.restore(trained, in_ensemble=False)
         here = replace(self._here(), allowed=self.identity.allowed)
-        if entry_point != "use":
+        if entry_point == "use":
+            trained = prune(trained, here)
+        else:
             allow = self.cfg.allow_difference
             trained = begin_neutrally(trained, here, self._encoder, path, allow)
         if entry_point.startswith("pretrained"):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 
 from fairseq_phrase.checkpoints.identity import (
     begin_neutrally,
@@ -31,6 +32,7 @@ from fairseq_phrase.testing import build_model, make_dictionary
 from tests.support.entry_points import COMMANDS
 from tests.support.named_models import make_task
 from tests.support.repository import REPOSITORY
+from tests.support.small_checkpoints import make_checkpoint, make_data
 
 register_all()
 ENTRIES = {
@@ -231,3 +233,19 @@ def test_a_record_of_an_earlier_version_is_completed_by_the_configuration(tmp_pa
     assert not found.is_whole
     added = Identity({**found.entries, "new": Entry("x", "x", "source")})
     assert compare(found, added, "use", **NAMES).allowed == ()
+
+
+@pytest.mark.parametrize("arch", ["transformer", "relation_transformer"])
+def test_a_model_is_used_without_some_of_its_layers(tmp_path, arch):
+    """As ``--model-overrides`` of fairseq-generate does after a training with ``--encoder-layerdrop``."""
+    data = make_data(tmp_path / "data")
+    path = make_checkpoint(tmp_path / "whole.pt", data, "--arch", arch)
+    overrides = {"encoder_layers_to_keep": "1", "decoder_layers_to_keep": "0"}
+    (whole,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    (pruned,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides)
+    for side, kept in (("encoder", 1), ("decoder", 0)):
+        (layer,) = getattr(pruned, side).layers
+        for name, value in getattr(whole, side).layers[kept].state_dict().items():
+            assert value.equal(layer.state_dict()[name]), name
+    with pytest.raises(UserError, match="differ in encoder-attention-heads 2 and 4"):
+        checkpoint_utils.load_model_ensemble_and_task([str(path)], {"encoder_attention_heads": 4})
