@@ -8,7 +8,7 @@
 ``docs/models/tree_relations.md`` describes the biases, ``docs/tutorials/huggingface.md`` their use.
 """
 
-from fairseq_phrase.huggingface.batches import collate, parsing_tokenizer, text_of
+from fairseq_phrase.huggingface.batches import collate, parsed, parsing_tokenizer, text_of
 from fairseq_phrase.huggingface.biased_models import add_relation_bias, from_pretrained
 from fairseq_phrase.huggingface.training import lora_options, parameter_groups
 
@@ -18,6 +18,7 @@ __all__ = [
     "from_pretrained",
     "lora_options",
     "parameter_groups",
+    "parsed",
     "parsing_tokenizer",
     "text_of",
 ]

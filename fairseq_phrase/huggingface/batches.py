@@ -12,14 +12,41 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import conllu, spacy, stanza
 
 if TYPE_CHECKING:
     from fairseq_phrase.syntax.sentence import ParsedSentence
 
 
-def text_of(sentence: ParsedSentence) -> str:
-    """Return the text of a parsed sentence, for a tokenizer; :func:`collate` finds its words in it."""
-    return "".join(_spaced_words(sentence))
+def parsed(document: Any) -> Any:
+    """Convert the parse of a text by another library to a :class:`ParsedSentence`.
+
+    Words are the text's tokens: of a token of several words (``zum``, ``zu dem``), the highest in the
+    tree stands for it.
+
+    Args:
+        document: a spaCy ``Doc`` or ``Span``, a Stanza ``Document`` or ``Sentence``, or CoNLL-U text; its
+            sentences become trees of one text. Parsed sentences are returned.
+
+    Raises:
+        UserError: it has no dependency parse.
+    """
+    if isinstance(document, str):
+        return conllu.sentence_of(document)
+    if hasattr(document, "to_array"):
+        return spacy.sentence_of(document)
+    if hasattr(document, "sentences") or hasattr(document, "tokens"):
+        return stanza.sentence_of(document)
+    return document
+
+
+def text_of(document: Any) -> str:
+    """Return the text of a parsed sentence, for a tokenizer; :func:`collate` finds its words in it.
+
+    Args:
+        document: as in :func:`parsed`.
+    """
+    return "".join(_spaced_words(parsed(document)))
 
 
 def _spaced_words(sentence: ParsedSentence) -> list[str]:
@@ -44,7 +71,7 @@ def _words_in_text(tokenized: Any, row: int, sentence: ParsedSentence) -> list[i
 
 def collate(
     tokenized: Any,
-    parses: Sequence[ParsedSentence | tuple[Sequence[int], Sequence[str]]],
+    parses: Sequence[Any],
     labels: Sequence[str] = (),
 ) -> dict[str, Tensor]:
     """Make a batch's words, heads and labels for a model with relation biases.
@@ -52,8 +79,9 @@ def collate(
     Args:
         tokenized: the output of a fast tokenizer: for the texts of parsed sentences (:func:`text_of`), or
             for lists of words (``is_split_into_words=True``).
-        parses: the parsed sentences; or for each list of words, the 0-based head of each word (a root is
-            its own head) and the words' dependency labels, which may be empty without ``labels``.
+        parses: the parsed sentences, or what :func:`parsed` converts; or for each list of words, the
+            0-based head of each word (a root is its own head) and the words' dependency labels, which
+            may be empty without ``labels``.
         labels: the labels given to :func:`add_relation_bias`, in the same order:
             ``model.config.relation_bias["labels"]``.
 
@@ -66,6 +94,7 @@ def collate(
         UserError: the tokenizer does not return the tokens' words, a sentence has another number of
             words than its parse or no tree, or a label is unknown.
     """
+    parses = [p if isinstance(p, tuple | list) else parsed(p) for p in parses]
     trees = [_heads_and_labels(row, parse) for row, parse in enumerate(parses)]
     try:
         words = [

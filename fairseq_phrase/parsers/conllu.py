@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,16 +95,46 @@ class ConlluFiles(TreeFiles):
 
     def trees(self, path: Path) -> Iterator[Tree]:
         """Yield the sentences of a file."""
-        for rows in _blocks(path):
+        for rows in _blocks(path, read_lines(path)):
             yield _Sentence(rows, self._surface, self._read_heads, self._labels)
 
 
-def _blocks(path: Path) -> Iterator[list[_Row]]:
+def sentence_of(text: str) -> ParsedSentence:
+    """Read the CoNLL-U of one text, of one sentence or several, over its surface tokens.
+
+    Raises:
+        UserError: the text is not CoNLL-U.
+    """
+    sentences = []
+    for rows in _blocks("CoNLL-U", text.splitlines()):
+        try:
+            sentence = _Sentence(rows, True, None, {})
+            sentences.append(sentence.spelled(TextReader(_spelled_text(rows))))
+        except (MisfitError, ValueError) as error:
+            raise UserError(f"CoNLL-U of a text: {error}") from None
+    if not sentences:
+        raise UserError(f"{text[:60]!r} is not CoNLL-U: expected rows of {_COLUMNS} columns")
+    return ParsedSentence.joined(sentences)
+
+
+def _spelled_text(rows: list[_Row]) -> str:
+    """Join the surface tokens of a sentence, by ``SpaceAfter=No``."""
+    text, last = "", 0
+    for _, columns in rows:
+        several = _RANGE.fullmatch(columns[0])
+        if several is None and (not columns[0].isdigit() or int(columns[0]) <= last):
+            continue  # a word of the token before it, or an empty node
+        last = int(several[2]) if several else int(columns[0])
+        text += columns[1] + ("" if "SpaceAfter=No" in columns[-1].split("|") else " ")
+    return text
+
+
+def _blocks(path: Path | str, lines: Iterable[str]) -> Iterator[list[_Row]]:
     """Yield each sentence's lines, without comments: their numbers and columns."""
     block: list[_Row] = []
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(lines, start=1):
         line = line.removeprefix(BYTE_ORDER_MARK)
-        refuse_other_columns(path, number, line)
+        refuse_other_columns(Path(path), number, line)
         if not line.strip():
             if block:
                 yield block

@@ -154,6 +154,18 @@ def _unused(components: Collection[str]) -> set[str]:
     return _UNUSED | ({"tagger"} if fine_tags else set())
 
 
+def sentence_of(document: Any) -> ParsedSentence:
+    """Convert a spaCy ``Doc`` or ``Span`` with a dependency parse.
+
+    Raises:
+        UserError: it has no parse.
+    """
+    document = document.as_doc() if hasattr(document, "as_doc") else document
+    if not document.has_annotation("DEP"):
+        raise UserError("a spaCy document has no dependency parse: use a pipeline with a parser")
+    return _sentence(document, _Texts(document), _Labels(document, "dep"), _Labels(document, "X"))
+
+
 class _Texts(dict[int, str]):
     """The strings of a pipeline by spaCy's numbers (as signed integers); the first are looked up once."""
 

@@ -326,6 +326,35 @@ def _sentence(line: str, document: Any, surface: bool = False) -> ParsedSentence
     return ParsedSentence(words, space_before, expansions=expansions)
 
 
+def sentence_of(document: Any) -> ParsedSentence:
+    """Convert a Stanza ``Document`` or ``Sentence`` with a dependency parse, over its surface tokens.
+
+    Raises:
+        UserError: it has no parse.
+    """
+    sentences = []
+    end = None  # of the last token in the text
+    for part in getattr(document, "sentences", [document]):
+        words = part.words
+        if any(word.head is None for word in words):
+            raise UserError("a Stanza document has no dependency parse: add the processor depparse")
+        spaces = []
+        for token in part.tokens:
+            known = end is not None and token.start_char is not None
+            spaces.append(not known or token.start_char > end)
+            end = token.end_char
+        tree = DependencyTree(_heads([part]))
+        deprels = [join_white_space(word.deprel or "") or "dep" for word in words]
+        tags = [join_white_space(word.upos or "") or "X" for word in words]
+        parsed = ParsedSentence(
+            [word.text for word in words], [True] * len(words), tree, deprels, tags
+        )
+        sizes = [len(token.words) for token in part.tokens]
+        forms = [join_white_space(token.text) or "_" for token in part.tokens]
+        sentences.append(merged_into_tokens(parsed, sizes, forms, spaces))
+    return ParsedSentence.joined(sentences) if sentences else ParsedSentence([], [])
+
+
 def _incomplete(line: str, missing: str) -> Unparsed:
     reason = f"Stanza's tokenizer left out '{missing.strip()[:60]}'"
     return Unparsed(reason, split_at_white_space(line))
