@@ -5,10 +5,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from fairseq.distributed import (
+    DistributedTimeoutWrapper,
+    LegacyDistributedDataParallel,
+    ModuleProxyWrapper,
+)
 from fairseq.tasks import FairseqTask
+from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.training.adam import take_fused_adam
+from fairseq_phrase.training.cross_entropy import take_loss_by_parts
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +51,23 @@ Part = Callable[[Training], str | None]
 #: The parts, by their names in the log.
 PARTS: Mapping[str, Part] = {
     "Adam": lambda training: take_fused_adam(training.optimizer),
+    "loss": lambda training: take_loss_by_parts(
+        unwrapped(training.model), unwrapped(training.criterion), training.optimizer
+    ),
 }
+
+
+_WRAPPERS = (
+    DistributedTimeoutWrapper, ModuleProxyWrapper, LegacyDistributedDataParallel,
+    DistributedDataParallel,
+)  # fmt: skip
+
+
+def unwrapped(module: Any) -> Any:
+    """Return a model or a criterion without fairseq's wrappers for several processes."""
+    while isinstance(module, _WRAPPERS):
+        module = module.module
+    return module
 
 
 class UpdateTask(FairseqTask):
