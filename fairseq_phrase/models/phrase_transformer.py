@@ -307,10 +307,10 @@ class PhraseEncoder(PositionedEncoder):
         """Return the obstacle to a neutral start, from phrases or from positions."""
         if relative_clips(cfg):
             return "leave out relative positions, which have no neutral start with phrases"
-        if cfg.phrase_residual == "both":
-            return "give --phrase-residual each, because both phases have one residual connection"
         if cfg.phrase_to_decoder:
             return "leave out --phrase-to-decoder, which has no neutral start"
+        if cfg.phrase_residual == "both":
+            return "give --phrase-residual each, because both phases have one residual connection"
         return super().neutral_obstacle(cfg)
 
     def build_layer(self, cfg: TransformerConfig, index: int) -> nn.Module:

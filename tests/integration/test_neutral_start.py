@@ -26,7 +26,8 @@ CASES = {
     ],
     "phrases": [
         "phrase_transformer", "--phrase-source", "dependency", "--phrase-init", "attention",
-        "--structural-absolute", "--structural-fusion", "add", "--neutral-start",
+        "--structural-absolute", "--structural-fusion", "add", "--phrase-residual", "each",
+        "--neutral-start",
     ],
     "trees": ["tree_transformer", "--neutral-start"],
     "all nodes": ["tree_transformer", "--no-subtree-masking", "--neutral-start"],

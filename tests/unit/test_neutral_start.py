@@ -202,6 +202,7 @@ def test_the_gradient_of_what_starts_at_zero_is_not_zero(dictionary, name, optio
          "leave out --no-sequential-absolute"),
         ("phrase_transformer", {"sequential_relative": True}, "leave out relative positions"),
         ("phrase_transformer", {"phrase_to_decoder": True}, "leave out --phrase-to-decoder"),
+        ("phrase_transformer", {}, "give --phrase-residual each"),
     ],
 )  # fmt: skip
 def test_what_is_not_neutral_is_refused(dictionary, name, options, message) -> None:
