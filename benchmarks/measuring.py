@@ -8,7 +8,6 @@ import logging
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import time
 import warnings
@@ -21,6 +20,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
+
+from fairseq_phrase.compat import mkl
 
 Run = Callable[[], object]
 Command = Callable[[argparse.Namespace], "int | None"]
@@ -72,14 +73,10 @@ def start() -> None:
 
 
 def use_avx512() -> None:
-    """Start this process again with the library that scripts/mkl_on_amd.py makes, if it makes one."""
-    script = Path(__file__).resolve().parents[1] / "scripts" / "mkl_on_amd.py"
-    library = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, text=True)
-    if library.returncode:
-        sys.exit(library.returncode)
-    path, loaded = library.stdout.strip(), os.environ.get("LD_PRELOAD", "")
-    if path and Path(path).name not in loaded:
-        os.environ["LD_PRELOAD"] = f"{path}:{loaded}".rstrip(":")
+    """Start this process again with the library that lets MKL use AVX-512, if it lacks and needs it."""
+    library = mkl.preload() if mkl.is_wanted() else None
+    if library is not None:
+        os.environ["LD_PRELOAD"] = f"{library}:{os.environ.get('LD_PRELOAD', '')}".rstrip(":")
         os.execv(sys.executable, sys.orig_argv)
 
 

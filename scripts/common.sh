@@ -79,14 +79,14 @@ find_environment() {
 }
 
 # use_avx512: let MKL use AVX-512 on an AMD processor that has it, which makes a training step 1.7 times
-# as fast. MKL looks for Intel's name; a library that is loaded before torch replaces this one function.
-# FAIRSEQ_PHRASE_MKL=avx512 loads it on any processor.
+# as fast (fairseq_phrase/compat/mkl.py). An environment that was made here loads it at every start, also
+# for the user's own commands. FAIRSEQ_PHRASE_MKL=avx512 loads it on any processor, for this script.
 use_avx512() {
-    local folder='' library
+    local library mkl=("$PYTHON" -m fairseq_phrase.compat.mkl)
     [ -z "$DRY_RUN" ] || return 0
-    [ -z "$OWN_ENVIRONMENT" ] || folder=$("$PYTHON" -c 'import sys; print(sys.prefix)')
-    library=$("$PYTHON" scripts/mkl_on_amd.py ${folder:+"$folder"}) || exit 1
-    if [[ -z $library || ${LD_PRELOAD:-} == *"${library##*/}"* ]]; then return 0; fi
+    [ -z "$OWN_ENVIRONMENT" ] || [ -n "${FAIRSEQ_PHRASE_MKL:-}" ] || "${mkl[@]}" --install || true
+    library=$("${mkl[@]}") || exit 1
+    [ -n "$library" ] || return 0
     export LD_PRELOAD=$library${LD_PRELOAD:+:$LD_PRELOAD}
     echo "MKL uses AVX-512 on this processor (FAIRSEQ_PHRASE_MKL=as-it-is leaves it as it is)."
 }

@@ -13,6 +13,8 @@ from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from pathlib import Path
 
+from fairseq_phrase.compat.mkl import is_loaded
+
 _REQUIRED = re.compile(r"[\w.-]+")
 # Extras of the project: tools, whose packages no result depends on, and lists of other extras.
 _NO_PART = re.compile(r"extra == .(?:test|dev)\b|fairseq-phrase\[")
@@ -79,13 +81,16 @@ def main() -> None:
         for name, value in sorted(os.environ.items())
         if _VARIABLES.fullmatch(name)
     }
+    # An environment's own line may load it, without a variable.
+    settings = [f"{name}={value}" for name, value in variables.items()]
+    settings += ["MKL with AVX-512"] * is_loaded()
     facts = {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "command": shlex.join(sys.argv[1:]),
         "commit": commit(),
         "machine": machine(),
         "software": software(),
-        "environment": " ".join(f"{name}={value}" for name, value in variables.items()) or "-",
+        "environment": " ".join(settings) or "-",
     }
     print(*(f"{name}: {value}" for name, value in facts.items()), "", sep="\n")
 

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, TextIO
 
 import fairseq_phrase
 from fairseq_phrase.compat.late_imports import import_late
+from fairseq_phrase.compat.mkl import advice
 from fairseq_phrase.errors import UserError, file_of, is_full
 
 _OUTPUT = "standard output"
@@ -84,7 +85,10 @@ def command(
             parser = make_parser()
             _prepare(parser.prog)
             try:
-                body(parser.parse_args(argv))
+                args = parser.parse_args(argv)
+                if hasattr(args, "device") and (message := advice()):  # it computes with torch
+                    print(f"{parser.prog}: {message}", file=sys.stderr)
+                body(args)
                 if sys.stdout is not None:
                     sys.stdout.flush()
             except UserError as error:

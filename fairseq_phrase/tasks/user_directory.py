@@ -6,9 +6,11 @@ patches fairseq and lets its commands print the same as ours; an import by a lib
 
 from fairseq_phrase.checkpoints.identity import guard_checkpoints
 from fairseq_phrase.compat.commands import print_user_errors_plainly, quieten
+from fairseq_phrase.compat.mkl import log_advice
 from fairseq_phrase.compat.patches import patch_fairseq
 
 print_user_errors_plainly()
 quieten()
 patch_fairseq()
 guard_checkpoints()
+log_advice()

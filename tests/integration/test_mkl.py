@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
+import sysconfig
 
 import pytest
 import torch
 
+from fairseq_phrase.cli import inspect_data, translate
+from fairseq_phrase.compat import mkl
+from tests.support.commands import PHRASE, train
 from tests.support.repository import REPOSITORY
-
-sys.path.append(str(REPOSITORY / "scripts"))
-
-import mkl_on_amd
 
 pytestmark = pytest.mark.skipif(
     not torch.backends.mkl.is_available(), reason="this torch multiplies without MKL"
@@ -35,6 +36,11 @@ for one, other in zip(layer.parameters(), twin.parameters()):
     errors.append(((one.grad.double() - other.grad).abs().max() / other.grad.abs().max()).item())
 print(json.dumps(errors))
 """
+
+
+@pytest.fixture(autouse=True)
+def no_choice(monkeypatch):
+    monkeypatch.delenv("FAIRSEQ_PHRASE_MKL", raising=False)
 
 
 def common(tmp_path, **variables):
@@ -90,9 +96,148 @@ def test_it_is_switched_off_by_name(tmp_path):
 )
 def test_it_is_for_amd_processors_with_avx512(processor, wanted, monkeypatch, tmp_path):
     (tmp_path / "cpuinfo").write_text(processor)
-    monkeypatch.delenv("FAIRSEQ_PHRASE_MKL", raising=False)
-    monkeypatch.setattr(mkl_on_amd, "PROCESSOR", tmp_path / "cpuinfo")
-    assert mkl_on_amd.is_wanted() is wanted
+    monkeypatch.setattr(mkl, "PROCESSOR", tmp_path / "cpuinfo")
+    assert mkl.is_wanted() is wanted
+
+
+def own_environment(tmp_path):
+    """An environment with the packages of this one, that can be changed."""
+    folder = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    paths = f"{REPOSITORY}\n{sysconfig.get_path('purelib')}\n"
+    (site / "zz_packages.pth").write_text(paths)  # after fairseq_phrase_mkl.pth
+    return folder, site
+
+
+def python(environment, *words, **variables):
+    """Run the interpreter of an environment; return what it prints."""
+    settings = os.environ | {"LD_PRELOAD": "", "PYTHONPATH": ""} | variables
+    return subprocess.run(
+        [environment / "bin" / "python", *words],
+        env=settings,
+        text=True,
+        capture_output=True,
+        cwd=environment,
+        check=True,
+    ).stdout
+
+
+PRODUCTS = """
+import torch
+torch.manual_seed(0)
+matrix = torch.randn(300, 300)
+print((matrix @ matrix).double().sum().item())
+"""
+IS_LOADED = ("-c", "from fairseq_phrase.compat import mkl; print(mkl.is_loaded())")
+MODULE = ("-m", "fairseq_phrase.compat.mkl")
+
+
+def test_an_environment_loads_it_at_every_start_if_the_user_runs_the_command(tmp_path):
+    environment, site = own_environment(tmp_path)
+    before = sorted(site.iterdir())
+    avx512 = {"FAIRSEQ_PHRASE_MKL": "avx512"}
+    assert python(environment, *IS_LOADED, **avx512) == "False\n"
+    assert "uses AVX-512 in this environment" in python(environment, *MODULE, "--install", **avx512)
+    assert python(environment, *MODULE, "--install", **avx512) == ""
+    assert python(environment, *IS_LOADED) == "True\n"
+    # Nothing is left to preload, and it can be switched off.
+    assert python(environment, *MODULE, XDG_CACHE_HOME=str(tmp_path), **avx512) == ""
+    assert python(environment, *IS_LOADED, FAIRSEQ_PHRASE_MKL="as-it-is") == "False\n"
+    # It is loaded before torch: products are the same, to the last bit, as with LD_PRELOAD.
+    products = ("-c", PRODUCTS)
+    by_line = python(environment, *products)
+    assert by_line == python(environment, *products, LD_PRELOAD=str(site / mkl.LIBRARY))
+    without = python(environment, *products, FAIRSEQ_PHRASE_MKL="as-it-is")
+    assert (by_line != without) is mkl.is_wanted()
+    python(environment, *MODULE, "--remove")
+    assert sorted(site.iterdir()) == before
+    assert python(environment, *IS_LOADED) == "False\n"
+
+
+def test_an_environment_whose_library_is_lost_still_starts(tmp_path):
+    environment, site = own_environment(tmp_path)
+    python(environment, *MODULE, "--install", FAIRSEQ_PHRASE_MKL="avx512")
+    (site / mkl.LIBRARY).unlink()
+    assert python(environment, *IS_LOADED) == "False\n"
+
+
+def test_the_scripts_own_environment_has_it_for_all_commands(tmp_path):
+    environment, site = own_environment(tmp_path)
+    code = f". scripts/common.sh; OWN_ENVIRONMENT=1 PYTHON={environment}/bin/python; use_avx512"
+    settings = {"PYTHONPATH": str(REPOSITORY), "LD_PRELOAD": "", "XDG_CACHE_HOME": str(tmp_path)}
+
+    def use(**variables):
+        said = subprocess.run(
+            ["bash", "-c", f'{code}; echo "preloaded: ${{LD_PRELOAD:-}}"'],
+            cwd=REPOSITORY,
+            env=os.environ | settings | variables,
+            text=True,
+            capture_output=True,
+        )
+        assert said.returncode == 0, said.stderr
+        return said.stdout
+
+    assert use(FAIRSEQ_PHRASE_MKL="as-it-is") == "preloaded: \n"
+    assert not (site / "fairseq_phrase_mkl.pth").exists()
+    # For one script on any processor: the environment stays as it is.
+    assert f"preloaded: {tmp_path}/fairseq_phrase/mkl_avx512.so" in use(FAIRSEQ_PHRASE_MKL="avx512")
+    assert not (site / "fairseq_phrase_mkl.pth").exists()
+    said = use(FAIRSEQ_PHRASE_MKL="")
+    assert said.endswith("preloaded: \n")
+    assert (site / "fairseq_phrase_mkl.pth").exists() is mkl.is_wanted()
+    assert ("AVX-512 in this environment" in said) is mkl.is_wanted()
+
+
+@pytest.fixture
+def amd(monkeypatch, tmp_path):
+    """The processor of a user who has not loaded the library."""
+    (tmp_path / "cpuinfo").write_text("vendor_id : AuthenticAMD\nflags : fpu avx2 avx512f\n")
+    monkeypatch.setattr(mkl, "PROCESSOR", tmp_path / "cpuinfo")
+    monkeypatch.setattr(mkl, "is_loaded", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def test_commands_that_compute_name_the_command(amd, capsys, monkeypatch):
+    advice = "half of its speed, because MKL does not use AVX-512"
+    for main, arguments, computes in (
+        (translate.main, ["data", "--path", "missing.pt"], True),
+        (inspect_data.main, ["data"], False),
+    ):
+        with pytest.raises(SystemExit):
+            main(arguments)
+        said = capsys.readouterr().err
+        assert said.count(f"{mkl.COMMAND} --install") == said.count(advice) == computes
+    monkeypatch.setenv("FAIRSEQ_PHRASE_MKL", "as-it-is")
+    with pytest.raises(SystemExit):
+        translate.main(["data", "--path", "missing.pt"])
+    assert advice not in capsys.readouterr().err
+
+
+def test_one_process_of_a_training_logs_it(amd, caplog, monkeypatch):
+    with caplog.at_level(logging.INFO):
+        mkl.log_advice()
+        assert caplog.text.count(f"{mkl.COMMAND} --install") == 1
+        monkeypatch.setenv("RANK", "1")
+        mkl.log_advice()
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.delenv("RANK")
+        mkl.log_advice()
+    assert len(caplog.records) == 1
+
+
+def test_a_training_names_the_command(data_directory, tmp_path):
+    """On a processor that the library is for; on others it says nothing."""
+    said = train(
+        data_directory, tmp_path, *PHRASE, "--max-update", 1, "--no-save",
+        warm=False, LD_PRELOAD="", FAIRSEQ_PHRASE_MKL="",
+    )  # fmt: skip
+    settings = {"LD_PRELOAD": "", "FAIRSEQ_PHRASE_MKL": ""}
+    code = "from fairseq_phrase.compat import mkl; print(bool(mkl.advice()))"
+    needed = subprocess.check_output(
+        [sys.executable, "-c", code], env=os.environ | settings, cwd=REPOSITORY, text=True
+    )
+    assert said.count(f"{mkl.COMMAND} --install") == (needed == "True\n")
 
 
 @pytest.mark.parametrize("choice", ["avx512", "as-it-is"])
@@ -107,10 +252,7 @@ def test_benchmarks_load_it_as_scripts_do(choice, tmp_path):
 
 
 def test_products_and_gradients_are_as_exact_as_without_it(tmp_path):
-    command = [sys.executable, "scripts/mkl_on_amd.py", str(tmp_path)]
-    environment = os.environ | {"FAIRSEQ_PHRASE_MKL": "avx512"}
-    library = subprocess.check_output(command, cwd=REPOSITORY, env=environment, text=True).strip()
-    assert library == str(tmp_path / "mkl_avx512.so")
+    library = str(mkl.make_library(tmp_path))
     errors = []
     for preloaded in ("", library):
         environment = os.environ | {"LD_PRELOAD": preloaded}
