@@ -6,18 +6,18 @@ import ast
 from pathlib import Path
 
 
-def commands() -> dict[str, str]:
-    """Return the commands' descriptions by name, from the first lines of their files."""
+def commands() -> dict[str, tuple[str, str]]:
+    """Return the module and the description of each command, from the first lines of their files."""
     found = {}
     for path in sorted((Path(__file__).parent / "cli").glob("*.py")):
         name, mark, purpose = str(ast.get_docstring(ast.parse(path.read_bytes()))).partition(": ")
         if mark and name.startswith("``fairseq-phrase-"):
-            found[name.strip("`")] = purpose.splitlines()[0]
+            found[name.strip("`")] = f"fairseq_phrase.cli.{path.stem}", purpose.splitlines()[0]
     return found
 
 
 if __name__ == "__main__":
     width = max(map(len, commands()))
-    for name, purpose in commands().items():
+    for name, (_, purpose) in commands().items():
         print(f"{name:{width}}  {purpose}")
     print("\nEach has --help. fairseq's own commands take --user-dir fairseq_phrase.")

@@ -12,11 +12,12 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, NoReturn, TextIO
 
 import fairseq_phrase
 from fairseq_phrase.compat.late_imports import import_late
 from fairseq_phrase.compat.mkl import advice
+from fairseq_phrase.compat.suggestions import with_suggestion
 from fairseq_phrase.errors import UserError, file_of, is_full
 
 _OUTPUT = "standard output"
@@ -28,12 +29,16 @@ class HelpFormatter(argparse.HelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text = action.help or ""
-        without = not action.option_strings or action.default in (None, False, argparse.SUPPRESS)
+        nothing: list[Any] = [None, argparse.SUPPRESS, "", (), []]
+        without = not action.option_strings or action.default is False or action.default in nothing
         return text if without or "default" in text else f"{text} (default: %(default)s)"
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of a command's arguments: defaults are in the help, and ``--version`` works."""
+    """The parser of a command's arguments.
+
+    Defaults are in the help, ``--version`` works, and similar names are suggested for a misspelt one.
+    """
 
     def __init__(self, **options: Any):
         super().__init__(formatter_class=HelpFormatter, **options)
@@ -41,6 +46,10 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument(
             "--version", action="version", version=version, help="print the version and exit"
         )
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with a message."""
+        super().error(with_suggestion(self, message))
 
 
 class MixedParser(CommandParser):

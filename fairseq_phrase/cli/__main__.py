@@ -3,6 +3,14 @@
 import sys
 from importlib import import_module
 
+from fairseq_phrase.__main__ import commands
+
 if __name__ == "__main__":
-    name, *arguments = sys.argv[1:]
-    import_module(f"fairseq_phrase.cli.{name}").main(arguments)
+    name, *arguments = sys.argv[1:] or [""]
+    modules = {
+        command.removeprefix("fairseq-phrase-"): module
+        for command, (module, _) in commands().items()
+    }
+    if name not in modules:
+        sys.exit(f"error: expected a command, one of {', '.join(modules)}")
+    import_module(modules[name]).main(arguments)

@@ -114,3 +114,7 @@ def _report(counts: SplitCounts, language: str) -> str:
             f"{lost} edges lost with words that have no subword, within surface tokens or in empty nodes"
         )
     return "; ".join(said)
+
+
+if __name__ == "__main__":
+    main()

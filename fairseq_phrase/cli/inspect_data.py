@@ -203,3 +203,7 @@ def _chosen(
     if args.lines:
         chosen = [(split, readers[split].index_of(line)) for split, line in chosen]
     return [readers[split].read(index) for split, index in chosen]
+
+
+if __name__ == "__main__":
+    main()

@@ -75,3 +75,7 @@ def main(args: argparse.Namespace) -> None:
                 file=sys.stderr,
             )
         print(describe_scores(split, known), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

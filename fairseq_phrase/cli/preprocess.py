@@ -230,3 +230,7 @@ def report(options: Options, counts: SplitCounts) -> str:
     if left_out := [f"{number} {what}" for what, number in kinds.items() if number]:
         said.append(f"left out: {', '.join(left_out)}")
     return "; ".join(said)
+
+
+if __name__ == "__main__":
+    main()

@@ -47,3 +47,7 @@ def main(args: argparse.Namespace) -> None:
         is_json = args.out.suffix == ".json"
         write_atomically(args.out, (scores_json(report) if is_json else table).encode())
     print(table, end="")
+
+
+if __name__ == "__main__":
+    main()

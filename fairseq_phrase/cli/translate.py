@@ -212,4 +212,14 @@ def _sorted(inputs: list[str], path: str | None) -> tuple[str, str | None, list[
         return path, data, [Path(name) for name in inputs[named_folder:]]
     if not named_folder:
         raise UserError("no model: give --path CHECKPOINT, or a bundle of fairseq-phrase-export")
+    folder = Path(first.split(":")[0])
+    is_bundle = any((folder / name).is_file() for name in ("config.json", "bundle.json"))
+    if any(folder.glob("dict.*txt")) and not is_bundle:
+        raise UserError(
+            f"{folder} is a data directory: name the model, too, with --path CHECKPOINT"
+        )
     return first, None, [Path(name) for name in inputs[1:]]
+
+
+if __name__ == "__main__":
+    main()

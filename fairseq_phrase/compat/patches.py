@@ -60,6 +60,7 @@ from fairseq_phrase.compat.resuming import (
     save_all_state,
     save_plain_options,
 )
+from fairseq_phrase.compat.suggestions import suggest_names
 
 _Function = Callable[..., Any]
 
@@ -94,6 +95,7 @@ def patch_fairseq() -> None:
     patch(PathManager, "copy", copy_whole)
     patch(EpochBatchIterator, "first_batch", name_empty_data)
     patch(fairseq_options, "parse_args_and_arch", name_missing_architecture)
+    patch(fairseq_options, "parse_args_and_arch", suggest_names)
     for name in ("load_model_ensemble_and_task", "load_checkpoint"):
         patch(checkpoint_utils, name, name_missing_checkpoint)
     patch(fairseq_options, "parse_args_and_arch", train_in_bfloat16_without_a_tpu)

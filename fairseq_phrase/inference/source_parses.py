@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from glob import escape
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ from fairseq_phrase.data.preprocessing.parsing import parses_of
 from fairseq_phrase.data.store.data_directory import languages_in_names
 from fairseq_phrase.data.store.manifest import Manifest, languages_in
 from fairseq_phrase.data.subwords.text_encoder import texts_of
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.inference.bundle import is_bundle
 from fairseq_phrase.parsers import FileParser, load_parser, names_path
 from fairseq_phrase.parsers.pipeline import Parse
@@ -56,8 +55,6 @@ def find_parses(
             raise UserError(f"{text} is not there")
     if not texts or (source_parser and _reads_lines(source_parser)):
         return None
-    if source_parser is None and not any(map(_has_files, texts)):
-        return None
     directory = data or _remembered(Path(split_paths(path)[0]))
     first = Path(split_paths(directory)[0])
     if not first.is_dir():
@@ -69,7 +66,7 @@ def find_parses(
     parser = load_parser(spec)
     if not isinstance(parser, FileParser):
         return None
-    files = [parses_of(text, parser) for text in texts]
+    files = [_parses_of(text, parser, spec) for text in texts]
     found = (
         parser.read(file, texts_of(first, manifest, read_lines(text)))
         for text, file in zip(texts, files, strict=True)
@@ -77,15 +74,23 @@ def find_parses(
     return TextsParses(files, itertools.chain.from_iterable(found))
 
 
+def _parses_of(text: Path, parser: FileParser, spec: str) -> Path:
+    """Find the file of a text's parses."""
+    try:
+        return parses_of(text, parser)
+    except UserError as error:
+        if not str(error).startswith("neither"):  # two files differ
+            raise
+        raise UserError(
+            f"the parser {spec} reads the parses of {text} from a file, and {error}: write it, or name a "
+            f"parser of raw text, {as_given('source-parser', 'spacy:MODEL')} (or none, where the model "
+            "needs no tree)"
+        ) from None
+
+
 def _reads_lines(parser: str) -> bool:
     """Return whether a parser is one of this project's parsers of raw lines, which take time to load."""
     return parser.partition(":")[0] in ("spacy", "stanza", "factored", "none")
-
-
-def _has_files(text: Path) -> bool:
-    """Return whether files with a text's name and another ending are next to it."""
-    name = text.name.removesuffix(".gz")
-    return any(path != text for path in text.parent.glob(f"{escape(name)}.*"))
 
 
 def _remembered(model: Path) -> str:

@@ -7,12 +7,14 @@ import importlib
 import pkgutil
 import re
 import runpy
+import sys
 
 import pytest
 import sentencepiece
+from fairseq import options
 
 import fairseq_phrase
-from fairseq_phrase import cli, errors
+from fairseq_phrase import cli, option_values
 from fairseq_phrase.data.subwords.segmenters import SEGMENTERS
 from fairseq_phrase.evaluation.metrics.measure_registry import FORMS
 from fairseq_phrase.parsers import _BUILT_IN
@@ -44,10 +46,10 @@ def test_every_option_is_explained_and_its_default_shown(command):
             if not action.option_strings:
                 continue
             assert action.help, f"{parser.prog} {action.option_strings}"
-            if action.default not in (None, False, argparse.SUPPRESS):
+            if action.default not in (None, False, argparse.SUPPRESS, "", (), []):
                 assert "default" in parser._get_formatter()._get_help_string(action)
-        assert "default: None" not in shown
-        assert "default: False" not in shown
+        for nothing in ("None", "False", "()", "[]", ")"):
+            assert f"default: {nothing}" not in shown
 
 
 def test_the_same_thing_has_the_same_name_in_every_command():
@@ -92,9 +94,9 @@ def test_every_command_prints_its_version(command, capsys):
 
 def test_choices_are_what_the_package_has():
     # Tokenizers of transformers leave no text that could be read again.
-    assert set(errors.SUBWORD_MODELS) == set(SEGMENTERS) - {"huggingface", "gpt2"}
-    assert set(errors.FORMS) == set(FORMS)
-    assert set(errors.SYNTHETIC_LANGUAGES) == set(LANGUAGES)
+    assert set(option_values.SUBWORD_MODELS) == set(SEGMENTERS) - {"huggingface", "gpt2"}
+    assert set(option_values.FORMS) == set(FORMS)
+    assert set(option_values.SYNTHETIC_LANGUAGES) == set(LANGUAGES)
 
 
 def test_the_package_lists_its_commands(capsys):
@@ -105,6 +107,65 @@ def test_the_package_lists_its_commands(capsys):
     assert listed == re.findall(r"^(fairseq-phrase-\S+) = ", project, re.MULTILINE)
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_runs_as_a_module(command, capsys, monkeypatch):
+    name = {"inspect_data": "inspect"}.get(command, command)
+    for module, arguments in (
+        (f"fairseq_phrase.cli.{command}", []),
+        ("fairseq_phrase.cli", [name]),
+    ):
+        monkeypatch.setattr(sys, "argv", ["python", *arguments, "--version"])
+        monkeypatch.delitem(sys.modules, module, raising=False)
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module(module, run_name="__main__")
+        assert not ended.value.code
+        assert capsys.readouterr().out == f"fairseq-phrase {fairseq_phrase.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["translte"]])
+def test_a_command_that_is_not_there_is_named(arguments, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["python", *arguments])
+    with pytest.raises(SystemExit, match=r"expected a command, one of analyze, .* translate"):
+        runpy.run_module("fairseq_phrase.cli", run_name="__main__")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--pth"], r"unrecognized arguments: --pth; did you mean --path\?$"),
+        (["--zzz"], r"unrecognized arguments: --zzz$"),
+        (["--engine", "rey"], r"invalid choice: 'rey' \(choose from .*\); did you mean ray\?$"),
+    ],
+)
+def test_similar_names_are_suggested(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        parsers_of("translate")[0].parse_args(arguments)
+    assert re.search(message, capsys.readouterr().err.strip())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task", "translatoin"], r"invalid choice: 'translatoin'; did you mean translation"),
+        (
+            ["--arch", "relation_transfomer"],
+            r"invalid choice: 'relation_transfomer'; did you mean relation_transformer or",
+        ),
+        (["--arch", "zzz"], r"invalid choice: 'zzz' \(choose from "),
+        (
+            ["--arch", "relation_transformer", "--relation-bais", "tree"],
+            r"arguments: --relation-bais tree; did you mean --relation-bias\?$",
+        ),
+    ],
+)
+def test_similar_names_are_suggested_by_fairseqs_commands(arguments, message, capsys):
+    parser = options.get_training_parser()
+    with pytest.raises(SystemExit):
+        options.parse_args_and_arch(parser, ["data", "--task", "syntax_translation", *arguments])
+    assert re.search(message, capsys.readouterr().err.strip())
+    assert "error" not in vars(parser)
+
+
 @pytest.mark.parametrize("command", ["preprocess", "attach"])
 def test_every_parser_is_named(command):
     shown = " ".join(parsers_of(command)[0].format_help().split())
@@ -113,5 +174,5 @@ def test_every_parser_is_named(command):
 
 
 def test_every_normal_form_is_one_of_sentencepiece():
-    for name in errors.NORMAL_FORMS:
+    for name in option_values.NORMAL_FORMS:
         sentencepiece.SentencePieceNormalizer(rule_name=name)

@@ -129,9 +129,20 @@ def test_text_without_trees_is_refused_with_what_to_do(checkpoint, text, capsys)
         with pytest.raises(SystemExit):
             translate_command.main(["--path", str(checkpoint), str(text), *options])
         message = capsys.readouterr().err
-        assert "conllu" in message
+        assert (
+            f"neither {text}.conllu nor {text}.conllu.gz is there: write it, or name a " in message
+        )
     with pytest.raises(UserError, match=r"FILE with FILE\.conllu, or name a parser for it, "):
         translator.load(checkpoint, device="cpu").translate("der Hund")
+
+
+def test_a_data_directory_without_a_model_is_named(checkpoint, text, capsys) -> None:
+    data = checkpoint.with_name("data")
+    with pytest.raises(SystemExit):
+        translate_command.main([str(data), str(text)])
+    assert (
+        f"{data} is a data directory: name the model, too, with --path" in capsys.readouterr().err
+    )
 
 
 def test_a_mistyped_folder_is_named(checkpoint, text, tmp_path) -> None:

@@ -1,0 +1,58 @@
+"""Names that a user may have meant, for messages of argparse."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from typing import Any
+
+_CHOICE = re.compile(r"argument (\S+): invalid choice: '(.*?)' \(choose from .*\)", re.DOTALL)
+_UNKNOWN = "unrecognized arguments: "
+_MOST_CHOICES = 20
+
+
+def with_suggestion(parser: argparse.ArgumentParser, message: str) -> str:
+    """Add similar names to a message about a misspelt option or choice.
+
+    A long list of choices is left out if one of them is similar.
+    """
+    if message.startswith(_UNKNOWN):
+        options = [name for action in parser._actions for name in action.option_strings]
+        words = message.removeprefix(_UNKNOWN).split()
+        flags = [word.partition("=")[0] for word in words if word.startswith("--")]
+        return message + _did_you_mean(
+            near for flag in flags for near in get_close_matches(flag, options, n=1, cutoff=0.75)
+        )
+    if found := _CHOICE.fullmatch(message):
+        choices = _choices(parser, found[1])
+        near = get_close_matches(found[2], choices, n=3, cutoff=0.65)
+        if near and len(choices) > _MOST_CHOICES:
+            message = f"argument {found[1]}: invalid choice: '{found[2]}'"
+        return message + _did_you_mean(iter(near))
+    return message
+
+
+def _choices(parser: argparse.ArgumentParser, names: str) -> list[str]:
+    """Return the choices of the option that a message names, such as ``--arch/-a``."""
+    for action in parser._actions:
+        if names in ("/".join(action.option_strings), action.metavar, action.dest):
+            return list(map(str, action.choices or ()))
+    return []
+
+
+def _did_you_mean(names: Iterator[str]) -> str:
+    similar = list(dict.fromkeys(names))
+    return f"; did you mean {' or '.join(similar)}?" if similar else ""
+
+
+def suggest_names(original: Callable[..., Any], parser: argparse.ArgumentParser, *args: Any,
+                  **options: Any) -> Any:  # fmt: skip
+    """Let fairseq's commands suggest names, too."""
+    fail = parser.error
+    parser.error = lambda message: fail(with_suggestion(parser, message))  # type: ignore[assignment, return-value]
+    try:
+        return original(parser, *args, **options)
+    finally:
+        del parser.error
