@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -54,6 +55,19 @@ def run(folder: Path, command: str) -> str:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_benchmark_prints_a_table(name, tmp_path):
     assert "|--" in run(tmp_path, f"{name} {COMMANDS[name]}").replace("|:-", "|--")
+
+
+def test_preprocessing_of_a_made_up_corpus_is_measured(monkeypatch, capsys):
+    import large_corpus
+
+    monkeypatch.setattr(sys, "argv", ["large_corpus.py", "--lines", "2000"])
+    monkeypatch.setattr(large_corpus, "describe_machine", str)
+    large_corpus.main()
+    row = re.findall(r"[0-9,]+", capsys.readouterr().out.splitlines()[-1])
+    pairs, _, memory, text, peak, data = (int(cell.replace(",", "")) for cell in row)
+    assert pairs == 2000
+    assert memory > text
+    assert peak >= data > 0
 
 
 def test_each_part_of_an_update_is_measured(tmp_path, data_directory):
