@@ -541,3 +541,24 @@ def test_a_given_configuration_is_not_changed(tmp_path):
     model = from_pretrained(AutoModelForTokenClassification, tmp_path, config=config)
     assert model.classifier.out_features == 5
     assert (config.to_dict(), config._attn_implementation) == (values, attention)
+
+
+@pytest.mark.parametrize(
+    "options", [{"kind": "sequence"}, {"kind": "tree"}, {"labels": LABELS}, {"vectors": True}]
+)
+def test_an_exported_program_reads_other_trees_of_the_same_shape(options):
+    model = moved(add_relation_bias(made("bert"), **options)).requires_grad_(False)
+    batch, other = inputs(model), inputs(model)
+    other["input_ids"] = batch["input_ids"].flip(1)
+    other["attention_mask"] = torch.ones_like(MASK)
+    other["src_words"] = torch.tensor([[0, 0, 1, 2, 2, -1], [-1, 0, 0, 1, -1, -1]])
+    other["src_heads"] = torch.tensor([[0, 0, 1], [0, 0, -1]])
+    program = torch.export.export(model, (), batch).module()
+    expected = model(**other)[0]
+    assert not torch.allclose(expected, model(**batch)[0])
+    assert torch.allclose(program(**other)[0], expected, rtol=0, atol=1e-12)
+    # onnxruntime has no choice among numbers of 16 bits.
+    dtypes = {
+        n.meta["val"].dtype for n in program.graph.nodes if hasattr(n.meta.get("val"), "dtype")
+    }
+    assert torch.int16 not in dtypes

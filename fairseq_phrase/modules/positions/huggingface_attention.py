@@ -41,6 +41,8 @@ ATTENTION = "fairseq_phrase_sdpa"
 #: The attention of :func:`self_attentions`.
 PROBE = "fairseq_phrase_sdpa_probe"
 _NUM_PROBED = 4
+# Versions of torch before 2.7 lack the first.
+_is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 #: The types of relations, the smallest first.
 _INTEGERS = torch.uint8, torch.int16, torch.int32
 
@@ -112,6 +114,8 @@ class BatchRelations:
             buckets = sentence_buckets(tokens, device)
         # One more number is for masked pairs.
         dtype = next(d for d in _INTEGERS if self.count <= torch.iinfo(d).max)
+        if dtype == torch.int16 and _is_exporting():
+            dtype = torch.int32  # onnxruntime chooses among no numbers of 16 bits
         return kinds_of_pairs(tree, buckets).to(dtype)
 
 

@@ -57,7 +57,7 @@ class TreePositions:
         self.word = words.clamp(min=0)
         own_index = torch.arange(heads.size(1), device=heads.device)
         is_root = heads == own_index
-        first_root = is_root.view(torch.uint8).argmax(1, keepdim=True)
+        first_root = is_root.to(torch.uint8).argmax(1, keepdim=True)
         # Padding is its own head, and thus does not affect words.
         self.heads = torch.where(is_root, first_root, heads.where(heads >= 0, own_index))
         if may_read(heads):
