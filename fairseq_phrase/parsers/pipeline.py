@@ -30,8 +30,8 @@ class ParsingOptions:
 
     Attributes:
         parser: the argument of ``--parser``.
-        constituents: one of :data:`fairseq_phrase.errors.CONSTITUENTS`: the parser's own constituents,
-            if it makes any; constituents made from its dependency trees; or none.
+        constituents: one of :data:`fairseq_phrase.option_values.CONSTITUENTS`: the parser's own
+            constituents, if it makes any; constituents made from its dependency trees; or none.
         tokenized: whether the text is already split into words at white space, with or without Moses'
             escapes. These words are kept; the parser gets them unescaped.
     """
@@ -71,7 +71,7 @@ class ParsingPipeline:
 
     @property
     def constituents(self) -> str:
-        """The source of the constituents, one of :data:`fairseq_phrase.errors.CONSTITUENTS`."""
+        """The source of the constituents, one of :data:`fairseq_phrase.option_values.CONSTITUENTS`."""
         return self.options.constituents if "spans" in self.fields else "none"
 
     def read(self, path: Path, lines: Iterator[str]) -> Iterator[Parse]:

@@ -78,7 +78,7 @@ class EngineOptions:
     """Which engine to use.
 
     Attributes:
-        name: one of :data:`fairseq_phrase.errors.ENGINES`.
+        name: one of :data:`fairseq_phrase.option_values.ENGINES`.
         workers: number of processes or actors; 1 uses this process.
         ray_address: the cluster's address; None starts Ray on this machine.
         gpus: GPUs of each actor of Ray.

@@ -25,7 +25,7 @@ def check_labels(text: Path, labels: Path, per: str) -> None:
 
     Args:
         text: the text; words are separated by white space.
-        per: one of :data:`fairseq_phrase.errors.LABELLED`.
+        per: one of :data:`fairseq_phrase.option_values.LABELLED`.
 
     Raises:
         UserError: a line has no words, has more or fewer labels than needed, or has a label that fairseq

@@ -29,15 +29,15 @@ class Options:
         parsing: how to parse each language; other languages are not parsed.
         is_segmented: whether the text is already segmented into subwords and binarized in ``directory``
             (``fairseq-phrase-attach``); otherwise it is raw.
-        labels: the units that the target side labels, in :data:`fairseq_phrase.errors.LABELLED`; None
-            for a translation.
+        labels: the units that the target side labels, in :data:`fairseq_phrase.option_values.LABELLED`;
+            None for a translation.
         bpe: the segmenter, one of :data:`fairseq_phrase.data.subwords.segmenters.SEGMENTERS`, or
             ``none``: words stay whole.
         bpe_model: the subword model, or the file of BPE codes. None trains a SentencePiece model on raw
             text. For text that is already segmented, None means an unknown model.
         target_model: the target's SentencePiece model, if :meth:`bpe_of` differs; None trains one.
         protected: tokens that are not segmented and not parsed.
-        on_error: one of :data:`fairseq_phrase.errors.ON_ERROR`.
+        on_error: one of :data:`fairseq_phrase.option_values.ON_ERROR`.
         copy_words: the number of slots for unknown source words of a sentence
             (:mod:`fairseq_phrase.data.store.copied_words`).
         vocab_size: number of subwords to train; None for the default number, or the largest number

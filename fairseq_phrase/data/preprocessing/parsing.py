@@ -64,8 +64,8 @@ def parse_corpus(
 
     Args:
         pipeline: the parser, or the reader of files next to the text.
-        on_error: one of :data:`fairseq_phrase.errors.ON_ERROR`; ``stop`` ends at the first shard in
-            which a line has no parse.
+        on_error: one of :data:`fairseq_phrase.option_values.ON_ERROR`; ``stop`` ends at the first shard
+            in which a line has no parse.
     """
     if isinstance(pipeline.parser, FileParser):
         parses = pipeline.read(parses_of(corpus.path, pipeline.parser), iter(lines))

@@ -33,8 +33,8 @@ class CharacterOptions:
     """The characters of a model and their form.
 
     Attributes:
-        normal_form: one of :data:`fairseq_phrase.errors.NORMAL_FORMS`. A model can only write text in
-            its normal form; ``identity`` keeps every character.
+        normal_form: one of :data:`fairseq_phrase.option_values.NORMAL_FORMS`. A model can only write text
+            in its normal form; ``identity`` keeps every character.
         coverage: the fraction of the text's characters that have subwords; the rarest lack one.
         byte_fallback: whether characters without a subword are written as bytes.
     """

@@ -77,8 +77,8 @@ def parser_entries(parser: str, version: str, digest: str, constituents: str) ->
         parser: the argument of ``--parser``. The part after the colon is left out if version and weights
             describe it: for this project's parsers, and for a folder, which differs between machines.
         digest: the digest of its weights; empty without weights.
-        constituents: one of :data:`fairseq_phrase.errors.CONSTITUENTS`; ``none`` has no entry, because a
-            model that reads constituents cannot be used without them.
+        constituents: one of :data:`fairseq_phrase.option_values.CONSTITUENTS`; ``none`` has no entry,
+            because a model that reads constituents cannot be used without them.
     """
     name, _, argument = parser.partition(":")
     if name not in PARSERS and not (digest and Path(argument).is_absolute()):
@@ -174,8 +174,8 @@ class Manifest:
             characters (``fairseq-phrase-attach``). Otherwise each word was segmented separately.
         labels: fingerprints of the label dictionaries, by field
             (:func:`fairseq_phrase.data.store.dictionaries.labels_fingerprint`).
-        labelling: the units that the target labels, in :data:`fairseq_phrase.errors.LABELLED`; empty for
-            a translation.
+        labelling: the units that the target labels, in :data:`fairseq_phrase.option_values.LABELLED`;
+            empty for a translation.
         allowed: differences that ``--allow-difference`` allowed.
     """
 
