@@ -51,7 +51,7 @@ def suggest_names(original: Callable[..., Any], parser: argparse.ArgumentParser,
                   **options: Any) -> Any:  # fmt: skip
     """Let fairseq's commands suggest names, too."""
     fail = parser.error
-    parser.error = lambda message: fail(with_suggestion(parser, message))  # type: ignore[assignment, return-value]
+    parser.error = lambda message: fail(with_suggestion(parser, message))  # type: ignore[method-assign]
     try:
         return original(parser, *args, **options)
     finally:

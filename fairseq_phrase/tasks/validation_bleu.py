@@ -43,8 +43,8 @@ class ValidationBleuTask(TranslationTask):
         return tokenizer
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build a model, and log how BLEU is computed."""
-        if self.cfg.eval_bleu and not self.cfg.eval_tokenized_bleu:
+        """Build a model; for a training, log how BLEU is computed."""
+        if self.cfg.eval_bleu and not self.cfg.eval_tokenized_bleu and not from_checkpoint:
             from fairseq_phrase.evaluation.metrics.translation import bleu_metric
 
             metric = bleu_metric([""], tokenizer=self._bleu_tokenizer)

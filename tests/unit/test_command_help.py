@@ -103,6 +103,7 @@ def test_the_package_lists_its_commands(capsys):
     project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     runpy.run_module("fairseq_phrase", run_name="__main__")
     printed = capsys.readouterr().out
+    assert "`" not in printed  # marks of docstrings
     listed = re.findall(r"^(fairseq-phrase-\S+) +\w", printed, re.MULTILINE)
     assert listed == re.findall(r"^(fairseq-phrase-\S+) = ", project, re.MULTILINE)
 
