@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 
 import pytest
 import sacrebleu
 from fairseq.data import Dictionary
+from fairseq.tasks.translation import TranslationTask
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.tasks.validation_bleu import ValidationBleuTask
@@ -50,3 +52,14 @@ def test_bleu_in_training_is_of_the_target_languages_tokenizer():
 def test_a_tokenizer_for_training_that_sacrebleu_lacks_is_named():
     with pytest.raises(UserError, match="--eval-bleu-tokenize nothing: expected one of 13a, "):
         Task(target_lang="zh", eval_bleu_tokenize="nothing").bleu()
+
+
+def test_only_a_training_logs_its_tokenizer(monkeypatch, caplog):
+    """A model that was trained with --eval-bleu is used without the message."""
+    monkeypatch.setattr(TranslationTask, "build_model", lambda self, cfg, from_checkpoint: "model")
+    task = Task(target_lang="zh", eval_bleu=True)
+    with caplog.at_level(logging.INFO):
+        assert task.build_model(None, from_checkpoint=True) == "model"
+        assert not caplog.messages
+        assert task.build_model(None) == "model"
+    assert any(text.startswith("--eval-bleu: nrefs:1|") for text in caplog.messages)
