@@ -12,7 +12,10 @@ def commands() -> dict[str, tuple[str, str]]:
     for path in sorted((Path(__file__).parent / "cli").glob("*.py")):
         name, mark, purpose = str(ast.get_docstring(ast.parse(path.read_bytes()))).partition(": ")
         if mark and name.startswith("``fairseq-phrase-"):
-            found[name.strip("`")] = f"fairseq_phrase.cli.{path.stem}", purpose.splitlines()[0].replace("``", "")
+            found[name.strip("`")] = (
+                f"fairseq_phrase.cli.{path.stem}",
+                purpose.splitlines()[0].replace("``", ""),
+            )
     return found
 
 

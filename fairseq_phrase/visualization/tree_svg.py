@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise, starmap
 from pathlib import Path
@@ -169,7 +169,8 @@ def _word_centres(sentence: ParsedText) -> tuple[list[int], int]:
 
     The label of an arc between two neighbors fits between its ends.
     """
-    edges = [*_tree_edges(sentence), *chain.from_iterable(sentence.graphs.values())]
+    graphs: Iterable[Edge] = chain.from_iterable(sentence.graphs.values())
+    edges = [*_tree_edges(sentence), *graphs]
     widths = []
     for index, word in enumerate(sentence.words):
         below = [sentence.segmented(index), *sentence.tags[index : index + 1]]

@@ -181,7 +181,7 @@ def test_the_prior_of_distances_is_its_equation_in_value_and_gradient(dictionary
     query, key, value = attention.split(states)
     scores = query @ key.mT / 8**0.5 - 0.7 * prior
     weights = scores.masked_fill(padding[:, None, None], -torch.inf).softmax(-1)
-    wanted = attention.join(weights @ value)
+    wanted = attention.join(weights @ value, states)
     direction = torch.randn_like(wanted) * ~padding.T[:, :, None]
     parameters = [states, *attention.parameters()]
     assert len(parameters) == 9  # the projections'
