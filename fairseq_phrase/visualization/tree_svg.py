@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise, starmap
 from pathlib import Path
@@ -169,8 +169,7 @@ def _word_centres(sentence: ParsedText) -> tuple[list[int], int]:
 
     The label of an arc between two neighbors fits between its ends.
     """
-    graphs: Iterable[Edge] = chain.from_iterable(sentence.graphs.values())
-    edges = [*_tree_edges(sentence), *graphs]
+    edges = [*_tree_edges(sentence), *chain.from_iterable(sentence.graphs.values())]
     widths = []
     for index, word in enumerate(sentence.words):
         below = [sentence.segmented(index), *sentence.tags[index : index + 1]]
@@ -178,10 +177,10 @@ def _word_centres(sentence: ParsedText) -> tuple[list[int], int]:
         needed = [_width(word, _WORD_SIZE), *(_width(label, _LABEL_SIZE) for label in below)]
         widths.append(max(_NARROWEST, *needed) + _GAP)
     gaps = [(left + right) // 2 for left, right in pairwise(widths)]
-    for head, word, label in edges:
-        if abs(head - word) == 1:
-            before = min(head, word)
-            gaps[before] = max(gaps[before], _width(label, _LABEL_SIZE) + _TRUNK + 2 * _BEND)
+    for edge in edges:
+        if abs(edge.head - edge.dependent) == 1:
+            before = min(edge.head, edge.dependent)
+            gaps[before] = max(gaps[before], _width(edge.label, _LABEL_SIZE) + _TRUNK + 2 * _BEND)
     if not widths:
         return [], 2 * _MARGIN
     centres = [*accumulate(gaps, initial=_MARGIN + widths[0] // 2)]
