@@ -167,6 +167,11 @@ class HuggingFaceEncoder(TimeFirstEncoder):
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(dictionary)
         self.cfg, self.padding_idx = cfg, dictionary.pad()
+        if kept := cfg.encoder.layers_to_keep:
+            raise UserError(
+                f"--encoder-layers-to-keep {kept} prunes layers by fairseq's names, and --encoder "
+                "huggingface has others: leave it out, and give fewer --encoder-layers"
+            )
         folder = cfg.huggingface_model
         config = _configuration(folder) if folder else self._new_configuration()
         self._check_sizes(config, folder)

@@ -113,6 +113,14 @@ def test_a_pruned_encoder_has_the_layers_that_are_kept(dictionary, name, options
     assert len(pruned.encoder.attention_maps(**inputs)[1]) == 2
 
 
+def test_layers_of_transformers_are_not_pruned(dictionary):
+    """The layers that are kept are found by fairseq's names of them."""
+    with pytest.raises(
+        UserError, match=r"--encoder-layers-to-keep 1 prunes .* --encoder huggingface"
+    ):
+        build_model("huggingface", dictionary, encoder_layers=2, encoder_layers_to_keep="1")
+
+
 def test_pruning_away_the_phrases_that_the_decoder_reads_is_refused(dictionary):
     options = {"phrase_layers": "2-3", "phrase_to_decoder": True, "encoder_layers": 3}
     build_model("phrase_transformer", dictionary, **options, encoder_layers_to_keep="0,2")
