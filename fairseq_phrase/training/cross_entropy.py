@@ -18,6 +18,7 @@ from fairseq.criterions import (
     cross_entropy,
     label_smoothed_cross_entropy,
     label_smoothed_cross_entropy_with_alignment,
+    label_smoothed_cross_entropy_with_rdrop,
 )
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.models.bart import BARTModel
@@ -155,6 +156,23 @@ CRITERIA: dict[type, type[ByParts]] = {
         label_smoothed_cross_entropy_with_alignment.LabelSmoothedCrossEntropyCriterionWithAlignment,
     )
 }
+
+
+def reads_attention(model: Any, criterion: Any) -> bool:
+    """Return whether the loss may read the attention weights that a decoder returns.
+
+    Args:
+        model: not wrapped.
+        criterion: not wrapped; if it adds a loss to another criterion, the loss may read them.
+    """
+    no_reader = (
+        cross_entropy.CrossEntropyCriterion,
+        label_smoothed_cross_entropy.LabelSmoothedCrossEntropyCriterion,
+        label_smoothed_cross_entropy_with_rdrop.RdropLabelSmoothedCrossEntropyCriterion,
+    )
+    kinds = {*no_reader, *(CRITERIA[kind] for kind in no_reader if kind in CRITERIA)}
+    decoder = getattr(model, "decoder", None)
+    return type(criterion) not in kinds or not (_returns_scores(model) and _returns_scores(decoder))
 
 
 class Losses(NamedTuple):

@@ -15,7 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.training.adam import take_fused_adam
-from fairseq_phrase.training.cross_entropy import take_loss_by_parts
+from fairseq_phrase.training.attention import take_fused_attention
+from fairseq_phrase.training.cross_entropy import reads_attention, take_loss_by_parts
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,11 @@ PARTS: Mapping[str, Part] = {
     "Adam": lambda training: take_fused_adam(training.optimizer),
     "loss": lambda training: take_loss_by_parts(
         unwrapped(training.model), unwrapped(training.criterion), training.optimizer
+    ),
+    "attention": lambda training: take_fused_attention(
+        unwrapped(training.model),
+        reads_weights=reads_attention(unwrapped(training.model), unwrapped(training.criterion)),
+        left_pad_target=getattr(training.cfg, "left_pad_target", True),
     ),
 }
 
