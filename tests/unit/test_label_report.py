@@ -256,3 +256,18 @@ def test_missing_labels_of_one_of_several_test_sets_are_named(labelled, capsys):
     with pytest.raises(SystemExit):
         report(labelled, "--measure", "labels", "--reference", other, reference="test.tag")
     assert "seed1 has no labels: no labels-test1.txt\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("measure", ["labels", "spans"])
+@pytest.mark.parametrize("reference", [[], ["", ""]])
+def test_a_reference_without_labels_is_refused(measure, reference):
+    with pytest.raises(UserError, match="the reference has no labels, so nothing can be scored"):
+        Measure(measure).metrics([reference])
+
+
+@pytest.mark.parametrize("metrics", [LabelMetrics, SpanMetrics])
+@pytest.mark.parametrize("reference", [[], ["", ""]])
+def test_lines_without_labels_have_no_correct_labels(metrics, reference):
+    measured = metrics(reference)
+    scores = measured.scores_of(measured.statistics(reference))
+    assert scores == dict.fromkeys(measured.names, 0.0)

@@ -114,4 +114,4 @@ class Metrics(ABC):
 def percentages(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Divide counts by totals, in percent; 0 where the total is 0. Shape: (..., 2) -> (...)."""
     part, whole = sums[..., 0], sums[..., 1]
-    return 100 * np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
+    return 100 * np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)

@@ -54,7 +54,7 @@ class LabelMetrics(Metrics):
         known: Collection[str] | None = None,
     ):
         self.references = [line.split() for line in references]
-        self._sizes = np.array([len(labels) for labels in self.references])
+        self._sizes = np.array([len(labels) for labels in self.references], dtype=int)
         self._unknown: NDArray[np.bool_] | None = None
         self._notes: list[str] = []
         if known is not None:
@@ -176,7 +176,10 @@ class SpanMetrics(LabelMetrics):
         for labels, spans in zip(self.split(hypotheses), self._spans, strict=True):
             found = self._spans_of(labels)
             counts.append((len(found & spans), len(found), len(spans)))
-        return {"F1": np.array(counts, dtype=np.float64), **super().statistics(hypotheses)}
+        return {
+            "F1": np.array(counts, dtype=np.float64).reshape(-1, 3),
+            **super().statistics(hypotheses),
+        }
 
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a metric's score of many test sets, in percent."""

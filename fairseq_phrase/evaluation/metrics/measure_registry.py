@@ -76,10 +76,22 @@ class Measure:
         )
 
 
+def _labelled(
+    references: Sequence[str], sources: Sequence[str] | None
+) -> tuple[Sequence[str], Sequence[str] | None]:
+    """Check that references have labels."""
+    if not any(line.split() for line in references):
+        raise UserError(
+            "the reference has no labels, so nothing can be scored: name the file of the test set's "
+            "labels (--reference)"
+        )
+    return references, sources
+
+
 #: Functions from a reference and sources to the metrics of all measures except ``translation``.
 MEASURES: dict[str, Callable[[Measure, Sequence[str], Sequence[str] | None], Metrics]] = {
-    "labels": lambda options, lines, sources: LabelMetrics(lines, sources, options.known),
-    "spans": lambda options, lines, sources: SpanMetrics(lines, sources, options.known),
+    "labels": lambda options, *texts: LabelMetrics(*_labelled(*texts), options.known),
+    "spans": lambda options, *texts: SpanMetrics(*_labelled(*texts), options.known),
     "exact": lambda options, lines, sources: ExactMatch(lines, options.form),
 }
 
