@@ -8,6 +8,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
@@ -36,7 +37,7 @@ def print_user_errors_plainly() -> None:
 
     An error that was raised from a :class:`UserError` is printed like it. An error that was raised while
     a :class:`UserError` was handled is a different error. Text that ``fairseq-interactive`` cannot decode
-    is treated like a :class:`UserError`.
+    is treated like a :class:`UserError`. Ctrl-C prints one line.
     """
     default = sys.excepthook
 
@@ -52,6 +53,10 @@ def print_user_errors_plainly() -> None:
             place := _undecodable_line(error, traceback)
         ):
             print(f"error: {place} is not UTF-8: {error.reason}", file=sys.stderr)
+        elif isinstance(error, KeyboardInterrupt):
+            trains = Path(sys.argv[0]).name in ("fairseq-train", "fairseq-hydra-train")
+            then = ". The same command continues from checkpoint_last.pt, if it is there"
+            print(f"interrupted{then * trains}", file=sys.stderr)
         else:
             default(kind, error, traceback)
 
