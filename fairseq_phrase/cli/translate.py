@@ -128,7 +128,9 @@ def main(args: argparse.Namespace) -> None:
         source = standard_stream("stdin")
         lines = decoded_lines(source, "standard input")
         typed, live = source.isatty(), not _is_file(source)
-    is_shown, total = not typed and sys.stderr.isatty(), None
+    # A bar would stand between translations that are written to the same terminal.
+    is_shown = sys.stderr.isatty() and not typed and not (args.out is None and out.isatty())
+    total = None
     # Lines are counted by reading them, which a pipe allows only once.
     if (is_shown or shard) and files and not live:
         total = sum(1 for path in files for _ in read_lines(path))
