@@ -14,6 +14,11 @@ from fairseq_cli import train as train_command
 from fairseq_cli import validate as validate_command
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.pretrainer import Objective
+from fairseq_phrase.tasks.syntax_pretraining import (
+    SyntaxPretrainingConfig,
+    SyntaxPretrainingTask,
+)
 from tests.support.attaching import write_lines
 from tests.support.commands import run, run_by_two_processes
 from tests.support.labelled_corpora import make_data as make_labelled
@@ -238,3 +243,23 @@ def test_pairs_need_blank_lines_between_documents(tmp_path, command):
     flags = ["--next-sentence", "--criterion", "next_sentence", "--max-update", "1"]
     with pytest.raises(UserError, match="put a blank line between documents"):
         train(command, data, tmp_path / "out", *flags)
+
+
+@pytest.mark.parametrize(("most", "longest"), [(24, 21), (25, 25), (26, 25)])
+def test_a_pair_of_segments_with_its_beginning_has_at_most_so_many_tokens(tmp_path, most, longest):
+    """Sentences of two tokens, with their ends, fill segments to the last token."""
+    (tmp_path / "corpus").mkdir()
+    for split in ("train", "valid", "test"):
+        write_lines(tmp_path / "corpus" / f"{split}.en", [*["a"] * 40, "", *["b"] * 40])
+    data = make_data(tmp_path / "corpus", tmp_path / "data", "--parser", "none", "--bpe", "none")
+    task = SyntaxPretrainingTask.setup_task(
+        SyntaxPretrainingConfig(
+            data=str(data), source_lang="en", tokens_per_sample=most,
+            sample_break_mode="complete_doc", seed=1, train_subset="train",
+        )
+    )  # fmt: skip
+    task.require_objective(Objective("masked", next_sentence=True))
+    task.load_dataset("valid")
+    dataset = task.dataset("valid")
+    assert max(dataset.sizes) == longest
+    assert max(len(dataset[index]["source"]) for index in range(len(dataset))) == longest

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 import fairseq_phrase
 from fairseq_phrase import parsers
 from fairseq_phrase.data.store.manifest import Manifest, fingerprint
 from fairseq_phrase.demo.answers import answer
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search
+from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.sentence import ParsedSentence
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
 TAG = "<2en>"
@@ -38,3 +44,54 @@ def test_an_answer_is_of_the_text_with_its_protected_tokens(translator, heads):
     assert found["words"] == ["der", "Hund", "schläft"]
     assert found["attention"]["nodes"][:2] == [TAG, "der"]
     assert found["translation"] != translator.translate("der Hund schläft")
+
+
+HEADS, FLAT = [1, 2, 2, 2], [2, 2, 2, 2]
+
+
+def parsed(constituents):
+    words, tags = ["der", "Hund", "schläft", "gern"], ["D", "N", "V", "A"]
+    return ParsedSentence(
+        words, [True] * 4, DependencyTree(HEADS), ["det", "nsubj", "root", "advmod"], tags,
+        constituents,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("made_by", ["parser", "from-dependencies", "none"])
+@pytest.mark.parametrize("heads", [None, HEADS, FLAT])
+def test_only_constituents_that_are_made_of_the_tree_follow_an_edit(monkeypatch, made_by, heads):
+    """A constituency parser's stay: they do not depend on the heads."""
+    own = {
+        "parser": ConstituencyTree([(2, 4), (0, 4)], ["VP", "S"], 4),
+        "from-dependencies": ConstituencyTree.from_dependencies(
+            DependencyTree(HEADS), parsed(None).tags, parsed(None).deprels
+        ),
+        "none": None,
+    }
+    read = []
+
+    def refused(text, sentence):
+        raise UserError("no maps")
+
+    stub = SimpleNamespace(
+        parse=lambda lines: [parsed(own[made_by])], attention=refused,
+        translate=lambda lines, parses: read.extend(parses) or ["a"],
+        task=SimpleNamespace(
+            cfg=SimpleNamespace(data="a:b", source_lang="de"),
+            source_text=SimpleNamespace(needs_trees=True),
+        ),
+    )  # fmt: skip
+    manifest = SimpleNamespace(constituents=made_by)
+    monkeypatch.setattr(Manifest, "load", lambda directory, language: manifest)
+    found = answer(stub, "der Hund schläft gern", heads, 10)
+    expected = own[made_by]
+    if made_by == "from-dependencies" and heads is not None:
+        tree = DependencyTree(heads)
+        expected = ConstituencyTree.from_dependencies(tree, parsed(None).tags, parsed(None).deprels)
+        assert (expected.spans.tolist() == own[made_by].spans.tolist()) == (heads == HEADS)
+    spans = [] if expected is None else expected.spans.tolist()
+    assert [list(span) for *span, _ in found["constituents"]] == spans
+    assert found["heads"] == (heads or HEADS)
+    (sentence,) = read
+    assert sentence.tree.heads.tolist() == found["heads"]
+    assert (sentence.constituents is None) == (expected is None)

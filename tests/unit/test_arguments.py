@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fairseq_phrase.cli import label, translate
-from fairseq_phrase.cli.arguments import protected, seed
+from fairseq_phrase.cli.arguments import model_of, protected, seed
+from fairseq_phrase.errors import UserError
 
 
 def test_protected_tokens_are_names_or_a_file(tmp_path):
@@ -45,3 +46,28 @@ def test_files_may_follow_options(command):
     given = command._parser().parse_args(["DATA", "--path", "model.pt", "text"])
     files = given.inputs if command is label else given.inputs[1:]
     assert list(map(Path, files)) == [Path("text")]
+
+
+@pytest.mark.parametrize(
+    ("bpe", "option", "is_allowed"),
+    [
+        ("sentencepiece", "sentencepiece_model", True), ("sentencepiece", "bpe_codes", False),
+        ("subword_nmt", "sentencepiece_model", False), ("subword_nmt", "bpe_codes", True),
+        ("none", "sentencepiece_model", False), ("none", "bpe_codes", False),
+        ("of-a-package", "sentencepiece_model", False), ("of-a-package", "bpe_codes", True),
+    ],
+)  # fmt: skip
+def test_a_subword_model_goes_with_its_kind_of_subwords(bpe, option, is_allowed):
+    given = {"bpe": bpe, "sentencepiece_model": None, "bpe_codes": None, option: Path("model")}
+    if is_allowed:
+        assert model_of(given) == Path("model")
+        assert given == {"bpe": bpe}
+        return
+    flag = option.replace("_", "-")
+    with pytest.raises(UserError, match=f"--{flag} goes with --bpe "):
+        model_of(given)
+
+
+@pytest.mark.parametrize("bpe", ["sentencepiece", "subword_nmt", "none"])
+def test_without_a_subword_model_there_is_none(bpe):
+    assert model_of({"bpe": bpe, "sentencepiece_model": None, "bpe_codes": None}) is None

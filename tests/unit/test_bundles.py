@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 from argparse import Namespace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +24,9 @@ from torch import nn
 from fairseq_phrase import parsers
 from fairseq_phrase.cli.export import main as export_main
 from fairseq_phrase.cli.inspect_data import main as inspect
+from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference import bundle as bundles
 from fairseq_phrase.inference import search, translator
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.model_files import read_identity
@@ -402,3 +404,28 @@ def test_push_without_the_hubs_client_is_refused_first(
     message = "--push needs huggingface_hub: pip install huggingface_hub"
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_the_packages_of_all_parts_are_listed(monkeypatch):
+    groups = {
+        "fairseq_phrase.encoders": "enc", "fairseq_phrase.parse_fields": "lemmas",
+        "fairseq_phrase.phrase_sources": "siblings", "fairseq_phrase.segmenters": "seg",
+        "fairseq_phrase.parsers": "parse",
+    }  # fmt: skip
+
+    def installed(group):
+        names = (groups[group], f"{groups[group]}2", "unused")
+        return [
+            SimpleNamespace(name=name, dist=SimpleNamespace(name=f"of-{name}")) for name in names
+        ]
+
+    monkeypatch.setattr(bundles, "entry_points", installed)
+    entries = {"encoder": "enc", "phrase-source": "siblings:3"}
+    record = Identity({name: Entry(value, value, "encoder") for name, value in entries.items()})
+    manifest = SimpleNamespace(
+        fields=["words", "lemmas"], bpe="seg", target_bpe="seg2", parser="parse:x"
+    )
+    assert bundles._packages(record, manifest) == {
+        "model": ["of-enc", "of-lemmas", "of-seg", "of-seg2", "of-siblings"],
+        "parser": ["of-parse"],
+    }

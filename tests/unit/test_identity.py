@@ -189,6 +189,19 @@ def test_an_option_that_the_training_did_not_have_is_left_out() -> None:
         compare(Identity(factors), Identity(), "train", **NAMES)
 
 
+@pytest.mark.parametrize("part", ["labels", "parser", "trees", "data", "text", "training"])
+def test_a_neutral_start_adds_what_its_encoder_reads_and_nothing_else(part) -> None:
+    """A stock record has none of these entries."""
+    model = build_model("relation_transformer", make_dictionary())
+    stock = Identity(model_entries({"_name": "transformer"}), is_whole=False)
+    own = model_entries({"_name": "relation_transformer", "relation_labels": True})
+    here = Identity({**own, "entry": Entry("value", "value", part)})
+    begun = begin_neutrally(stock, here, model.encoder, "a.pt", None)
+    is_read = part in ("labels", "parser", "trees")
+    assert begun.value("entry") == ("value" if is_read else None)
+    assert begun.value("encoder") == "relation_transformer"
+
+
 def test_a_neutral_start_overwrites_no_entry_of_the_checkpoint() -> None:
     """Factors of a stock model are read with the checkpoint's numbers, not with this run's."""
     model = build_model("relation_transformer", make_dictionary())

@@ -338,3 +338,32 @@ def test_differences_that_were_allowed_are_listed_once() -> None:
     for _ in range(2):
         options.check(one, replace(other, allowed=tuple(options.allowed)), "reuse", Path("dict"))
     assert options.allowed == ["protected-tokens <2de> and none (dict)"]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "expected"),
+    [
+        (("sentencepiece", "a"), ("", ""), {"de": "a", "en": "a"}),
+        (("sentencepiece", ""), ("", ""), {"de": None, "en": None}),
+        (("sentencepiece", "a"), ("subword_nmt", "b"), {"de": "a", "en": "b"}),
+        (("sentencepiece", "a"), ("subword_nmt", ""), {"de": "a", "en": None}),
+        (("sentencepiece", ""), ("subword_nmt", "b"), {"de": None, "en": "b"}),
+        (("sentencepiece", "a"), ("none", ""), {"de": "a", "en": "none"}),
+        (("none", ""), ("sentencepiece", "b"), {"de": "none", "en": "b"}),
+        (("none", ""), ("", ""), {"de": "none", "en": "none"}),
+    ],
+)
+def test_the_subword_model_of_each_language_is_its_own_or_unknown(source, target, expected):
+    manifest = Manifest(
+        language="de", parser="none", parser_version="", fields=["words"], constituents="none",
+        tokenized=False, bpe=source[0], bpe_model="a.model", bpe_digest=source[1], dictionary="",
+        target_bpe=target[0], target_model="b.model", target_digest=target[1],
+    )  # fmt: skip
+    for language, digest in expected.items():
+        entry = manifest.subword_model_of(language)
+        assert (None if entry is None else entry.value) == digest
+        if entry is not None:
+            own = language == "de" or not target[0]
+            assert entry.part == ("text" if own else "target-text")
+            name = "a.model" if own else "b.model"
+            assert name in entry.label or digest == "none"

@@ -167,6 +167,44 @@ def test_settings_are_chosen_on_the_validation_split():
     assert probe(vectors, labels, options).l2 == 1e-4
 
 
+@pytest.mark.parametrize(
+    ("accuracies", "patience", "best", "passes"),
+    [
+        ([3, 3, 3, 3, 3], 1, 1, 2),
+        ([3, 2, 4, 4, 4, 9], 2, 3, 5),
+        ([3, 2, 4, 4, 9, 9, 9], 2, 5, 7),  # better in the last pass that patience allows
+        ([1, 2, 3, 4], 1, 4, 4),  # all passes
+    ],
+)
+def test_training_ends_after_so_many_passes_without_a_better_accuracy(
+    monkeypatch, accuracies, patience, best, passes
+):
+    made = []
+
+    class Scheduled:
+        """A classifier whose accuracy is given for each pass."""
+
+        def __init__(self, *_, **__):
+            self.trained, self.coefs_, self.intercepts_ = 0, [np.zeros(1)], [np.zeros(1)]
+            made.append(self)
+
+        def partial_fit(self, *_, **__):
+            self.trained += 1
+            self.coefs_ = [np.full(1, self.trained)]
+
+        def predict(self, vectors):
+            return (np.arange(len(vectors)) >= accuracies[self.trained - 1]).astype(int)
+
+    monkeypatch.setattr("sklearn.neural_network.MLPClassifier", Scheduled)
+    vectors = [np.eye(10, dtype=np.float32)] * 3
+    labels = [["a"] * 9 + ["b"], ["a"] * 10, ["a"] * 10]
+    options = ProbeOptions(hidden=(4,), l2=(1.0,), epochs=len(accuracies), patience=patience)
+    found = probe(vectors, labels, options)
+    assert (found.epochs, made[0].trained) == (best, passes)
+    assert found.valid_accuracy == max(accuracies[:passes]) / 10
+    assert made[0].coefs_[0].tolist() == [best]  # the weights of the best pass
+
+
 def test_labels_that_training_lacks_are_wrong():
     vectors, labels = zip(*(separable(count, count) for count in (300, 100, 99)), strict=True)
     unknown = [*labels[:2], ["new"] * 99]

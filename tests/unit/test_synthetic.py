@@ -9,11 +9,11 @@ import pytest
 
 from fairseq_phrase.cli.synthetic import main
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.synthetic import GrammarExhaustedError, corpus, generate
+from fairseq_phrase.synthetic import GrammarExhaustedError, corpus, english, generate
 from fairseq_phrase.synthetic.corpus import conllu
 from fairseq_phrase.synthetic.grammar import is_clear_relative
 from fairseq_phrase.synthetic.lexicon import DEFINITE, default_lexicon
-from fairseq_phrase.synthetic.meaning import Event, Thing
+from fairseq_phrase.synthetic.meaning import PRONOUNS, Event, Name, Oblique, Pair, Thing
 from fairseq_phrase.synthetic.rules import arrange
 from fairseq_phrase.synthetic.tree import Child, Leaf, phrase, read_off
 
@@ -214,6 +214,26 @@ def test_a_german_relative_clause_shows_which_role_its_pronoun_plays():
     assert is_clear(man, woman)  # der Mann, den die Frau sieht
     assert is_clear(child, replace(woman, plural=True))  # das Kind, das die Frauen sehen
     assert is_clear(Thing(nouns["Buch"], DEFINITE), woman)  # books see nobody
+
+
+def test_an_english_particle_precedes_a_heavy_object_and_follows_another():
+    lexicon = default_lexicon()
+    nouns = {noun.german: noun for noun in lexicon.nouns}
+    verb = next(verb for verb in lexicon.verbs if verb.english_particle)
+    man, woman = (Thing(nouns[word], DEFINITE) for word in ("Mann", "Frau"))
+    sees = next(verb for verb in lexicon.verbs if verb.stem == "sehen")
+    who = Event(sees, "present", None, object=woman, gap="subject", antecedent=man, rule="relative")
+    heavy = [
+        replace(man, attribute=Oblique("company", woman)),
+        replace(man, relative=who),
+        Pair(man, woman),
+    ]
+    adjective = replace(man, adjective=lexicon.adjectives[0])
+    for entity in (man, adjective, Name("Anna"), PRONOUNS[1], *heavy):
+        event = Event(verb, "present", Name("Paul"), object=entity, rule="plain")
+        words = read_off(english.clause(event)).words
+        particle = words.index(verb.english_particle)
+        assert particle == (2 if entity in heavy else len(words) - 1)
 
 
 def test_too_many_sentences_are_an_error_that_says_so(monkeypatch):
