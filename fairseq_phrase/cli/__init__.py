@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TextIO
 
 import fairseq_phrase
+from fairseq_phrase.compat.ending import end_quickly
 from fairseq_phrase.compat.late_imports import import_late
 from fairseq_phrase.compat.mkl import advice
 from fairseq_phrase.compat.suggestions import with_suggestion
@@ -124,6 +125,7 @@ def command(
 
 def _prepare(command: str) -> None:
     """Set up the process of a command."""
+    end_quickly()
     # Hide messages of fairseq, hydra and matplotlib that are meant for developers.
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore")

@@ -6,6 +6,7 @@ patches fairseq and lets its commands print the same as ours; an import by a lib
 
 from fairseq_phrase.checkpoints.identity import guard_checkpoints
 from fairseq_phrase.compat.commands import print_user_errors_plainly, quieten
+from fairseq_phrase.compat.ending import end_quickly
 from fairseq_phrase.compat.mkl import log_advice
 from fairseq_phrase.compat.patches import patch_fairseq
 
@@ -14,3 +15,4 @@ quieten()
 patch_fairseq()
 guard_checkpoints()
 log_advice()
+end_quickly()
