@@ -25,7 +25,14 @@ Options = dict[str, dict[str, Any]]  # by fairseq's groups: model, optimization,
 _NO_OPTIMIZER = "--no-save-optimizer-state"
 #: Flags of the plugin, and of folders and files that a command writes.
 _NO_INPUT = ("--user-dir", "--log-file", "--tensorboard-logdir", "--results-path")
-_ABOUT = ("title", "paper", "steps", "data", "early")  # a row's entries in addition to options
+_ABOUT = (
+    "title",
+    "paper",
+    "steps",
+    "data",
+    "early",
+    "nice",
+)  # a row's entries in addition to options
 
 
 def load_rows(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
@@ -110,6 +117,7 @@ class Run:
         key: the inputs of its steps, by step and flag.
         files: other files that they depend on, or folders of data.
         named: the files and folders that flags name, by step and flag.
+        nice: how far its processes give way to other runs, as for ``nice -n``.
     """
 
     row: str
@@ -120,6 +128,7 @@ class Run:
     key: dict[str, str] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
     named: dict[str, Path] = field(default_factory=dict)
+    nice: int = 0
 
     @property
     def drops_optimizer(self) -> bool:
@@ -145,7 +154,7 @@ def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) ->
     """Choose the steps of a row with a seed; the options of the command line take precedence.
 
     A row with ``data: NAME`` has the data directory DATA.NAME instead of DATA. A row with ``early: N`` is
-    also translated after N updates.
+    also translated after N updates. One with ``nice: N`` is short, and gives way to longer ones.
     """
     folder = args.out / name / f"seed{seed}"
     options = {group: dict(values) for group, values in row.items() if group not in _ABOUT}
@@ -173,7 +182,7 @@ def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) ->
     steps = KINDS[kind](args, options, folder)
     steps += early_translation(steps, row, training, folder)
     files = [*filter(None, (args.data, args.raw))]
-    return Run(name, seed, folder, steps, options, key, files, named)
+    return Run(name, seed, folder, steps, options, key, files, named, row.get("nice", 0))
 
 
 def key_of(steps: Iterable[Step], args: argparse.Namespace, folder: Path) -> dict[str, str]:

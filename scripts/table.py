@@ -149,12 +149,15 @@ class Runner:
         if not step.trains:
             mode, partial, log = "wb", log.with_suffix(".partial"), log.with_suffix(".log")
         with open(partial, mode) as output, open(log, mode) as errors:
+            nice = ["nice", "-n", str(run.nice)] if run.nice else []
             process = subprocess.Popen(
-                step.command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
+                [*nice, *step.command], stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
                 env=environment, start_new_session=True, pass_fds=[lock],
             )  # fmt: skip
+            gives_way = not run.nice
             try:
                 while process.poll() is None:
+                    gives_way = gives_way or let_session_give_way(process.pid, run.nice)
                     try:
                         process.wait(0.5)
                     except subprocess.TimeoutExpired:
@@ -179,6 +182,21 @@ class Runner:
             finish_training(run, step)
         else:
             os.replace(partial, step.output)
+
+
+def let_session_give_way(process: int, nice: int) -> bool:
+    """Lower the priority of a process's session, where Linux shares cores among sessions first.
+
+    Returns:
+        Whether it is lowered, or need not be. Linux allows it for one session at a time.
+    """
+    try:
+        Path(f"/proc/{process}/autogroup").write_text(str(nice))
+    except BlockingIOError:
+        return False
+    except OSError:  # Linux is built without it, or the process has ended
+        pass
+    return True
 
 
 def check_key(run: Run) -> dict[str, str]:

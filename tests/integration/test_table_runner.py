@@ -413,6 +413,27 @@ def test_output_that_is_not_whole_is_not_taken_for_finished(tmp_path):
     assert not run.steps[0].output.exists()
 
 
+def test_a_short_row_gives_way_to_longer_ones(tmp_path):
+    rows = {"long": {}, "short": {"nice": 2, "model": {"_name": "transformer"}}}
+    table = write_table(tmp_path, task={"_name": "translation"}, rows=rows)
+    arguments = ["run", str(table), "--data", str(tmp_path), "-s", "de", "-t", "en"]
+    options = parse_arguments([*arguments, "--out", str(tmp_path / "runs"), "--average", "1"])
+    runs = [plan(options, name, row, 1) for name, row in load_rows([table]).items()]
+    assert "nice" not in json.dumps([[run.key, run.options] for run in runs])
+    # In its session, and the session's among others, if this system shares cores among sessions.
+    of_session = "/proc/$$/autogroup"
+    waits = (
+        f"until [ ! -e {of_session} ] || grep -q 'nice 2' {of_session}; do sleep 0.1; done; nice"
+    )
+    runs[0].steps = run_of(tmp_path / "runs", "long", "nice").steps
+    runs[1].steps = run_of(tmp_path / "runs", "short", waits).steps
+    for run in runs:
+        run.folder = tmp_path / "runs" / run.row
+        Runner([], jobs=1).do(run, tqdm(file=io.StringIO()), dict(os.environ))
+    here, there = ((run.folder / "step0.txt").read_text() for run in runs)
+    assert int(there) - int(here) == min(2, 19 - int(here))
+
+
 def test_gpus_are_shared_out_and_hidden_where_none_is_asked_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")  # each waits for the other
     ends = {"a": f"echo >{tmp_path}/pipe", "b": f"read <{tmp_path}/pipe"}
