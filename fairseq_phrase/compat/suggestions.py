@@ -50,6 +50,8 @@ def _did_you_mean(names: Iterator[str]) -> str:
 def suggest_names(original: Callable[..., Any], parser: argparse.ArgumentParser, *args: Any,
                   **options: Any) -> Any:  # fmt: skip
     """Let fairseq's commands suggest names, too."""
+    if "error" in vars(parser):  # fairseq's function calls itself with the same parser
+        return original(parser, *args, **options)
     fail = parser.error
     parser.error = lambda message: fail(with_suggestion(parser, message))  # type: ignore[method-assign]
     try:

@@ -25,7 +25,7 @@ _STEP = "--size tiny --models 'phrase, k = 2'"
 _FEW = "--max-tokens 128 --steps 1"
 _BATCH = "--lengths 16 --repeats 1 --tokens-per-batch 64"
 COMMANDS = {
-    "training.py step": f"{_STEP} {_FEW} --batches 1 --pair=--neutral-start",
+    "training.py step": f"{_STEP} {_FEW} --batches 1 --pair='--phrase-residual each --neutral-start'",
     "attention_kernels.py phrase-attention": f"{_BATCH} --max-lengths 2",
     "decode.py": f"{_STEP} --batches 1 --batch-size 2 --target-length 4",
     "attention_kernels.py relative-positions": _BATCH,

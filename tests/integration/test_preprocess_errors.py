@@ -321,8 +321,7 @@ def test_a_full_disk_is_reported_and_leaves_what_was_there(
     elif at == "manifest":
         monkeypatch.setattr(preprocess_module.Manifest, "save", no_space)
     else:
-        monkeypatch.setattr("fairseq.data.indexed_dataset.MMapIndexedDatasetBuilder.add_item",
-                            no_space)  # fmt: skip
+        monkeypatch.setattr("fairseq_phrase.data.store.writer.TextWriter.append", no_space)
     destination = tmp_path / "new" if new else workplace.destination
     message = fails("--destdir", str(destination))
     assert message == f"cannot write to {destination}: No space left on device"

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-import subprocess
 
 import pytest
 
@@ -101,16 +100,6 @@ def test_a_file_of_another_format_is_refused_by_its_name_with_a_converter(tmp_pa
 def test_a_comment_may_precede_the_line_that_shows_the_format(tmp_path):
     message = refusal(tmp_path, BracketFiles(), ["%% a", "#FORMAT 4", "#BOS 1"])
     assert message.startswith(", line 2: this is NEGRA export")
-
-
-def test_the_command_for_conll_2012_makes_brackets_that_are_read(tmp_path):
-    message = refusal(tmp_path, BracketFiles(), [*CONLL_2012, *CONLL_2012[1:]])
-    source, command = tmp_path / "train.en.ptb", re.search(r"awk '.*' .* >OUT", message)[0]
-    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
-    source.write_text((tmp_path / "OUT").read_text())
-    first, second = BracketFiles().read(source, iter(["On (R&D", "on ( R&D"]))
-    assert (first.words, first.tags) == (["On", "(", "R&D"], ["IN", "-LRB-", "NN"])
-    assert first.constituents.labels == second.constituents.labels == ["NP", "PP", "TOP"]
 
 
 @pytest.mark.parametrize(

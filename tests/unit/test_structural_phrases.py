@@ -139,13 +139,15 @@ def twin_encoder(model, cfg, tokens: Tensor, members: list[set[int]], row: int) 
             )
         )
 
+    def both_phases(layer, inputs):
+        return within_phrases(layer, over_all_nodes(layer, inputs))
+
     def feed_forward(layer, inputs):
         return [layer.fc2(torch.relu(layer.fc1(state))) for state in inputs]
 
     for layer in encoder.layers:
         for norm, block in (
-            (layer.self_attn_layer_norm, over_all_nodes),
-            (layer.phrase_attn_layer_norm, within_phrases),
+            (layer.self_attn_layer_norm, both_phases),
             (layer.final_layer_norm, feed_forward),
         ):
             pre = cfg.encoder_normalize_before

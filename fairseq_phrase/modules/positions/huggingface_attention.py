@@ -138,12 +138,12 @@ def _tree_relations(words: Tensor, heads: Tensor, labels: Tensor | None, num_lab
 def _check_numbers(words: Tensor, heads: Tensor, labels: Tensor | None, num_labels: int) -> None:
     """Check that words, heads and labels exist.
 
-    On a GPU the check waits for the device, once per batch; a number out of range would end its use.
+    Tensors on a GPU are not checked, because the host would wait for them in every step.
 
     Raises:
         UserError: one does not exist; with the sentence and the word.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or words.device.type != "cpu":
         return
     ends = torch.arange(1, heads.size(1) + 1, device=heads.device).where(heads != -1, 0)
     counts = pad(ends, (0, 1)).amax(1, keepdim=True)  # without words there is no largest end
