@@ -259,7 +259,8 @@ def joined_hypotheses(
         text, alignment, words = "", [], (0, 0)
         for part in parts:
             goes_on = bool(text and part.text) and not has_space_between(text, part.text)
-            text += part.text if goes_on or not text else f" {part.text}"
+            is_apart = text and part.text and not goes_on
+            text += f" {part.text}" if is_apart else part.text
             # Without a space the last word goes on.
             words = words[0], words[1] - goes_on
             alignment += [

@@ -359,7 +359,7 @@ def test_a_file_of_text_is_labelled_with_the_trees_next_to_it(
     text = tmp_path / "new"
     text.write_text("\n" + (corpus / "test.en").read_text())
     _, messages = labelled(words, text, "--path", path, status=2)
-    assert "FILE with FILE.conllu" in messages
+    assert f"{text}.conllu" in messages
     shutil.copy(corpus / "test.en.conllu", f"{text}.conllu")
     assert labelled(words, text, "--path", path)[0] == ["", *split]
     _, messages = labelled(words, text, "--path", path, "--subset", "test", status=2)

@@ -309,7 +309,7 @@ def test_a_line_that_is_too_long_is_translated_in_pieces(checkpoints, translate,
     path.write_text(f"{line}\nDer Mann läuft .\nDie Frau sieht das Kind .\n{line * 20}\n")
     long, first, second, longest = translate("--path", checkpoints["short"], path, "--scores")
     scores, texts = zip(*(found.split("\t") for found in (long, first, second)), strict=True)
-    assert texts[0] == f"{texts[1]} {texts[2]}"
+    assert texts[0] == " ".join(filter(None, texts[1:]))
     assert min(scores[1:]) <= scores[0] <= max(scores[1:])
     assert re.search(
         r"line 1 has \d+ subwords, and the model takes 16: translated in 2", caplog.text
