@@ -6,8 +6,8 @@
 #   bash scripts/learning_curves.sh --setting paper_size --rows transformer,phrase_k2,sigma
 #   bash scripts/learning_curves.sh --slice 300 --max-update 3 --rows 2     test the whole chain
 #
-# report/ has BLEU at the end, and the curves as a picture (curves.png); report.updates900/ has BLEU after 900 updates;
-# onset.md has the update at which each row's validation loss has fallen to 4 bits per subword.
+# report/ has BLEU at the end, and the curves as a picture (curves.png). onset.md has BLEU after 900 updates, and the
+# update at which each row's validation loss has fallen to 4 bits per subword.
 #
 # Options of this table:
 #   --setting post_norm|pre_norm|paper_size
@@ -16,9 +16,7 @@ SETTING=post_norm
 
 more_reports() {
     [ -z "$DATA_ONLY" ] || return 0
-    if compgen -G "$OUT/rows/*/*/generate-updates900.txt" >/dev/null; then
-        report "$OUT/rows" "$OUT/report.updates900" updates900 "$REFERENCE" '' "$TITLE, after 900 updates"
-    fi
-    run python scripts/onset.py "$OUT/rows" --titles "$OUT/configs/rows.yaml" --nll 4.0 --out "$OUT/onset"
+    run python scripts/onset.py "$OUT/rows" --titles "$OUT/configs/rows.yaml" --nll 4.0 --reference "$REFERENCE" \
+        --early generate-updates900.txt --out "$OUT/onset"
 }
 . "$(dirname "$0")/run_table.sh"

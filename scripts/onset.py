@@ -3,7 +3,8 @@
     python scripts/onset.py RUNS/rows --nll 4.0 --out RUNS/onset
 
 writes RUNS/onset.md and RUNS/onset.csv. The update is interpolated linearly between the two validations
-around it. Rows are compared with the first one by Welch's t-test over seeds, with Holm's correction.
+around it. With --early and --reference they also have BLEU of an early translation, of each seed. Rows
+are compared with the first one by Welch's t-test over seeds, with Holm's correction.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import sacrebleu
 import yaml
 from scipy.stats import ttest_ind
 
 from fairseq_phrase.evaluation.metrics.over_seeds import holm
+from fairseq_phrase.evaluation.report.generation import read_generation
 from fairseq_phrase.evaluation.report.training_log import Validation, read_training_log
-from fairseq_phrase.text import markdown_table
+from fairseq_phrase.text import markdown_table, read_lines
 
 
 def onset(validations: Sequence[Validation], nll: float) -> float | None:
@@ -61,6 +64,17 @@ def read_onsets(rows: Path, names: Sequence[str], nll: float) -> dict[str, list[
     return onsets
 
 
+def early_bleu(rows: Path, name: str, output: str, reference: Sequence[str]) -> list[float]:
+    """Return BLEU of a row's early translations, of each seed that has one.
+
+    Args:
+        output: the name of fairseq-generate's output in a run's folder.
+    """
+    outputs = sorted((rows / name).glob(f"seed*/{output}"))
+    texts = [read_generation(path).hypotheses for path in outputs]
+    return [sacrebleu.corpus_bleu(hypotheses, [reference]).score for hypotheses in texts]
+
+
 def compare(onsets: dict[str, list[float | None]]) -> dict[str, tuple[float, float, float, float]]:
     """Compare each row with the first, where both have two seeds or more that all reach the loss.
 
@@ -84,9 +98,13 @@ def compare(onsets: dict[str, list[float | None]]) -> dict[str, tuple[float, flo
 
 
 def table(
-    onsets: dict[str, list[float | None]], titles: dict[str, str]
+    onsets: dict[str, list[float | None]], titles: dict[str, str], early: dict[str, list[float]]
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the head and the cells of the table."""
+    """Return the head and the cells of the table.
+
+    Args:
+        early: by row, BLEU of the early translations.
+    """
     tests = compare(onsets)
     cells = []
     for name, updates in onsets.items():
@@ -95,10 +113,12 @@ def table(
         if mean != "-" and len(reached) > 1:
             mean += f" ± {statistics.stdev(reached):.0f}"
         cells.append([titles[name], f"{len(reached)} of {len(updates)}", mean, "", "", ""])
+        scores = early.get(name, [])
+        cells[-1].append(", ".join(f"{score:.1f}" for score in scores) or "-")
         if name in tests:
             difference, low, high, p = tests[name]
-            cells[-1][3:] = [f"{difference:+.0f}", f"{low:.0f} to {high:.0f}", f"{p:.3f}"]
-    return ["row", "seeds that reach it", "update", "Δ", "95%", "p"], cells
+            cells[-1][3:6] = [f"{difference:+.0f}", f"{low:.0f} to {high:.0f}", f"{p:.3f}"]
+    return ["row", "seeds that reach it", "update", "Δ", "95%", "p", "early BLEU"], cells
 
 
 def main() -> None:
@@ -107,6 +127,8 @@ def main() -> None:
     parser.add_argument("rows", type=Path, help="the folder with ROW/seedN/train.log")
     parser.add_argument("--titles", type=Path, required=True, help="YAML with the rows, in order")
     parser.add_argument("--nll", type=float, required=True, help="the loss in bits per subword")
+    parser.add_argument("--early", help="the name of an early translation in a run's folder")
+    parser.add_argument("--reference", type=Path, help="its reference, .gz too")
     parser.add_argument("--out", type=Path, required=True, help="the files' name, without .md")
     args = parser.parse_args()
     rows = yaml.safe_load(args.titles.read_text("utf-8"))
@@ -115,7 +137,11 @@ def main() -> None:
     onsets = read_onsets(args.rows, list(titles), args.nll)
     if not onsets:
         sys.exit(f"{args.rows} has no finished training")
-    head, cells = table(onsets, titles)
+    early = {}
+    if args.early:
+        reference = list(read_lines(args.reference))
+        early = {name: early_bleu(args.rows, name, args.early, reference) for name in onsets}
+    head, cells = table(onsets, titles, early)
     text = (
         f"**Update at which the validation loss falls to {args.nll:g} bits per subword**\n\n"
         f"{markdown_table(head, cells)}\n"

@@ -50,6 +50,6 @@ def test_rows_are_compared_where_all_seeds_reach_the_loss():
     assert low == pytest.approx(-690 - 4.2195 * 58.0230, abs=1.5)
     assert high == pytest.approx(-690 + 4.2195 * 58.0230, abs=1.5)
     assert 0 < p < 0.01
-    _, cells = table(onsets, {name: name.title() for name in onsets})
-    assert cells[0] == ["Slow", "3 of 3", "1000 ± 100", "", "", ""]
+    _, cells = table(onsets, {name: name.title() for name in onsets}, {"slow": [1.25, 2.0]})
+    assert cells[0] == ["Slow", "3 of 3", "1000 ± 100", "", "", "", "1.2, 2.0"]
     assert cells[3][:3] == ["Never", "2 of 3", "-"]
