@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import fairseq_phrase
 from fairseq_phrase import parsers
 from fairseq_phrase.data.store.manifest import Manifest, fingerprint
-from fairseq_phrase.demo.answers import answer
+from fairseq_phrase.demo.answers import MAX_NODES, answer, attention_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search
 from fairseq_phrase.syntax.constituency import ConstituencyTree
@@ -95,3 +96,28 @@ def test_only_constituents_that_are_made_of_the_tree_follow_an_edit(monkeypatch,
     (sentence,) = read
     assert sentence.tree.heads.tolist() == found["heads"]
     assert (sentence.constituents is None) == (expected is None)
+
+
+@pytest.mark.parametrize(("nodes", "is_drawn"), [(MAX_NODES, True), (MAX_NODES + 1, False)])
+def test_attention_of_too_many_nodes_is_not_sent(nodes, is_drawn):
+    maps = SimpleNamespace(
+        labels=["a"] * nodes, num_tokens=1, weights={"attention": np.ones((1, 1, 1, 1))}
+    )
+    found = attention_of(SimpleNamespace(attention=lambda *_: maps), "a", None)
+    if is_drawn:
+        assert found == {"nodes": ["a"] * nodes, "tokens": 1, "blocks": {"attention": [[[[1.0]]]]}}
+    else:
+        assert (
+            found
+            == f"the sentence has {nodes} nodes, and attention is drawn for {MAX_NODES} at most"
+        )
+
+
+@pytest.mark.parametrize("most", [3, 2])
+def test_a_sentence_has_at_most_so_many_words(translator, most):
+    text = "der Hund schläft"
+    if most == 3:
+        assert answer(translator, text, None, most)["words"] == text.split()
+        return
+    with pytest.raises(UserError, match="the sentence has 3 words, at most 2 fit"):
+        answer(translator, text, None, most)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_phrase.cli import label, translate
-from fairseq_phrase.cli.arguments import model_of, protected, seed
+from fairseq_phrase.cli.arguments import model_of, positive, protected, seed, share
 from fairseq_phrase.errors import UserError
 
 
@@ -71,3 +71,21 @@ def test_a_subword_model_goes_with_its_kind_of_subwords(bpe, option, is_allowed)
 @pytest.mark.parametrize("bpe", ["sentencepiece", "subword_nmt", "none"])
 def test_without_a_subword_model_there_is_none(bpe):
     assert model_of({"bpe": bpe, "sentencepiece_model": None, "bpe_codes": None}) is None
+
+
+def test_a_share_is_from_0_to_1():
+    assert [share(text) for text in ("0", "0.5", "1")] == [0, 0.5, 1]
+    for text in ("-0.01", "1.01", "nan"):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"from 0 to 1, not {text}"):
+            share(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_allowed"), [("-1", False), ("0", False), ("1", True), ("7", True)]
+)
+def test_a_positive_number_is_at_least_one(text, is_allowed):
+    if is_allowed:
+        assert positive(text) == int(text)
+        return
+    with pytest.raises(argparse.ArgumentTypeError, match=f"expected a positive number, not {text}"):
+        positive(text)

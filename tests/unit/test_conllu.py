@@ -14,7 +14,7 @@ from fairseq_phrase.data.store.manifest import parser_entries
 from fairseq_phrase.data.subwords.text_encoder import marked_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import Unparsed
-from fairseq_phrase.parsers.conllu import ConlluFiles
+from fairseq_phrase.parsers.conllu import ConlluFiles, sentence_of
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import lines, trees
@@ -610,3 +610,47 @@ def test_the_record_has_the_columns_and_their_order(tmp_path):
     ]
     assert len(set(records)) == len(options)
     assert ConlluFiles("words,xpos").version == ConlluFiles("xpos").version
+
+
+def rows_of(*tokens):
+    """Rows of a sentence: identifiers with their forms, the second word is the root."""
+    rows = []
+    for identifier, form, *misc in tokens:
+        head = "_" if "-" in identifier else "0" if identifier == "2" else "2"
+        rows.append(
+            "\t".join([identifier, form, "_", "X", "_", "_", head, "dep", "_", *(misc or ["_"])])
+        )
+    return "\n".join(rows) + "\n"
+
+
+def test_the_text_of_rows_has_each_token_of_several_words_once():
+    """The last word of a token is not a token of its own."""
+    text = rows_of(
+        ("1-2", "zum"), ("1", "zu"), ("2", "dem"), ("3", "Haus", "SpaceAfter=No"), ("4", "!")
+    )
+    sentence = sentence_of(text)
+    assert sentence.words[-2:] == ["Haus", "!"]
+    assert sentence.space_before[-2:] == [True, False]
+    marked = zip(sentence.words, sentence.space_before, strict=True)
+    assert "".join(" " * space + word for word, space in marked).split() == ["zum", "Haus!"]
+
+
+@pytest.mark.parametrize(
+    ("token", "before", "is_right"),
+    [
+        ("1-1", 0, True),
+        ("1-2", 0, True),
+        ("2-3", 0, False),
+        ("2-2", 1, True),
+        ("2-1", 1, False),
+        ("1-2", 1, False),
+    ],
+)
+def test_a_token_of_several_words_begins_at_its_first_word(token, before, is_right):
+    rows = [("1", "zu"), ("2", "dem")]
+    rows.insert(before, (token, "zum"))
+    if is_right:
+        assert "zum" in sentence_of(rows_of(*rows)).words
+        return
+    with pytest.raises(UserError, match=f"{token} is not where its words are"):
+        sentence_of(rows_of(*rows))

@@ -13,7 +13,12 @@ from sklearn.metrics import accuracy_score
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.forms import ExactMatch
-from fairseq_phrase.evaluation.metrics.labels import UNKNOWN_WORDS, LabelMetrics, SpanMetrics
+from fairseq_phrase.evaluation.metrics.labels import (
+    UNKNOWN_WORDS,
+    LabelMetrics,
+    SpanMetrics,
+    mark_spans,
+)
 from fairseq_phrase.evaluation.metrics.measure_registry import Measure
 from fairseq_phrase.evaluation.metrics.over_sentences import mcnemar_p_value
 from fairseq_phrase.evaluation.report.make_report import ReportOptions
@@ -271,3 +276,14 @@ def test_lines_without_labels_have_no_correct_labels(metrics, reference):
     measured = metrics(reference)
     scores = measured.scores_of(measured.statistics(reference))
     assert scores == dict.fromkeys(measured.names, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "are_marks"),
+    [
+        (["O", "B-NP", "I-NP"], True), (["B-NP"], True), (["I-NP", "<unk>"], True),
+        (["O"], False), ([], False), (["O", "<unk>"], False), (["B-NP", "NN"], False), (["S-NP"], False),
+    ],
+)  # fmt: skip
+def test_labels_mark_spans_if_one_is_not_outside_and_all_are_marks(labels, are_marks):
+    assert mark_spans(labels) == are_marks

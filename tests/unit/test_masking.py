@@ -115,3 +115,8 @@ def test_a_rate_that_predicts_nothing_or_leaves_nothing_is_refused(rate):
 def test_other_numbers_out_of_range_are_refused(changed, message):
     with pytest.raises(UserError, match=message):
         Masking(**changed)
+
+
+@pytest.mark.parametrize("parts", [(0.5, 0.5), (0.0, 0.0), (1.0, 0.0), (0.0, 1.0)])
+def test_all_predicted_subwords_may_stay_or_be_replaced(parts):
+    Masking("subword", 0.15, *parts)

@@ -9,6 +9,7 @@ from fairseq_phrase.option_values import CONSTITUENTS
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, pipeline
 from fairseq_phrase.parsers.interfaces import flat, split_at_white_space
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.syntax import spellings
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -442,3 +443,15 @@ def test_every_parser_may_write_marks_in_its_way_and_the_text_keeps_its_own(
         (sentence,) = parses.read(path, iter([line]))
     assert not isinstance(sentence, Unparsed), sentence.reason
     assert sentence.words == MARKED.split()
+
+
+@pytest.mark.parametrize(
+    "mark", [*"\u0591\u05bc\u064b\u0670\u0711\u0730\u074a\u08d4\u08fe\u093c\u09bc\u0640"]
+)
+def test_points_of_hebrew_arabic_and_syriac_are_optional(mark):
+    assert spellings.is_optional_mark(mark)
+
+
+@pytest.mark.parametrize("mark", [*"a\u05d0\u0627\u0301\u0941\u0e34\u07a6\u0816\u0900"])
+def test_letters_and_marks_of_other_scripts_are_not_optional(mark):
+    assert not spellings.is_optional_mark(mark)

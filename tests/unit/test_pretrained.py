@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from argparse import Namespace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -254,3 +255,21 @@ def test_only_options_of_the_model_are_taken(tmp_path):
     take_options(cfg, path)
     assert cfg.share_all_embeddings
     assert {name: getattr(cfg, name) for name in others} == others
+
+
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [
+        (-0.1, "-0.1: expected 0 or more"),
+        (0.0, "give the checkpoint"),
+        (0.5, "give the checkpoint"),
+    ],
+)
+def test_the_scale_of_learning_rates_may_be_zero_and_needs_a_checkpoint(scale, message):
+    options = SimpleNamespace(
+        pretrained=None, pretrained_model=None, take_options=False,
+        pretrained_decoder_embeddings=False, lr_scale_pretrained=scale,
+    )  # fmt: skip
+    model = SimpleNamespace(encoder=SimpleNamespace())
+    with pytest.raises(UserError, match=f"--lr-scale-pretrained.*{message}"):
+        begin_from_checkpoint(model, options, None)

@@ -16,6 +16,7 @@ from fairseq_phrase.data.preprocessing.sentencepiece_training import (
     train_sentencepiece,
 )
 from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.subwords import protected_tokens
 from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
 from fairseq_phrase.data.subwords.segmenters import (
     GROUP,
@@ -345,3 +346,15 @@ def test_a_segmenter_that_cannot_be_used_is_named(
     with pytest.raises(SystemExit):
         preprocess([*map(str, options), "-s", "de", "-t", "en", "--bpe", bpe])
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "offset", "slot"),
+    [
+        ("ab c", 0, (0, 0)), ("ab c", 1, (0, 1)), ("ab c", 3, (1, 0)), ("ab c", 4, (2, 0)),
+        ("ab c", 2, (1, 0)),  # after a word, before white space
+        ("", 0, (0, 0)), (" a", 1, (0, 0)),
+    ],
+)  # fmt: skip
+def test_a_protected_token_is_between_words_or_within_one(text, offset, slot):
+    assert protected_tokens._slot(text, offset) == slot

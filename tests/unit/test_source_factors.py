@@ -183,3 +183,15 @@ def test_a_factor_whose_field_the_data_lack_is_named(data_directory, dictionary)
     task = make_task(data_directory, source_factors="subwords,factor1")
     with pytest.raises(UserError, match=r"has no factor1.* again with --parser factored"):
         task.extend(build_model("transformer", dictionary), None)
+
+
+@pytest.mark.parametrize(
+    ("widths", "is_allowed"),
+    [("0", False), ("-1", False), ("1", True), ("2,0", False), ("2,1", True)],
+)
+def test_a_factor_has_a_width_of_at_least_one(widths, is_allowed):
+    if is_allowed:
+        SourceFactors.of("tags,deprels", "concat", widths)
+        return
+    with pytest.raises(UserError, match=f"--source-factors-dim {widths}: with concat, expected"):
+        SourceFactors.of("tags,deprels", "concat", widths)

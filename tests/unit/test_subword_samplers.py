@@ -134,6 +134,16 @@ def test_bpe_dropout_draws_nothing_that_the_dictionary_lacks(dropout):
     assert dropout(1.0, ["c"]).resegment(kept, random.Random(1)) is kept
 
 
+def test_a_word_without_its_end_keeps_its_subwords(tmp_path):
+    """Of a truncated line. Its mark would become a part of the word."""
+    (tmp_path / "codes").write_text(CODES)
+    symbols = ["a@@", "b@@", "c@@", "ab@@", "bc", "c", "abc", "@@@", "@"]
+    sampler = SubwordNmtSampler(tmp_path / "codes", 0.5, symbols)
+    rng = random.Random(1)
+    assert {tuple(sampler.resegment(("ab@@", "c@@"), rng)) for _ in range(50)} == {("ab@@", "c@@")}
+    assert len({tuple(sampler.resegment(("ab@@", "c"), rng)) for _ in range(50)}) > 1
+
+
 def test_bpe_dropout_leaves_the_generator_of_others_alone(dropout):
     random.seed(7)
     expected = random.random()
