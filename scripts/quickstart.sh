@@ -22,7 +22,7 @@ cd "$(dirname "$0")/.."
 . scripts/table.sh
 
 # Three jobs share two cores until nearly the end. Two jobs leave a core idle for a third of the time.
-FAST='' FULL='' CORPUS='' SOURCE=de TARGET=en JOBS=3 OUT=${WORK:-}
+FAST='' FULL='' CORPUS='' SOURCE=de TARGET=en JOBS=3 ROWS=transformer,relation,phrase OUT=${WORK:-}
 parse_options
 [[ -z $FAST || -z $FULL ]] || die "--fast and --full: choose one"
 SIZE=${FAST:+fast}${FULL:+full}

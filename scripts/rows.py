@@ -62,9 +62,15 @@ def load_rows(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
     return {name: OmegaConf.to_container(row, resolve=True) for name, row in merged.items()}
 
 
+class _Texts(yaml.SafeLoader):
+    """A loader that leaves values as texts; it merges what anchors share."""
+
+    yaml_implicit_resolvers = {"<": yaml.SafeLoader.yaml_implicit_resolvers["<"]}
+
+
 def titles(files: Iterable[Path], numbers: bool) -> dict[str, dict[str, str]]:
     """Read the fields of rows that fairseq-phrase-report shows; a number keeps its digits (20.90)."""
-    texts = (yaml.load(path.read_text("utf-8"), yaml.BaseLoader).get("rows", {}) for path in files)
+    texts = (yaml.load(path.read_text("utf-8"), _Texts).get("rows", {}) for path in files)
     rows: Any = OmegaConf.to_container(OmegaConf.merge(*texts))
     shown = ("title", "paper") if numbers else ("title",)
     return {name: {key: row[key] for key in shown if key in row} for name, row in rows.items()}

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import zipfile
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -219,6 +220,20 @@ def test_the_repositorys_results_name_no_folder_of_a_machine():
     found = {(each, name) for name, text in kept.items() for each in folders.findall(text)}
     own = sorted(each for each in found if each[0] != b"/tmp/plasma")  # fairseq's default
     assert not own, own[:5]
+
+
+def test_kept_runs_from_before_an_option_have_rows_of_that_form():
+    """A table's row without the option would be another form; its kept runs would be mixed with it."""
+    kept = read_archive(REPOSITORY / "results" / ARCHIVE)
+    commands = {Path(name).parts: text for name, text in kept.items() if "commands.sh" in name}
+    phrases = {
+        parts[parts.index("runs") + 1]
+        for parts, text in commands.items()
+        if re.search(rb"--(arch|encoder) phrase_transformer", text)
+        and b"phrase_residual" not in kept["/".join((*parts[:-1], "train.log"))]
+    }
+    assert phrases
+    assert {row for row in phrases if not row.endswith("_each")} == set()
 
 
 def test_a_commit_that_the_repository_lacks_is_named(table, tmp_path):

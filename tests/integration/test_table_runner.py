@@ -731,7 +731,7 @@ def test_every_command_of_every_row_can_be_looked_at_before(tmp_path):
     for files in SETTINGS.values():
         done = command("--out", str(tmp_path), "--dry-run", "--seeds", "1,2", files=files)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.count("fairseq-train D ") == 2 * len(ROWS) == 34
+        assert done.stdout.count("fairseq-train D ") == 2 * len(ROWS) == 50
         assert not list(tmp_path.iterdir())
 
 
@@ -764,6 +764,25 @@ def test_the_two_settings_have_the_same_rows_but_for_their_sizes(name):
         assert row.pop("optimization")["max_update"] == 8000
         row["lr_scheduler"].pop("warmup_updates")
     assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "chunking", "multi30k_table1", "ptb_tagging_table2", "quickstart", "sst_imdb_table",
+        "which_syntax",
+    ],
+)  # fmt: skip
+def test_a_row_named_each_is_its_row_with_two_residuals(name):
+    file = REPOSITORY / "configs" / "tables" / f"{name}.yaml"
+    rows, shown = load_rows([file]), titles([file], numbers=True)
+    pairs = [(row.removesuffix("_each"), row) for row in rows if row.endswith("_each")]
+    assert pairs
+    for row, each in pairs:
+        model = rows[row]["model"]
+        assert model | {"phrase_residual": "each"} == rows[each]["model"]
+        assert "phrase_residual" not in model
+        assert shown[each] == shown[row] | {"title": f"{shown[row]['title']}, two residuals"}
 
 
 @pytest.mark.parametrize("task", ["sst5", "sst2"])
