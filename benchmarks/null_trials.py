@@ -5,10 +5,11 @@
 Over sentences, on kept translations: two runs exchange the translations of each sentence at random. Hence
 neither is better.
 
-Over seeds: two rows of trainings have equal quality, with 2, 3 and 5 seeds each, in three regimes.
-Trainings differ in quality only; or each training translates each sentence differently and all are
-equally good; or both. In one experiment the scores of sentences are drawn from normal distributions, and
-the metric is their mean. In another, BLEU scores kept translations:
+Over seeds: two rows of trainings have equal quality, in three regimes. Trainings differ in quality only;
+or each training translates each sentence differently and all are equally good; or both. The rows have 2,
+3 and 5 seeds each; in the simulation also unequal numbers of seeds, and a row whose seeds vary three
+times or a third as much as the baseline's. In one experiment the scores of sentences are drawn from
+normal distributions, and the metric is their mean. In another, BLEU scores kept translations:
 
 - seeds: a training takes the best run's translations for a share of the sentences, always in one order,
   and the worst run's for the others; each training has its own share.
@@ -17,8 +18,9 @@ the metric is their mean. In another, BLEU scores kept translations:
   row in 4 of 5 sentences. A share of a training's sentences, different for each training, comes from the
   best or worst run.
 
-The smallest difference of a report (80% power) is computed from the mean variances of all trials, and is
-added to every trial.
+The smallest difference (80% power) is computed from the mean variances of all trials, which no report
+knows, and is added to every trial. A report computes it from its own seeds, and readers see that number:
+it is computed in each trial, and added to all trials.
 
 Pooled: a test that pools the variance of seeds over a table's rows if Levene's test accepts equal
 spreads. Only the scores of runs are drawn, and some rows have twice the spread of others.
@@ -29,6 +31,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +58,11 @@ from fairseq_phrase.evaluation.report.generation import read_generation
 from fairseq_phrase.text import markdown_table, read_lines
 
 SEEDS = (2, 3, 5)
+#: Other numbers of seeds, of the row and of its baseline.
+UNEQUAL = ((2, 3), (3, 2), (2, 5), (3, 5), (5, 3))
+#: How many times as much as the baseline's the seeds of a row vary.
+SPREADS = (3.0, 1 / 3)
+REPORTS = 500  # trials, at most, whose own smallest difference is computed
 #: Standard deviations of the simulated effects: of seeds, of row and sentence, of seed and sentence. The
 #: mean of 200 sentences divides the last two by 14.
 REGIMES = {"seeds": (1.0, 0.0, 0.0), "mixed": (0.6, 6.0, 8.0), "interaction": (0.0, 0.0, 10.0)}
@@ -62,8 +70,30 @@ SENTENCES = 200
 KEPT_BY_ROW = 0.8  # share of the sentences that a simulated training translates as its row does
 QUALITY = 0.15  # standard deviation of a simulated training's share of better or worse sentences
 
-#: Draws two rows of trainings: for each row, (seeds, sentences, statistics).
-Draw = Callable[[np.random.Generator, int], tuple[NDArray[np.float64], NDArray[np.float64]]]
+#: Draws two rows of trainings, given the seeds of each: for each row, (seeds, sentences, statistics).
+Draw = Callable[
+    [np.random.Generator, tuple[int, int]], tuple[NDArray[np.float64], NDArray[np.float64]]
+]
+
+
+@dataclass(frozen=True)
+class SeedTrials:
+    """Tests of rows of trainings.
+
+    Attributes:
+        null: the p-values without a difference.
+        power: the p-values with the smallest difference.
+        smallest: that difference.
+        ratio: the mean standard error divided by the true one.
+        power_of_reports: for the smallest difference that a trial's own report names, the share of trials
+            in which it is found. Shape: (reports,).
+    """
+
+    null: list[float]
+    power: list[float]
+    smallest: float
+    ratio: float
+    power_of_reports: NDArray[np.float64]
 
 
 def sentence_trials(
@@ -135,23 +165,26 @@ class SacrebleuBootstrap:
             sys.exit(f"sacrebleu's p is {theirs}, not {ours}: its bootstrap has changed")
 
 
-def simulated_rows(seed: float, row_sentence: float, interaction: float) -> Draw:
+def simulated_rows(
+    seed: float, row_sentence: float, interaction: float, spread: float = 1.0
+) -> Draw:
     """Draw scores of sentences from normal distributions.
 
     Args:
         seed: standard deviation of the seeds.
         row_sentence: standard deviation of row and sentence.
         interaction: standard deviation of seed and sentence.
+        spread: how many times as much as the baseline's the row's seeds vary.
     """
 
-    def draw(rng: np.random.Generator, seeds: int) -> tuple[NDArray, NDArray]:
+    def draw(rng: np.random.Generator, seeds: tuple[int, int]) -> tuple[NDArray, NDArray]:
         sentences = rng.normal(0, 10, (1, SENTENCES))
         rows = [
             sentences
             + rng.normal(0, row_sentence, (1, SENTENCES))
-            + rng.normal(0, seed, (seeds, 1))
-            + rng.normal(0, interaction, (seeds, SENTENCES))
-            for _ in range(2)
+            + rng.normal(0, seed * times, (count, 1))
+            + rng.normal(0, interaction, (count, SENTENCES))
+            for count, times in zip(seeds, (spread, 1.0), strict=True)
         ]
         return rows[0][..., None], rows[1][..., None]
 
@@ -178,11 +211,11 @@ def kept_rows(regime: str, runs: NDArray[np.float64]) -> Draw:
             takes_best = np.where(rng.random(count) < abs(quality), quality > 0, takes_best)
         return np.where(takes_best[:, None], runs[-1], runs[0])
 
-    def draw(rng: np.random.Generator, seeds: int) -> tuple[NDArray, NDArray]:
+    def draw(rng: np.random.Generator, seeds: tuple[int, int]) -> tuple[NDArray, NDArray]:
         preferred, order = rng.random(count) < 0.5, rng.random(count)
         rows = [
-            np.stack([training(rng, which, order) for _ in range(seeds)])
-            for which in (preferred, ~preferred)
+            np.stack([training(rng, which, order) for _ in range(number)])
+            for number, which in zip(seeds, (preferred, ~preferred), strict=True)
         ]
         return rows[0], rows[1]
 
@@ -190,41 +223,48 @@ def kept_rows(regime: str, runs: NDArray[np.float64]) -> Draw:
 
 
 def seed_trials(
-    draw: Draw, scores: Callable[[NDArray], NDArray], seeds: int, trials: int, resamples: int
-) -> tuple[list[float], list[float], float, float]:
+    draw: Draw,
+    scores: Callable[[NDArray], NDArray],
+    seeds: tuple[int, int],
+    trials: int,
+    resamples: int,
+) -> SeedTrials:
     """Test rows of trainings that are equally good, and rows that differ.
 
     Args:
         draw: draws the trainings.
         scores: the metric.
-        seeds: trainings of each row.
+        seeds: trainings of the row and of the baseline.
         trials: the number of pairs of rows.
         resamples: the number of resamples in the bootstrap of the sentences.
-
-    Returns:
-        The p-values without a difference; the p-values with the smallest difference that a report would
-        name; that difference; and the mean standard error divided by the true one.
     """
     rng = np.random.default_rng(seeds)
-    differences, found, weights = [], [], None
+    means, trial_parts, weights = [], [], None
     for _ in range(trials):
         rows = draw(rng, seeds)
         if weights is None:
             weights = sentence_weights(np.random.default_rng(1), resamples, rows[0].shape[1])
-        means = [scores(row.sum(1)) for row in rows]
+        run_scores = [scores(row.sum(1)) for row in rows]
         resampled = [np.stack([scores(weights @ run) for run in row]) for row in rows]
-        differences.append(means[0].mean() - means[1].mean())
-        found.append(error_parts(*means, *resampled))
-    least = mean_parts(found).smallest_difference()
-    errors, freedom = zip(
-        *(parts.error_and_freedom(np.array(parts.seeds)) for parts in found), strict=True
+        means.append(run_scores[0].mean() - run_scores[1].mean())
+        trial_parts.append(error_parts(*run_scores, *resampled))
+    differences = np.array(means)
+    errors, freedom = np.transpose(
+        [parts.error_and_freedom(np.array(parts.seeds)) for parts in trial_parts]
     )
-    null, power = (
-        2 * student.sf(np.abs(np.array(differences) + shift) / np.array(errors), np.array(freedom))
-        for shift in (0.0, least)
+
+    def p_values(shift: float) -> NDArray[np.float64]:
+        return 2 * student.sf(np.abs(differences + shift) / errors, freedom)
+
+    smallest = mean_parts(trial_parts).smallest_difference()
+    in_reports = [parts.smallest_difference() for parts in trial_parts[:REPORTS]]
+    return SeedTrials(
+        null=p_values(0.0).tolist(),
+        power=p_values(smallest).tolist(),
+        smallest=smallest,
+        ratio=float(np.sqrt(np.mean(np.square(errors))) / np.std(differences)),
+        power_of_reports=np.array([np.mean(p_values(each) < LEVEL) for each in in_reports]),
     )
-    ratio = np.sqrt(np.mean(np.square(errors))) / np.std(differences)
-    return null.tolist(), power.tolist(), least, float(ratio)
 
 
 def mean_parts(found: Sequence[ErrorParts]) -> ErrorParts:
@@ -279,28 +319,49 @@ def rejected(p_values: Sequence[float]) -> str:
 
 
 def print_seed_trials(
-    draws: dict[str, Draw], scores: Callable[[NDArray], NDArray], trials: int, resamples: int
+    draws: dict[str, Draw],
+    seeds: Sequence[tuple[int, int]],
+    scores: Callable[[NDArray], NDArray],
+    trials: int,
+    resamples: int,
 ) -> None:
-    """Print the table of the tests over seeds."""
+    """Print the table of the tests over seeds: each kind of trainings with each numbers of seeds."""
     lines = []
     for regime, draw in draws.items():
-        for seeds in SEEDS:
-            null, power, least, ratio = seed_trials(draw, scores, seeds, trials, resamples)
+        for numbers in seeds:
+            result = seed_trials(draw, scores, numbers, trials, resamples)
             lines.append(
                 [
                     regime,
-                    str(seeds),
-                    rejected(null),
-                    f"{ratio:.2f}",
-                    f"{least:.2f}",
-                    rejected(power),
+                    " and ".join(map(str, numbers)),
+                    rejected(result.null),
+                    f"{result.ratio:.2f}",
+                    f"{result.smallest:.2f}",
+                    rejected(result.power),
+                    f"{result.power_of_reports.mean():.1%}",
                 ]
             )
     headings = [
-        "regime", "seeds a row", "p < 0.05 where nothing differs", "error / true error",
-        "smallest difference", "p < 0.05 there",
+        "regime", "seeds of row and baseline", "p < 0.05 where nothing differs",
+        "error / true error", "smallest difference", "p < 0.05 there",
+        "p < 0.05 at the difference that one report names",
     ]  # fmt: skip
     print(markdown_table(headings, lines), "\n", flush=True)
+
+
+def print_simulated_trials(trials: int, resamples: int) -> None:
+    """Print the tests over seeds of simulated scores."""
+    print(f"Simulated scores, {trials} trials\n")
+    equal = {regime: simulated_rows(*effects) for regime, effects in REGIMES.items()}
+    unequal = {
+        f"{regime}, the row's vary {spread:.2g} times as much": simulated_rows(*effects, spread)
+        for regime, effects in REGIMES.items()
+        if effects[0]
+        for spread in SPREADS
+    }
+    same = [(number, number) for number in SEEDS]
+    for draws, seeds in ((equal, same), (equal, UNEQUAL), (unequal, [*same, *UNEQUAL])):
+        print_seed_trials(draws, seeds, lambda sums: sums[..., 0] / SENTENCES, trials, resamples)
 
 
 def main() -> None:
@@ -316,11 +377,7 @@ def main() -> None:
     parser.add_argument("--kept-trials", type=int, default=600, help="of kept runs (600)")
     parser.add_argument("--resamples", type=int, default=1000, help="of each test (1000)")
     args = parser.parse_args()
-    print(f"Simulated scores, {args.seed_trials} trials\n")
-    draws = {regime: simulated_rows(*effects) for regime, effects in REGIMES.items()}
-    print_seed_trials(
-        draws, lambda sums: sums[..., 0] / SENTENCES, args.seed_trials, args.resamples
-    )
+    print_simulated_trials(args.seed_trials, args.resamples)
     lines = [
         [str(rows), str(seeds), spreads, f"{share:.1%}"]
         for rows in (3, 9, 17)
@@ -344,7 +401,8 @@ def main() -> None:
     ranked = sorted(statistics, key=lambda one: float(bleu_scores(one.sum(0))))
     chosen = np.stack([ranked[0], ranked[len(ranked) // 2], ranked[-1]])
     draws = {regime: kept_rows(regime, chosen) for regime in REGIMES}
-    print_seed_trials(draws, bleu_scores, args.kept_trials, args.resamples)
+    same = [(number, number) for number in SEEDS]
+    print_seed_trials(draws, same, bleu_scores, args.kept_trials, args.resamples)
     found = sentence_trials(texts, references, args.trials, 2 * args.resamples)
     lines = [[name, rejected(p_values)] for name, p_values in found.items()]
     print(markdown_table(["test over sentences", "p < 0.05 where nothing differs"], lines))
