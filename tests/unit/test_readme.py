@@ -14,6 +14,7 @@ import yaml
 from fairseq import options
 
 from fairseq_phrase import cli, models, tasks
+from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from tests.support.repository import REPOSITORY
 
@@ -95,7 +96,8 @@ def test_every_script_that_is_named_exists_and_has_the_options(page):
         script, *rest = arguments
         text = (REPOSITORY / script).read_text(encoding="utf-8")
         known = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", text + shared)) | {"--help"}
-        assert {word for word in rest if word.startswith("-")} <= known, (script, rest)
+        named = {word for word in rest if word.startswith("-") and " " not in word}  # no --train-flags
+        assert named <= known, (script, rest)
 
 
 def test_every_configuration_of_a_hydra_command_exists():
@@ -202,3 +204,20 @@ def test_the_readme_fits_a_screen_and_a_package_index():
         re.findall(r"\](\[[^\]]+\])", text),
     )
     assert defined == set(used)
+
+
+def test_the_paper_of_every_encoder_can_be_cited(in_repository):
+    page = (REPOSITORY / "docs" / "citing.md").read_text(encoding="utf-8")
+    own = {
+        name
+        for name, method in ENCODERS.items()
+        if method.encoder.__module__.startswith("fairseq_phrase.")
+    }
+    assert len(own) > 5
+    assert own - {"transformer"} <= set(re.findall(r"`(?:--encoder )?(\w+)`", page))
+    keys = re.findall(r"(?m)^@\w+\{([\w-]+),$", page)
+    software, *cited = zip(keys, re.findall(r"title = \{\{(.*)\}\}", page), strict=True)
+    assert re.findall(r"(?m)^\| .* \| ([a-z][\w-]+) \|$", page)[1:] == [key for key, _ in cited]
+    file = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
+    assert software[1].replace("\\", "") == file["title"]
+    assert [reference["title"] for reference in file["references"]] == [each for _, each in cited]

@@ -425,6 +425,23 @@ def test_holms_correction_is_named_in_the_caption_and_made_over_the_rows(table):
     assert "p corrected by Holm's method" in (table / "out" / "report.tex").read_text()
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_rows_whose_seeds_go_together_have_a_note(tmp_path, together):
+    wrong = {"baseline": (3, 5, 8), "k2": (4, 7, 12), "k3": (5, 8, 15)}
+    for number, (row, shares) in enumerate(wrong.items()):
+        for seed in (1, 2, 3):
+            share = shares[(seed - 1 + (0 if together else number)) % 3]
+            path = tmp_path / "runs" / row / f"seed{seed}"
+            write_run(path, translations(share), SOURCES, REFERENCES, seed=seed)
+    (tmp_path / "test.en").write_text("\n".join(REFERENCES) + "\n")
+    text = report(tmp_path, "--baseline", "baseline", "--trials", "50")
+    assert ("Runs of the same seed go together (p " in text) == together
+    assert ("analysis of variance of 3 rows with 3 seeds" in text) == together
+    add_row(tmp_path, "k4", [2, 3, 4], 5)  # of the baseline's seeds, it has two
+    text = report(tmp_path, "--baseline", "baseline", "--trials", "50")
+    assert ("analysis of variance of 3 rows" in text) == together
+
+
 def test_every_metric_is_tested_over_seeds(table):
     report(table, "--baseline", "baseline", "--trials", "300")
     rows = {row["row"]: row for row in records(table / "out" / "report.csv")}

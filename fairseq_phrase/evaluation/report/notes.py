@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from fairseq_phrase.evaluation.metrics.interface import Metrics
+from fairseq_phrase.evaluation.metrics.over_seeds import same_seed_p_value
 from fairseq_phrase.evaluation.metrics.over_sentences import LEVEL, TESTS
 from fairseq_phrase.evaluation.report.generation import Generation, other_lines
 from fairseq_phrase.evaluation.report.references import ReferenceText
@@ -275,6 +278,7 @@ def _seed_notes(rows: Sequence[Row], baseline: Row, metrics: Metrics, trials: in
             f"Found: the smallest Δ{metric} that this test finds in 80% of the cases (p < {LEVEL}, "
             "before Holm's correction)."
         )
+        notes += _same_seed_notes([baseline, *compared], metric)
     single = [row.title for row in others if len(row.runs) == 1]
     if len(baseline.runs) == 1:
         notes.append(
@@ -284,6 +288,32 @@ def _seed_notes(rows: Sequence[Row], baseline: Row, metrics: Metrics, trials: in
     elif single:
         notes.append(f"1 seed, so no p over seeds: {'; '.join(single)}.")
     return notes
+
+
+def _same_seed_notes(rows: Sequence[Row], metric: str) -> list[str]:
+    """Note that runs of the same seed are alike, which the test over seeds does not use.
+
+    Args:
+        rows: the baseline first.
+    """
+    seeds = len(rows[0].runs)
+    alike = [row for row in rows if len(row.same_seeds(rows[0])) == seeds]
+    if len(alike) < 2 or seeds < 2:
+        return []
+    scores = np.empty((len(alike), seeds))
+    for number, row in enumerate(alike):
+        own = row.run_scores(metric)
+        for ours, theirs in row.same_seeds(rows[0]):
+            scores[number, theirs] = own[ours]
+    p = same_seed_p_value(scores)
+    if p >= LEVEL:
+        return []
+    shown = "< 0.001" if p < 0.001 else f"= {p:.3f}"
+    return [
+        f"Runs of the same seed go together (p {shown}, analysis of variance of {len(alike)} rows with "
+        f"{seeds} seeds): a seed is good or bad for all rows. The intervals and p count them as "
+        "independent, which makes them too large."
+    ]
 
 
 def _sentence_notes(
