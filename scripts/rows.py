@@ -16,7 +16,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
@@ -65,7 +65,7 @@ def load_rows(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
 class _Texts(yaml.SafeLoader):
     """A loader that leaves values as texts; it merges what anchors share."""
 
-    yaml_implicit_resolvers = {"<": yaml.SafeLoader.yaml_implicit_resolvers["<"]}
+    yaml_implicit_resolvers: ClassVar = {"<": yaml.SafeLoader.yaml_implicit_resolvers["<"]}
 
 
 def titles(files: Iterable[Path], numbers: bool) -> dict[str, dict[str, str]]:

@@ -26,7 +26,6 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -57,7 +56,6 @@ _KEEP_MEMORY = {
 }
 _KEY = "key.json"
 _PRECISIONS = frozenset(("train: --bf16", "train: --fp16"))
-_FIRST = 100  # lines of a log, at most, before the training begins
 _UPDATES = re.compile(r"num_updates[= ](\d+)")
 
 
@@ -241,13 +239,16 @@ def add_later_options(made: dict[str, str], here: dict[str, str], run: Run) -> N
 
     A training that knew an option has it in its log.
     """
-    log = next((step.output for step in run.steps if step.trains and step.output.is_file()), None)
+    logs = [step.output for step in run.steps if step.trains and step.output.is_file()]
     for name, (default, before) in later_options(here).items():
         here[name] = here.get(name, default) or "True"  # a switch has no value
         if name in made:
             made[name] = made[name] or "True"
-        else:  # without a log, nothing is trained
-            made[name] = here[name] if log is None else logged(name, log) or before
+        elif logs:
+            option = name.removeprefix("train: --").replace("-", "_")
+            made[name] = read_training_log(logs[0]).options.get(option, before).strip("'")
+        else:  # nothing is trained
+            made[name] = here[name]
 
 
 def later_options(key: Mapping[str, str]) -> dict[str, tuple[str, str]]:
@@ -273,14 +274,6 @@ def later_options(key: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         f"train: --{each.name.replace('_', '-')}": (str(each.default), str(each.metadata["before"]))
         for each in options
     }
-
-
-def logged(name: str, log: Path) -> str | None:
-    """Return the value of an option in the configuration that a training's log begins with."""
-    option = name.rpartition("--")[2].replace("-", "_")
-    with open(log, encoding="utf-8", errors="replace") as stream:
-        values = (re.search(rf"'{option}': '?([^',}}]+)", line) for line in islice(stream, _FIRST))
-        return next((match[1] for match in values if match), None)
 
 
 @cache

@@ -250,7 +250,9 @@ def test_a_log_that_knows_an_option_says_its_value(planned, tmp_path):
     assert not run_all(planned({"model": model}))
     folder = tmp_path / "runs" / "row" / "seed1"
     (folder / "key.json").unlink()
-    (folder / "train.log").write_text("{'model': {'phrase_gate': none, 'phrase_residual': both}}\n")
+    options = "{'_name': None, 'common': {'seed': 1}, 'model': {'phrase_residual': both}}"
+    line = f"2026-11-28 10:00:00 | INFO | fairseq_cli.train | {options}\n"
+    (folder / "train.log").write_text(line)
     assert not run_all(planned({"model": model}))
     assert "--phrase-residual both" in run_all(
         planned({"model": model | {"phrase_residual": "each"}})

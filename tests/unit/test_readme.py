@@ -96,7 +96,9 @@ def test_every_script_that_is_named_exists_and_has_the_options(page):
         script, *rest = arguments
         text = (REPOSITORY / script).read_text(encoding="utf-8")
         known = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", text + shared)) | {"--help"}
-        named = {word for word in rest if word.startswith("-") and " " not in word}  # no --train-flags
+        named = {
+            word for word in rest if word.startswith("-") and " " not in word
+        }  # no --train-flags
         assert named <= known, (script, rest)
 
 
@@ -204,6 +206,8 @@ def test_the_readme_fits_a_screen_and_a_package_index():
         re.findall(r"\](\[[^\]]+\])", text),
     )
     assert defined == set(used)
+    results = re.search(r"(?s)\n## Results\n(.*?)\n## ", re.sub(r"(?s)<!--.*?-->", "", text))[1]
+    assert len(results.split()) <= 120, "the details are in docs/results.md"
 
 
 def test_the_paper_of_every_encoder_can_be_cited(in_repository):

@@ -408,6 +408,7 @@ def test_rows_of_one_seed_say_so_and_have_no_p_over_seeds(table):
     assert "1 seed, so no p over seeds: k3." in text
     assert float(dict(zip(heading, two_seeds, strict=True))["p"].removeprefix("<")) < 0.05
     assert "the smallest ΔBLEU that this test finds in 80% of the cases" in text
+    assert "was found in 58 to 79% of the cases" in text
     assert float(dict(zip(heading, two_seeds, strict=True))["found"]) > 0
     (record,) = (row for row in records(table / "out" / "report.csv") if row["row"] == "k3")
     assert (record["BLEU_p"], record["BLEU_p_holm"], record["BLEU_low"]) == ("", "", "")
@@ -423,6 +424,18 @@ def test_holms_correction_is_named_in_the_caption_and_made_over_the_rows(table):
     assert float(rows[p[0][1]]["BLEU_p_holm"]) == pytest.approx(2 * p[0][0])
     assert float(rows[p[1][1]]["BLEU_p_holm"]) == pytest.approx(max(2 * p[0][0], p[1][0]))
     assert "p corrected by Holm's method" in (table / "out" / "report.tex").read_text()
+
+
+def test_power_that_few_seeds_estimate_is_called_rough(tmp_path):
+    for row, first in (("baseline", 2), ("k2", 8)):
+        for seed in range(1, 6):
+            add_row(tmp_path, row, [seed], first + seed)
+    (tmp_path / "test.en").write_text("\n".join(REFERENCES) + "\n")
+    text = report(tmp_path, "--baseline", "baseline", "--trials", "50")
+    assert (
+        "in 80% of the cases (p < 0.05, before Holm's correction), if seeds vary as these" in text
+    )
+    assert "58 to 79%" not in text
 
 
 @pytest.mark.parametrize("together", [True, False])
