@@ -6,7 +6,7 @@ Checkpoints, data and the text of test sets are not kept, nor the files that sco
 again (HTML, LaTeX and most pictures). The tables of one folder share an archive:
 
     TABLE/README.md                 how it was made, and its reports
-    TABLE/report*/report.csv        the reports' numbers; runs.csv has each run's numbers
+    TABLE/report*/report.csv        the reports' numbers; runs.csv has each run's numbers, once
     TABLE/settings, provenance.txt  the script's options; commands, commits, machines, versions
     TABLE/DATA/syntax.*.json        parser, subwords, numbers of sentences
     outputs.tar.xz                  the outputs of all tables' runs, compressed together; files of one
@@ -110,7 +110,8 @@ def keep(
     if not reports or not logs:
         sys.exit(f"{table} has no report of runs: let the table's script finish first")
     for path in {found for part in _PARTS for each in _KEPT for found in table.glob(part + each)}:
-        write(folder / path.relative_to(table), clean(path, table))
+        if not repeats(path):
+            write(folder / path.relative_to(table), clean(path, table))
     for name in pictures:
         if not (table / name).is_file():
             sys.exit(f"{table} has no {name}")
@@ -130,6 +131,13 @@ def keep(
         encrypt({name: files.pop(name) for name in sorted(outputs)}, folder / ENCRYPTED, password)
     write(folder / "README.md", readme(folder, table, reports, pictures).encode())
     return files
+
+
+def repeats(path: Path) -> bool:
+    """Return whether a file has the runs of a report that compares with another row, report.ROW."""
+    first = path.parent.with_name(path.parent.name.partition(".")[0]) / "runs.csv"
+    is_other = path.name == "runs.csv" and path != first and first.is_file()
+    return is_other and path.read_bytes() == first.read_bytes()
 
 
 def write(path: Path, content: bytes) -> None:

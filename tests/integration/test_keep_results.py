@@ -256,6 +256,8 @@ def test_results_are_replaced_and_nothing_else_is(table, tmp_path):
     script("keep_results", table, tmp_path / "other")
     script("keep_results", table, kept)
     assert (kept / "report.k2" / "report.csv").is_file()
+    assert (kept / "report" / "runs.csv").is_file()
+    assert not (kept / "report.k2" / "runs.csv").exists(), "they are the same runs"
     (kept / "stale").touch()
     shutil.rmtree(table / "rows" / "k2" / "seed2")
     script("keep_results", table, kept)
