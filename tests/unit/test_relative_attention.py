@@ -251,6 +251,31 @@ def test_folded_positions_are_recovered_by_kind(clips):
     assert all((found[kind] == expected[kind]).all() for kind in clips)
 
 
+def test_the_example_of_folded_positions():
+    """That of the module's docstring: a pair that is far, and one that is near."""
+    order = torch.arange(12)
+    sentence, tree = (order[:, None] - order)[None], torch.zeros(1, 12, 12, dtype=torch.int64)
+    tree[0, 0, 9] = 5
+    fold = folded(RelativePositions.from_kinds({"s": sentence, "t": tree}, {"s": 1, "t": 1}))
+    a, b = [1.0, 20.0, 300.0], [4000.0, 50000.0, 600000.0]
+    table = fold.table(torch.tensor([*a, *b])[:, None])[:, 0].tolist()
+    assert table[:6] == [
+        a[0] + b[0],
+        a[0] + b[1],
+        a[0] + b[2],
+        a[2] + b[0],
+        a[2] + b[1],
+        a[2] + b[2],
+    ]
+    assert table[6:9] == [0, a[1] - a[0], a[2] - a[0]]
+    assert table[9:] == [table[0], table[5]] * 3
+    rows = (fold.columns % fold.joint).view(12, 12)
+    assert rows[0, 7] == rows[0, 0] == 1
+    assert rows[9, 0] == 4
+    assert rows[0, 9] == 2
+    assert (fold.cells % fold.joint)[fold.near == 0].tolist() == [7]
+
+
 def test_positions_are_folded_only_if_few_pairs_are_near():
     assert type(folded(make_positions(2, 11))) is RelativePositions
     differ = make_positions(2, 12, clips={"structural": 1})

@@ -1,11 +1,19 @@
 """Relative positions of long sentences on a CPU: one lookup per pair instead of one per kind.
 
 Most pairs of a long sentence are *far*: their position in the sentence is clipped, so their row of the
-first table is its first or its last. A joint table has these parts:
+first table is its first or its last. These pairs look up a sum of two rows that is computed once.
 
-- the first row + each row of the second table, and the last row + each of them,
-- each row of the first table - its first row, which the few *near* pairs add to the sum above,
-- copies of two rows of the first part: both positions are clipped, as they often are in deep trees.
+Example: both kinds are clipped to -1, 0 and 1. The rows of the first table (sentence) are a0, a1, a2,
+those of the second (tree) b0, b1, b2. The joint table has 15 rows:
+
+    row   0      1      2      3      4      5      6  7        8        9, 11, 13   10, 12, 14
+          a0+b0  a0+b1  a0+b2  a2+b0  a2+b1  a2+b2  0  a1 - a0  a2 - a0  a0+b0       a2+b2
+
+- Rows 0 to 5 are for far pairs. A pair at -7 in the sentence and 0 in the tree looks up row 1, a0 + b1.
+- Rows 6 to 8 are what the few *near* pairs add to a row of the first three. A pair at 0 and 0 looks up
+  row 1 and row 7: a0 + b1 + (a1 - a0) = a1 + b1.
+- Rows 9 to 14 are copies of rows 0 and 5: both positions are clipped, as they often are in deep trees.
+  Adjacent keys take the row and its copies in turn, because sums of gradients are then faster.
 """
 
 from __future__ import annotations
@@ -18,7 +26,7 @@ from torch import Tensor
 from fairseq_phrase.modules.positions.relative_attention import RelativePositions
 from fairseq_phrase.modules.tensors import may_read, one_of
 
-# Adjacent keys often have the same row. Alternating between sums is faster than one sum.
+# One row and three copies of it.
 _COPIES = 4
 
 
