@@ -25,14 +25,8 @@ Options = dict[str, dict[str, Any]]  # by fairseq's groups: model, optimization,
 _NO_OPTIMIZER = "--no-save-optimizer-state"
 #: Flags of the plugin, and of folders and files that a command writes.
 _NO_INPUT = ("--user-dir", "--log-file", "--tensorboard-logdir", "--results-path")
-_ABOUT = (
-    "title",
-    "paper",
-    "steps",
-    "data",
-    "early",
-    "nice",
-)  # a row's entries in addition to options
+#: A row's entries in addition to options.
+_ABOUT = ("title", "paper", "steps", "data", "early", "nice")
 
 
 def load_rows(files: Sequence[Path]) -> dict[str, dict[str, Any]]:

@@ -20,7 +20,6 @@ from uuid import uuid4
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
-from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.models import (
     ARCH_CONFIG_REGISTRY,
@@ -419,7 +418,7 @@ def later_options_of(given: Mapping[str, Any]) -> list[Field[Any]]:
     """Return the options of a model that models were trained before, without those of other encoders.
 
     Args:
-        given: the model's ``_name``, and its ``encoder`` if it names one.
+        given: the model's ``_name`` or ``arch``, and its ``encoder`` if it names one.
     """
     _, options, others = _encoder_options(given)
     return [
@@ -439,9 +438,8 @@ def complete_options(state: dict[str, Any]) -> None:
     options: Any
     for options in ((state.get("cfg") or {}).get("model"), state.get("args")):
         values = plain_options(options)
-        name = values.get("_name") or values.get("arch")
-        for option in fields(MODEL_DATACLASS_REGISTRY.get(name, FairseqDataclass)):
-            if "before" not in option.metadata or option.name in values:
+        for option in later_options_of(values):
+            if option.name in values:
                 continue
             before = option.metadata["before"]
             if isinstance(options, Namespace):

@@ -85,7 +85,7 @@ class AttentionOptions:
         "attention's input (Qiu et al. 2025)")
     attention_start_scale: float = option(1.0, identity="free", help=
         "multiply the initial values of the output projections of the encoder's self-attention by this "
-        "number; a small number helps encoders with post-norm to begin to learn")
+        "number, so that the attention block starts small")
     # fmt: on
 
 
