@@ -7,14 +7,24 @@ from types import SimpleNamespace
 import pytest
 
 from fairseq_phrase.evaluation.report.notes import _seed_notes
+from fairseq_phrase.evaluation.report.rows import Row
 
 METRICS = SimpleNamespace(main="BLEU", people_agree=lambda metric, difference: None)
 WIDE = "With fewer than 3 seeds of a row, the interval is wide and p says little."
 
 
-def row(title, seeds, compared=True):
-    by_seeds = {"BLEU": None} if compared else {}
-    return SimpleNamespace(title=title, runs=[None] * seeds, by_seeds=by_seeds)
+def row(title, seeds, compared=True, bleu=None):
+    """Make a row with runs of the seeds 1, 2, …, which have the given scores, or some."""
+    bleu = bleu or [seed * seed % 7 + len(title) for seed in range(seeds)]
+    return Row(
+        title,
+        title,
+        paper=None,
+        runs=[SimpleNamespace(seed=seed + 1) for seed in range(seeds)],
+        left_out=[],
+        scores=[[{"BLEU": score}] for score in bleu],
+        by_seeds={"BLEU": None} if compared else {},
+    )
 
 
 def notes(baseline, *others):
@@ -56,3 +66,25 @@ def test_a_correction_is_named_for_several_comparisons_only():
 
 def test_a_baseline_alone_has_no_notes():
     assert notes(row("base", 3)) == []
+
+
+TOGETHER = "Runs of the same seed go together"
+
+
+def test_seeds_that_are_good_or_bad_for_all_rows_are_noted():
+    together = [row(title, 4, bleu=[30.0, 33.1, 31.2, 35.0]) for title in ("base", "a", "b")]
+    assert TOGETHER in " ".join(notes(*together))
+    apart = [
+        row("base", 4, bleu=[30.0, 33.1, 31.2, 35.0]),
+        row("a", 4, bleu=[33.1, 30.0, 35.0, 31.2]),
+        row("b", 4, bleu=[33.0, 32.0, 31.0, 32.5]),
+    ]
+    assert TOGETHER not in " ".join(notes(*apart))
+
+
+def test_rows_of_other_seeds_do_not_count_for_seeds_that_go_together():
+    bleu = [30.0, 33.1, 31.2, 35.0]
+    other = row("a", 4, bleu=bleu)
+    for run in other.runs:
+        run.seed += 10
+    assert TOGETHER not in " ".join(notes(row("base", 4, bleu=bleu), other))
