@@ -18,7 +18,8 @@ from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from fairseq_phrase.checkpoints.identity import guard_checkpoints, identity_of
+from fairseq_phrase.checkpoints.guards import guard_checkpoints
+from fairseq_phrase.checkpoints.identity import identity_of
 from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
 from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.compat.patches import patch_fairseq

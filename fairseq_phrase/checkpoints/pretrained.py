@@ -11,14 +11,10 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_phrase.checkpoints.identity import (
-    check_sizes,
-    check_ties,
-    complete_options,
-    identity_kind,
-    identity_of,
-    model_options,
-)
+from fairseq_phrase.checkpoints.entries import identity_kind
+from fairseq_phrase.checkpoints.identity import identity_of
+from fairseq_phrase.checkpoints.parameter_checks import check_sizes, check_ties
+from fairseq_phrase.checkpoints.registered_options import complete_options, model_options
 from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
 from fairseq_phrase.compat.checkpoints import rename_old_parameters
 from fairseq_phrase.data.store.dictionaries import begins_with, labels_fingerprint

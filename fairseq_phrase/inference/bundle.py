@@ -29,7 +29,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 import fairseq_phrase
-from fairseq_phrase.checkpoints.identity import complete_options, identity_of
+from fairseq_phrase.checkpoints.identity import identity_of
 from fairseq_phrase.checkpoints.loading import (
     SavedModel,
     build_models,
@@ -37,6 +37,7 @@ from fairseq_phrase.checkpoints.loading import (
     read_checkpoint,
     register_all,
 )
+from fairseq_phrase.checkpoints.registered_options import complete_options
 from fairseq_phrase.checkpoints.trust import check_trusted
 from fairseq_phrase.data.store.identity import Identity
 from fairseq_phrase.data.store.layout import with_labels

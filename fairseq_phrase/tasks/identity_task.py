@@ -11,7 +11,8 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
-from fairseq_phrase.checkpoints.identity import begin_neutrally, model_entries, prune, task_entries
+from fairseq_phrase.checkpoints.entries import model_entries, task_entries
+from fairseq_phrase.checkpoints.identity import begin_neutrally, prune
 from fairseq_phrase.checkpoints.pretrained import begin_from_checkpoint, scaled_step, take_options
 from fairseq_phrase.compat.inference import truncate_as_trained
 from fairseq_phrase.data.store.identity import Entry, Identity, compare, log_record

@@ -4,7 +4,7 @@ fairseq imports every file in ``tasks/`` of a ``--user-dir``. Nothing else impor
 patches fairseq and lets its commands print the same as ours; an import by a library does neither.
 """
 
-from fairseq_phrase.checkpoints.identity import guard_checkpoints
+from fairseq_phrase.checkpoints.guards import guard_checkpoints
 from fairseq_phrase.compat.commands import print_user_errors_plainly, quieten
 from fairseq_phrase.compat.ending import end_quickly
 from fairseq_phrase.compat.mkl import log_advice

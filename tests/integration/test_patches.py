@@ -22,7 +22,7 @@ from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import interactive as fairseq_interactive
 from omegaconf import OmegaConf
 
-from fairseq_phrase.checkpoints import identity
+from fairseq_phrase.checkpoints import guards
 from fairseq_phrase.compat import patches
 from fairseq_phrase.compat.inference import TRUNCATED
 from tests.support.commands import SIZES, TRAINING, run
@@ -35,12 +35,12 @@ KINDS = ("namespace", "dictconfig", "dataclass")
 def patched_functions(monkeypatch):
     """Return the owner and the name of each function that this package patches."""
     functions = []
-    for module in (patches, identity):
+    for module in (patches, guards):
         monkeypatch.setattr(
             module, "patch", lambda owner, name, new: functions.append((owner, name))
         )
     patches.patch_fairseq()
-    identity.guard_checkpoints()
+    guards.guard_checkpoints()
     monkeypatch.undo()
     return functions
 

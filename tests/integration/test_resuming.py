@@ -16,7 +16,7 @@ from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
 from fairseq_cli import train as fairseq_train
 from omegaconf import OmegaConf
 
-from fairseq_phrase.checkpoints.identity import model_entries
+from fairseq_phrase.checkpoints.entries import model_entries
 from fairseq_phrase.compat.resuming import continue_all_state, save_all_state
 from fairseq_phrase.data.store.identity import Identity, compare
 from fairseq_phrase.errors import UserError

@@ -10,14 +10,10 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_phrase.checkpoints.identity import (
-    begin_neutrally,
-    check_ties,
-    identity_of,
-    model_entries,
-    task_entries,
-)
+from fairseq_phrase.checkpoints.entries import model_entries, task_entries
+from fairseq_phrase.checkpoints.identity import begin_neutrally, identity_of
 from fairseq_phrase.checkpoints.loading import register_all
+from fairseq_phrase.checkpoints.parameter_checks import check_ties
 from fairseq_phrase.checkpoints.pretrained import PretrainedOptions, begin_from_checkpoint
 from fairseq_phrase.data.store.identity import (
     ENTRY_POINTS,

@@ -16,7 +16,7 @@ from fairseq.options import get_training_parser, parse_args_and_arch
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf
 
-from fairseq_phrase.checkpoints.identity import model_entries, option_entries, task_entries
+from fairseq_phrase.checkpoints.entries import model_entries, option_entries, task_entries
 from fairseq_phrase.data.store.identity import FREE, LEFT_OUT, PARTS, Identity, compare, why_free
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS, option, translation_encoders

@@ -14,7 +14,10 @@ import torch
 from fairseq import utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
-from fairseq_phrase.checkpoints.identity import _resume, begin_neutrally, check_sizes, model_entries
+from fairseq_phrase.checkpoints.entries import model_entries
+from fairseq_phrase.checkpoints.guards import _resume
+from fairseq_phrase.checkpoints.identity import begin_neutrally
+from fairseq_phrase.checkpoints.parameter_checks import check_sizes
 from fairseq_phrase.data.store.identity import Identity, compare
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config

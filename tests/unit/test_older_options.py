@@ -9,8 +9,9 @@ import torch
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
-from fairseq_phrase.checkpoints.identity import complete_options, identity_of
+from fairseq_phrase.checkpoints.identity import identity_of
 from fairseq_phrase.checkpoints.pretrained import take_options
+from fairseq_phrase.checkpoints.registered_options import complete_options
 from tests.support.phrase_models import PhraseTransformerConfig
 from tests.support.small_checkpoints import make_checkpoint, make_data
 

@@ -1,0 +1,167 @@
+"""Checks in fairseq's functions that load, resume and save checkpoints."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
+
+from fairseq import checkpoint_utils
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask
+from fairseq.trainer import Trainer
+from fairseq.utils import split_paths
+
+from fairseq_phrase.checkpoints.identity import (
+    DATA,
+    NUMBER,
+    PROCESSES,
+    begin_neutrally,
+    data_of,
+    identity_of,
+)
+from fairseq_phrase.checkpoints.parameter_checks import check_sizes, check_ties
+from fairseq_phrase.checkpoints.registered_options import complete_options
+from fairseq_phrase.checkpoints.trust import (
+    check_before_upgrade,
+    load_checkpoint,
+    plain_options,
+    reading,
+)
+from fairseq_phrase.compat.checkpoints import override_options, rename_old_parameters, unreadable
+from fairseq_phrase.compat.inference import TRUNCATED, options_of
+from fairseq_phrase.compat.patches import patch
+from fairseq_phrase.data.store.identity import Identity, compare, log_record, log_text
+from fairseq_phrase.errors import UserError
+
+
+def guard_checkpoints() -> None:
+    """Make fairseq's commands compare the records of the checkpoints that they load."""
+    patch(checkpoint_utils, "load_checkpoint_to_cpu", _load_with_record)
+    patch(checkpoint_utils, "_upgrade_state_dict", check_before_upgrade)
+    patch(Trainer, "load_checkpoint", _resume)
+    patch(Trainer, "save_checkpoint", _save_record)
+    patch(FairseqTask, "load_state_dict", _compare_data)
+    patch(BaseFairseqModel, "load_state_dict", _load_untied)
+
+
+def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[str, Any]:
+    """Store the record and the checkpoint's path in the task's state.
+
+    fairseq gives this state to the task before it builds a trained model.
+    """
+    overrides = options.pop("arg_overrides", args[0] if args else None)
+    try:
+        with reading(path):
+            state = read(path, None, *args[1:], **options)
+    except (UserError, FileNotFoundError):
+        raise
+    except Exception as error:
+        if zipfile.is_zipfile(path) or not Path(path).is_file():
+            raise
+        raise unreadable(Path(path), error) from None
+    complete_options(state)
+    record = identity_of(state, path)
+    override_options(state, overrides or {})  # set by the user
+    task = plain_options(plain_options(state.get("cfg")).get("task") or state.get("args"))
+    state["task_state"] = {
+        **(state.get("task_state") or {}),
+        "identity": record.as_dict(),
+        "checkpoint": path,
+        TRUNCATED: task.get("max_source_positions") if task.get("truncate_source") else None,
+    }
+    return cast(dict[str, Any], state)
+
+
+def _resume(
+    resume: Any, self: Trainer, filename: str, reset_optimizer: bool = False,
+    *args: Any, **options: Any,
+) -> Any:  # fmt: skip
+    """Compare the record of a training's first checkpoint, whose state fairseq's trainer ignores."""
+    _log_text_of(plain_options(self.cfg))
+    if not hasattr(self.task, "check_record"):  # other tasks log their records
+        here = identity_of({"cfg": self.cfg}, "this run")
+        log_record(here)
+    vars(self)[PROCESSES] = [uuid4().hex[:8]]
+    if Path(filename).is_file():
+        state = load_checkpoint(Path(filename))
+        if not reset_optimizer:
+            vars(self)[PROCESSES][:0] = (state.get("extra_state") or {}).get(PROCESSES, [])
+        trained = identity_of(state, filename)
+        encoder = getattr(self.model, "encoder", None)
+        if hasattr(self.task, "check_record"):
+            if not reset_optimizer:
+                self.task.continue_training(trained)
+            self.task.check_record(trained, filename, "train")
+            here = self.task.identity
+        else:
+            if not reset_optimizer:
+                vars(self)[NUMBER] = trained.value("training")
+            compare(
+                begin_neutrally(trained, here, encoder, filename, None), here, "train",
+                trained_name=filename, here_name="this run", has_options=False,
+            )  # fmt: skip
+        added = trained.value("encoder") != here.value("encoder")
+        if not self.is_fsdp:
+            saved, parameters = state.get("model", {}), self.model.state_dict()
+            check_sizes(saved, parameters, filename)
+            check_ties(saved, parameters, filename)
+            names = set(getattr(encoder, "neutral_parameters", ()))
+            added |= any(
+                not names.isdisjoint(new.split(".")) for new in parameters.keys() - saved.keys()
+            )
+        if added and not reset_optimizer:
+            raise UserError(
+                f"{filename} has no optimizer's state for the parameters that {here.value('encoder')} "
+                f"adds: give --finetune-from-model {filename}, or --reset-optimizer and the other "
+                "--reset-* with --restore-file"
+            )
+    return resume(self, filename, reset_optimizer, *args, **options)
+
+
+def _log_text_of(sections: Mapping[str, Any]) -> None:
+    """Log the training text that a configuration names; see :func:`log_text`."""
+    data = plain_options(sections.get("task")).get("data")
+    subset = plain_options(sections.get("dataset")).get("train_subset")
+    if data:
+        log_text(split_paths(str(data)), str(subset))
+
+
+def _save_record(save: Any, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
+    """Store the processes, and what fairseq's own tasks do not: the training's number, the data."""
+    attributes = vars(self)
+    state = {**extra_state, NUMBER: attributes.setdefault(NUMBER, uuid4().hex[:8])}
+    state[PROCESSES] = attributes.get(PROCESSES, [])
+    if not hasattr(self.task, "check_record"):
+        if DATA not in attributes:
+            attributes[DATA] = data_of(plain_options(self.cfg.task)).as_dict()
+        state[DATA] = attributes[DATA]
+    return save(self, filename, state)
+
+
+def _compare_data(load: Any, self: FairseqTask, state_dict: dict[str, Any]) -> None:
+    """Compare the dictionaries of fairseq's own task with those of a model that it uses."""
+    if "identity" in state_dict and not hasattr(self, "check_record"):
+        path, cfg = state_dict.get("checkpoint", "the checkpoint"), plain_options(options_of(self))
+        here = data_of(cfg)
+        here = here.only("source", "target")
+        trained = Identity.from_dict(state_dict["identity"], path)
+        entries = {name: entry for name, entry in trained.entries.items() if name in here.entries}
+        compare(
+            replace(trained, entries=entries), here, "use", trained_name=path,
+            here_name=f"this run on {cfg.get('data')}", has_options=False,
+        )  # fmt: skip
+    load(self, state_dict)
+
+
+def _load_untied(
+    load: Any, self: BaseFairseqModel, state_dict: Any, *args: Any, **options: Any
+) -> Any:
+    """Check a model's shared parameters, and rename old ones, before fairseq loads them."""
+    parameters = self.state_dict()
+    rename_old_parameters(state_dict, parameters)
+    check_ties(state_dict, parameters, "this checkpoint")
+    return load(self, state_dict, *args, **options)

@@ -1,0 +1,136 @@
+"""The options of models, tasks and other parts that are registered with fairseq."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import MISSING, Field, field, fields, is_dataclass
+from functools import lru_cache
+from typing import Any
+
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.models import ARCH_CONFIG_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+from omegaconf import OmegaConf, open_dict
+
+from fairseq_phrase.checkpoints.trust import plain_options
+from fairseq_phrase.models.config import FlatTransformerConfig
+from fairseq_phrase.models.encoder_method import ENCODERS, EncoderMethod
+
+
+def encoder_options(
+    values: Mapping[str, Any],
+) -> tuple[EncoderMethod | None, dict[str, Field[Any]], set[str]]:
+    """Return a model's encoder, its options by name, and the names of other encoders' options."""
+    options = {option.name: option for option in model_options(values)}
+    encoder = values.get("encoder", getattr(options.get("encoder"), "default", None))
+    model = MODEL_REGISTRY.get(values.get("_name") or values.get("arch") or "")
+    method = getattr(model, "method", ENCODERS.get(str(encoder)))
+    of_encoder = {option.name for option in method.options} if method else set()
+    of_all = {option.name for encoder in ENCODERS.values() for option in encoder.options}
+    return method, options, of_all - of_encoder
+
+
+def model_options(values: Mapping[str, Any]) -> list[Field[Any]]:
+    """Return the options of a model: the options of its dataclass, or all that no other part has.
+
+    The configuration of an old architecture, without a dataclass, has the options of all parts.
+
+    Args:
+        values: a configuration, as :func:`plain_options` returns it.
+    """
+    name = values.get("_name") or values.get("arch") or ""
+    if name in MODEL_DATACLASS_REGISTRY:
+        return list(fields(MODEL_DATACLASS_REGISTRY[name]))
+    known = {option.name: option for option in fields(FlatTransformerConfig)}
+    defaults = _architecture_defaults(name)
+    options = []
+    for option_name in values.keys() - (_of_other_parts(values) - known.keys()):
+        same = known.get(option_name)
+        option: Any = field(default=defaults.get(option_name, getattr(same, "default", MISSING)))
+        option.name, option.type = option_name, getattr(same, "type", None)
+        options.append(option)
+    return sorted(options, key=lambda option: option.name)
+
+
+@lru_cache
+def _architecture_defaults(name: str) -> dict[str, Any]:
+    """Return the options that fairseq's function of an architecture fills in."""
+    options = Namespace()
+    with suppress(AttributeError, TypeError):  # it may expect flags that a parser sets
+        ARCH_CONFIG_REGISTRY.get(name, lambda _: None)(options)
+    return vars(options)
+
+
+def _of_other_parts(values: Mapping[str, Any]) -> set[str]:
+    """Return the options of fairseq's commands, and of the named task, criterion, …."""
+    names = {"arch"}
+    for part in fields(FairseqConfig):
+        names.add(part.name)
+        names |= {option.name for option in fields(part.type)} if is_dataclass(part.type) else set()
+    kinds = {
+        **REGISTRIES,
+        "task": {"registry": TASK_REGISTRY, "dataclass_registry": TASK_DATACLASS_REGISTRY},
+    }
+    for kind, registries in kinds.items():
+        part_class, dataclass = (registries[name].get(values.get(kind)) for name in _REGISTRIES)
+        names |= {option.name for option in declared_options(part_class, dataclass)}
+    return names
+
+
+_REGISTRIES = ("registry", "dataclass_registry")
+
+
+def declared_options(kind: Any, dataclass: type | None) -> list[Field[Any]]:
+    """Return the options of a registered class, of its dataclass or of the parser flags that it adds."""
+    if dataclass is not None:
+        return list(fields(dataclass))
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    getattr(kind, "add_args", lambda _: None)(parser)
+    options = []
+    for action in parser._actions:
+        option: Any = field(default=action.default)
+        option.name, option.type = action.dest, None
+        options.append(option)
+    return options
+
+
+def later_options_of(values: Mapping[str, Any]) -> list[Field[Any]]:
+    """Return the options of a model that models were trained before, without those of other encoders.
+
+    Args:
+        values: the model's ``_name`` or ``arch``, and its ``encoder`` if it names one.
+    """
+    _, options, others = encoder_options(values)
+    return [
+        option
+        for option in options.values()
+        if "before" in option.metadata and option.name not in others
+    ]
+
+
+def complete_options(state: dict[str, Any]) -> None:
+    """Add the options that a model was trained before, with the values that it was trained with.
+
+    Without them a model is built with the options' defaults.
+
+    Args:
+        state: the contents of a checkpoint or a bundle.
+    """
+    # fairseq writes dictionaries, which it turns into its own configuration when it loads them.
+    options: Any
+    for options in ((state.get("cfg") or {}).get("model"), state.get("args")):
+        values = plain_options(options)
+        for option in later_options_of(values):
+            if option.name in values:
+                continue
+            before = option.metadata["before"]
+            if isinstance(options, Namespace):
+                setattr(options, option.name, before)
+            elif OmegaConf.is_config(options):
+                with open_dict(options):
+                    options[option.name] = before
+            else:
+                options[option.name] = before
