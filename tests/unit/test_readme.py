@@ -123,7 +123,7 @@ def test_every_command_of_this_project_is_shown_in_the_pages():
 
 
 def test_the_python_example_runs():
-    page = (REPOSITORY / "docs" / "models.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "models" / "phrase_transformer.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict = {}
     exec(example, names)

@@ -1,7 +1,7 @@
 """A head of self-attention that learns to point at each word's parent.
 
 Source: Strubell et al., *Linguistically-Informed Self-Attention* (2018);
-``docs/models/tree_relations.md``.
+``docs/models/tree_losses.md``.
 For each word's first subword t, ``loss = -log softmax_j(q_t' U k_j)`` at its parent's first subword; the
 root points at itself.
 """

@@ -1,7 +1,7 @@
 """Parent-scaled attention: scores are weighted by the distance of the key from the query's parent.
 
 Source: Bugliarello and Okazaki, *Enhancing Machine Translation with Dependency-Aware Self-Attention*
-(ACL 2020); ``docs/models/tree_relations.md``. ``p_t`` is the middle of the subwords of t's parent:
+(ACL 2020); ``docs/models/parent_scaling.md``. ``p_t`` is the middle of the subwords of t's parent:
 
     A = softmax(S ⊙ D),   D_tj = exp(-(j - p_t)² / 2σ²) / (σ √2π)
 

@@ -1,7 +1,7 @@
 """Tree-planting: a loss that makes attention between words decrease with their distance in the tree.
 
 Source: Yoshida, Someya and Oseki, *Tree-Planted Transformers* (Findings of ACL 2024);
-``docs/models/tree_relations.md``. With the number of edges D_ij between the words i and j in a tree and
+``docs/models/tree_losses.md``. With the number of edges D_ij between the words i and j in a tree and
 the attention A_ij of a head from the word i to the word j:
 
     S_ij = exp(-D_ij) / Σ_k exp(-D_ik),   loss_i = KL(S_i ‖ A_i)

@@ -1,7 +1,7 @@
 """TreeReg: a loss that makes the states of constituents independent of their context.
 
 Source: Nandi, Manning and Murty, *Sneaking Syntax into Transformer Language Models with Tree
-Regularization* (NAACL 2025), section 3; ``docs/models/tree_relations.md``. With the part of x that is
+Regularization* (NAACL 2025), section 3; ``docs/models/tree_losses.md``. With the part of x that is
 orthogonal to y, ``orth(x, y) = x - (x·y / y·y) y``, the independence of the words i to j, and the loss of
 a constituent of these words, which the parse divides after p, are
 
