@@ -4,7 +4,7 @@
 #   bash scripts/run_table.sh --table configs/tables/my_table.yaml --seeds 1,2,3 --jobs 2
 #   bash scripts/run_table.sh --table configs/tables/my_table.yaml --slice 300 --max-update 3    test the whole chain
 #
-# docs/tables.md explains the file's keys.
+# docs/own_tables.md explains the file's keys.
 #
 # Options of this table:
 #   --table FILE            the YAML file
@@ -51,7 +51,7 @@ parse_options
 [ -e "$TABLE" ] || die "--table: there is no file $TABLE"
 read_keys "$TABLE"
 for name in title languages corpus data-bin; do
-    [[ -v KEYS[$name] ]] || die "$TABLE: table: has no $name (docs/tables.md)"
+    [[ -v KEYS[$name] ]] || die "$TABLE: table: has no $name (docs/own_tables.md)"
 done
 expand "${KEYS[folder]:-$(basename "$TABLE" .yaml)}"
 NAME=${WORDS[*]} FILES=("$TABLE") MORE=${TABLE%/*}/${WORDS[*]}.yaml

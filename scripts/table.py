@@ -5,7 +5,7 @@
 A run has a folder, RUNS/ROW/seedN, with commands.sh, row.yaml (its options), key.json (its inputs: flags,
 and the content of data) and the output of each command. Finished commands are not repeated. A training
 that was stopped continues from its last checkpoint. A row that fails does not stop the others.
-docs/tables.md explains how to add a table, a row or a kind of row, and why this uses threads of
+docs/own_tables.md explains how to add a table, a row or a kind of row, and why this uses threads of
 concurrent.futures and not a workflow system.
 """
 

@@ -29,7 +29,7 @@
 # Run a script again after Ctrl-C or a failure. Finished commands are not repeated. Other settings are in
 # scripts/common.sh. FAIRSEQ_PHRASE_PARSER names a parser of the source, spacy:MODEL.
 
-# Shared code of the scripts of tables. Source it after scripts/common.sh. docs/tables.md shows how to add
+# Shared code of the scripts of tables. Source it after scripts/common.sh. docs/own_tables.md shows how to add
 # a table. A line in the comments at a script's top, or here, that begins with three spaces and two dashes
 # declares an option. --max-update N sets MAX_UPDATE to a number, --size base|big sets SIZE to one of these names, and
 # --dry-run sets DRY_RUN to 1.

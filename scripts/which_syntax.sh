@@ -7,7 +7,7 @@
 #   bash scripts/which_syntax.sh --corpus synthetic --trees gold --seeds 1,2,3
 #   bash scripts/which_syntax.sh --slice 300 --max-update 3 --rows 2    test the whole chain
 #
-# Fewer than 3 seeds do not allow conclusions about the next training (docs/tables.md).
+# Fewer than 3 seeds do not allow conclusions about the next training (docs/compare.md).
 #
 # Options of this table:
 #   --corpus multi30k|tatoeba|synthetic

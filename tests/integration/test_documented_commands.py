@@ -26,11 +26,12 @@ from tests.support.run_folders import write_generation
 
 #: Pages of which the commands have tests of their own.
 ELSEWHERE = {
-    "docs/gpu.md", "docs/tables.md", "docs/tutorials/encoder.md", "docs/tutorials/translate.md"
+    "docs/gpu.md", "docs/own_tables.md", "docs/tables.md", "docs/tutorials/encoder.md",
+    "docs/tutorials/translate.md",
 }  # fmt: skip
 HERE = {
-    "README.md", "docs/compat.md", "docs/labelling.md", "docs/parsers.md", "docs/preprocessing.md",
-    "docs/probing.md", "docs/translate.md", "docs/usage.md",
+    "README.md", "docs/compare.md", "docs/compat.md", "docs/labelling.md", "docs/parsers.md",
+    "docs/preprocessing.md", "docs/probing.md", "docs/translate.md", "docs/usage.md",
     "docs/tutorials/grammatical_errors.md", "docs/tutorials/parser.md", "docs/tutorials/wmt14.md",
 }  # fmt: skip
 #: The sizes of --arch NAME_tiny, for an encoder.
@@ -79,7 +80,7 @@ def test_usage_and_the_pages_that_go_on_with_its_models(
     binarize(bpe_corpus, tmp_path / "data-bin" / "mine.en-de", "-s", "en", "-t", "de")
     _probing_task(synthetic_corpus, tmp_path / "probing")
     begun = "fairseq-phrase-attach data-bin/mine.en-de"
-    usage = run_page(
+    run_page(
         "docs/usage.md", tmp_path,
         {
             "--out corpus": "--out corpus --train 120 --valid 20 --test 20",
@@ -91,7 +92,11 @@ def test_usage_and_the_pages_that_go_on_with_its_models(
         },
         packages=packages,
     )  # fmt: skip
-    assert "PhraseTransformer of dependency chains" in usage[-1]
+    compared, *_ = run_page(
+        "docs/compare.md", tmp_path, left_out=("python scripts/", "fairseq-phrase-report RUNS"),
+        packages=packages,
+    )  # fmt: skip
+    assert "PhraseTransformer of dependency chains" in compared
     for made in (
         "report/report.html",
         "attention.pdf",

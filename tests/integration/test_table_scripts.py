@@ -382,8 +382,8 @@ def clone(tmp_path):
 
 
 def test_the_documented_table_is_a_table(clone, parse):
-    """docs/tables.md: its text and rows in a file make a table, and so does its script with options."""
-    text = (REPOSITORY / "docs" / "tables.md").read_text()
+    """Its text and rows in a file make a table, and so does its script with options."""
+    text = (REPOSITORY / "docs" / "own_tables.md").read_text()
     rows, table = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     script = re.search(r"```bash\n(#!.*?)```", text, re.DOTALL)[1]
     file = "configs/tables/my_table.yaml"

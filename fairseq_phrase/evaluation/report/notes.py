@@ -281,8 +281,9 @@ def _seed_notes(rows: Sequence[Row], baseline: Row, metrics: Metrics, trials: in
                 f"With fewer than {_ENOUGH_SEEDS} seeds of a row, the interval is wide and p says little."
             )
         notes.append(
-            f"Found: the smallest Δ{metric} that this test finds in 80% of the cases (p < {LEVEL}, "
-            f"before Holm's correction), if seeds vary as these do.{_ROUGH if fewest < _CLAIM else ''}"
+            f"Smallest gain found in 80%: the smallest Δ{metric} that this test finds in 80% of the "
+            f"cases (p < {LEVEL}, before Holm's correction), if seeds vary as these do."
+            f"{_ROUGH if fewest < _CLAIM else ''}"
         )
         notes += _same_seed_notes([baseline, *compared], metric)
     single = [row.title for row in others if len(row.runs) == 1]

@@ -40,7 +40,10 @@ def table_cells(report: Report) -> list[list[str]]:
                 (f"Δ{main}", lambda row: _number(report.difference(row, main), "+.2f")),
                 ("95%", over_seeds(lambda found: f"{found.low:+.2f} to {found.high:+.2f}")),
                 ("p", over_seeds(lambda found: format_p(found.p_holm))),
-                ("found", over_seeds(lambda found: _number(found.smallest, ".2f"))),
+                (
+                    "smallest gain found in 80%",
+                    over_seeds(lambda found: _number(found.smallest, ".2f")),
+                ),
                 ("people agree", lambda row: _agreement(report, row)),
                 ("p, sentences", lambda row: _sentence_p(row, main)),
             ]
