@@ -31,7 +31,8 @@ ELSEWHERE = {
 }  # fmt: skip
 HERE = {
     "README.md", "docs/compare.md", "docs/compat.md", "docs/labelling.md", "docs/parsers.md",
-    "docs/preprocessing.md", "docs/probing.md", "docs/translate.md", "docs/usage.md",
+    "docs/preprocessing.md", "docs/pretraining.md", "docs/probing.md", "docs/translate.md",
+    "docs/usage.md",
     "docs/tutorials/grammatical_errors.md", "docs/tutorials/parser.md", "docs/tutorials/wmt14.md",
 }  # fmt: skip
 #: The sizes of --arch NAME_tiny, for an encoder.
@@ -193,6 +194,12 @@ def test_labelling_and_pretraining(packages, gold_corpus, tmp_path):
             # The page has no commands for the baseline: it is trained "in the same way".
             "fairseq-phrase-report": "cp -r runs/phrase runs/transformer\nfairseq-phrase-report",
             "--encoder-embed-dim 384 --encoder-layers 6": "--encoder-embed-dim 16 --encoder-layers 2",
+        },
+        packages=packages,
+    )  # fmt: skip
+    run_page(
+        "docs/pretraining.md", tmp_path,
+        {
             "--encoder tree_transformer": f"--encoder tree_transformer {TINY} --max-update 1",
             "--arch tree_transformer": "--arch tree_transformer_tiny --max-update 1",
         },
