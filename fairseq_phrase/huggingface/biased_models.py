@@ -211,6 +211,8 @@ def add_relation_bias(
     _check_encoder(model)
     if getattr(untyped.config, "relation_bias", None):
         raise UserError("this model has relation biases already")
+    if hasattr(model, "tree_losses"):
+        raise UserError("this model has losses of trees: add them after the relation biases")
     before = untyped.config._attn_implementation
     _check_attention(before)
     if (labels or vectors) and kind == "sequence":

@@ -24,6 +24,16 @@ def first_tokens(words: Tensor, num_words: int) -> Tensor:
     return first.scatter_reduce(1, owner, positions, "amin", include_self=False)[:, :num_words]
 
 
+def have_tokens(words: Tensor, num_words: int) -> Tensor:
+    """Find the words that have tokens: a truncated text lacks the last ones. Shape: (batch, words).
+
+    Args:
+        words: as for :func:`first_tokens`.
+    """
+    index = torch.arange(num_words, device=words.device)
+    return (words[:, None] == index[:, None]).any(2)
+
+
 def first_of_words(states: Tensor, words: Tensor, num_words: int) -> Tensor:
     """Take the state of each word's first token. Shape: (batch, num_words, width).
 

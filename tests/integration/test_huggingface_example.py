@@ -44,7 +44,7 @@ def test_the_example_trains():
 def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monkeypatch, capsys):
     page = (REPOSITORY / "docs/tutorials/huggingface.md").read_text(encoding="utf-8")
     code = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    assert len(code) == 4
+    assert len(code) == 5
     assert len([line for line in code[0].splitlines() if line]) < 25
     for side in ("de", "en"):
         lines = list(read_lines(synthetic_corpus / f"train.{side}"))[:40]
@@ -61,7 +61,7 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
     monkeypatch.setattr(
         "transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "code")
     )
-    *of_all, of_lora, of_loading = [block.replace("2000", "4") for block in code]
+    *of_all, of_lora, of_losses, of_loading = [block.replace("2000", "4") for block in code]
     for block in of_all:
         block = block.replace("spacy:de_core_news_sm", "gold")
         exec(block.replace("Ein Hund schläft.", first), names)
@@ -95,3 +95,7 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
         torch.testing.assert_close(merged(**encoded).logits, expected)
         again = from_pretrained(AutoModelForSeq2SeqLM, "runs/merged")
         torch.testing.assert_close(again(**encoded).logits, expected)
+    exec(of_losses, names)
+    assert "'parse_loss_accuracy'" in capsys.readouterr().out
+    loaded = AutoModelForSeq2SeqLM.from_pretrained("runs/taught")
+    assert loaded.state_dict().keys() == names["model"].state_dict().keys()

@@ -128,14 +128,14 @@ def _tree_relations(words: Tensor, heads: Tensor, labels: Tensor | None, num_lab
     try:
         check_tensor("words", words, torch.int64)
         check_tensor("heads", heads, torch.int64, len(words), "words")
-        _check_numbers(words, heads, labels, num_labels)
+        check_numbers(words, heads, labels, num_labels)
         positions = TreePositions(words, heads, torch.zeros_like(words, dtype=torch.bool))
         return tree_relations(positions, labels, num_labels)
     except ValueError as error:
         raise UserError(f"src_words, src_heads, src_deprels: {error}") from None
 
 
-def _check_numbers(words: Tensor, heads: Tensor, labels: Tensor | None, num_labels: int) -> None:
+def check_numbers(words: Tensor, heads: Tensor, labels: Tensor | None, num_labels: int) -> None:
     """Check that words, heads and labels exist.
 
     Tensors on a GPU are not checked, because the host would wait for them in every step.

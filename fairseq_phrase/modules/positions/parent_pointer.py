@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fairseq_phrase.modules.labelling import first_tokens
+from fairseq_phrase.modules.labelling import first_tokens, have_tokens
 from fairseq_phrase.modules.tensors import upcast
 
 
@@ -48,17 +48,18 @@ class ParentPointer(nn.Module):
             query, key: of every token. Shape of each: (batch, tokens, width)
             words: 0-based index of the word each token belongs to, -1 at tokens outside words and at
                 padding. A word may point at any token of a word. Shape: (batch, tokens)
-            heads: 0-based index of each word's head; a root is its own head; -1 is padding.
-                Shape: (batch, words)
+            heads: 0-based index of each word's head; a root is its own head; -1 is padding. Words do not
+                count if they or their heads have no tokens. Shape: (batch, words)
         """
         first = first_tokens(words, heads.size(1))
         # Shape: (batch, words, width)
         asking = query.gather(1, first[:, :, None].expand(-1, -1, query.size(2)))
         # Shape: (batch, words, tokens)
         scores = upcast(asking @ self.weight @ key.transpose(1, 2))
-        is_word = heads >= 0
+        has_tokens, head = have_tokens(words, heads.size(1)), heads.clamp(min=0)
+        is_word = (heads >= 0) & has_tokens & has_tokens.gather(1, head)
         scores = scores.masked_fill((words < 0)[:, None], torch.finfo(scores.dtype).min)
-        parent = first.gather(1, heads.clamp(min=0))
+        parent = first.gather(1, head)
         log_probability = scores.log_softmax(-1).gather(2, parent[:, :, None]).squeeze(2)
         found = words.gather(1, scores.argmax(-1))
         return Pointed(

@@ -6,9 +6,10 @@ the attention A_ij of a head from the word i to the word j:
 
     S_ij = exp(-D_ij) / Σ_k exp(-D_ik),   loss_i = KL(S_i ‖ A_i)
 
+k runs over the words that i sees: on both sides, or on the left only with a causal mask, as in the paper.
 A word's attention is the mean over its subwords, to a word the sum over that word's subwords.
-*Decisions*: i attends to the words on both sides, in the paper only to the left. Attention to tokens
-outside words and to other nodes does not count: A is normalized over words.
+*Decision*: attention to tokens outside words and to other nodes does not count: A is normalized over
+words.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.tensors import exact_product, upcast
 
 
-def tree_planting(weights: Tensor, words: Tensor, distances: Tensor) -> tuple[Tensor, Tensor]:
+def tree_planting(
+    weights: Tensor, words: Tensor, distances: Tensor, visible: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Compare attention with distances; return the sum of the losses, and their number.
 
     Args:
@@ -30,6 +33,7 @@ def tree_planting(weights: Tensor, words: Tensor, distances: Tensor) -> tuple[Te
         words: 0-based index of the word each token belongs to, -1 at tokens outside words and at
             padding. Shape: (batch, tokens)
         distances: D. Shape: (batch, words, words)
+        visible: True where the tokens of a row may attend; None for all. Shape: (batch, nodes, nodes)
     """
     tokens = words.size(1)
     weights = upcast(weights[:, :, :tokens, :tokens])
@@ -37,11 +41,15 @@ def tree_planting(weights: Tensor, words: Tensor, distances: Tensor) -> tuple[Te
     # Whether a token belongs to a word. Shape: (batch, 1, words, tokens)
     of_word = (words[:, None] == index[:, None])[:, None]
     is_word = of_word.any(3)
-    target = (-distances).to(weights.dtype)[:, None].masked_fill(~is_word[:, :, None], limits.min)
+    is_seen = is_word[:, :, None]
     with torch.autocast(words.device.type, enabled=False):
         of_word = of_word.to(weights.dtype)
         # A sum also over the subwords of i: its number cancels when the row is normalized.
         between = of_word @ weights @ of_word.mT
+        if visible is not None:
+            pairs = visible[:, None, :tokens, :tokens].to(weights.dtype)
+            is_seen = of_word @ pairs @ of_word.mT > 0
+    target = (-distances).to(weights.dtype)[:, None].masked_fill(~is_seen, limits.min)
     total = between.sum(3, keepdim=True)
     attention = between.clamp(min=limits.tiny).log() - total.clamp(min=limits.tiny).log()
     losses = kl_div(attention, target.softmax(3).expand_as(attention), reduction="none").sum(3)

@@ -35,11 +35,12 @@ def tree_regularization(states: Tensor, words: Tensor, spans: Tensor) -> tuple[T
         words: 0-based index of the word each token belongs to, -1 at tokens outside words and at
             padding. Shape: (batch, tokens)
         spans: each constituent's first word, one past its last word, and its label; -1 is padding.
-            Shape: (batch, constituents, 3)
+            Words without tokens are left out of them. Shape: (batch, constituents, 3)
 
     Returns:
         The sum of the losses; how many divisions of the parse score highest; and the number of losses.
     """
+    words, spans = _of_words_with_tokens(words, spans)
     position = torch.arange(words.size(1), device=words.device)
     left, right, ends = divided_spans(words, spans)
     divisions = ends[:, None] & (position >= left[..., None]) & (position < right[..., None])
@@ -53,6 +54,21 @@ def tree_regularization(states: Tensor, words: Tensor, spans: Tensor) -> tuple[T
     losses = -scores.log_softmax(2).diagonal(dim1=1, dim2=2)
     correct = (scores.argmax(2) == position) & counted
     return losses.where(counted, 0.0).sum(), correct.sum(), counted.sum()
+
+
+def _of_words_with_tokens(words: Tensor, spans: Tensor) -> tuple[Tensor, Tensor]:
+    """Number only the words that have tokens, in the tokens' words and in the constituents."""
+    numbers = words.cummax(1).values
+    is_first = words > pad(numbers[:, :-1], (1, 0), value=-1)
+    before = is_first.cumsum(1) - 1
+
+    def renumbered(bound: Tensor) -> Tensor:
+        return (is_first[:, None] & (words[:, None] < bound[..., None])).sum(2)
+
+    start, end, label = spans.unbind(2)
+    bounds = torch.stack([renumbered(start), renumbered(end), label], 2)
+    is_empty = (start < 0) | (bounds[..., 0] == bounds[..., 1])
+    return before.where(words >= 0, -1), bounds.masked_fill(is_empty[..., None], -1)
 
 
 def divided_spans(words: Tensor, spans: Tensor) -> tuple[Tensor, Tensor, Tensor]:
