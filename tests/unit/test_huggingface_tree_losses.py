@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from types import SimpleNamespace
 
+import peft
 import pytest
 import torch
 import transformers
@@ -557,3 +558,18 @@ def test_trainer_teaches_trees(kind, tmp_path):
     expected = remove_tree_losses(model).state_dict()
     assert loaded.state_dict().keys() == expected.keys()
     assert all(torch.equal(x, expected[name]) for name, x in loaded.state_dict().items())
+
+
+def test_an_adapter_trains_and_saves_the_pointer(tmp_path):
+    base = add_tree_losses(new_model("bert"), *all_losses())
+    options = peft.LoraConfig(task_type="TOKEN_CLS", modules_to_save=["pointer"])
+    adapted = peft.get_peft_model(base, options).train()
+    adapted(**batch(base)).loss.backward()
+    trained = {
+        name for name, p in adapted.named_parameters() if p.requires_grad and p.grad is not None
+    }
+    assert any("pointer.modules_to_save" in name for name in trained)
+    assert any("lora_A" in name for name in trained)
+    adapted.save_pretrained(tmp_path)
+    saved = peft.load_peft_weights(str(tmp_path), device="cpu")
+    assert "base_model.model.tree_losses.losses.0.pointer.weight" in saved
