@@ -33,7 +33,7 @@ HERE = {
     "README.md", "docs/compare.md", "docs/compat.md", "docs/labelling.md", "docs/parsers.md",
     "docs/preprocessing.md", "docs/pretraining.md", "docs/probing.md", "docs/translate.md",
     "docs/usage.md",
-    "docs/tutorials/grammatical_errors.md", "docs/tutorials/parser.md", "docs/tutorials/wmt14.md",
+    "docs/tutorials/grammatical_errors.md", "docs/tutorials/wmt14.md",
 }  # fmt: skip
 #: The sizes of --arch NAME_tiny, for an encoder.
 TINY = (
@@ -213,10 +213,12 @@ def test_labelling_and_pretraining(packages, gold_corpus, tmp_path):
         assert (tmp_path / trained / "checkpoint_last.pt").exists()
 
 
-def test_a_parser_adapted_to_own_trees(packages, synthetic_corpus, tmp_path):
+def test_parsers(packages, synthetic_corpus, tmp_path):
     write_first_trees(synthetic_corpus / "train.en.conllu", tmp_path / "own.conllu", 400)
-    (printed,) = run_page("docs/parsers.md", tmp_path, packages=packages)
-    assert printed.count("whole trees") == 2
+    small = {"--out corpus": "--out corpus --train 120 --valid 20 --test 20"}
+    adapted, inspected = run_page("docs/parsers.md", tmp_path, small, packages=packages)
+    assert adapted.count("whole trees") == 2
+    assert "root" in inspected
     assert (tmp_path / "parsers" / "own" / "config.cfg").exists()
 
 
@@ -248,12 +250,6 @@ def test_the_tutorial_on_grammatical_errors(packages, gold_corpus, tmp_path):
         assert len(list(read_lines(tmp_path / name))) == 2
     kept = {path.name for path in (tmp_path / "checkpoints" / "gec").glob("*.pt")}
     assert kept == {"checkpoint_best.pt", "checkpoint_last.pt"}
-
-
-def test_the_tutorial_on_parsers(tmp_path):
-    small = {"--out corpus": "--out corpus --train 120 --valid 20 --test 20"}
-    printed = run_page("docs/tutorials/parser.md", tmp_path, small)
-    assert "root" in printed[0]
 
 
 def test_the_tutorial_on_wmt14(packages, gold_corpus, bpe_corpus, tmp_path):

@@ -184,7 +184,7 @@ def test_the_documentation_has_what_is_free_and_the_files_of_every_step() -> Non
     page = (REPOSITORY / "docs" / "identity.md").read_text(encoding="utf-8")
     for reason, names in FREE.items():
         assert f"| {', '.join(f'`{name}`' for name in names.split())} | {reason} |" in page
-    steps = re.findall(r"^\d+\. .*", page, re.MULTILINE)
+    steps = re.findall(r"^\d+\. .*(?:\n {3,}.*)*", page, re.MULTILINE)
     files = re.findall(r"`(\w+/\w+\.py)`", "".join(steps))
     assert len(steps) == 11
     assert all((REPOSITORY / "fairseq_phrase" / file).is_file() for file in files)
