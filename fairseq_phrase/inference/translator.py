@@ -318,7 +318,7 @@ class Translator:
         Raises:
             UserError: the trees lack a field that the model reads, or the sentence is too long.
         """
-        encoded = self.task.source_text.encoder.encode(sentence)
+        encoded = self.task.source_text.encoder.encode_sentence(sentence)
         if (count := len(encoded.subwords) + 1) > self._limit:
             raise UserError(f"the sentence has {count} subwords, and the model takes {self._limit}")
         search = self._search(beam=beam, lenpen=1.0)
@@ -330,7 +330,9 @@ class Translator:
         Raises:
             UserError: the parser is not installed, or cannot parse raw text.
         """
-        return list(self.task.source_text.encoder.parsed([self._source(line) for line in lines]))
+        return list(
+            self.task.source_text.encoder.parse_lines([self._source(line) for line in lines])
+        )
 
     def attention(
         self, line: str | ParsedSentence, parse: ParsedSentence | None = None
@@ -349,7 +351,7 @@ class Translator:
             sentence = raw_sentence(self.task, self._source(line), parse)
         else:
             sentence = SourceSentence.from_raw(
-                self.task.source_text.encoder.encode(line), self.task
+                self.task.source_text.encoder.encode_sentence(line), self.task
             )
         return sentence_attention(self.models[0], sentence.to(self.device))
 

@@ -109,7 +109,7 @@ class SyntaxBPE:
 
     def encode(self, x: str) -> str:
         """Segment a line into subwords, separated by spaces; the line follows after :data:`LINE`."""
-        (sentence,) = self._encoder.segment([x])
+        (sentence,) = self._encoder.segment_lines([x])
         return f"{' '.join(sentence.subwords)}{LINE}{x}"
 
     def decode(self, x: str) -> str:

@@ -28,8 +28,8 @@ from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.cli.translate import main as translate
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
+from fairseq_phrase.data.subwords.segmented_lines import spell
 from fairseq_phrase.data.subwords.segmenters import Gpt2Segmenter, gpt2_file
-from fairseq_phrase.data.subwords.text_encoder import spell
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.search import SegmentSearch
 from fairseq_phrase.inference.translator import load

@@ -246,5 +246,5 @@ def test_raw_text_gets_the_ids_of_xlm_r(tmp_path, monkeypatch):
     stored = load_indexed_dataset(str(data / "train"), dictionary, "mmap")
     gold(monkeypatch, tmp_path / "train.de")
     encoder = TextEncoder.from_data(data, "de", "gold")
-    for line, row, encoded in zip(lines, stored, encoder.parse(lines), strict=True):
+    for line, row, encoded in zip(lines, stored, encoder.encode_lines(lines), strict=True):
         assert dictionary.string(row).split() == tokenizer.tokenize(line) == encoded.subwords

@@ -63,7 +63,7 @@ def test_rare_words_are_unknown(changed, tmp_path):
     change(changed / "train.tag", 1, "DET ADJ NOUN")
     data = make_data(changed, tmp_path / "data", "word", "--bpe", "none", "--min-count", "2")
     assert texts(data, "en", "train", "tag")[0] == "<unk> <unk> <unk>"
-    (sentence,) = TextEncoder.from_data(data, "en").parse(["once the <s>"])
+    (sentence,) = TextEncoder.from_data(data, "en").encode_lines(["once the <s>"])
     assert sentence.subwords == ["once", "the", "▁<s>"]
 
 

@@ -16,7 +16,7 @@ from fairseq_phrase.data.preprocessing import split_writer as split_module
 from fairseq_phrase.data.preprocessing.options import splits_of
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
-from fairseq_phrase.data.subwords.text_encoder import marked_words
+from fairseq_phrase.data.subwords.encoded_sentences import marked_words
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.text import read_lines
 from tests.support.hostile import SNIPPETS

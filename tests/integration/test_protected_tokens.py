@@ -19,6 +19,7 @@ from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.data.batches.subword_sampling import SubwordSampling
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
+from fairseq_phrase.data.subwords.encoded_sentences import encode_sentence
 from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
 from fairseq_phrase.data.subwords.segmenters import (
     SentencePieceSegmenter,
@@ -26,7 +27,7 @@ from fairseq_phrase.data.subwords.segmenters import (
     TokenizerSegmenter,
     WholeWords,
 )
-from fairseq_phrase.data.subwords.text_encoder import TextEncoder, encode_sentence, segmenter_of
+from fairseq_phrase.data.subwords.text_encoder import TextEncoder, segmenter_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.raw_lines import TargetForm, source_form
 from fairseq_phrase.parsers.interfaces import split_at_white_space
@@ -264,7 +265,7 @@ def test_tokens_that_touch_words_leave_trees_of_files_as_they_are(data, tmp_path
         assert [encoder.segmenter.join(" ".join(pieces)) for _, pieces in cut] == lines
     lines = list(read_lines(tmp_path / "test.de"))
     found, expected = subwords_of(out, "train"), subwords_of(plain, "test")
-    for number, (new, pieces) in enumerate(zip(encoder.parse(lines), found, strict=True)):
+    for number, (new, pieces) in enumerate(zip(encoder.encode_lines(lines), found, strict=True)):
         assert [piece for piece in pieces if piece not in tokens] == expected[number]
         assert (stores[0][number]["heads"] == stores[1][number]["heads"]).all()
         assert (stores[0][number]["spans"][:, :2] == stores[1][number]["spans"][:, :2]).all()

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from fairseq_phrase.data.store.manifest import Manifest
-from fairseq_phrase.data.subwords.text_encoder import TextEncoder, marked_words
+from fairseq_phrase.data.subwords.encoded_sentences import marked_words
+from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import load_parser
 from fairseq_phrase.parsers import spacy as spacy_module
@@ -31,7 +32,7 @@ def pipeline(parser):
 @given(line=lines())
 @settings(max_examples=150, deadline=None)
 def test_the_pieces_of_any_line_give_it_back_in_its_normal_form(encoder, normalize, line):
-    (encoded,) = encoder.parse([line])
+    (encoded,) = encoder.encode_lines([line])
     # A word of invisible characters alone, which a parser may make of a joiner, has no subword.
     words = marked_words(encoder.pipeline.tokenize(line))
     kept = [word for word in words if not is_invisible(word.removeprefix("▁"))]
@@ -44,8 +45,8 @@ def test_the_pieces_of_any_line_give_it_back_in_its_normal_form(encoder, normali
 @given(line=lines())
 @settings(max_examples=100, deadline=None)
 def test_words_alone_make_the_subwords_that_the_parse_has(encoder, line):
-    (encoded,) = encoder.parse([line])
-    (cut,) = encoder.segment([line])
+    (encoded,) = encoder.encode_lines([line])
+    (cut,) = encoder.segment_lines([line])
     assert cut.subwords == encoded.subwords
     assert cut.words.tolist() == encoded.words.tolist()
 
@@ -54,12 +55,12 @@ def test_words_alone_make_the_subwords_that_the_parse_has(encoder, line):
 def test_half_characters_are_an_error_that_shows_them(encoder, segmenter, parser):
     made = encoder if parser == "spacy" else TextEncoder(pipeline("none"), segmenter)
     with pytest.raises(UserError, match=r"ud83d|surrogates"):
-        made.parse(["Hund \ud83d"])
+        made.encode_lines(["Hund \ud83d"])
 
 
 def test_new_text_is_encoded_as_the_data_directory_says(data_directory, trained_pipeline):
     encoder = TextEncoder.from_data(data_directory, "de", f"spacy:{trained_pipeline}")
-    (encoded,) = encoder.parse(["Der Hund schläft."])
+    (encoded,) = encoder.encode_lines(["Der Hund schläft."])
     assert "".join(encoded.subwords) == "▁Der▁Hund▁schläft."
     assert len(encoded.heads) == 4
 
@@ -98,7 +99,7 @@ def test_a_path_that_a_manifest_names_is_not_loaded_unless_the_user_names_it(
         TextEncoder.from_data(data, "de")
     assert f"{data / 'syntax.de.json'} names the parser {parser}" in str(caught.value)
     assert loaded == []
-    assert TextEncoder.from_data(data, "de", parser).parse(["Der Hund"])[0].heads is not None
+    assert TextEncoder.from_data(data, "de", parser).encode_lines(["Der Hund"])[0].heads is not None
 
 
 def test_a_name_that_is_a_folder_here_is_a_path(parsed_by, trained_pipeline, monkeypatch):

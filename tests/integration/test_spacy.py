@@ -9,7 +9,7 @@ import pytest
 import spacy
 from hypothesis import given, settings
 
-from fairseq_phrase.data.subwords.text_encoder import marked_words
+from fairseq_phrase.data.subwords.encoded_sentences import marked_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
 from fairseq_phrase.parsers.interfaces import split_at_white_space

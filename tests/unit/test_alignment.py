@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.data.subwords.text_encoder import words_of_subwords
+from fairseq_phrase.data.subwords.encoded_sentences import words_of_subwords
 from fairseq_phrase.syntax.alignment import TextReader, ends_in_text
 from tests.twins.alignment import check_words, subwords_of_word
 

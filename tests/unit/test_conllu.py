@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.store.manifest import parser_entries
-from fairseq_phrase.data.subwords.text_encoder import marked_words
+from fairseq_phrase.data.subwords.encoded_sentences import marked_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.conllu import ConlluFiles, sentence_of

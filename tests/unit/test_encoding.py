@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairseq_phrase.data.subwords.encoded_sentences import encode_sentence, marked_words
 from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
 from fairseq_phrase.data.subwords.segmenters import WholeWords
-from fairseq_phrase.data.subwords.text_encoder import TextEncoder, encode_sentence, marked_words
+from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import names_path
 from fairseq_phrase.parsers.conllu import ConlluFiles
@@ -94,7 +95,7 @@ def test_a_sentence_without_a_tree_is_cut_without_one(segmenter):
 def test_ordinary_lines_come_back_with_their_very_spaces(segmenter, synthetic_corpus):
     texts = list(read_lines(synthetic_corpus / "test.de"))
     encoder = TextEncoder(pipeline("none"), segmenter)
-    for line, encoded in zip(texts, encoder.parse(texts), strict=True):
+    for line, encoded in zip(texts, encoder.encode_lines(texts), strict=True):
         assert "".join(encoded.subwords).replace("▁", " ").strip() == line
     parses = ConlluFiles().read(synthetic_corpus / "test.de.conllu", iter(texts))
     for line, sentence in zip(texts, parses, strict=True):
@@ -105,14 +106,14 @@ def test_ordinary_lines_come_back_with_their_very_spaces(segmenter, synthetic_co
 
 def test_ten_thousand_words_keep_their_places(segmenter):
     line = "der Hund " * 5000
-    (encoded,) = TextEncoder(pipeline("none"), segmenter).parse([line])
+    (encoded,) = TextEncoder(pipeline("none"), segmenter).encode_lines([line])
     assert encoded.words[-1] == 9999
     assert pieces_by_word(encoded) == ["▁der", "▁Hund"] * 5000
 
 
 def test_data_parsed_from_files_asks_for_a_parser_of_new_text(data_directory):
     encoder = TextEncoder.from_data(data_directory, "de")
-    for read in (encoder.parse, encoder.segment):
+    for read in (encoder.encode_lines, encoder.segment_lines):
         with pytest.raises(UserError, match='source_parser="spacy:MODEL"'):
             read(["Ein Hund"])
 

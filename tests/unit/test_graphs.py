@@ -17,7 +17,8 @@ from fairseq_phrase.data.batches.text_blocks import joined_parses
 from fairseq_phrase.data.batches.tree_sources import TreeSource
 from fairseq_phrase.data.preprocessing.parse_shards import from_bytes, to_bytes
 from fairseq_phrase.data.store.layout import shared_index
-from fairseq_phrase.data.subwords.text_encoder import TextEncoder, encode_words
+from fairseq_phrase.data.subwords.encoded_sentences import encode_words
+from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.parsers import Unparsed
@@ -180,9 +181,9 @@ def test_edges_that_raw_text_loses_are_counted_in_a_warning(monkeypatch, caplog)
     segmenter = SimpleNamespace(segment_word=lambda word: [] if "-" in word else [word])
     encoder = TextEncoder(ParsingPipeline(ParsingOptions("mine")), segmenter)
     with caplog.at_level(logging.WARNING):
-        (kept,) = encoder.parse(["x y z"])
+        (kept,) = encoder.encode_lines(["x y z"])
         assert not caplog.text
-        (fewer,) = encoder.parse(["x - z"])
+        (fewer,) = encoder.encode_lines(["x - z"])
     assert kept.edges["enhanced"] == edges
     assert fewer.edges["enhanced"] == edges[:1]
     assert "2 edges are lost with words that have no subword" in caplog.text

@@ -22,8 +22,8 @@ from fairseq_phrase.checkpoints.pretrained import (
     take_options,
 )
 from fairseq_phrase.checkpoints.trust import load_checkpoint
+from fairseq_phrase.data.subwords.encoded_sentences import encode_sentence
 from fairseq_phrase.data.subwords.segmenters import EveryWord, TokenizerSegmenter, tokenizer_file
-from fairseq_phrase.data.subwords.text_encoder import encode_sentence
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.huggingface_encoder import take_configuration
 from fairseq_phrase.syntax.sentence import ParsedSentence

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.store.manifest import Manifest, SplitRecord
-from fairseq_phrase.data.subwords.text_encoder import words_of_subwords
+from fairseq_phrase.data.subwords.encoded_sentences import words_of_subwords
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.text import read_lines

@@ -10,7 +10,7 @@ from fairseq.data import Dictionary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_phrase.data.subwords.text_encoder import words_of_subwords
+from fairseq_phrase.data.subwords.encoded_sentences import words_of_subwords
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree

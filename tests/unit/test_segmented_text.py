@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from subword_nmt.apply_bpe import BPE
 
-from fairseq_phrase.data.subwords.text_encoder import SegmentedLine
+from fairseq_phrase.data.subwords.segmented_lines import SegmentedLine
 from fairseq_phrase.syntax.sentence import join_white_space
 from fairseq_phrase.syntax.spellings import unescape_moses, unescaped_offsets
 from tests.support.hostile import lines

@@ -18,13 +18,13 @@ from fairseq_phrase.data.preprocessing.sentencepiece_training import (
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords import protected_tokens
 from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
+from fairseq_phrase.data.subwords.segmented_lines import SegmentedLine
 from fairseq_phrase.data.subwords.segmenters import (
     GROUP,
     SentencePieceSegmenter,
     SubwordNmtSegmenter,
     TokenizerSegmenter,
 )
-from fairseq_phrase.data.subwords.text_encoder import SegmentedLine
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.text import is_invisible, plain_spaces, read_lines
 from tests.support.data_tasks import make_task as task_of

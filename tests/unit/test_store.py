@@ -13,7 +13,7 @@ from fairseq_phrase.data.store import manifest as store_module
 from fairseq_phrase.data.store.layout import rerun
 from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.data.store.reader import ParseStore
-from fairseq_phrase.data.subwords.text_encoder import words_of_subwords
+from fairseq_phrase.data.subwords.encoded_sentences import words_of_subwords
 from fairseq_phrase.errors import UserError
 from tests.support.hostile import trees
 from tests.support.stores import SPLIT, TREE_FIELDS, write_arrays, write_store

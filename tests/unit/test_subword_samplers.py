@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.batches.subword_sampling import check_alpha, with_split_words
+from fairseq_phrase.data.subwords.encoded_sentences import encode_words
 from fairseq_phrase.data.subwords.segmenters import SubwordNmtSegmenter
 from fairseq_phrase.data.subwords.subword_samplers import SentencePieceSampler, SubwordNmtSampler
-from fairseq_phrase.data.subwords.text_encoder import encode_words
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree

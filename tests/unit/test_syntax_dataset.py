@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fairseq_phrase.data.batches.source_batches import collate_parses, truncated
 from fairseq_phrase.data.batches.syntax_dataset import SyntaxDataset
 from fairseq_phrase.data.store.reader import ParseStore
-from fairseq_phrase.data.subwords.text_encoder import words_of_subwords
+from fairseq_phrase.data.subwords.encoded_sentences import words_of_subwords
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.hostile import trees
 from tests.twins.alignment import check_words

@@ -87,11 +87,11 @@ class SourceBatcher:
             parses: the parse of each line, instead of the parser's.
         """
         if parses:
-            return self.encoder.encode_lines(lines, parses)
+            return self.encoder.encode_parses(lines, parses)
         read = self.fields_to_parse
         if read <= {"words"}:
-            return self.encoder.segment(lines)
-        return self.encoder.parse(lines, constituents="spans" in read)
+            return self.encoder.segment_lines(lines)
+        return self.encoder.encode_lines(lines, constituents="spans" in read)
 
     def numbered(
         self, sentence: EncodedSentence, limit: int | None = None

@@ -13,9 +13,9 @@ import torch
 from fairseq_phrase.data.store.dictionaries import as_entry
 from fairseq_phrase.data.store.layout import PREPROCESS
 from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.subwords.encoded_sentences import words_of_subwords
 from fairseq_phrase.data.subwords.segmenters import load_segmenter
 from fairseq_phrase.data.subwords.subword_samplers import SAMPLERS, SubwordSampler
-from fairseq_phrase.data.subwords.text_encoder import words_of_subwords
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.brackets import NO_TAG
 
@@ -176,7 +176,7 @@ def with_split_words(
     """Add or remove the constituents of words whose number of subwords changed from or to one.
 
     A word of several subwords is a constituent, below others over the same word
-    (:func:`fairseq_phrase.data.subwords.text_encoder.encode_words`).
+    (:func:`fairseq_phrase.data.subwords.encoded_sentences.encode_words`).
 
     Args:
         spans: the constituents, children before parents. Shape: ``(constituents, 3)``: first word, one

@@ -1,7 +1,7 @@
 """Add parses to a data directory that fairseq binarized, from its original text of subwords.
 
 The binarized text is not changed; the parses are written next to it. The word of each subword is found by
-characters (:mod:`fairseq_phrase.data.subwords.text_encoder`).
+characters (:mod:`fairseq_phrase.data.subwords.encoded_sentences`).
 """
 
 from __future__ import annotations

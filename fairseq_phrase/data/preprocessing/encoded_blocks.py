@@ -19,16 +19,15 @@ from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
 from fairseq_phrase.data.preprocessing.parse_shards import unpacked
 from fairseq_phrase.data.preprocessing.parsing import Corpus, unparsed_error
 from fairseq_phrase.data.store.writer import FieldBlock
-from fairseq_phrase.data.subwords.protected_tokens import separate
-from fairseq_phrase.data.subwords.segmenter import Segmenter
-from fairseq_phrase.data.subwords.segmenters import SharedSegmenter
-from fairseq_phrase.data.subwords.text_encoder import (
-    SegmentedLine,
+from fairseq_phrase.data.subwords.encoded_sentences import (
     encode_line,
     encode_sentence,
     marked_words,
-    spell,
 )
+from fairseq_phrase.data.subwords.protected_tokens import separate
+from fairseq_phrase.data.subwords.segmented_lines import SegmentedLine, spell
+from fairseq_phrase.data.subwords.segmenter import Segmenter
+from fairseq_phrase.data.subwords.segmenters import SharedSegmenter
 from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.parsers.interfaces import flat
 from fairseq_phrase.parsers.pipeline import Parse

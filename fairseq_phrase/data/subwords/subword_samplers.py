@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 import sentencepiece
 
+from fairseq_phrase.data.subwords.segmented_lines import joined_subwords
 from fairseq_phrase.data.subwords.segmenters import JOIN, SubwordNmtSegmenter
-from fairseq_phrase.data.subwords.text_encoder import joined_subwords
 from fairseq_phrase.errors import UserError
 
 
