@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import pkgutil
+import platform
 import re
 import runpy
 import sys
+from importlib.metadata import version
 
 import pytest
 import sentencepiece
@@ -15,6 +17,7 @@ from fairseq import options
 
 import fairseq_phrase
 from fairseq_phrase import cli, option_values
+from fairseq_phrase.__main__ import main as fairseq_phrase_main
 from fairseq_phrase.data.subwords.segmenters import SEGMENTERS
 from fairseq_phrase.evaluation.metrics.measure_registry import FORMS
 from fairseq_phrase.parsers import _BUILT_IN
@@ -99,13 +102,54 @@ def test_choices_are_what_the_package_has():
     assert set(option_values.SYNTHETIC_LANGUAGES) == set(LANGUAGES)
 
 
-def test_the_package_lists_its_commands(capsys):
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+@pytest.mark.parametrize("module", ["fairseq_phrase", "fairseq_phrase.cli"])
+def test_the_package_lists_its_commands(module, arguments, capsys, monkeypatch):
     project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
-    runpy.run_module("fairseq_phrase", run_name="__main__")
+    monkeypatch.setattr(sys, "argv", ["fairseq-phrase", *arguments])
+    runpy.run_module(module, run_name="__main__")
     printed = capsys.readouterr().out
     assert "`" not in printed  # marks of docstrings
     listed = re.findall(r"^(fairseq-phrase-\S+) +\w", printed, re.MULTILINE)
     assert listed == re.findall(r"^(fairseq-phrase-\S+) = ", project, re.MULTILINE)
+
+
+def test_the_list_of_commands_is_itself_a_command(capsys):
+    project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    module, _, function = re.search(r'(?m)^fairseq-phrase = "(.*)"$', project)[1].partition(":")
+    getattr(importlib.import_module(module), function)(["--version"])
+    assert capsys.readouterr().out == f"fairseq-phrase {fairseq_phrase.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["--version", "--verbose"], ["--verbose", "--version"]])
+def test_what_a_report_of_a_bug_needs_is_printed(arguments, capsys, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    fairseq_phrase_main(arguments)
+    facts = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
+    assert facts["fairseq-phrase"].startswith(f"{fairseq_phrase.__version__} in ")
+    assert f"Python {platform.python_version()}" in facts["software"]
+    for package in ("torch", "fairseq-fixed", "hydra-core", "spacy"):
+        assert f"{package} {version(package)}" in facts["software"]
+    assert "cores" in facts["machine"]
+    assert "OMP_NUM_THREADS=3" in facts["settings"].split()
+    assert "plugins" in facts
+
+
+def test_a_package_that_cannot_be_imported_is_in_the_report(capsys, monkeypatch):
+    """A broken torch is what such a report is for."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    fairseq_phrase_main(["--version", "--verbose"])
+    assert "machine: unknown: import torch: ModuleNotFoundError" in capsys.readouterr().out
+
+
+def test_plugins_of_other_packages_are_in_the_report(tmp_path, capsys, monkeypatch):
+    package = tmp_path / "my_parser-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Name: my-parser\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[fairseq_phrase.parsers]\nmine = my_parser:Mine\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    fairseq_phrase_main(["--version", "--verbose"])
+    assert "parsers: mine (my_parser:Mine)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -123,11 +167,18 @@ def test_a_command_runs_as_a_module(command, capsys, monkeypatch):
         assert capsys.readouterr().out == f"fairseq-phrase {fairseq_phrase.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["translte"]])
-def test_a_command_that_is_not_there_is_named(arguments, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["python", *arguments])
-    with pytest.raises(SystemExit, match=r"expected a command, one of analyze, .* translate"):
-        runpy.run_module("fairseq_phrase.cli", run_name="__main__")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("translte", r"unknown command 'translte' .*, translate\); did you mean translate\?$"),
+        ("--verbose", r"unknown command '--verbose' \(choose from analyze, .*, translate\)$"),
+    ],
+)
+def test_a_command_that_is_not_there_is_named(name, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        fairseq_phrase_main([name])
+    assert ended.value.code == 2
+    assert re.search(message, capsys.readouterr().err.strip())
 
 
 @pytest.mark.parametrize(
