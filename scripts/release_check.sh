@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# All of a release but its publication, from the last commit: sdist and wheel, their checks, and the wheel in a
+# new environment, from a synthetic corpus to a translation.
+#
+#   bash scripts/release_check.sh          before a release
+#   bash scripts/release_check.sh v0.1.0   also that version, changelog and this tag fit
+#
+# Afterwards .release/ has dist/ (sdist and wheel), the text of the release (notes.md) and results.tar.gz.
+# Settings: PYTHON and TORCH, see scripts/common.sh.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+(($# < 2)) && [[ ${1:-v} == v* ]] || die "expected no argument or a tag such as v0.1.0"
+git rev-parse HEAD >/dev/null 2>&1 || die "a release is made in a clone of the git repository"
+choose_python
+unset PYTHONPATH LD_PRELOAD FAIRSEQ_PHRASE_READY
+WORK=$PWD/.release
+rm -rf "$WORK"
+mkdir -p "$WORK/source"
+git archive HEAD | tar -x -C "$WORK/source"
+
+say "Version and changelog"
+"$PYTHON" "$WORK/source/scripts/release_notes.py" "$@" >"$WORK/notes.md"
+wc -w "$WORK/notes.md"
+
+say "Build"
+"$PYTHON" -m venv "$WORK/tools"
+"$WORK/tools/bin/python" -m pip install --quiet build twine
+"$WORK/tools/bin/python" -m build --outdir "$WORK/dist" "$WORK/source" >"$WORK/build.log" 2>&1 || { cat "$WORK/build.log"; exit 1; }
+"$WORK/tools/bin/twine" check --strict "$WORK"/dist/*
+git archive --format=tar.gz --output="$WORK/results.tar.gz" HEAD results
+
+say "The sdist has every tracked file, except outputs of kept runs"
+sort >"$WORK/tracked" < <(git ls-tree -r --name-only HEAD | grep -vE '^results/(outputs\.tar\.xz|.*/translations\.zip)$')
+sort >"$WORK/packed" < <(tar -tzf "$WORK"/dist/*.tar.gz | sed 's,^[^/]*/,,' |
+    grep -vE '/$|^$|^(PKG-INFO|setup\.cfg|fairseq_phrase\.egg-info/.*)$')
+diff "$WORK/tracked" "$WORK/packed" || die "lines with < are missing in the sdist: see MANIFEST.in"
+wc -l <"$WORK/packed"
+
+say "The wheel in a new environment, by $("$PYTHON" --version)"
+"$PYTHON" -m venv "$WORK/environment"
+python() { "$WORK/environment/bin/python" "$@"; }
+python -m pip install --quiet --upgrade pip
+python -m pip install --quiet "$TORCH" cython numpy setuptools setuptools-scm wheel
+python -m pip install --quiet --no-build-isolation fairseq-fixed==0.12.3.1
+python -m pip install --quiet "$WORK"/dist/*.whl
+python -c 'import torchaudio' 2>/dev/null || python -m pip uninstall --quiet --yes torchaudio
+python -m pip check || echo "(torchaudio was uninstalled)"
+
+mkdir "$WORK/empty"
+cd "$WORK/empty"
+PATH=$WORK/environment/bin:$PATH
+fairseq-phrase --version --verbose
+commands=$(fairseq-phrase | grep -oE '^fairseq-phrase-[a-z]+')
+for command in $commands; do "$command" --help >/dev/null; done
+wc -w <<<"$commands"
+fairseq-phrase-synthetic --out corpus --train 600 --valid 50 --test 50
+fairseq-phrase-preprocess -s de -t en --trainpref corpus/train --validpref corpus/valid --testpref corpus/test \
+    --parser conllu --joined-dictionary --vocab-size 200 --destdir data
+fairseq-train data --user-dir fairseq_phrase --task syntax_translation --arch relation_transformer_tiny \
+    --relation-bias both --share-all-embeddings --optimizer adam --lr 0.005 --lr-scheduler inverse_sqrt \
+    --warmup-updates 10 --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 1000 \
+    --max-update 20 --log-format simple --cpu --save-dir checkpoints >train.log 2>&1 || { cat train.log; exit 1; }
+fairseq-phrase-export checkpoints/checkpoint_last.pt data bundle
+fairseq-phrase-translate bundle corpus/test.de --out test.en
+[ "$(grep -c . test.en)" = 50 ] || die "the wheel translated $(grep -c . test.en) of 50 lines"
+head -n 2 test.en
+say "Ready: .release/dist, .release/notes.md, .release/results.tar.gz"
