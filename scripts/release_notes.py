@@ -2,8 +2,8 @@
 
 python scripts/release_notes.py [TAG]
 
-The version in the package, CITATION.cff and docs/citing.md must be the same. With a tag, such as v0.1.0, it
-must be the tag's, and the changelog's newest section must be dated; CITATION.cff has the same date.
+The version in the package, CITATION.cff and docs/citing.md must be the same. With a tag, such as v0.1.0,
+it must be the tag's, and the changelog's newest section must be dated; CITATION.cff has the same date.
 """
 
 import re
