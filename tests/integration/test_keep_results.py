@@ -18,7 +18,7 @@ import pytest
 from tests.support.commands import script_environment
 from tests.support.documented import blocks_of
 from tests.support.report_table import report, rows_with_runs, write_table
-from tests.support.repository import REPOSITORY
+from tests.support.repository import REPOSITORY, needs_history_and_outputs
 from tests.support.run_folders import write_interactive
 from tests.support.warm_start import python
 
@@ -155,6 +155,7 @@ def test_a_table_restored_from_other_runs_is_not_scored(table, tmp_path):
     )
 
 
+@needs_history_and_outputs
 def test_a_table_in_the_repository_scores_as_its_report_says(tmp_path):
     """A row of the smallest kept table whose test set is the project's own: no data are needed."""
     kept = REPOSITORY / "results" / "which_syntax.synthetic1k.de-en.parsed.cpu"
@@ -209,6 +210,7 @@ def test_neither_the_test_set_nor_this_machines_folders_are_kept(table, tmp_path
     assert "Saved checkpoint runs/table/rows/k2/x.pt" in archived(kept)[f"{run}/train.log"]
 
 
+@needs_history_and_outputs
 def test_the_repositorys_results_name_no_folder_of_a_machine():
     results = REPOSITORY / "results"
     kept = read_archive(results / ARCHIVE) | {
@@ -222,6 +224,7 @@ def test_the_repositorys_results_name_no_folder_of_a_machine():
     assert not own, own[:5]
 
 
+@needs_history_and_outputs
 def test_kept_runs_from_before_an_option_have_rows_of_that_form():
     """A table's row without the option would be another form; its kept runs would be mixed with it."""
     kept = read_archive(REPOSITORY / "results" / ARCHIVE)
@@ -236,6 +239,7 @@ def test_kept_runs_from_before_an_option_have_rows_of_that_form():
     assert {row for row in phrases if not row.endswith("_each")} == set()
 
 
+@needs_history_and_outputs
 def test_a_commit_that_the_repository_lacks_is_named(table, tmp_path):
     report(table, *ARGUMENTS, runs=("rows",), out="report")
     head = subprocess.run(

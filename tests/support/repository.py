@@ -5,8 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 _SHARED = REPOSITORY.parent / "shared"
+#: The sdist lacks git's history and the outputs of kept runs, which are 7 MB (MANIFEST.in).
+needs_history_and_outputs = pytest.mark.skipif(
+    (REPOSITORY / "PKG-INFO").is_file(), reason="this is an sdist"
+)
 
 
 def shared_data(folder: str) -> Path | None:
