@@ -424,6 +424,7 @@ def test_a_table_without_a_report_is_named(table, tmp_path):
     assert "no such folder" in script("keep_results", table / "no", tmp_path, expect=1)
 
 
+@needs_history_and_outputs
 def test_provenance_names_command_commit_machine_and_versions(tmp_path):
     text = script("provenance", "bash", "a script.sh", "--seeds", "1,2")
     facts = dict(line.split(": ", 1) for line in text.splitlines() if line)
