@@ -30,6 +30,7 @@ def other_pages() -> dict[str, str]:
         "README.md": "index.md",
         "CONTRIBUTING.md": "contributing.md",
         "CHANGELOG.md": "changelog.md",
+        "SECURITY.md": "security.md",
         "results/README.md": "reports/index.md",
     }
     for report in sorted((ROOT / "results").glob("*/README.md")):

@@ -21,6 +21,7 @@ from tests.support.repository import REPOSITORY
 PAGES = [
     REPOSITORY / "README.md",
     REPOSITORY / "CONTRIBUTING.md",
+    REPOSITORY / "SECURITY.md",
     *sorted(path for path in (REPOSITORY / "docs").rglob("*.md") if path.parent.name != "api"),
     REPOSITORY / "results" / "README.md",
 ]
@@ -39,7 +40,7 @@ ABSOLUTE = re.compile(
 #: Pages of the site that are not in docs/, as in scripts/docs_site.py.
 FURTHER = {
     "index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md",
-    "reports/index.md": "results/README.md",
+    "security.md": "SECURITY.md", "reports/index.md": "results/README.md",
 }  # fmt: skip
 
 
@@ -164,6 +165,16 @@ def test_every_file_that_is_named_exists(page):
     named = set(re.findall(rf"`((?:{folders})/[^\s`]+)`", text))
     real = {name for name in named if not re.search(r"my_|TABLE|NAME|SIZE|SETTING|[…*{]", name)}
     assert {name for name in real if not (REPOSITORY / name).exists()} == set()
+
+
+def test_every_group_of_entry_points_is_named_as_public():
+    page = (REPOSITORY / "docs" / "public.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"(?m)^\| entry points \| (.*) \|$", page)
+    texts = [
+        path.read_text(encoding="utf-8") for path in (REPOSITORY / "fairseq_phrase").rglob("*.py")
+    ]
+    groups = {group for text in texts for group in re.findall(r'(?m)^GROUP = "(.*)"$', text)}
+    assert {f"fairseq_phrase.{name}" for name in re.findall(r"\.([a-z_.]+)`", named)} == groups
 
 
 def _titles(entries: list) -> Iterator[str]:
