@@ -6,7 +6,7 @@
 #   bash scripts/release_check.sh v0.1.0   also that version, changelog and this tag fit
 #
 # Afterwards .release/ has dist/ (sdist and wheel), the text of the release (notes.md) and results.tar.gz.
-# Settings: PYTHON and TORCH, see scripts/common.sh.
+# Settings: PYTHON and TORCH, see scripts/common.sh; RELEASE, another folder than .release.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -15,6 +15,7 @@ git rev-parse HEAD >/dev/null 2>&1 || die "a release is made in a clone of the g
 choose_python
 unset PYTHONPATH LD_PRELOAD FAIRSEQ_PHRASE_READY
 WORK=$PWD/.release
+[ -z "${RELEASE:-}" ] || WORK=$(realpath -m "$RELEASE")
 rm -rf "$WORK"
 mkdir -p "$WORK/source"
 git archive HEAD | tar -x -C "$WORK/source"
@@ -65,4 +66,4 @@ fairseq-phrase-export checkpoints/checkpoint_last.pt data bundle
 fairseq-phrase-translate bundle corpus/test.de --out test.en
 [ "$(wc -l <test.en)" = 50 ] && grep -q '[a-z]' test.en || die "the wheel's translation has no words, or not 50 lines"
 head -n 2 test.en
-say "Ready: .release/dist, .release/notes.md, .release/results.tar.gz"
+say "Ready: dist/, notes.md and results.tar.gz in $WORK"

@@ -1,0 +1,87 @@
+"""Draw docs/demo.png: the page of fairseq-phrase-demo in Chromium, with a tree that was edited.
+
+python docs/demo.py NAME=CHECKPOINT... [options of fairseq-phrase-demo]
+
+The picture there shows a bundle of scripts/publish_model.sh and a PhraseTransformer of Multi30k.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from PIL import Image
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+SENTENCE = "Ein Mann mit einem Hut sieht den kleinen Hund im Park."
+DEPENDENT, HEAD = "Hut", "sieht"
+WIDTH, HEIGHT, COLOURS = 1250, 920, 96
+
+
+def free_port() -> int:
+    """Return a port that no program uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def picture(address: str) -> bytes:
+    """Translate the sentence, give the dependent its new head, and return the page as PNG."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
+        options.add_argument(argument)
+    service = webdriver.ChromeService(shutil.which("chromedriver"))
+    with webdriver.Chrome(options=options, service=service) as browser:
+        metrics = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        waiting = WebDriverWait(browser, 120)
+
+        def is_settled(page: webdriver.Chrome) -> bool:
+            return page.find_element(By.TAG_NAME, "body").get_attribute("aria-busy") == "false"
+
+        browser.get(address)
+        field = browser.find_element(By.ID, "text")
+        waiting.until(lambda _: field.get_attribute("value"))
+        waiting.until(is_settled)
+        field.clear()
+        field.send_keys(SENTENCE)
+        field.submit()
+        waiting.until(lambda page: DEPENDENT in page.find_element(By.ID, "arcs").text)
+        waiting.until(is_settled)
+        for name in (DEPENDENT, HEAD):
+            words = browser.find_elements(By.CSS_SELECTOR, "#arcs .word")
+            next(word for word in words if word.text == name).click()
+        waiting.until(lambda page: page.find_elements(By.CSS_SELECTOR, "#arcs .edited"))
+        waiting.until(is_settled)
+        return bytes(browser.get_screenshot_as_png())
+
+
+def main(arguments: list[str]) -> None:
+    """Serve the models, and draw the page."""
+    port = free_port()
+    command = ["fairseq-phrase-demo", *arguments, "--port", str(port)]
+    server = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        lines = []
+        for line in server.stdout or ():
+            lines.append(line)
+            if "http://" in line:
+                break
+        else:
+            sys.exit("".join(lines))
+        image = Image.open(io.BytesIO(picture(f"http://127.0.0.1:{port}/"))).convert("RGB")
+    finally:
+        server.terminate()
+        server.wait()
+    image.quantize(COLOURS).save(Path(__file__).with_suffix(".png"), optimize=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
