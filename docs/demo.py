@@ -2,7 +2,10 @@
 
 python docs/demo.py NAME=CHECKPOINT... [options of fairseq-phrase-demo]
 
-The picture there shows a bundle of scripts/publish_model.sh and a PhraseTransformer of Multi30k.
+The picture there shows the model of docs/tutorials/translate.md:
+
+python docs/demo.py trees=checkpoints/trees/checkpoint_best.pt \\
+    --data data-bin/synthetic --source-parser spacy:de_core_news_sm
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-SENTENCE = "Ein Mann mit einem Hut sieht den kleinen Hund im Park."
-DEPENDENT, HEAD = "Hut", "sieht"
+SENTENCE = "Der Mann wird manchmal die Zeitung vom Anwalt stehlen."
+#: A word, and the two heads that it can have. It gets the one that the parser did not choose.
+DEPENDENT, HEADS = "Anwalt", ("Zeitung", "stehlen")
 WIDTH, HEIGHT, COLOURS = 1250, 920, 96
 
 
@@ -32,7 +36,7 @@ def free_port() -> int:
 
 
 def picture(address: str) -> bytes:
-    """Translate the sentence, give the dependent its new head, and return the page as PNG."""
+    """Translate the sentence, give the word its other head, and return the page as PNG."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"):
@@ -55,9 +59,10 @@ def picture(address: str) -> bytes:
         field.submit()
         waiting.until(lambda page: DEPENDENT in page.find_element(By.ID, "arcs").text)
         waiting.until(is_settled)
-        for name in (DEPENDENT, HEAD):
-            words = browser.find_elements(By.CSS_SELECTOR, "#arcs .word")
-            next(word for word in words if word.text == name).click()
+        names = [word.text for word in browser.find_elements(By.CSS_SELECTOR, "#arcs .word")]
+        parsed = names[browser.execute_script("return state.heads")[names.index(DEPENDENT)]]
+        for name in (DEPENDENT, next(head for head in HEADS if head != parsed)):
+            browser.find_elements(By.CSS_SELECTOR, "#arcs .word")[names.index(name)].click()
         waiting.until(lambda page: page.find_elements(By.CSS_SELECTOR, "#arcs .edited"))
         waiting.until(is_settled)
         return bytes(browser.get_screenshot_as_png())
