@@ -177,6 +177,32 @@ def test_every_group_of_entry_points_is_named_as_public():
     assert {f"fairseq_phrase.{name}" for name in re.findall(r"\.([a-z_.]+)`", named)} == groups
 
 
+def paragraphs_of(page: Path) -> list[str]:
+    """The prose of a page, a paragraph or an item of a list each, without code, tables and headings."""
+    text = re.sub(r"(?ms)^ *```.*?^ *```", "", page.read_text(encoding="utf-8"))
+    blocks = [block for block in re.split(r"\n\s*\n", text) if not block.startswith("    ")]
+    lines = "\n\n".join(blocks).split("\n")
+    prose = [line for line in lines if not re.match(r"\||#|\$\$|\[[^\]]+\]: ", line)]
+    return re.split(r"\n\s*\n|\n *(?:[-*]|\d+\.) ", "\n".join(prose))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_no_sentence_has_more_than_40_words(page):
+    for paragraph in paragraphs_of(page):
+        plain = re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`]*`", "code", paragraph))
+        plain = re.sub(r"\b(et al|eq|cf)\.", r"\1", plain)
+        for sentence in re.split(r"(?<=[.!?])[)\"”*]*\s+", plain):
+            assert len(re.findall(r"\S*\w\S*", sentence)) <= 40, sentence
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_prose_is_wrapped_at_100_characters(page):
+    """A line is only longer if it has nowhere to break outside of inline code."""
+    for line in "\n".join(paragraphs_of(page)).splitlines():
+        unbroken = re.sub(r"`[^`]*`|\$[^$]+\$", lambda code: "x" * len(code[0]), line.strip())
+        assert len(line) <= 100 or " " not in unbroken.rstrip(".,;:)"), line
+
+
 def _titles(entries: list) -> Iterator[str]:
     """The names in the site's navigation, sections too."""
     for entry in entries:
