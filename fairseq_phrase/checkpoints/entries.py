@@ -14,6 +14,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from fairseq_phrase.checkpoints.registered_options import (
     declared_options,
     encoder_options,
+    with_architecture,
 )
 from fairseq_phrase.checkpoints.trust import plain_options
 from fairseq_phrase.data.store.identity import OF_DECODER, UNKNOWN, Entry, matches, why_free
@@ -71,7 +72,7 @@ def model_entries(cfg: Any) -> dict[str, Entry]:
     Args:
         cfg: a checkpoint's configuration of its model, or a training's configuration of it.
     """
-    values = plain_options(cfg)
+    values = with_architecture(plain_options(cfg))
     # fairseq also shares the output, but only some architectures set the option.
     if values.get("share_all_embeddings") or values.get("merge_src_tgt_embed"):
         values["share_decoder_input_output_embed"] = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +30,7 @@ from fairseq_phrase.checkpoints.trust import (
     plain_options,
     reading,
 )
-from fairseq_phrase.compat.checkpoints import override_options, rename_old_parameters, unreadable
+from fairseq_phrase.compat.checkpoints import override_options, rename_old_parameters
 from fairseq_phrase.compat.inference import TRUNCATED, options_of
 from fairseq_phrase.compat.patches import patch
 from fairseq_phrase.data.store.identity import Identity, compare, log_record, log_text
@@ -59,10 +58,10 @@ def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[
             state = read(path, None, *args[1:], **options)
     except (UserError, FileNotFoundError):
         raise
-    except Exception as error:
-        if zipfile.is_zipfile(path) or not Path(path).is_file():
-            raise
-        raise unreadable(Path(path), error) from None
+    except Exception:
+        if Path(path).is_file():
+            load_checkpoint(Path(path))  # its error explains why torch did not read the file
+        raise
     complete_options(state)
     record = identity_of(state, path)
     override_options(state, overrides or {})  # set by the user

@@ -55,12 +55,31 @@ def model_options(values: Mapping[str, Any]) -> list[Field[Any]]:
     return sorted(options, key=lambda option: option.name)
 
 
+def with_architecture(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a model with those that its architecture fills in.
+
+    fairseq does so when it parses flags. A file of an older version lacks the later options.
+
+    Args:
+        options: a configuration. One without ``arch``, or of a model with a data class, is complete.
+    """
+    name, complete = options.get("arch"), Namespace(**options)
+    if name not in MODEL_DATACLASS_REGISTRY:
+        _fill_in(name, complete)
+    return vars(complete)
+
+
+def _fill_in(architecture: Any, options: Namespace) -> None:
+    """Call fairseq's function of an architecture, if there is one."""
+    with suppress(Exception):  # it may expect flags that a parser sets
+        ARCH_CONFIG_REGISTRY.get(architecture, lambda _: None)(options)
+
+
 @lru_cache
 def _architecture_defaults(name: str) -> dict[str, Any]:
     """Return the options that fairseq's function of an architecture fills in."""
     options = Namespace()
-    with suppress(AttributeError, TypeError):  # it may expect flags that a parser sets
-        ARCH_CONFIG_REGISTRY.get(name, lambda _: None)(options)
+    _fill_in(name, options)
     return vars(options)
 
 
@@ -122,6 +141,8 @@ def complete_options(state: dict[str, Any]) -> None:
     # fairseq writes dictionaries, which it turns into its own configuration when it loads them.
     options: Any
     for options in ((state.get("cfg") or {}).get("model"), state.get("args")):
+        if isinstance(options, Namespace):
+            vars(options).update(with_architecture(vars(options)))
         values = plain_options(options)
         for option in later_options_of(values):
             if option.name in values:

@@ -21,7 +21,7 @@ from dataclasses import fields
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fairseq.registry import REGISTRIES
 from omegaconf import OmegaConf
@@ -175,7 +175,7 @@ class _Reader:
             elif self._in_text:
                 raise self._refusal((*names, name), f"is {value!r:.100}, {_ONLY_IF_NAMED}")
             else:
-                section[key] = None
+                section[key] = _without_file(name)
         return section
 
     def _text(self, text: str, names: tuple[str, ...], is_free: bool) -> str | None:
@@ -197,7 +197,7 @@ class _Reader:
         if self._in_text:
             raise self._refusal(names, f"is {text!r:.100}, {_ONLY_IF_NAMED}")
         warn_once(f"{self._path}: its {'.'.join(names)}, {text}, was removed, {_ONLY_IF_NAMED}")
-        return None
+        return cast("str | None", _without_file(names[-1]))
 
     def _read_inside(self, value: Any, names: tuple[str, ...]) -> None:
         """Check the value of a text. No part of it can be removed."""
@@ -225,16 +225,25 @@ def _is_removed(name: str, value: Any) -> bool:
         return value is not None
     if _matches(name, PARSERS):
         return names_path(str(value))
-    is_text = isinstance(value, str) and value not in ("", "True", "False")
+    is_text = isinstance(value, str) and value not in ("", "True", "False", "???")
     is_file = _matches(name, FILES) and not _matches(name, FREE)
     return is_file and (is_text or isinstance(value, list))
 
 
 def _is_default(name: str, text: str) -> bool:
     """Return whether a text is fairseq's own, such as the address of GPT-2's subwords."""
-    dataclasses = REGISTRIES["bpe"]["dataclass_registry"].values()
-    return any(
-        option.name == name and option.default == text
-        for kind in dataclasses
-        for option in fields(kind)
-    )
+    return text in _defaults(name)
+
+
+def _without_file(name: str) -> Any:
+    """Return the value of an option whose file was removed.
+
+    It is None, or the default of a segmenter's option, which cannot be None.
+    """
+    return next(iter(_defaults(name)), None)
+
+
+def _defaults(name: str) -> list[Any]:
+    """Return the defaults of an option of fairseq's segmenters."""
+    kinds = REGISTRIES["bpe"]["dataclass_registry"].values()
+    return [option.default for kind in kinds for option in fields(kind) if option.name == name]

@@ -14,6 +14,15 @@ import torch
 
 #: Options that fairseq 0.9 had under another name.
 _RENAMED = {"stop_min_lr": "min_lr", "post_process": "remove_bpe"}
+#: Options of a Transformer's training by the first versions of fairseq.
+_FIRST = (
+    "arch task criterion label_smoothing optimizer adam_betas adam_eps lr lr_scheduler warmup_updates "
+    "min_lr weight_decay clip_norm data source_lang target_lang left_pad_source left_pad_target "
+    "max_source_positions max_target_positions encoder_embed_dim encoder_ffn_embed_dim encoder_layers "
+    "encoder_attention_heads decoder_embed_dim decoder_ffn_embed_dim decoder_layers "
+    "decoder_attention_heads dropout share_decoder_input_output_embed share_all_embeddings seed "
+    "sentence_avg save_dir"
+)
 
 
 class AverageMeter:
@@ -30,8 +39,8 @@ def write_old(checkpoint: Path, path: Path, version: str, monkeypatch: pytest.Mo
     """Write a checkpoint of fairseq's Transformer as an older version of fairseq wrote it.
 
     Args:
-        version: of fairseq. 0.10 has all options in a namespace. 0.9 also has meters, and 0.5 other
-            names of parameters. These two are written with torch's format before 1.6.
+        version: of fairseq. 0.10 has all options in a namespace. 0.9 also has meters, and 0.5 has other
+            names of parameters and fewer options. These two are written with torch's format before 1.6.
     """
     state = torch.load(checkpoint, weights_only=True)
     state["args"] = old_options(state.pop("cfg")["model"])
@@ -46,6 +55,7 @@ def write_old(checkpoint: Path, path: Path, version: str, monkeypatch: pytest.Mo
             extra["train_meters"] = OrderedDict(train_loss=AverageMeter())
             if version == "0.5":
                 state["model"] = old_parameters(state["model"])
+                state["args"] = first_options(state["args"])
             torch.save(state, path, _use_new_zipfile_serialization=False)
     else:
         torch.save(state, path)
@@ -62,6 +72,13 @@ def old_options(options: Any) -> Namespace:
     del old._name
     old.lr = old.lr[0]
     return old
+
+
+def first_options(options: Namespace) -> Namespace:
+    """Return the options that the first versions of fairseq had."""
+    return Namespace(
+        **{name: value for name, value in vars(options).items() if name in _FIRST.split()}
+    )
 
 
 def old_parameters(parameters: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -9,6 +9,7 @@ import torch
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
+from fairseq_phrase.checkpoints.entries import model_entries
 from fairseq_phrase.checkpoints.identity import identity_of
 from fairseq_phrase.checkpoints.pretrained import take_options
 from fairseq_phrase.checkpoints.registered_options import complete_options
@@ -78,7 +79,15 @@ def test_every_form_of_options_is_completed(kind):
     assert (read.phrase_residual, read.phrase_gate) == ("each", "zero")
 
 
-@pytest.mark.parametrize("name", ["transformer", "relation_transformer", "unknown"])
+def test_options_of_an_old_architecture_are_filled_in_from_those_that_are_there():
+    args = Namespace(arch="transformer_iwslt_de_en", encoder_embed_dim=32, decoder_embed_dim=16)
+    complete_options({"args": args, "cfg": {"model": Namespace(_name=args.arch, **vars(args))}})
+    assert (args.encoder_embed_dim, args.encoder_layers, args.encoder_attention_heads) == (32, 6, 4)
+    assert (args.decoder_input_dim, args.decoder_output_dim) == (16, 16)
+    assert model_entries(args)["decoder-input-dim"].value == "16"
+
+
+@pytest.mark.parametrize("name", ["relation_transformer", "unknown"])
 def test_other_models_get_no_options(name):
     state = {"cfg": {"model": {"_name": name}}, "args": Namespace(arch=name)}
     complete_options(state)

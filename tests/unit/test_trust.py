@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 from fairseq.dataclass.configs import FairseqConfig
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import DictConfig, OmegaConf
 
-from fairseq_phrase.checkpoints import trust
 from fairseq_phrase.checkpoints.loading import register_all
 from fairseq_phrase.checkpoints.trust import EVALUATED, FREE, check_trusted, plain_options
 from fairseq_phrase.data.store.identity import matches
@@ -86,7 +86,24 @@ def test_the_address_of_fairseqs_own_file_is_kept_and_no_other(caplog) -> None:
     }
     state = {"cfg": {"bpe": {**defaults, "gpt2_vocab_bpe": "https://host/x"}}}
     check_trusted(state, "a.pt")
-    assert state["cfg"]["bpe"] == {**defaults, "gpt2_vocab_bpe": None}
+    assert state["cfg"]["bpe"] == defaults
+
+
+@pytest.mark.parametrize(
+    ("bpe", "option"),
+    [
+        ("subword_nmt", "bpe_codes"),
+        ("sentencepiece", "sentencepiece_model"),
+        ("gpt2", "gpt2_vocab_bpe"),
+    ],
+)
+def test_old_options_without_their_file_of_subwords_are_converted(bpe, option) -> None:
+    options = {"arch": "transformer", "task": "translation", "bpe": bpe, option: "/theirs/file"}
+    state = {"args": Namespace(**options)}
+    check_trusted(state, "a.pt")
+    cfg = convert_namespace_to_omegaconf(state["args"])
+    assert cfg.bpe._name == bpe
+    assert "theirs" not in str(OmegaConf.to_container(cfg.bpe))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -221,14 +238,9 @@ def test_every_default_is_accepted() -> None:
             for field in fields(kind)
             if isinstance(field.default, str) and "${" not in field.default
         }
-        # A file that an option must name has no default.
-        expected = {
-            name: None if text == "???" and matches(name, trust.FILES) else text
-            for name, text in defaults.items()
-        }
         state: dict[str, Any] = {"cfg": {"section": dict(defaults)}}
         check_trusted(state, "a.pt")
-        assert state["cfg"]["section"] == expected, kind
+        assert state["cfg"]["section"] == defaults, kind
 
 
 def evaluated_names() -> dict[str, str]:
