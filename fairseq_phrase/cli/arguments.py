@@ -171,7 +171,7 @@ def engine_of(args: dict[str, Any]) -> EngineOptions:
 
     options = EngineOptions(args.pop("engine"), args.pop("workers"), args.pop("ray_address"))
     if options.ray_address is not None and options.name != "ray":
-        raise UserError("--ray-address goes with --engine ray")
+        raise UserError("--ray-address needs --engine ray")
     return options
 
 
@@ -197,9 +197,9 @@ def model_of(args: dict[str, Any]) -> Path | None:
         _MADE.append(TemporaryDirectory())
         return gpt2_file(Path(folder), Path(_MADE[-1].name) / "tokenizer.json")
     if model is not None and args["bpe"] != "sentencepiece":
-        raise UserError("--sentencepiece-model goes with --bpe sentencepiece")
+        raise UserError("--sentencepiece-model needs --bpe sentencepiece")
     if codes is not None and args["bpe"] in ("sentencepiece", WHOLE_WORDS):
-        raise UserError("--bpe-codes goes with --bpe subword_nmt, or with that of a package")
+        raise UserError("--bpe-codes needs --bpe subword_nmt, or that of a package")
     return model or codes
 
 

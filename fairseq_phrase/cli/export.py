@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
     if args.quantization is not None and args.to != "ctranslate2":
-        raise UserError("--quantization goes with --to ctranslate2")
+        raise UserError("--quantization needs --to ctranslate2")
     card = args.license or args.datasets or args.card_scores
     if card and args.to == "ctranslate2":
         raise UserError("--to ctranslate2 writes no model card: leave its options out")

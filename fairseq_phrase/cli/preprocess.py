@@ -172,7 +172,7 @@ def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
     tokenized = {side: args.pop(f"{side}_tokenized") for side in ("source", "target")}
     if sides == "source" and parsers["target"] is not None:
         raise UserError(
-            "--target-parser goes with --parse both or --parse target: the target is not parsed"
+            "--target-parser needs --parse both or --parse target: the target is not parsed"
         )
     if sides == "target" and parsers["target"] is not None and parsers["source"] != "none":
         raise UserError("--parse target: give --parser or --target-parser, not both")

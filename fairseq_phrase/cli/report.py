@@ -90,7 +90,7 @@ def _form(args: argparse.Namespace) -> Any:
             raise UserError("--known-forms needs --form calls or --form lambda")
         return None
     if args.measure != "exact":
-        raise UserError(f"--form {args.form} goes with --measure exact, not {args.measure}")
+        raise UserError(f"--form {args.form} needs --measure exact, not {args.measure}")
     from fairseq_phrase.evaluation.metrics.measure_registry import FORMS as MADE
     from fairseq_phrase.text import read_lines
 
@@ -115,9 +115,7 @@ def main(args: argparse.Namespace) -> None:
     tokenizer = args.tokenize and check_tokenizer(args.tokenize)
     texts = read_references(args.reference, args.subset, args.source or (), args.set_name or ())
     if args.known_words and args.measure not in LABELLING:
-        raise UserError(
-            f"--known-words goes with labels and spans, not with --measure {args.measure}"
-        )
+        raise UserError(f"--known-words needs --measure labels or spans, not {args.measure}")
     known = args.known_words and read_known_words(args.known_words)
     metrics = (known, _form(args), load_metrics(args.metric))
     options = ReportOptions(

@@ -105,7 +105,7 @@ def main(args: argparse.Namespace) -> None:
     if args.score and (args.nbest > 1 or any(search)):
         raise UserError("--score scores given translations: leave the options of a search out")
     if args.unk_dictionary and not args.replace_unk:
-        raise UserError("--unk-dictionary goes with --replace-unk")
+        raise UserError("--unk-dictionary needs --replace-unk")
     args.path, args.data, args.inputs = _sorted(args.inputs, args.path)
     engine, out = engine_of(vars(args)), standard_stream("stdout")
     from tqdm import tqdm

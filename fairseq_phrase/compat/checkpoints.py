@@ -63,7 +63,7 @@ def unreadable(path: Path, error: Exception) -> UserError:
     """Describe why torch could not read a checkpoint."""
     reason = f"{type(error).__name__}: {error}".partition("\n")[0]
     if not zipfile.is_zipfile(path):
-        reason = "it is empty, cut off, or not written by torch"
+        reason = "it is empty, truncated, or not written by torch"
     return UserError(f"{path} is not a fairseq checkpoint ({reason})")
 
 

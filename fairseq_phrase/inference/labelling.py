@@ -153,7 +153,7 @@ class Labeller:
             number += len(chunk)
         if cut:
             logger.warning(
-                "%d texts are cut to %d subwords, as --truncate-source did in training",
+                "%d texts are truncated to %d subwords, as --truncate-source did in training",
                 cut,
                 self._kept,
             )
@@ -235,8 +235,8 @@ class Labeller:
         if length > self._limit:
             cut = "" if self.task.labelled == "word" else ", or with truncate_source"
             raise UserError(
-                f"line {number} has {length} tokens, and the model has {self._limit} positions: cut the "
-                f"line, or train with larger max_source_positions and max_target_positions{cut}"
+                f"line {number} has {length} tokens, and the model has {self._limit} positions: shorten "
+                f"the line, or train with larger max_source_positions and max_target_positions{cut}"
             )
 
     def _length(self, sentence: EncodedSentence) -> int:

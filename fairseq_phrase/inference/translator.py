@@ -497,7 +497,7 @@ def _check_sampling(
     named = {name: value for name, value in draws.items() if value is not None}
     if not sampling:
         for name in named:
-            raise UserError(f"{as_given(name.replace('_', '-'))} goes with {as_given('sampling')}")
+            raise UserError(f"{as_given(name.replace('_', '-'))} needs {as_given('sampling')}")
         return
     if beam not in (None, nbest):
         raise UserError(

@@ -446,7 +446,7 @@ def check_options(cfg: Any) -> None:
             raise UserError(f"{name} needs attention: choose --attention bilinear, or leave it out")
     if cfg.input_feeding and cfg.attention_time == "before":
         raise UserError(
-            "--input-feeding goes with --attention-time after: with before, the context is the cell's "
+            "--input-feeding needs --attention-time after: with before, the context is the cell's "
             "input already"
         )
     if cfg.attention_window != "all" and cfg.window_size < 1:
@@ -460,7 +460,7 @@ def check_options(cfg: Any) -> None:
             f"--self-attention {cfg.self_attention}": cfg.self_attention != "none",
         }.items():
             if on:
-                raise UserError(f"{name} goes with --encoder recurrent, not {cfg.encoder_name}")
+                raise UserError(f"{name} needs --encoder recurrent, not {cfg.encoder_name}")
     elif cfg.encoder.layers < 1 and cfg.self_attention == "none":
         raise UserError("--encoder-layers 0 needs --self-attention plain or bilinear")
     # Without attention, the decoder reads only the last state of the recurrent layers.

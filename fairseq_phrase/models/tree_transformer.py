@@ -112,7 +112,7 @@ def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | Non
     if new_order.is_cuda:
         kept = torch.arange(sentences, device=chosen.device) if stays else chosen
         as_expected = (groups == kept[:, None]).all()
-        torch._assert_async(as_expected, "beam search parted the rows of a sentence")
+        torch._assert_async(as_expected, "beam search separated the rows of a sentence")
         return None if stays else chosen, together
     if not (groups == groups[:, :1]).all():
         return source, 1

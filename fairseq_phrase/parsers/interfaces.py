@@ -81,7 +81,7 @@ class LineParser(ABC):
             UserError: this parser can only parse raw text.
         """
         raise UserError(
-            f"{self.version} cannot parse text that is already cut into words: name another parser, or "
+            f"{self.version} cannot parse text that is already split into words: name another parser, or "
             f"give its class {type(self).__name__} the method parse_words"
         )
 

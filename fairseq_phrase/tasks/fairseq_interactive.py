@@ -53,7 +53,7 @@ class SyntaxBPEConfig(FairseqDataclass):
     syntax_lang: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
         "the parsed language; by default the task's source")
     syntax_parser: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
-        "cut words with this parser; by default with the task's --source-parser")
+        "split text into words with this parser; by default with the task's --source-parser")
 
 
 def _source_of(cfg: SyntaxBPEConfig) -> tuple[str, str, str | None]:
@@ -307,8 +307,8 @@ class RawTextTask(TranslationTask):
                 if unknown not in map(dictionary.index, subwords):
                     raise UserError(
                         f"'{line[:60]}' is raw text, and its word '{word}' is unknown; the data's own "
-                        f"subword model cuts it into '{' '.join(subwords)}': use --tokenizer syntax "
-                        "--bpe syntax (they are for raw text, not for text that is cut into subwords "
+                        f"subword model splits it into '{' '.join(subwords)}': use --tokenizer syntax "
+                        "--bpe syntax (they are for raw text, not for text that is split into subwords "
                         "already)"
                     )
 
@@ -340,6 +340,6 @@ def _check_same(line: str, segmented: torch.Tensor, own: torch.Tensor) -> None:
     """
     if segmented.tolist() != own.tolist():
         raise UserError(
-            f"'{line[:60]}' was cut into other subwords than its parse: use --tokenizer syntax --bpe "
+            f"'{line[:60]}' was split into other subwords than its parse: use --tokenizer syntax --bpe "
             "syntax"
         )

@@ -48,7 +48,7 @@ class LanguageTagTask(TranslationTask):
             dictionary.tags = (dictionary.index(f"[{language}]"),)
         for name in ("subword_sampling", "guided_alignments", "num_batch_buckets", "eval_bleu"):
             if getattr(cfg, name):
-                raise UserError(f"--langs does not go with --{name.replace('_', '-')}")
+                raise UserError(f"--langs cannot be combined with --{name.replace('_', '-')}")
 
     def _pairs(self, pairs: LanguagePairDataset) -> LanguagePairDataset:
         """Add the tags to sentence pairs."""

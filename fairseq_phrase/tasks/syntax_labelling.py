@@ -65,10 +65,12 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
         if cfg.left_pad_source:
             raise UserError("--left-pad-source: --task syntax_labelling pads on the right")
         if cfg.truncate_source and self.labelled == "word":
-            raise UserError("--truncate-source: every word has a label, so no word can be cut off")
+            raise UserError(
+                "--truncate-source: every word has a label, so no text can be truncated"
+            )
         if cfg.subword_sampling:
             raise UserError(
-                "--subword-sampling is for translation: labels are not cut into subwords"
+                "--subword-sampling is for translation: labels are not split into subwords"
             )
 
     def load_dataset(
@@ -152,7 +154,7 @@ def too_long(
         broken = f"tokens than the model has positions ({max_positions[0]})"
         advice = "--max-source-positions and --max-target-positions"
         if labelled == "sentence":
-            advice += "; --truncate-source cuts texts to what fits"
+            advice += "; --truncate-source truncates texts to what fits"
     else:
         long, sizes = list(indices), dataset.tgt_sizes
         broken = f"labels than the model allows ({max_positions[1]})"

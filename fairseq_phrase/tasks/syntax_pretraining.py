@@ -55,7 +55,7 @@ class SyntaxPretrainingConfig(IdentityOptions, UpdateOptions):
         "the language; by default that of the data", argparse_alias="-s")
     sample_break_mode: SAMPLE_BREAK_MODE_CHOICES = option("eos",
         "a sample is a sentence (eos), or up to --tokens-per-sample tokens of whole "
-        "sentences (complete), of one document (complete_doc), or cut anywhere (none)")
+        "sentences (complete), of one document (complete_doc), or split anywhere (none)")
     tokens_per_sample: int = option(512, "largest number of tokens in a sample, without eos mode")
     mask_prob: float = option(0.15, "part of the subwords that are predicted")
     leave_unmasked_prob: float = option(0.1, "part of the predicted subwords that are not masked")

@@ -53,7 +53,7 @@ class SyntaxTranslationConfig(
     left_pad_source: bool = option(False, "pad the source on the left")
     # fmt: off
     truncate_source: bool = option(False,
-        "cut sources to --max-source-positions", identity="may")
+        "truncate sources to --max-source-positions", identity="may")
     source_parser: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
         "parser for raw text in fairseq-interactive (spacy:MODEL, none); by default "
         "the one that made the data, if its name is not a path")
@@ -80,7 +80,7 @@ class SyntaxTranslationConfig(
         "with concat: the width of a factor's embeddings, or of each, commas between them; "
         "tokens have the rest of --encoder-embed-dim")
     subword_sampling: float = option(0.0,
-        "α above 0, at most 1: cut the words of training sentences into other subwords each "
+        "α above 0, at most 1: split the words of training sentences into other subwords each "
         "time, on both sides: by SentencePiece's probabilities to the power of α, or with "
         "subword-nmt by BPE-dropout with the probability α")
 
@@ -230,7 +230,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         self._check_copied_words(texts)
         if self.cfg.subword_sampling:
             raise UserError(
-                f"--subword-sampling does not go with {directory}, which was made with --copy-words: "
+                f"--subword-sampling cannot be used with {directory}, which was made with --copy-words: "
                 "unknown words have slots there, not subwords"
             )
         self.datasets[split] = CopiedDataset(
@@ -258,7 +258,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         directory = self.directory_of(split, epoch)
         if self.cfg.guided_alignments and is_training:
             if self.cfg.subword_sampling:
-                raise UserError("--guided-alignments does not go with --subword-sampling")
+                raise UserError("--guided-alignments cannot be combined with --subword-sampling")
             language = self.cfg.source_lang
             has_manifest = Manifest.path(directory, language).is_file()
             protected = Manifest.load(directory, language).protected if has_manifest else ()
@@ -279,7 +279,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         )  # fmt: skip
         if lost := dataset.lost():
             logger.warning(
-                "%s: --truncate-source cuts %d sources to %d subwords; lost: %s",
+                "%s: --truncate-source truncates %d sources to %d subwords; lost: %s",
                 *(split, lost.pop("sources"), self.kept_subwords),
                 ", ".join(f"{count} {name}" for name, count in lost.items()) or "text alone",
             )
@@ -357,8 +357,8 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         """
         if self.cfg.langs and getattr(args, "constraints", None):
             raise UserError(
-                "--langs does not go with fairseq's --constraints, which may come after a sentence's "
-                "end: use fairseq-phrase-translate --constraints"
+                "--langs cannot be combined with fairseq's --constraints, which may come after a "
+                "sentence's end: use fairseq-phrase-translate --constraints"
             )
         if self.source_text.fields and len(models) > 1:
             for module in (part for model in models for part in (model, model.encoder)):

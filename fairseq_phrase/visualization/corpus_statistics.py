@@ -227,7 +227,7 @@ def manifest_text(directory: Path, manifest: Manifest, dictionaries: Dictionarie
         "fields": ", ".join(manifest.fields),
         "constituents": manifest.constituents,
         "labels": ", ".join(labels),
-        "words": f"cut {cut}",
+        "words": f"split {cut}",
         "subwords": " ".join(part for part in (manifest.bpe, manifest.bpe_model) if part),
         "dictionary": f"dict.{manifest.language}.txt, {_number(len(dictionaries['text']))} entries",
         "splits": ", ".join(manifest.splits),

@@ -119,7 +119,7 @@ def test_another_dictionary_is_found_out(data, bpe_corpus, fails):
         ((), "nothing to do"),
         (
             ("--testpref", "{bpe_corpus}/test", "--sentencepiece-model", "x"),
-            "goes with --bpe sentencepiece",
+            "needs --bpe sentencepiece",
         ),
         (
             ("--testpref", "{bpe_corpus}/test", "--bpe-codes", "{bpe_corpus}/none"),

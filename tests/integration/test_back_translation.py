@@ -325,9 +325,9 @@ def test_an_actor_has_a_gpu_if_the_device_is_one(engine, device, gpus, monkeypat
             ["--shard", "1/2", "--out", "{out}"],
             "{out}.2-of-2 is there without out.2-of-2.key, which records what made it: remove it",
         ),
-        (["--sampling-topk", "3"], "sampling_topk goes with sampling"),
-        (["--sampling-topp", "0.3"], "sampling_topp goes with sampling"),
-        (["--temperature", "0.3"], "temperature goes with sampling"),
+        (["--sampling-topk", "3"], "sampling_topk needs sampling"),
+        (["--sampling-topp", "0.3"], "sampling_topp needs sampling"),
+        (["--temperature", "0.3"], "temperature needs sampling"),
         (
             ["--sampling", "--sampling-topk", "3", "--sampling-topp", "0.3"],
             "sampling_topp, not both",
@@ -353,7 +353,7 @@ def test_an_actor_has_a_gpu_if_the_device_is_one(engine, device, gpus, monkeypat
         (["--sampling", "--beam", "5"], "most probable draws, which are no samples"),
         (["--score", "{out}.2-of-2", "--sampling"], "leave the options of a search out"),
         (["--sampling", "--constraints", "{out}"], "need a search"),
-        (["--ray-address", "auto"], "--ray-address goes with --engine ray"),
+        (["--ray-address", "auto"], "--ray-address needs --engine ray"),
         (
             ["--out", "{out}", "--source-parser", "spacy:nothing"],
             "spacy download nothing",

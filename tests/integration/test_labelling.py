@@ -424,7 +424,7 @@ def test_a_long_text_is_cut_as_in_a_split(
     text = (corpus / "test.en").read_text()
     raw, _ = labelled(sentences, "--path", path, "--source-parser", "gold", stdin=text)
     assert raw == split
-    assert re.search(r"\d+ texts are cut to 8 subwords", caplog.text)
+    assert re.search(r"\d+ texts are truncated to 8 subwords", caplog.text)
 
 
 def test_scores_need_a_split(words, tagger, labelled):
@@ -488,7 +488,7 @@ def test_labels_unknown_in_training_are_warned_about(corpus, tmp_path, command):
     [
         (["--left-pad-source"], "pads on the right"),
         (["--truncate-source"], "every word has a label"),
-        (["--subword-sampling", "0.1"], "labels are not cut into subwords"),
+        (["--subword-sampling", "0.1"], "labels are not split into subwords"),
         (["--eval-spans"], "--eval-spans: the labels mark no spans"),
         (["--head-layers", "3"], "--head-layers 3: expected 1 or 2"),
         (["--encoder", "gru"], "--encoder gru: expected one of"),

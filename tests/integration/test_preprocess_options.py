@@ -276,11 +276,11 @@ def test_new_text_is_cut_as_the_corpus_was(bpe_data, moses, spacy_pipeline):
 def test_subword_nmt_without_codes_or_with_a_model_is_refused(moses, tmp_path, capsys):
     for options, message in (
         (["--bpe", "subword_nmt"], "needs the model that it learned: --bpe-codes FILE"),
-        (["--bpe-codes", moses / "codes"], "--bpe-codes goes with --bpe subword_nmt"),
+        (["--bpe-codes", moses / "codes"], "--bpe-codes needs --bpe subword_nmt"),
         (["--bpe", "subword_nmt", "--bpe-codes", tmp_path / "none"], "is not there"),
-        (["--ray-address", "auto"], "--ray-address goes with --engine ray"),
+        (["--ray-address", "auto"], "--ray-address needs --engine ray"),
         (["--parse", "target", "--source-tokenized"], "if the source is not parsed"),
-        (["--target-parser", "ptb"], "--target-parser goes with --parse both or --parse target"),
+        (["--target-parser", "ptb"], "--target-parser needs --parse both or --parse target"),
         (
             ["--parse", "target", "--parser", "ptb", "--target-parser", "conllu"],
             "--parse target: give --parser or --target-parser, not both",

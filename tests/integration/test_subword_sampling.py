@@ -234,8 +234,11 @@ def changed_manifest(data_directory, folder, **changes):
     ("changes", "message"),
     [
         ({"bpe_model": ""}, "names no subword model: make the data with fairseq-phrase-preprocess"),
-        ({"whole_lines": True}, "cut into subwords before it was parsed.*the text of single words"),
-        ({"made_by": "fairseq-phrase-attach"}, "cut into subwords before it was parsed"),
+        (
+            {"whole_lines": True},
+            "split into subwords before it was parsed.*the text of single words",
+        ),
+        ({"made_by": "fairseq-phrase-attach"}, "split into subwords before it was parsed"),
         ({"bpe_model": "none.model"}, "none.model is not there"),
     ],
 )

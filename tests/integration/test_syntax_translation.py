@@ -110,7 +110,7 @@ def test_truncated_sources_have_truncated_parses(data_directory, caplog):
     lost = sum(int((p["spans"][:, 0] >= w).sum()) for p, w in zip(cut, kept, strict=True))
     (message,) = [record.getMessage() for record in caplog.records if "truncate" in record.msg]
     assert message == (
-        f"valid: --truncate-source cuts {len(cut)} sources to 7 subwords; lost: {lost} constituents "
+        f"valid: --truncate-source truncates {len(cut)} sources to 7 subwords; lost: {lost} constituents "
         "(spans)"
     )
     for batch in batches(task, "valid"):

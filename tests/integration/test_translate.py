@@ -344,7 +344,7 @@ def test_data_that_moved_are_named_in_the_message(
             ["--path", "{checkpoint}", "--score", "x", "--nbest", "2"],
             "leave the options of a search",
         ),
-        (["--path", "{checkpoint}", "--unk-dictionary", "x"], "goes with --replace-unk"),
+        (["--path", "{checkpoint}", "--unk-dictionary", "x"], "needs --replace-unk"),
         (["--path", "{checkpoint}", "--constraints", "x", "--beam", "999"], "at most half as many"),
         (["--path", "{checkpoint}", "--device", "cuda:77"], "device cuda:77"),
         (["{folder}", "--path", "{checkpoint}"], "is not a data directory"),

@@ -64,7 +64,7 @@ def test_a_subword_model_goes_with_its_kind_of_subwords(bpe, option, is_allowed)
         assert given == {"bpe": bpe}
         return
     flag = option.replace("_", "-")
-    with pytest.raises(UserError, match=f"--{flag} goes with --bpe "):
+    with pytest.raises(UserError, match=f"--{flag} needs --bpe "):
         model_of(given)
 
 

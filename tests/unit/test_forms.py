@@ -242,7 +242,7 @@ def test_a_library_that_cannot_be_imported_is_named_with_the_reason(monkeypatch,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--form", "regex"], "--form regex goes with --measure exact, not translation"),
+        (["--form", "regex"], "--form regex needs --measure exact, not translation"),
         (["--measure", "exact", "--known-forms", "x"], "--known-forms needs --form calls"),
         (["--measure", "exact", "--form", "calls", "--known-forms", "/none"], "/none"),
     ],

@@ -162,7 +162,10 @@ def test_without_unknown_words_there_is_no_accuracy_of_them(labelled, capsys):
     for options, message in (
         ((*known, *source, *two), "'test' and 'test1' do not both have unknown words: leave"),
         (known, "--known-words needs the words of each test set: --source FILE"),
-        ((*known, *source, "--measure", "exact"), "--known-words goes with labels and spans, not"),
+        (
+            (*known, *source, "--measure", "exact"),
+            "--known-words needs --measure labels or spans, not",
+        ),
     ):
         with pytest.raises(SystemExit, match="2"):
             report(labelled, *options, reference="test.tag")

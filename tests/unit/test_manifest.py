@@ -183,7 +183,7 @@ def test_older_records_and_manifests_are_read(tmp_path, caplog) -> None:
 def test_another_model_of_the_target_in_a_data_directory_is_noticed(tmp_path) -> None:
     WHOLE.save(tmp_path)
     (tmp_path / "spm.model").write_bytes(b"another")
-    with pytest.raises(UserError, match=r"spm\.model is not the subword model that cut the text"):
+    with pytest.raises(UserError, match=r"spm\.model is not the subword model that split the text"):
         data_identity(tmp_path, "de", "en")
 
 

@@ -294,9 +294,7 @@ def test_a_parser_of_raw_text_alone_refuses_tokenized_text(around):
     class RawOnly(Chains):
         parse_words = LineParser.parse_words
 
-    message = (
-        "chains cannot parse text that is already cut into words: .*RawOnly the method parse_words"
-    )
+    message = "cannot parse text that is already split into words: .*RawOnly the method parse_words"
     with pytest.raises(UserError, match=message):
         around(RawOnly(), tokenized=True).parse(["a"])
 

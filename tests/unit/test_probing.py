@@ -139,7 +139,7 @@ def test_long_sentences_are_cut(caplog):
     sentences = EncodedLines().encode(task, ["1 9", "2 3"])
     found = SentenceVectors(model, task)(sentences)
     assert found[2].shape == (2, 16)
-    assert "1 sentences are cut to the model's 5 subwords" in caplog.text
+    assert "1 sentences are truncated to the model's 5 subwords" in caplog.text
 
 
 # Classifiers

@@ -29,7 +29,7 @@ def check(task, line):
 
 @pytest.mark.parametrize("slots", [(), (slot(1), slot(2))], ids=["unknown", "slots"])
 def test_a_raw_line_is_refused_also_where_its_unknown_words_have_slots(slots):
-    with pytest.raises(UserError, match=r"'der' is unknown; .* cuts it into '▁ d e r': use"):
+    with pytest.raises(UserError, match=r"'der' is unknown; .* splits it into '▁ d e r': use"):
         check(make_task(*slots), "der")
 
 

@@ -216,12 +216,12 @@ def test_half_precision_keeps_to_the_result(dictionary, kind, dtype):
         ({"attention_window": "local-p", "window_size": 0}, "--window-size 0: expected at least 1"),
         ({"attention": "none", "input_feeding": True}, "--input-feeding needs attention"),
         ({"attention": "none", "attention_window": "local-m"}, "--attention-window local-m needs"),
-        ({"attention_time": "before", "input_feeding": True}, "goes with --attention-time after"),
+        ({"attention_time": "before", "input_feeding": True}, "needs --attention-time after"),
         (
             {"encoder": "transformer", "encoder_bidirectional": True},
-            "goes with --encoder recurrent",
+            "needs --encoder recurrent",
         ),
-        ({"encoder": "transformer", "self_attention": "plain"}, "--self-attention plain goes with"),
+        ({"encoder": "transformer", "self_attention": "plain"}, "--self-attention plain needs"),
         (
             {"attention": "none", "self_attention": "plain"},
             "which nothing reads with --attention none",

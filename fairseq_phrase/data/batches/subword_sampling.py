@@ -62,12 +62,12 @@ class SubwordSampling:
         where = f"--subword-sampling: {Manifest.path(directory, language)}"
         if manifest.whole_lines or manifest.made_by != PREPROCESS:
             raise UserError(
-                f"{where} states that text was cut into subwords before it was parsed, so that the text "
-                f"of single words is not known: make the data with {PREPROCESS}"
+                f"{where} states that text was split into subwords before it was parsed, so that the "
+                f"text of single words is not known: make the data with {PREPROCESS}"
             )
         if manifest.bpe not in SAMPLERS:
             raise UserError(
-                f"{where} states --bpe {manifest.bpe}: expected {' or '.join(SAMPLERS)}, which can cut "
+                f"{where} states --bpe {manifest.bpe}: expected {' or '.join(SAMPLERS)}, which can split "
                 "words in several ways"
             )
         if manifest.protected:

@@ -190,7 +190,7 @@ def _check_model(options: Options, segmenter: Segmenter, texts: Iterable[Path]) 
     )
     if "subword-model" not in (options.allow_difference or "").split(","):
         raise UserError(
-            f"{found}: give the model that cut the text, or let this pass with --allow-difference "
+            f"{found}: give the model that split the text, or let this pass with --allow-difference "
             "subword-model"
         )
     options.allowed.append(found)

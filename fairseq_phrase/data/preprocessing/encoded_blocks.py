@@ -85,7 +85,7 @@ def warning_of(
         advice: the options that keep the text, or empty.
     """
     return "\n".join(
-        f"{count} of the {counts.kept} lines of {split}.{language} change when they are cut into "
+        f"{count} of the {counts.kept} lines of {split}.{language} change when they are split into "
         f"subwords and joined again, so a model cannot read or write them as they are{advice}:\n  "
         + "\n  ".join(shown[language])
         for language, count in counts.changed.items()

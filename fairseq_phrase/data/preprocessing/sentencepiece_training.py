@@ -140,7 +140,7 @@ def train_sentencepiece(
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1]
         raise UserError(
-            f"SentencePiece cannot train {vocabulary_size} pieces on this text ({reason}): give "
+            f"SentencePiece cannot train {vocabulary_size} subwords on this text ({reason}): give "
             "another --vocab-size, or a model with --sentencepiece-model"
         ) from None
     model.write_bytes(trained.getvalue())

@@ -213,7 +213,7 @@ class Split:
             raise UserError(
                 f"{flat} of the {corpus.lines} lines of {corpus.path} that were read so far have no "
                 f"parse, more than --max-flat {options.max_flat:g} of all lines may get flat trees: "
-                f"mend the trees, or raise --max-flat. The first:\n  " + "\n  ".join(causes)
+                f"correct the trees, or raise --max-flat. The first:\n  " + "\n  ".join(causes)
             )
 
 

@@ -371,7 +371,7 @@ def data_identity(
             model = Path(directory) / name
             if digest and model.is_file() and digest_of(model) != digest:
                 raise UserError(
-                    f"{model} is not the subword model that cut the text of {directory}: put the old "
+                    f"{model} is not the subword model that split the text of {directory}: put the old "
                     f"one back, or {rerun(directory)}"
                 )
         recorded = manifest.identity()

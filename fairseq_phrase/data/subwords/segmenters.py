@@ -404,7 +404,7 @@ def _pieces(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[
         return list(processor.encode(text, out_type=str))
     except (UnicodeEncodeError, TypeError, RuntimeError):  # depends on SentencePiece's version
         raise UserError(
-            f"{text[:60]!a} cannot be cut into subwords: expected text that UTF-8 can hold"
+            f"{text[:60]!a} cannot be split into subwords: expected text that UTF-8 can hold"
         ) from None
 
 

@@ -54,7 +54,7 @@ def segmenter_of(directory: str | Path, manifest: Manifest, *, target: bool = Fa
     """
     if manifest.bpe != WHOLE_WORDS and not manifest.bpe_model:
         raise UserError(
-            f"{directory} has no subword model, so new text cannot be cut in the same way: run "
+            f"{directory} has no subword model, so new text cannot be split in the same way: run "
             "fairseq-phrase-attach again with --bpe-codes or --sentencepiece-model"
         )
     bpe, model = manifest.bpe, manifest.bpe_model

@@ -98,7 +98,7 @@ class SentenceVectors:
         # The subwords for which the model has positions, in addition to the end of sentence.
         limit = int(self.encoder.max_positions()) - 1
         if cut := sum(len(sentence.subwords) > limit for sentence in sentences):
-            logger.warning("%d sentences are cut to the model's %d subwords", cut, limit)
+            logger.warning("%d sentences are truncated to the model's %d subwords", cut, limit)
         found: dict[int, list[np.ndarray]] = {layer: [] for layer in self.layers}
         order: list[int] = []
         batches = self.task.source_text.batches(sentences, self.max_tokens, limit=limit)
