@@ -109,6 +109,10 @@ def _parser() -> argparse.ArgumentParser:
     add(subwords, "--protected-tokens", "--labeldict", "--allow-difference")
     work = parser.add_argument_group("work")
     add(work, "--workers", "--engine", "--ray-address")
+    work.add_argument("--parts", type=positive, default=1, metavar="N",
+        help="divide the training text among N data directories with one dictionary, DESTDIR/data1, "
+        "DESTDIR/data2, …, for fairseq-train DESTDIR/data1:DESTDIR/data2:…, which then reads one in each "
+        "epoch; a run that is stopped continues after the last part that is written")
     work.add_argument("--seed", type=seed, default=1,
         help="seed of SentencePiece's training and its sample of lines")
     return parser
@@ -143,13 +147,15 @@ def main(namespace: argparse.Namespace) -> None:
     from fairseq_phrase.data.preprocessing.sentencepiece_training import CharacterOptions
 
     splits = dict(splits_of(*prefixes))
+    if args["parts"] > 1 and "train" not in splits:
+        raise UserError("--parts divides the training text: give --trainpref")
     options = Options(
         directory=args.pop("destdir"), splits=splits, parsing=parsing, bpe_model=bpe_model,
         engine=engine, characters=CharacterOptions(form, coverage, fallback), **args,
     )  # fmt: skip
     for name, counts in preprocess(options).items():
         print(f"{name}: {report(options, counts)}")
-    print(f"wrote {options.directory}")
+    print(f"wrote {':'.join(str(options.directory / folder) for folder in options.folders)}")
 
 
 _OF_TARGET_TEXT = ["parse", "target_tokenized", "joined_dictionary"]

@@ -17,6 +17,7 @@ from fairseq_phrase.checkpoints.pretrained import begin_from_checkpoint, scaled_
 from fairseq_phrase.compat.inference import truncate_as_trained
 from fairseq_phrase.data.store.identity import Entry, Identity, compare, log_record
 from fairseq_phrase.data.store.manifest import data_identity
+from fairseq_phrase.data.store.parts import check_parts
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.huggingface_encoder import take_configuration
 from fairseq_phrase.models.source_factors import begin_with_factors
@@ -166,6 +167,7 @@ class IdentifiedTask(UpdateTask):
         """Make the record of the data, the task and the built model."""
         cfg, read = self.cfg, {f"{name}-labels" for name in self._labels_asked_for}
         found = []
+        check_parts(utils.split_paths(cfg.data))
         for directory in utils.split_paths(cfg.data):
             data = data_identity(directory, cfg.source_lang, getattr(cfg, "target_lang", None))
             entries = {

@@ -115,12 +115,12 @@ class ParsedTextReader:
         Raises:
             UserError: the line does not exist, or was omitted.
         """
-        index = self._record.index_of(line)
-        if index is None:
+        index, before = self._record.index_of(line), self._record.lines_before
+        if index is None and line > before:
             raise UserError(f"{self._name}: line {line} of the text was left out")
-        if not 0 <= index < len(self):
+        if index is None or not 0 <= index < len(self):
             last = self._record.line_of(len(self) - 1)
-            raise UserError(f"{self._name} has lines 1 to {last}, not {line}")
+            raise UserError(f"{self._name} has lines {before + 1} to {last}, not {line}")
         return index
 
     def read(self, index: int) -> ParsedText:

@@ -288,7 +288,7 @@ CONTENT = {
     "lang": "a manifest for each parsed language",
 }
 FREE_OPTIONS = {
-    **dict.fromkeys(("trainpref", "validpref", "testpref", "max_length"), "the data"),
+    **dict.fromkeys(("trainpref", "validpref", "testpref", "max_length", "parts"), "the data"),
     **dict.fromkeys(("on_error", "max_flat"), "lines without a parse, counted for each split"),
     **dict.fromkeys(("destdir", "data", "list_left_out"), "a path"),
     **dict.fromkeys(("strict", "allow_difference"), "what may differ, in `allowed`"),

@@ -145,7 +145,7 @@ def parsed(monkeypatch, tmp_path):
     def start(engine=EngineOptions()):  # noqa: B008 - it does not change
         corpus = parsing.Corpus("train.de", tmp_path / "train.de", len(LINES), "key")
         pipeline = ParsingPipeline(ParsingOptions("slow"))
-        return parsing.parse_corpus(corpus, LINES, pipeline, tmp_path, engine, "stop")
+        return parsing.ParseStream(corpus, LINES, pipeline, tmp_path, engine, "stop").read()
 
     return start
 

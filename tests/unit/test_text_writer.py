@@ -1,6 +1,5 @@
 """Text of subwords: written as fairseq's own binarizer writes it."""
 
-import numpy as np
 import pytest
 from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
 from fairseq.data import Dictionary
@@ -8,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.store import indexed
-from fairseq_phrase.data.store.writer import FieldBlock, SubwordTable, TextWriter
+from fairseq_phrase.data.store.indexed import Spills
+from fairseq_phrase.data.store.writer import FieldBlock, TextWriter
 
 subwords = st.sampled_from(["▁a", "b", "c@@", "</s>", "<unk>", "<pad>", "new", "ü"])
 texts = st.lists(st.lists(subwords, max_size=4), min_size=1, max_size=9)
@@ -23,7 +23,7 @@ def dictionary_of(entries, filler=0) -> Dictionary:
 
 def written(prefix, lines, sizes, dictionary) -> TextWriter:
     """Write lines in blocks of these sizes."""
-    writer, start = TextWriter(prefix, SubwordTable()), 0
+    writer, start = TextWriter(prefix), 0
     for size in [*sizes, len(lines)]:
         writer.append(FieldBlock.of_text(lines[start : start + size]))
         start += size
@@ -52,7 +52,7 @@ def test_the_files_are_those_of_fairseqs_binarizer(tmp_path_factory, lines, size
         assert (folder / f"here.{end}").read_bytes() == content
     known = {"▁a", "b", "c@@", "</s>", "<pad>"}
     assert writer.unknown == sum(1 for line in lines if not known.issuperset(line))
-    assert writer.counts.total() == sum(map(len, lines))
+    assert writer.subwords.counts.total() == sum(map(len, lines))
     assert sorted(path.suffix for path in folder.glob("here*")) == [".bin", ".idx"]
 
 
@@ -69,7 +69,7 @@ def test_large_dictionaries_have_the_type_that_fairseq_gives_them(tmp_path):
 @settings(max_examples=20, deadline=None)
 def test_sentences_are_read_back_and_replaced(tmp_path_factory, lines):
     folder, dictionary = tmp_path_factory.mktemp("text"), dictionary_of(["▁a", "b", "c@@"])
-    writer = TextWriter(folder / "here", SubwordTable())
+    writer = TextWriter(folder / "here")
     writer.append(FieldBlock.of_text(lines))
     with writer.replaced() as write:
         for sentence in writer.sentences():
@@ -80,11 +80,25 @@ def test_sentences_are_read_back_and_replaced(tmp_path_factory, lines):
     assert (folder / "here.bin").read_bytes() == by_fairseq(folder, turned, dictionary)["bin"]
 
 
-def test_the_table_is_shared_by_the_splits_of_a_language(tmp_path):
-    table = SubwordTable()
-    first, second = (TextWriter(tmp_path / name, table) for name in ("train", "valid"))
-    first.append(FieldBlock.of_text([["a", "b"]]))
-    second.append(FieldBlock.of_text([["b", "c", "b"]]))
-    assert table.numbers(["a", "b", "c"]).tolist() == [0, 1, 2]
-    assert (first.counts, second.counts) == ({"a": 1, "b": 1}, {"b": 2, "c": 1})
-    assert np.array_equal(FieldBlock.of_text([["b", "c", "b"]]).values, [0, 1, 0])
+def test_subwords_are_numbered_in_the_order_of_first_use(tmp_path):
+    writer = TextWriter(tmp_path / "train")
+    for line in (["b", "a"], ["a", "c", "a"]):
+        writer.append(FieldBlock.of_text([line]))
+    assert writer.subwords.entries() == ["b", "a", "c"]
+    assert writer.subwords.counts == {"b": 1, "a": 3, "c": 1}
+
+
+def test_a_later_run_finishes_the_temporary_file_of_an_earlier_one(tmp_path):
+    dictionary, lines = dictionary_of(["a", "b"]), [["b", "a"], ["a", "c", "a"]]
+    spills = Spills(tmp_path, are_kept=True)
+    writer = TextWriter(tmp_path / "here", spills)
+    writer.append(FieldBlock.of_text(lines))
+    writer.close()
+    for _ in range(2):  # once more after a kill
+        again = TextWriter(
+            tmp_path / "here", spills._replace(are_complete=True), writer.subwords.counts
+        )
+        again.finish(dictionary)
+        assert again.unknown == 1
+        for end, content in by_fairseq(tmp_path, lines, dictionary).items():
+            assert (tmp_path / f"here.{end}").read_bytes() == content

@@ -21,8 +21,10 @@ from fairseq_phrase.data.preprocessing.labelled import refuse_names_of_labels
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
 from fairseq_phrase.data.preprocessing.parsing import Corpus, files_of, unchanged
 from fairseq_phrase.data.preprocessing.split_writer import (
+    InputText,
     Side,
     Split,
+    Totals,
     begin_manifest,
     finish_manifest,
     parse_and_write,
@@ -224,7 +226,7 @@ def _checked_split(
     key = f"{digest_of(text)} {options.bpe}"
     lines = check_binarized(text, binarized, dictionary)
     corpus = Corpus(f"{name}.{language}", text, lines, key, can_skip=False)
-    side = Side(block, corpus, pipeline, area.files / file)
+    side = Side(InputText(block, corpus, pipeline, is_binarized=True), area.files / file)
     side.checksums |= checksums
     return Split(name, (side,), is_whole=True)
 
@@ -233,10 +235,10 @@ def _make(
     options: Options, splits: list[Split], labels: dict[str, LabelTable], area: StagingArea
 ) -> None:
     """Parse the splits and write their parses and the labels' dictionaries."""
-    parse_and_write(options, splits, labels, area.parses)
+    parse_and_write(options, splits, Totals(labels), area.parses)
     for split in splits:
         for side in split.sides:
-            side.finish()
+            side.finish(labels)
     for name, file in with_labels(labels).items():
         if labels[name].may_grow or options.labeldict is not None:
             labels[name].save(area.files / file)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,7 +94,7 @@ def number_split(
 
 def make_dictionaries(
     options: Options,
-    subwords: dict[str, Counter[str]],
+    subwords: Mapping[str, Mapping[str, int]],
     vocabularies: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Dictionary]:
     """Load or build both languages' dictionaries.

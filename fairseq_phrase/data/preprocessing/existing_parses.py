@@ -27,7 +27,7 @@ APART = {
     ),
     **dict.fromkeys(("bpe_model", "bpe_digest"), "compared by name_model"),
     **dict.fromkeys(
-        ("labelling", "target_bpe", "target_model", "target_digest"),
+        ("labelling", "target_bpe", "target_model", "target_digest", "part"),
         "kept, because the target is not attached to",
     ),
     "labels": "numbered by label_tables",
@@ -73,7 +73,7 @@ class EarlierParses:
         """
         if self._own is None:
             return
-        for name in ("labelling", "target_bpe", "target_model", "target_digest"):
+        for name in ("labelling", "target_bpe", "target_model", "target_digest", "part"):
             setattr(manifest, name, getattr(self._own, name))
         if not self.staying:
             return

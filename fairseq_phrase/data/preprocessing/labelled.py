@@ -7,7 +7,7 @@ labels with a separate dictionary.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from fairseq.data import Dictionary
@@ -90,10 +90,10 @@ def refuse_names_of_labels(fields: Collection[str], languages: Iterable[str]) ->
                 )
 
 
-def count_unknown(split: str, labels: Counter[str], dictionary: Dictionary) -> int:
+def count_unknown(split: str, labels: Mapping[str, int], dictionary: Dictionary) -> int:
     """Count the occurrences of labels that the training data lack, and warn about them."""
     unknown = Counter({label: n for label, n in labels.items() if label not in dictionary})
     if not unknown:
         return 0
-    warn_of_unknown_labels(split, unknown.total(), labels.total(), unknown)
+    warn_of_unknown_labels(split, unknown.total(), sum(labels.values()), unknown)
     return unknown.total()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fairseq_phrase.data.preprocessing.engines import EngineOptions
 from fairseq_phrase.data.preprocessing.sentencepiece_training import SAMPLE_LINES, CharacterOptions
 from fairseq_phrase.data.store.identity import Identity, compare
+from fairseq_phrase.data.store.parts import part_name
 from fairseq_phrase.parsers.pipeline import ParsingOptions
 from fairseq_phrase.syntax.sentence import Expansion
 
@@ -46,6 +48,7 @@ class Options:
         list_left_out: the file that lists left-out lines and lines with flat trees.
         labeldict: the data directory whose label dictionaries are reused. With None, the dictionaries
             next to ``srcdict`` are used, if there are any, or the dictionaries in use in ``directory``.
+        parts: the number of data directories among which the training text is divided.
         allowed: the differences that ``allow_difference`` allowed, for the manifest.
     """
 
@@ -78,6 +81,7 @@ class Options:
     list_left_out: Path | None = None
     engine: EngineOptions = field(default_factory=EngineOptions)
     seed: int = 1
+    parts: int = 1
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -85,6 +89,12 @@ class Options:
         if self.target_lang is None:
             return (self.source_lang,)
         return self.source_lang, self.target_lang
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The data directories' names within ``directory``; one empty name without parts."""
+        numbers = range(1, self.parts + 1) if self.parts > 1 else ()
+        return tuple(map(part_name, numbers)) or ("",)
 
     def bpe_of(self, language: str | None) -> str:
         """Return a language's segmentation. A Hugging Face tokenizer segments the source or both."""
@@ -184,6 +194,27 @@ class SplitCounts:
         shown = ", ".join(f"{' '.join(one.words)} for {one.token}" for one in frequent[:3])
         share = count / max(1, self.words[language])
         return f"{count} words ({share:.1%}) of {language} that the text does not spell: {shown}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the counts in types that JSON supports."""
+        expansions = [
+            (language, token, words, count)
+            for (language, (token, words)), count in self.expansions.items()
+        ]
+        counts = {n: dict(c) if isinstance(c, Counter) else c for n, c in vars(self).items()}
+        return {**counts, "expansions": expansions}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> SplitCounts:
+        """Read the result of :meth:`as_dict`."""
+        counts = cls()
+        for name, value in content.items():
+            if name == "expansions":
+                for language, token, words, count in value:
+                    counts.expansions[language, Expansion(token, tuple(words))] = count
+            else:
+                setattr(counts, name, Counter(value) if isinstance(value, dict) else value)
+        return counts
 
     def add(self, others: SplitCounts) -> None:
         """Add the counts of other sentence pairs."""

@@ -215,6 +215,12 @@ class ShardFolder:
             file.unlink(missing_ok=True)
         self._places = {n: place for n, place in self._places.items() if n >= first}
 
+    def remove_all(self) -> None:
+        """Delete the files of all shards."""
+        for file in set(map(self._file, self._places)):
+            file.unlink(missing_ok=True)
+        self._places = {}
+
 
 def _digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=_DIGEST).digest()

@@ -10,10 +10,11 @@ returned as shards.
 
 from __future__ import annotations
 
-import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -49,45 +50,92 @@ class Corpus:
     can_skip: bool = True
 
 
-def parse_corpus(
-    corpus: Corpus,
-    lines: Iterable[str],
-    pipeline: ParsingPipeline,
-    folder: Path,
-    engine: EngineOptions,
-    on_error: str,
-) -> Iterator[Chunk]:
-    """Parse the lines of a text that earlier runs did not parse; return the parses of all, in order.
-
-    This process parses lazily, when the parses are read. Other engines parse everything before this
-    function returns. If a file of parses cannot be read to its end, the last chunk ends with the error.
+class ParseStream:
+    """The parses of a text, in order. Lines that earlier runs parsed are not parsed again.
 
     Args:
+        lines: the text's lines for the parser.
         pipeline: the parser, or the reader of files next to the text.
         on_error: one of :data:`fairseq_phrase.option_values.ON_ERROR`; ``stop`` ends at the first shard
             in which a line has no parse.
     """
-    if isinstance(pipeline.parser, FileParser):
-        parses = pipeline.read(parses_of(corpus.path, pipeline.parser), iter(lines))
-        return chunks(_with_error(parses))
-    if pipeline.parser.is_instant:
-        return map(pipeline.parse, chunks(lines))
-    workers = min(engine.workers, max(1, corpus.lines // LINES_PER_WORKER))
-    engine = EngineOptions(engine.name, workers, engine.ray_address)
-    shards = _shards_of(corpus, pipeline, folder)
-    count = -(-corpus.lines // SHARD_LINES)
-    if engine.is_this_process:
-        # The caller's progress bar also shows this progress.
-        jobs = _unfinished(lines, shards)
-        finished = run_jobs(jobs, pipeline, engine)
-        return _in_order(_kept(finished, corpus, shards, on_error), shards, count)
-    with tqdm(
-        desc=f"parsing {corpus.name}", total=corpus.lines, unit="line", smoothing=0.05
-    ) as progress:
-        jobs = _unfinished(lines, shards, progress)
-        for done in _kept(run_jobs(jobs, pipeline, engine), corpus, shards, on_error):
-            progress.update(len(done.job.lines))
-    return _in_order((), shards, count)
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        lines: Iterable[str],
+        pipeline: ParsingPipeline,
+        folder: Path,
+        engine: EngineOptions,
+        on_error: str,
+    ) -> None:
+        self._corpus, self._pipeline, self._on_error = corpus, pipeline, on_error
+        self._lines = chunks(lines)
+        self._next, self._end = 0, blocks_of(corpus.lines)
+        workers = min(engine.workers, max(1, corpus.lines // LINES_PER_WORKER))
+        self._engine = EngineOptions(engine.name, workers, engine.ray_address)
+        # Parses that take no time are not kept in shards.
+        self._instant: Iterator[Chunk] | None = None
+        self._shards: ShardFolder | None = None
+        if isinstance(pipeline.parser, FileParser):
+            parses = pipeline.read(parses_of(corpus.path, pipeline.parser), iter(lines))
+            self._instant = chunks(_with_error(parses))
+        elif pipeline.parser.is_instant:
+            self._instant = map(pipeline.parse, self._lines)
+        else:
+            self._shards = _shards_of(corpus, pipeline, folder)
+
+    def read(self, blocks: int | None = None) -> Iterator[Chunk]:
+        """Parse the next lines and return their parses.
+
+        This process parses lazily, when the parses are read. Other engines parse everything before this
+        function returns. If a file of parses cannot be read to its end, the last chunk of the text ends
+        with the error.
+
+        Args:
+            blocks: the number of blocks of :data:`SHARD_LINES` lines; all that are left by default.
+        """
+        first, last = self._next, self._end if blocks is None else self._next + blocks
+        self._next = last
+        if self._instant is not None:
+            # The chunk after the last block has the error of surplus parses.
+            return islice(self._instant, None if last == self._end else last - first)
+        assert self._shards is not None
+        lines = islice(self._lines, last - first)
+        if self._engine.is_this_process:
+            # The caller's progress bar also shows this progress.
+            jobs = _unfinished(lines, first, self._shards)
+            return _in_order(self._kept(jobs), self._shards, range(first, last))
+        total = min(lines_before(last), self._corpus.lines) - lines_before(first)
+        with tqdm(
+            desc=f"parsing {self._corpus.name}", total=total, unit="line", smoothing=0.05
+        ) as progress:
+            for done in self._kept(_unfinished(lines, first, self._shards, progress)):
+                progress.update(len(done.job.lines))
+        return _in_order((), self._shards, range(first, last))
+
+    def skip(self, blocks: int) -> None:
+        """Leave out the next lines, without parsing them."""
+        deque(islice(self._lines if self._instant is None else self._instant, blocks), maxlen=0)
+        self._next += blocks
+
+    def forget(self) -> None:
+        """Delete the shards of the lines that were read."""
+        if self._shards is None:
+            return
+        if self._next < self._end:
+            self._shards.remove_below(self._next)
+        else:
+            self._shards.remove_all()
+
+    def _kept(self, jobs: Iterator[Job]) -> Iterator[Done]:
+        """Do jobs and write their shards; with ``stop``, a line without a parse is an error."""
+        assert self._shards is not None
+        for done in run_jobs(jobs, self._pipeline, self._engine):
+            self._shards.write(done.job.number, done.job.lines, done.shard)
+            if done.problem is not None and self._on_error == "stop":
+                raise unparsed_error(self._corpus, *done.problem)
+            yield done
 
 
 def _shards_of(corpus: Corpus, pipeline: ParsingPipeline, folder: Path) -> ShardFolder:
@@ -101,36 +149,25 @@ def _shards_of(corpus: Corpus, pipeline: ParsingPipeline, folder: Path) -> Shard
 
 
 def _unfinished(
-    lines: Iterable[str], shards: ShardFolder, progress: tqdm | None = None
+    lines: Iterable[list[str]], first: int, shards: ShardFolder, progress: tqdm | None = None
 ) -> Iterator[Job]:
-    for number, chunk in enumerate(chunks(lines)):
+    for number, chunk in enumerate(lines, start=first):
         if not shards.holds(number, chunk):
-            yield Job(number, 1 + number * SHARD_LINES, chunk)
+            yield Job(number, 1 + lines_before(number), chunk)
         elif progress is not None and not progress.disable:  # by TQDM_DISABLE
             progress.initial += len(chunk)  # the bar then shows the speed of this run
             progress.update(len(chunk))
 
 
-def _kept(
-    finished: Iterable[Done], corpus: Corpus, shards: ShardFolder, on_error: str
-) -> Iterator[Done]:
-    """Write the shards of jobs; with ``on_error`` ``stop``, a line without a parse is an error."""
-    for done in finished:
-        shards.write(done.job.number, done.job.lines, done.shard)
-        if done.problem is not None and on_error == "stop":
-            raise unparsed_error(corpus, *done.problem)
-        yield done
-
-
-def _in_order(finished: Iterable[Done], shards: ShardFolder, count: int) -> Iterator[Chunk]:
+def _in_order(finished: Iterable[Done], shards: ShardFolder, numbers: range) -> Iterator[Chunk]:
     """Yield all parses: from this process, which parses lazily, and from the other jobs' shards."""
-    following = 0
+    following = numbers.start
     for done in finished:
         for number in range(following, done.job.number):
             yield shards.read(number)
         yield done.parses
         following = done.job.number + 1
-    for number in range(following, count):
+    for number in range(following, numbers.stop):
         yield shards.read(number)
 
 
@@ -188,8 +225,18 @@ def _with_error(parses: Iterator[Parse]) -> Iterator[Parse | UserError]:
         yield error
 
 
+def blocks_of(lines: int) -> int:
+    """Return the number of blocks of lines, each as long as a shard."""
+    return -(-lines // SHARD_LINES)
+
+
+def lines_before(block: int) -> int:
+    """Return the number of lines before a block, from 0."""
+    return block * SHARD_LINES
+
+
 def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
     """Yield lists of items, each as long as a shard."""
     iterator = iter(items)
-    while chunk := list(itertools.islice(iterator, SHARD_LINES)):
+    while chunk := list(islice(iterator, SHARD_LINES)):
         yield chunk

@@ -5,12 +5,14 @@ from __future__ import annotations
 import filecmp
 import logging
 import shutil
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from pathlib import Path
+
+from fairseq.data import Dictionary
 
 from fairseq_phrase.data.preprocessing.dictionaries import (
     check_copy_words,
@@ -18,7 +20,7 @@ from fairseq_phrase.data.preprocessing.dictionaries import (
     make_dictionaries,
     number_split,
 )
-from fairseq_phrase.data.preprocessing.encoded_blocks import RawBlock, warning_of
+from fairseq_phrase.data.preprocessing.encoded_blocks import SHOWN, RawBlock, warning_of
 from fairseq_phrase.data.preprocessing.existing_parses import (
     given_labels,
     manifests_of,
@@ -32,13 +34,22 @@ from fairseq_phrase.data.preprocessing.labelled import (
 )
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts, is_training
 from fairseq_phrase.data.preprocessing.parsing import Corpus, files_of, unchanged
+from fairseq_phrase.data.preprocessing.parts import (
+    WrittenParts,
+    blocks_of_parts,
+    key_of,
+    part_record,
+    write_parts,
+)
 from fairseq_phrase.data.preprocessing.sentencepiece_training import (
     CharacterOptions,
     train_segmenter,
 )
 from fairseq_phrase.data.preprocessing.split_writer import (
+    InputText,
     Side,
     Split,
+    Totals,
     begin_manifest,
     finish_manifest,
     parse_and_write,
@@ -48,7 +59,8 @@ from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import Manifest, languages_in, model_entry, pipeline_entries
-from fairseq_phrase.data.store.writer import LabelTable, SubwordTable
+from fairseq_phrase.data.store.outputs import Key
+from fairseq_phrase.data.store.writer import LabelTable
 from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
 from fairseq_phrase.data.subwords.segmenters import (
     Gpt2Segmenter,
@@ -94,18 +106,31 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     corpora = {
         name: _find_split(options, files, name, prefix) for name, prefix in options.splits.items()
     }
+    for name, texts in corpora.items():
+        if is_training(name):
+            blocks_of_parts(texts[0], options.parts)
     _check_early(options)
     options = _with_joiner(options)
     labels = _label_tables(options, pipelines)
-    with staging_area(options.directory) as area:
-        _refuse_to_forget(options)  # also splits that a stopped run has not yet moved there
+    with staging_area(options.directory, in_parts=options.parts > 1) as area:
+        # Also splits that a stopped run has not yet moved there.
+        for folder in options.folders:
+            _refuse_to_forget(options, options.directory / folder)
+        _refuse_other_parts(options)
         with unchanged(files):
             splits = _make(options, corpora, area, pipelines, labels)
         area.publish()
+    counts: dict[str, SplitCounts] = {}
+    changed: dict[str, defaultdict[str, list[str]]] = {}
     for split in splits:
-        if changed := warning_of(split.name, split.counts, split.changed, _advice(options)):
-            logger.warning(changed)
-    return {split.name: split.counts for split in splits}
+        counts.setdefault(split.name, SplitCounts()).add(split.counts)
+        lines = changed.setdefault(split.name, defaultdict(list))
+        for language, shown in split.changed.items():
+            lines[language] += shown[: SHOWN - len(lines[language])]
+    for name, lines in changed.items():
+        if warning := warning_of(name, counts[name], lines, _advice(options)):
+            logger.warning(warning)
+    return counts
 
 
 def _with_joiner(options: Options) -> Options:
@@ -126,8 +151,19 @@ def _advice(options: Options) -> str:
     return ""
 
 
-def _refuse_to_forget(options: Options) -> None:
-    """Stop if DESTDIR holds text or parses that this run would not make again.
+def _refuse_other_parts(options: Options) -> None:
+    """Stop if DESTDIR holds parts of an earlier run that this run would not replace."""
+    if options.parts > 1:
+        there = {path.name for path in options.directory.glob("data*") if path.name[4:].isdigit()}
+        if others := sorted(there - set(options.folders)):
+            raise UserError(
+                f"{options.directory} also holds {', '.join(others)}, which are not among the "
+                f"{options.parts} parts that this run makes: remove them, or name another --destdir"
+            )
+
+
+def _refuse_to_forget(options: Options, directory: Path) -> None:
+    """Stop if a data directory holds text or parses that this run would not make again.
 
     They would lose their manifest, dictionaries and label numbers. Text of another language pair can
     stay if its dictionary is given.
@@ -140,22 +176,22 @@ def _refuse_to_forget(options: Options) -> None:
     }
     given = dict(zip(options.languages, (options.srcdict, options.tgtdict), strict=False))
     for language in options.languages:
-        texts = {path.stem for path in options.directory.glob(f"*.{language}.idx")} - made
+        texts = {path.stem for path in directory.glob(f"*.{language}.idx")} - made
         lost = {text for text in texts if not any(text.startswith(f"{one}.") for one in made)}
-        dictionary, path = options.directory / f"dict.{language}.txt", given[language]
+        dictionary, path = directory / f"dict.{language}.txt", given[language]
         if (
             path is not None
             and dictionary.is_file()
             and filecmp.cmp(path, dictionary, shallow=False)
         ):
             lost &= {f"{name}.{language}" for name in names}
-        if Manifest.path(options.directory, language).is_file():
-            lost |= set(Manifest.load(options.directory, language).splits) - names
+        if Manifest.path(directory, language).is_file():
+            lost |= set(Manifest.load(directory, language).splits) - names
             if language not in options.parsing:
                 lost.add(f"parses of {language}")
         if lost:
             raise UserError(
-                f"{options.directory} also holds {', '.join(sorted(lost))}, which this run does not "
+                f"{directory} also holds {', '.join(sorted(lost))}, which this run does not "
                 "make: name all splits and languages in one run, or another --destdir"
             )
 
@@ -288,43 +324,112 @@ def _make(
     labels: dict[str, LabelTable],
 ) -> list[Split]:
     """Make all files of the data directory."""
+    folders = [area.files / folder for folder in options.folders]
+    first = folders[0]
+    written: WrittenParts | None = None
+    key: Key = {}
+    if options.parts > 1:
+        key = key_of(options, (text for texts in corpora.values() for text in texts), pipelines)
+        written = WrittenParts(area, key)
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
     # This is done before parsing, because it fails sooner.
-    segmenters = _segmenters(options, corpora, area.files, pipelines)
+    segmenters = _segmenters(options, corpora, first, pipelines)
     # This loads the segmenters, which also fails before parsing.
     vocabularies = {
         language: getattr(segmenter.loaded, "vocabulary", ())
         for language, segmenter in segmenters.items()
     }
-    tables = {language: SubwordTable() for language in segmenters}
-    splits = []
-    for name, pair in corpora.items():
-        sides = []
-        for language, corpus in zip(options.languages, pair, strict=False):
-            pipeline = pipelines.get(language)
-            fields = pipeline.fields if pipeline is not None else ()
-            prefix = area.files / f"{options.split_name(name)}.{language}"
-            lines = RawBlock(language, fields, segmenters[language])
-            sides.append(Side(lines, corpus, pipeline, prefix, tables[language]))
-        # Test sets keep every line to match their references. Text of one language has no references.
-        is_whole = name.startswith("test") and options.target_lang is not None
-        splits.append(Split(name, tuple(sides), is_whole))
-    parse_and_write(options, splits, labels, area.parses)
-    _finish(options, splits, vocabularies, area.files)
-    for language, pipeline in pipelines.items():
-        model, *others = (
-            None if bpe == WHOLE_WORDS else area.files / model_name(bpe)
-            for bpe in dict.fromkeys(map(options.bpe_of, (language, *options.languages)))
-        )
-        dictionary = area.files / f"dict.{language}.txt"
-        manifest = begin_manifest(options, language, pipeline, dictionary, model, *others)
-        finish_manifest(manifest, options, pipeline, splits, labels)
-        manifest.save(area.files)
+    texts = {
+        name: [
+            InputText(
+                RawBlock(language, _fields_of(pipelines, language), segmenters[language]),
+                corpus,
+                pipelines.get(language),
+            )
+            for language, corpus in zip(options.languages, pair, strict=False)
+        ]
+        for name, pair in corpora.items()
+    }
+    splits = [split for name in texts for split in _splits(options, name, texts[name], folders)]
+    totals = Totals(labels)
+    if written is None:
+        parse_and_write(options, splits, totals, area.parses)
+    else:
+        write_parts(options, splits, totals, area.parses, written)
+    dictionaries = make_dictionaries(options, totals.subwords, vocabularies)
+    for language, dictionary in dictionaries.items():
+        dictionary.save(str(first / f"dict.{language}.txt"))
+    for split in splits:
+        if written is None or not written.load(split):
+            _finish(options, split, labels, dictionaries)
+            if written is not None:
+                written.finish(split)
+        split.close()
     for name, file in with_labels(labels).items():
-        labels[name].save(area.files / file)
+        labels[name].save(first / file)
     warn_of_new_labels(labels)
-    if options.target_lang is None:
-        _link_as_fairseq_names_them(splits, options.source_lang, area.files)
+    for number, folder in enumerate(folders, start=1):
+        here = splits
+        if written is not None:
+            here = [
+                split for split in splits if not is_training(split.name) or split.part == number
+            ]
+            _share(options, splits, first, folder)
+        for language, pipeline in pipelines.items():
+            manifest = begin_manifest(
+                options, language, pipeline, folder / f"dict.{language}.txt",
+                *_models_of(options, language, folder),
+            )  # fmt: skip
+            finish_manifest(manifest, options, pipeline, here, labels)
+            if written is not None:
+                manifest.part = part_record(key, number, options.parts)
+            manifest.save(folder)
+        if options.target_lang is None:
+            _link_as_fairseq_names_them(here, options.source_lang, folder)
     return splits
+
+
+def _fields_of(pipelines: dict[str, ParsingPipeline], language: str) -> Sequence[str]:
+    return pipelines[language].fields if language in pipelines else ()
+
+
+def _splits(
+    options: Options, name: str, texts: Sequence[InputText], folders: Sequence[Path]
+) -> Iterator[Split]:
+    """Yield the splits to be made of texts: one for each part of a training text."""
+    # Test sets keep every line to match their references. Text of one language has no references.
+    is_whole = name.startswith("test") and options.target_lang is not None
+    blocks: Sequence[range | None] = [None]
+    if options.parts > 1 and is_training(name):
+        blocks = blocks_of_parts(texts[0].corpus, options.parts)
+    for number, (folder, part) in enumerate(zip(folders, blocks, strict=False), start=1):
+        prefix = folder / options.split_name(name)
+        sides = tuple(Side(text, Path(f"{prefix}.{text.language}")) for text in texts)
+        yield Split(name, sides, is_whole, number if options.parts > 1 else 0, part)
+
+
+def _models_of(options: Options, language: str, folder: Path) -> list[Path | None]:
+    """Return the subword model of a language and, if it differs, that of the other language."""
+    kinds = dict.fromkeys(map(options.bpe_of, (language, *options.languages)))
+    return [None if bpe == WHOLE_WORDS else folder / model_name(bpe) for bpe in kinds]
+
+
+def _share(options: Options, splits: Sequence[Split], first: Path, folder: Path) -> None:
+    """Link all files of the first part that every part needs: dictionaries, models, test sets."""
+    trained = {f"{split.name}." for split in splits if is_training(split.name)}
+    for path in first.iterdir():
+        is_shared = not path.name.startswith((*trained, "syntax."))
+        if folder != first and is_shared:
+            _link(path, folder / path.name)
+
+
+def _link(path: Path, other: Path) -> None:
+    other.unlink(missing_ok=True)
+    try:
+        other.hardlink_to(path)
+    except OSError:  # the file system does not support links
+        shutil.copyfile(path, other)
 
 
 def _link_as_fairseq_names_them(splits: list[Split], language: str, files: Path) -> None:
@@ -337,10 +442,7 @@ def _link_as_fairseq_names_them(splits: list[Split], language: str, files: Path)
     for split in splits:
         names |= {f"{split.name}.{language}.{end}": f"{split.name}.{end}" for end in ("bin", "idx")}
     for name, other in names.items():
-        try:
-            (files / other).hardlink_to(files / name)
-        except OSError:  # the file system does not support links
-            shutil.copyfile(files / name, files / other)
+        _link(files / name, files / other)
 
 
 def _segmenters(
@@ -376,7 +478,7 @@ def _subword_model(
     given = options.bpe_model if bpe == options.bpe else options.target_model
     if given is not None:
         shutil.copyfile(given, model)
-    else:
+    elif not model.is_file():  # with parts, an earlier run may have trained it
         sample, seed = options.sentencepiece_lines, options.seed
         cleaned = []
         training = (text for name, texts in corpora.items() if is_training(name) for text in texts)
@@ -394,27 +496,21 @@ def _subword_model(
 
 
 def _finish(
-    options: Options, splits: list[Split], vocabularies: dict[str, Sequence[str]], files: Path
+    options: Options,
+    split: Split,
+    labels: dict[str, LabelTable],
+    dictionaries: Mapping[str, Dictionary],
 ) -> None:
-    """Write dictionaries, text and parses."""
-    subwords: dict[str, Counter[str]] = {}
-    for side in (side for split in splits if is_training(split.name) for side in split.sides):
-        subwords.setdefault(side.language, Counter()).update(side.subwords)
-    dictionaries = make_dictionaries(options, subwords, vocabularies)
-    for language, dictionary in dictionaries.items():
-        dictionary.save(str(files / f"dict.{language}.txt"))
-    for split in splits:
-        if options.labels is not None:
-            labels = split.sides[1].subwords
-            known = dictionaries[options.languages[1]]
-            split.counts.unknown_labels = count_unknown(split.name, labels, known)
-        if options.copy_words:
-            known = dictionaries[options.source_lang].indices
-            source, texts = (
-                split.sides[0],
-                [side.text for side in split.sides if side.text is not None],
-            )
-            source.vouch_for(number_split(texts, source.prefix, known, options))
-        for side in split.sides:
-            side.finish(dictionaries[side.language])
-            split.counts.unknown[side.language] = 0 if side.text is None else side.text.unknown
+    """Write text and parses of a split."""
+    if options.labels is not None:
+        written = split.sides[1].subwords
+        known = dictionaries[options.languages[1]]
+        split.counts.unknown_labels = count_unknown(split.name, written, known)
+    if options.copy_words:
+        entries = dictionaries[options.source_lang].indices
+        texts = [side.text for side in split.sides if side.text is not None]
+        source = split.sides[0]
+        source.vouch_for(number_split(texts, source.prefix, entries, options))
+    for side in split.sides:
+        side.finish(labels, dictionaries[side.language])
+        split.counts.unknown[side.language] = 0 if side.text is None else side.text.unknown

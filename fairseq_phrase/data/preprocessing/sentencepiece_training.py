@@ -15,6 +15,7 @@ import sentencepiece
 from tqdm import tqdm
 
 from fairseq_phrase.data.preprocessing.parsing import Corpus
+from fairseq_phrase.data.store.outputs import write_atomically
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.text import plain_spaces, read_lines
 
@@ -143,4 +144,4 @@ def train_sentencepiece(
             f"SentencePiece cannot train {vocabulary_size} subwords on this text ({reason}): give "
             "another --vocab-size, or a model with --sentencepiece-model"
         ) from None
-    model.write_bytes(trained.getvalue())
+    write_atomically(model, trained.getvalue())

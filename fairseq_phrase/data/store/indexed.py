@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -53,11 +53,15 @@ class Spill:
 
     Each block of arrays has the smallest type that holds its values, so the file is about as large as the
     final one. Memory does not grow with the arrays.
+
+    Args:
+        is_complete: whether an earlier run has written the file. Nothing can be added then.
+        is_kept: whether the file stays when its arrays are written, so that they can be written again.
     """
 
-    def __init__(self, path: Path):
-        self.path = path
-        self._stream = open(path, "wb")  # noqa: SIM115 - open until close()
+    def __init__(self, path: Path, *, is_complete: bool = False, is_kept: bool = False):
+        self.path, self._is_kept = path, is_kept
+        self._stream = open(path, "rb" if is_complete else "wb")  # noqa: SIM115 - open until close()
         self._values: list[np.ndarray] = []
         self._sizes: list[np.ndarray] = []
         self._pending = 0
@@ -90,6 +94,12 @@ class Spill:
         self._write()
         self._stream.close()
 
+    def discard(self) -> None:
+        """Delete the file, unless it is kept."""
+        self._stream.close()
+        if not self._is_kept:
+            self.path.unlink()
+
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Read the arrays, after :meth:`close`.
 
@@ -105,6 +115,28 @@ class Spill:
         code, count = _PART.unpack(header)
         part: np.ndarray = np.fromfile(stream, _DTYPES[code], count)
         return part
+
+
+class Spills(NamedTuple):
+    """Where writers have their temporary files, and in which state.
+
+    Attributes:
+        folder: the folder; None for that of the final files.
+        are_complete, are_kept: as in :class:`Spill`.
+    """
+
+    folder: Path | None = None
+    are_complete: bool = False
+    are_kept: bool = False
+
+    def open(self, prefix: Path) -> Spill:
+        """Open the temporary file of arrays whose final files have this path without suffix."""
+        path = (self.folder or prefix.parent) / f"{prefix.name}.spill"
+        return Spill(path, is_complete=self.are_complete, is_kept=self.are_kept)
+
+
+#: Temporary files in the folder of the final files.
+NEXT_TO_FILES = Spills()
 
 
 def write_indexed(
@@ -157,12 +189,19 @@ class IndexedWriter:
         prefix: path without ``.bin`` and ``.idx``.
         own_index: write an ``.idx`` file. Without one, the arrays are read with the index of other
             arrays of the same lengths.
+        spills: where the temporary file is.
     """
 
-    def __init__(self, prefix: str | os.PathLike[str], *, own_index: bool = True):
+    def __init__(
+        self,
+        prefix: str | os.PathLike[str],
+        *,
+        own_index: bool = True,
+        spills: Spills = NEXT_TO_FILES,
+    ):
         self.prefix = Path(prefix)
         self._own_index = own_index
-        self._spill = Spill(self.prefix.with_name(self.prefix.name + ".spill"))
+        self._spill = spills.open(self.prefix)
 
     def append(self, values: np.ndarray, sizes: np.ndarray | None = None) -> None:
         """Add one array, or several.
@@ -204,7 +243,7 @@ class IndexedWriter:
                 yield values, sizes
 
         paths = write_indexed(self.prefix, mapped(), dtype, arrays if self._own_index else None)
-        self._spill.path.unlink()
+        self._spill.discard()
         return paths
 
 

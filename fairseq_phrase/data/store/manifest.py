@@ -41,6 +41,7 @@ FREE = {
     "dictionary": "data_identity has its symbols",
     "splits": "text to train on or to translate; ParseStore checks that it is unchanged",
     "allowed": "the record has it next to its entries",
+    "part": "which text to train on; check_parts compares the parts of a training",
     "made_by": "the command that messages name",
     "format": "checked when the manifest is loaded",
 }
@@ -122,6 +123,7 @@ class SplitRecord:
         left_out: the numbers of the left-out lines of the text (:class:`LineRanges`), by reason:
             ``empty``, ``too_long`` or ``skipped`` (without a parse).
         parser_version: the version of the parser, if it differs from the manifest's version.
+        lines_before: the number of the text's lines that belong to earlier parts (``--parts``).
     """
 
     sentences: int
@@ -134,10 +136,16 @@ class SplitRecord:
     parser_version: str = ""
     changed: dict[str, int] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
+    lines_before: int = 0
+
+    def _outside(self) -> LineRanges:
+        """Return the numbers of the lines that have no sentence here, up to the last one that has."""
+        before = f"1-{self.lines_before}" if self.lines_before else ""
+        return LineRanges.united([before, *self.left_out.values()])
 
     def line_of(self, index: int) -> int:
         """Return the number of a sentence's line in the text, from 1, by its index from 0."""
-        return LineRanges.united(self.left_out.values()).number_outside(index)
+        return self._outside().number_outside(index)
 
     def index_of(self, line: int) -> int | None:
         """Return the index of a line's sentence, from 0; None if the line was left out.
@@ -145,7 +153,7 @@ class SplitRecord:
         Args:
             line: its number in the text, from 1.
         """
-        return LineRanges.united(self.left_out.values()).index_outside(line)
+        return self._outside().index_outside(line)
 
 
 @dataclass
@@ -177,6 +185,8 @@ class Manifest:
         labelling: the units that the target labels, in :data:`fairseq_phrase.option_values.LABELLED`;
             empty for a translation.
         allowed: differences that ``--allow-difference`` allowed.
+        part: with ``--parts``, which part of the training text this is: its ``number`` from 1, ``of`` how
+            many, a digest of the ``text``, and a digest of the ``run``: of text and options. Else empty.
     """
 
     language: str
@@ -201,6 +211,7 @@ class Manifest:
     labelling: str = ""
     splits: dict[str, SplitRecord] = field(default_factory=dict)
     allowed: list[str] = field(default_factory=list)
+    part: dict[str, str] = field(default_factory=dict)
     made_by: str = PREPROCESS
     format: int = FORMAT_VERSION
 
@@ -239,6 +250,8 @@ class Manifest:
             if not set(manifest.labels) <= set(with_labels(manifest.fields)):
                 raise ValueError(f"labels of {', '.join(manifest.labels)}")
             deque(map(number_of_labels, manifest.labels.values()), maxlen=0)
+            if manifest.part and set(manifest.part) != {"number", "of", "text", "run"}:
+                raise ValueError(f"a part with {', '.join(manifest.part)}")
             for name in (manifest.bpe_model, manifest.target_model):
                 if Path(name).name != name:
                     raise ValueError(f"the subword model {name} is not a file of this folder")

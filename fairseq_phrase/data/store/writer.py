@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fairseq_phrase.data.store.dictionaries import SPECIAL, as_entry, labels_fingerprint
-from fairseq_phrase.data.store.indexed import IndexedWriter, Spill, write_indexed
-from fairseq_phrase.data.store.layout import shared_index
+from fairseq_phrase.data.store.indexed import (
+    NEXT_TO_FILES,
+    IndexedWriter,
+    Spill,
+    Spills,
+    write_indexed,
+)
+from fairseq_phrase.data.store.layout import shared_index, with_labels
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import EncodedSentence
 
@@ -66,10 +72,48 @@ class FieldBlock(NamedTuple):
         return cls(np.array(values, dtype=np.int32), sizes, list(numbers))
 
 
-class LabelTable:
-    """Labels with provisional numbers, and at the end with the numbers of a fairseq dictionary.
+class Numbering:
+    """Provisional numbers of entries, in the order of first use.
 
-    Provisional numbers are in the order of first use. In the dictionary, frequent labels come first.
+    Args:
+        counts: the entries of an earlier run in this order, with the number of occurrences.
+
+    Attributes:
+        counts: the number of occurrences of each entry that was counted, in the order of first use.
+    """
+
+    def __init__(self, counts: Mapping[str, int] | None = None):
+        self.counts: Counter[str] = Counter(counts)
+        self._numbers = {entry: number for number, entry in enumerate(self.counts)}
+
+    def numbers(self, entries: Iterable[str]) -> np.ndarray:
+        """Number entries. Shape: ``(entries,)``, int64."""
+        numbers = self._numbers
+        return np.array([numbers.setdefault(entry, len(numbers)) for entry in entries], np.int64)
+
+    def counted(self, entries: Sequence[str], uses: np.ndarray) -> np.ndarray:
+        """Count entries, and number their uses.
+
+        Args:
+            entries: entries, without repetitions.
+            uses: for each use, the index of the used entry. Shape: ``(uses,)``.
+
+        Returns:
+            The entry's number for each use. Shape: ``(uses,)``, int64.
+        """
+        counts = np.bincount(uses, minlength=len(entries)).tolist()
+        for entry, count in zip(entries, counts, strict=True):
+            self.counts[entry] += count
+        numbers: np.ndarray = self.numbers(entries)[uses]
+        return numbers
+
+    def entries(self) -> list[str]:
+        """Return all entries, in the order of their numbers."""
+        return list(self._numbers)
+
+
+class LabelTable:
+    """The labels of a field, with the numbers of a fairseq dictionary, which has frequent labels first.
 
     Args:
         known: a dictionary to continue; its labels keep their numbers.
@@ -78,31 +122,16 @@ class LabelTable:
     """
 
     def __init__(self, known: Dictionary | None = None, *, may_grow: bool = True):
-        self._numbers: dict[str, int] = {}
         self._counts: Counter[str] = Counter()
         self._known, self.may_grow = known, may_grow
         self._dictionary: Dictionary | None = None
 
-    def numbers(self, labels: Sequence[str], uses: np.ndarray) -> np.ndarray:
-        """Count labels, and return their provisional numbers.
-
-        Args:
-            labels: labels, without repetitions.
-            uses: for each use, the index of the used label. Shape: ``(uses,)``.
-
-        Returns:
-            The label's number for each use. Shape: ``(uses,)``, int32.
-        """
-        entries = [as_entry(label) for label in labels]
-        counts = np.bincount(uses, minlength=len(labels)).tolist()
-        for entry, count in zip(entries, counts, strict=True):
-            self._counts[entry] += count
-        numbers = [self._numbers.setdefault(entry, len(self._numbers)) for entry in entries]
-        found: np.ndarray = np.array(numbers, dtype=np.int32)[uses]
-        return found
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Add labels, with the number of occurrences of each."""
+        self._counts.update(counts)
 
     def dictionary(self) -> Dictionary:
-        """The dictionary of all labels seen before the first access."""
+        """The dictionary of all labels that were added before the first access."""
         if self._dictionary is None:
             from fairseq.data import Dictionary  # workers import this file, and need no fairseq
 
@@ -118,12 +147,12 @@ class LabelTable:
     def unknown(self) -> list[str]:
         """Return the labels that lack a number."""
         dictionary = self.dictionary()
-        return sorted(label for label in self._numbers if label not in dictionary)
+        return sorted(label for label in self._counts if label not in dictionary)
 
-    def mapping(self) -> np.ndarray:
-        """Return each provisional number's index in the dictionary. Shape: ``(labels,)``."""
+    def indices(self, labels: Iterable[str]) -> np.ndarray:
+        """Return the labels' indices in the dictionary. Shape: ``(labels,)``, int32."""
         dictionary = self.dictionary()
-        return np.array([dictionary.index(label) for label in self._numbers], dtype=np.int32)
+        return np.array([dictionary.index(label) for label in labels], dtype=np.int32)
 
     def fingerprint(self) -> str:
         """Return the fingerprint of the dictionary, for the manifest."""
@@ -140,15 +169,27 @@ class ParseWriter:
 
     Args:
         prefix: the files' common path, ``DIR/train.de-en.de``.
-        labels: the label tables of the fields that have labels, shared by all splits.
+        spills: where the temporary files are.
+        labels: for temporary files of an earlier run, the :attr:`Numbering.counts` of their labels.
+
+    Attributes:
+        labels: the provisional numbers of the labels, by field.
     """
 
-    def __init__(self, prefix: Path, fields: Sequence[str], labels: dict[str, LabelTable]):
+    def __init__(
+        self,
+        prefix: Path,
+        fields: Sequence[str],
+        spills: Spills = NEXT_TO_FILES,
+        labels: Mapping[str, Mapping[str, int]] | None = None,
+    ):
         self._writers = {
-            name: IndexedWriter(f"{prefix}.{name}", own_index=shared_index(name, fields) is None)
+            name: IndexedWriter(
+                f"{prefix}.{name}", own_index=shared_index(name, fields) is None, spills=spills
+            )
             for name in fields
         }
-        self._labels = labels
+        self.labels = {name: Numbering((labels or {}).get(name)) for name in with_labels(fields)}
 
     def append(self, fields: Mapping[str, FieldBlock]) -> None:
         """Add consecutive sentences.
@@ -158,37 +199,28 @@ class ParseWriter:
         """
         for name, writer in self._writers.items():
             values, sizes, labels = fields[name]
-            if name in self._labels:
+            if name in self.labels:
                 uses = values[FIELDS[name].columns - 1 :: FIELDS[name].columns]
-                uses[:] = self._labels[name].numbers(labels, uses)
+                uses[:] = self.labels[name].counted([*map(as_entry, labels)], uses)
             writer.append(values, sizes)
 
-    def finish(self) -> list[Path]:
-        """Write the files, and return their paths."""
+    def close(self) -> None:
+        """Write everything that was added to the temporary files."""
+        for writer in self._writers.values():
+            writer.close()
+
+    def finish(self, tables: Mapping[str, LabelTable]) -> list[Path]:
+        """Write the files, and return their paths.
+
+        Args:
+            tables: by field, the labels of all splits.
+        """
         paths = []
         for name, writer in self._writers.items():
-            labels = self._labels.get(name)
-            mapping = None if labels is None else labels.mapping()
+            labels = self.labels.get(name)
+            mapping = None if labels is None else tables[name].indices(labels.entries())
             paths += writer.finish(mapping, every=FIELDS[name].columns)
         return paths
-
-
-class SubwordTable:
-    """Provisional numbers of a language's subwords, in the order of first use."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-
-    def numbers(self, subwords: Iterable[str]) -> np.ndarray:
-        """Number subwords. Shape: ``(subwords,)``, int64."""
-        numbers = self._numbers
-        return np.array(
-            [numbers.setdefault(subword, len(numbers)) for subword in subwords], np.int64
-        )
-
-    def subwords(self) -> list[str]:
-        """Return all subwords, in the order of their numbers."""
-        return list(self._numbers)
 
 
 class TextWriter:
@@ -198,50 +230,58 @@ class TextWriter:
 
     Args:
         prefix: the files' common path, ``DIR/train.de-en.de``.
-        table: the numbers, shared by all splits of the language.
+        spills: where the temporary file is.
+        subwords: for a temporary file of an earlier run, the :attr:`Numbering.counts` of its subwords.
 
     Attributes:
-        counts: the number of occurrences of each subword.
+        subwords: the provisional numbers of the subwords.
         unknown: the number of sentences with subwords that the dictionary lacks, after :meth:`finish`.
     """
 
-    def __init__(self, prefix: Path, table: SubwordTable):
-        self._prefix, self._table = prefix, table
-        self._spill = Spill(prefix.with_name(f"{prefix.name}.spill"))
-        self.counts: Counter[str] = Counter()
+    def __init__(
+        self,
+        prefix: Path,
+        spills: Spills = NEXT_TO_FILES,
+        subwords: Mapping[str, int] | None = None,
+    ):
+        self._prefix, self._spill = prefix, spills.open(prefix)
+        self.subwords = Numbering(subwords)
         self.unknown = 0
 
     def append(self, block: FieldBlock) -> None:
         """Add consecutive sentences."""
         values, sizes, subwords = block
-        counts = np.bincount(values, minlength=len(subwords)).tolist()
-        self.counts.update(dict(zip(subwords, counts, strict=True)))
-        self._spill.append(self._table.numbers(subwords)[values], sizes)
+        self._spill.append(self.subwords.counted(subwords, values), sizes)
+
+    def close(self) -> None:
+        """Write everything that was added to the temporary file."""
+        self._spill.close()
 
     def sentences(self) -> Iterator[list[str]]:
         """Read the sentences, after which none can be added."""
         self._spill.close()
-        subwords = self._table.subwords()
+        subwords = self.subwords.entries()
         for values, sizes in self._spill.blocks():
             for row in np.split(values, np.cumsum(sizes)[:-1]) if len(sizes) else ():
                 yield [subwords[number] for number in row]
 
     @contextmanager
     def replaced(self) -> Iterator[Callable[[Sequence[str]], None]]:
-        """Replace all sentences. Each is given to the yielded function; :attr:`counts` stay."""
+        """Replace all sentences. Each is given to the yielded function; counts of subwords stay."""
         spill = Spill(self._spill.path.with_name(f"{self._spill.path.name}.new"))
         yield lambda sentence: spill.append(
-            self._table.numbers(sentence), np.array([len(sentence)])
+            self.subwords.numbers(sentence), np.array([len(sentence)])
         )
         spill.close()
-        spill.path.replace(self._spill.path)
+        self._spill.discard()
+        self._spill = spill
 
     def finish(self, dictionary: Dictionary) -> list[Path]:
         """Write the files as fairseq's binarizer does, and return their paths."""
         from fairseq.data.indexed_dataset import best_fitting_int_dtype
 
         self._spill.close()
-        entries = self._table.subwords()
+        entries = self.subwords.entries()
         known = np.array([dictionary.indices.get(entry, _UNKNOWN) for entry in entries], np.int64)
         arrays = sum(len(sizes) for _, sizes in self._spill.blocks())
 
@@ -255,5 +295,5 @@ class TextWriter:
 
         dtype = np.dtype(best_fitting_int_dtype(len(dictionary)))
         paths = write_indexed(self._prefix, ended(), dtype, arrays)
-        self._spill.path.unlink()
+        self._spill.discard()
         return paths

@@ -1,0 +1,42 @@
+"""Parts of a training text, each in a data directory: ``data1``, ``data2``, … (``--parts``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_phrase.data.store.manifest import Manifest, languages_in
+from fairseq_phrase.errors import UserError
+
+
+def part_name(number: int) -> str:
+    """Return the folder of a part, from 1."""
+    return f"data{number}"
+
+
+def check_parts(directories: Sequence[str | Path]) -> None:
+    """Check that parts of one text were made by one command, and not some by another one.
+
+    Other parts of the text would overlap, or have another parser's trees. Directories of different texts
+    are not compared.
+
+    Raises:
+        UserError: two parts of a text were made by different commands.
+    """
+    first: dict[str, tuple[str | Path, dict[str, str]]] = {}
+    for directory in directories:
+        for language in languages_in(directory):
+            part = Manifest.load(directory, language).part
+            if not part:
+                continue
+            other, its = first.setdefault(part["text"], (directory, part))
+            if its["run"] != part["run"]:
+                raise UserError(
+                    f"{directory} has {_described(part)}, and {other} has {_described(its)} of the same "
+                    "text, made with other options or another parser: name the parts of one run of "
+                    "fairseq-phrase-preprocess --parts"
+                )
+
+
+def _described(part: dict[str, str]) -> str:
+    return f"part {part['number']} of {part['of']} (run {part['run'][:6]})"

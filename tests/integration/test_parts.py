@@ -1,0 +1,411 @@
+"""A training text in parts: what one data directory has, divided among several, also after a kill."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+from itertools import chain
+
+import pytest
+
+from fairseq_phrase.cli.inspect_data import main as inspect
+from fairseq_phrase.cli.preprocess import main
+from fairseq_phrase.data.preprocessing import parsing
+from fairseq_phrase.data.preprocessing.parse_shards import shards_in
+from fairseq_phrase.data.store.indexed import IndexedReader
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
+from fairseq_phrase.text import read_lines
+from tests.support.commands import PHRASE, SIZES, TRAINING, run, train_with_stops
+from tests.support.warm_start import python
+
+LINES = 400
+PAIR = ("data1", "data2")
+
+
+@pytest.fixture(scope="module")
+def text(synthetic_corpus, tmp_path_factory):
+    """400 sentence pairs with trees, two of which are left out; and short valid and test sets."""
+    folder = tmp_path_factory.mktemp("text")
+    for split, source, count in (
+        ("train", "train", LINES),
+        ("valid", "valid", 20),
+        ("test", "test", 20),
+    ):
+        for language in ("de", "en"):
+            lines = list(read_lines(synthetic_corpus / f"{source}.{language}"))[:count]
+            if split == "train" and language == "en":
+                lines[30] = lines[260] = ""
+            (folder / f"{split}.{language}").write_text("".join(f"{line}\n" for line in lines))
+        trees = (synthetic_corpus / f"{source}.de.conllu").read_text().split("\n\n")[:count]
+        (folder / f"{split}.de.conllu").write_text("\n\n".join(trees) + "\n\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch):
+    monkeypatch.setattr(parsing, "SHARD_LINES", 50)
+
+
+def options(text, out, *more, splits=("train", "valid", "test")):
+    prefixes = [f"--{split}pref={text / split}" for split in splits]
+    return ["-s", "de", "-t", "en", *prefixes, "--destdir", str(out), "--vocab-size", "200",
+            "--parser", "conllu", *more]  # fmt: skip
+
+
+def preprocess(text, out, *more, **others):
+    main(options(text, out, *more, **others))
+    return out
+
+
+def files(directory):
+    names = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in names}
+
+
+@pytest.fixture(scope="module")
+def whole(text, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parsing, "SHARD_LINES", 50)
+        return preprocess(text, tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def parts(text, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parsing, "SHARD_LINES", 50)
+        out = preprocess(text, tmp_path_factory.mktemp("parts"), "--parts", "3")
+    return [out / name for name in ("data1", "data2", "data3")]
+
+
+def sentences(directory, name):
+    reader = IndexedReader(directory / name)
+    return [reader[index].tolist() for index in range(len(reader))]
+
+
+def test_the_parts_together_have_the_sentences_of_one_data_directory(whole, parts):
+    assert sorted(path.name for path in parts[0].parent.iterdir()) == ["data1", "data2", "data3"]
+    for language in ("de", "en"):
+        name = f"train.de-en.{language}"
+        assert [*chain.from_iterable(sentences(part, name) for part in parts)] == sentences(
+            whole, name
+        )
+    fields = {"words", "heads", "deprels", "tags"}
+    stores = [ParseStore(folder, "train.de-en", "de", fields) for folder in (*parts, whole)]
+    assert [len(store) for store in stores] == [99, 150, 149, 398]
+    *divided, expected = ([store[index] for index in range(len(store))] for store in stores)
+    for parse, other in zip(chain.from_iterable(divided), expected, strict=True):
+        assert {name: values.tolist() for name, values in parse.items()} == {
+            name: values.tolist() for name, values in other.items()
+        }
+
+
+def test_all_else_is_the_same_in_each_part(whole, parts):
+    for part in parts:
+        names = [name for name in files(whole) if not name.startswith(("train.", "syntax."))]
+        assert {"dict.deprel.txt", "test.de-en.de.heads.bin", "valid.de-en.en.idx"} < {*names}
+        assert all((part / name).read_bytes() == (whole / name).read_bytes() for name in names)
+        assert sorted(files(part)) == sorted(files(whole))
+        assert Manifest.load(part, "de").identity() == Manifest.load(whole, "de").identity()
+
+
+def test_messages_have_the_lines_of_the_whole_text(text, parts, capsys):
+    record = Manifest.load(parts[2], "de").splits["train.de-en"]
+    assert (record.line_of(0), record.line_of(9), record.line_of(10)) == (251, 260, 262)
+    assert record.left_out == {"empty": "261"}
+    inspect([str(parts[2]), "--subset", "train", "--line", "262"])
+    words = next(
+        line for number, line in enumerate(read_lines(text / "train.de"), 1) if number == 262
+    )
+    assert words.split()[0] in capsys.readouterr().out
+    for line, message in (
+        (250, "lines 251 to 400, not 250"),
+        (261, "line 261 of the text was left out"),
+    ):
+        with pytest.raises(SystemExit):
+            inspect([str(parts[2]), "--subset", "train", "--line", str(line)])
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--workers", "2"],
+        ["--joined-dictionary", "--copy-words", "3", "--bpe", "none", "--min-count", "2"],
+        ["--protected-tokens", "<g>", "--on-error", "flat"],
+    ],
+    ids=["workers", "copied words", "tokens"],
+)
+def test_parts_have_what_one_directory_has_with_other_options(text, tmp_path, monkeypatch, more):
+    if "none" in more:
+        more = [*more, "--vocab-size", "8000"]
+    monkeypatch.setattr("fairseq_phrase.data.preprocessing.engines.LINES_PER_PROCESS", 20)
+    preprocess(text, tmp_path / "whole", *more)
+    preprocess(text, tmp_path / "parts", *more, "--parts", "2")
+    first, second = tmp_path / "parts" / "data1", tmp_path / "parts" / "data2"
+    names = {path.stem for path in (tmp_path / "whole").glob("train.*.idx")}
+    assert len(names) > 3
+    for name in names:
+        divided = sentences(first, name) + sentences(second, name)
+        assert divided == sentences(tmp_path / "whole", name)
+    for path in (tmp_path / "whole").glob("dict.*"):
+        assert (second / path.name).read_bytes() == path.read_bytes()
+
+
+def test_text_of_one_language_and_labels_are_divided_too(text, tmp_path):
+    one = ["-s", "de", "--only-source", "--trainpref", str(text / "train"), "--vocab-size", "200"]
+    main([*one, "--parser", "conllu", "--parts", "2", "--destdir", str(tmp_path / "one")])
+    for part in PAIR:
+        one, other = (tmp_path / "one" / part / name for name in ("train.bin", "train.de.bin"))
+        assert one.read_bytes() == other.read_bytes()
+    counts = [len(IndexedReader(tmp_path / "one" / f"data{part}" / "train")) for part in (1, 2)]
+    assert counts == [200, 200]
+    labels = tmp_path / "labels"
+    labels.mkdir()
+    shutil.copyfile(text / "train.de", labels / "train.de")
+    lines = [
+        " ".join("ab"[len(word) % 2] for word in line.split())
+        for line in read_lines(text / "train.de")
+    ]
+    (labels / "train.tags").write_text("".join(f"{line}\n" for line in lines))
+    pair = ["-s", "de", "-t", "tags", "--labels", "word", "--parser", "none", "--bpe", "none"]
+    folders = ["--trainpref", str(labels / "train"), "--destdir", str(labels / "out")]
+    main([*pair, *folders, "--parts", "2"])
+    first, second = ((labels / "out" / part / "dict.tags.txt").read_text() for part in PAIR)
+    assert first == second
+    assert len(first.splitlines()) == 2
+
+
+def test_lines_that_are_left_out_are_listed_once(text, tmp_path):
+    preprocess(text, tmp_path / "a", "--list-left-out", str(tmp_path / "whole.tsv"))
+    preprocess(text, tmp_path / "b", "--list-left-out", str(tmp_path / "parts.tsv"), "--parts", "4")
+    assert (tmp_path / "parts.tsv").read_text() == (tmp_path / "whole.tsv").read_text()
+    assert len((tmp_path / "parts.tsv").read_text().splitlines()) == 3
+
+
+def test_flat_trees_are_counted_in_the_whole_text(text, tmp_path, capsys):
+    """8 of the last 50 lines have no parse: 2% of the text, and 16% of the last part."""
+    folder = tmp_path / "text"
+    shutil.copytree(text, folder)
+    trees = (folder / "train.de.conllu").read_text().split("\n\n")
+    trees[350:358] = [trees[0]] * 8
+    (folder / "train.de.conllu").write_text("\n\n".join(trees))
+    preprocess(folder, tmp_path / "out", "--on-error", "flat", "--max-flat", "0.02", "--parts", "8")
+    assert "8 flat trees of de" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        preprocess(
+            folder, tmp_path / "no", "--on-error", "flat", "--max-flat", "0.01", "--parts", "8"
+        )
+    assert "5 of the 400 lines" in capsys.readouterr().err
+
+
+# Killed runs
+
+KILLED = """
+import os, signal, sys
+from fairseq_phrase.cli import preprocess as preprocess_command
+from fairseq_phrase.data.preprocessing import parse_shards, parsing, parts, preprocess
+from fairseq_phrase.data.store import indexed
+from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder
+parsing.SHARD_LINES, parsing.LINES_PER_WORKER, parse_shards._SHARDS_PER_FILE = 50, 1, 1
+PLACES = {
+    "parsing": (ShardFolder, "write"),
+    "written": (parts.WrittenParts, "save"),
+    "forgetting": (parts.JobStream, "forget"),
+    "finishing": (parts.WrittenParts, "finish"),
+    "final files": (indexed, "write_indexed"),
+    "sharing": (preprocess, "_share"),
+}
+def kill(place, count):
+    owner, name = PLACES[place]
+    original, calls = getattr(owner, name), []
+    def killed(*arguments, **options):
+        result = original(*arguments, **options)
+        calls.append(1)
+        if len(calls) == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    setattr(owner, name, killed)
+if __name__ == "__main__":
+    kill(sys.argv[1], int(sys.argv[2]))
+    preprocess_command.main(sys.argv[3:])
+"""
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(text, tmp_path_factory, trained_pipeline):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parsing, "SHARD_LINES", 50)
+        out = tmp_path_factory.mktemp("uninterrupted")
+        return files(preprocess(text, out, "--parts", "3", *parser(trained_pipeline)))
+
+
+def parser(trained_pipeline):
+    return ["--parser", f"spacy:{trained_pipeline}", "--constituents", "from-dependencies"]
+
+
+@pytest.mark.parametrize(
+    ("place", "count", "workers", "shards", "written"),
+    [
+        ("parsing", 4, 1, [2, 3], 1),
+        ("written", 1, 1, [0, 1], 1),
+        ("forgetting", 3, 1, [], 3),
+        ("written", 2, 2, [2, 3, 4], 2),
+        ("finishing", 2, 1, [], 5),
+        ("final files", 12, 1, [], 5),
+        ("sharing", 1, 1, [], 5),
+    ],
+)
+def test_a_killed_run_continues_after_its_last_part_and_gives_the_same_files(
+    text,
+    tmp_path,
+    trained_pipeline,
+    uninterrupted,
+    monkeypatch,
+    place,
+    count,
+    workers,
+    shards,
+    written,
+):
+    monkeypatch.setattr("fairseq_phrase.data.preprocessing.parse_shards._SHARDS_PER_FILE", 1)
+    script, out = tmp_path / "killed.py", tmp_path / "out"
+    script.write_text(KILLED)
+    more = ["--parts", "3", *parser(trained_pipeline)]
+    command = [python(), str(script), place, str(count), *options(text, out, *more)]
+    stopped = subprocess.run([*command, "--workers", str(workers)], capture_output=True, text=True)
+    assert stopped.returncode == -signal.SIGKILL, stopped.stderr
+    folder = out / ".partial"
+    of_train = folder / "parses" / "train.de"
+    assert sorted(shards_in(of_train) if of_train.is_dir() else []) == shards
+    assert len(list(folder.glob("written/*.written"))) == written
+    assert not list(out.glob("data*"))
+    again = []
+    run_jobs = parsing.run_jobs
+    monkeypatch.setattr(
+        parsing,
+        "run_jobs",
+        lambda jobs, *rest: run_jobs((again.append(job) or job for job in jobs), *rest),
+    )
+    preprocess(text, out, *more)
+    first = min((job.first_line for job in again if len(job.lines) == 50), default=None)
+    assert first == {1: 201 if place == "parsing" else 101, 2: 251}.get(written)
+    assert files(out) == uninterrupted
+
+
+def test_a_later_run_with_other_options_is_refused(text, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fairseq_phrase.data.preprocessing.preprocess.make_dictionaries", stopped)
+        with pytest.raises(SystemExit):
+            preprocess(text, out, "--parts", "3")
+    assert len(list(out.glob(".partial/written/*.written"))) == 5
+    refused = [
+        (["--parts", "4"], "made with parts 3; this run has parts 4"),
+        (["--parts", "3", "--min-count", "2"], "made with min_count 1; this run has min_count 2"),
+        (["--parts", "3", "--parser", "none"], "made with parser of de CoNLL-U"),
+        ([], "has parts of a text, which a run with --parts wrote"),
+    ]
+    capsys.readouterr()
+    for more, message in refused:
+        with pytest.raises(SystemExit):
+            preprocess(text, out, *more)
+        shown = capsys.readouterr().err
+        assert message in shown
+        assert f"or remove {out / '.partial'}" in shown
+    preprocess(
+        text, out, "--parts", "3", "--on-error", "skip", "--max-flat", "0.5", "--workers", "2"
+    )
+    assert files(out) == files(preprocess(text, tmp_path / "other", "--parts=3", "--on-error=skip"))
+
+
+def test_bad_numbers_of_parts_are_refused(text, parts, tmp_path, capsys):
+    bad = [
+        (["--parts", "9"], ("train",), "has 400 lines, and a part has at least 50: give --parts 8"),
+        (["--parts", "2"], ("test",), "--parts divides the training text: give --trainpref"),
+    ]
+    for more, splits, message in bad:
+        with pytest.raises(SystemExit):
+            preprocess(text, tmp_path / "out", *more, splits=splits)
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
+    with pytest.raises(SystemExit):
+        preprocess(text, parts[0].parent, "--parts", "2")
+    assert "also holds data3, which are not among the 2 parts" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        preprocess(text, parts[0].parent, "--parts", "3", splits=("train",))
+    assert "data1 also holds test.de-en" in capsys.readouterr().err
+
+
+# Training
+
+
+def parts_of_epochs(log):
+    """The folder whose training text each epoch reads."""
+    return re.findall(r"examples from: \S*(data\d)/train\.de-en\.en", log)
+
+
+def test_fairseq_trains_on_one_part_after_the_other(parts, tmp_path):
+    data = ":".join(map(str, parts[:2]))
+    short = ["--max-epoch", "3", "--no-save"]
+    small = ["--arch", "transformer", *PHRASE[2:]]
+    stock = [*small, *(option for option in TRAINING if option != "--share-all-embeddings")]
+    log = run("fairseq-train", data, "--task", "translation", *stock, *short)
+    assert parts_of_epochs(log)[:3] == ["data1", "data2", "data1"]
+    ours = [option for option in TRAINING if option != "--share-all-embeddings"]
+    user = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
+    structural = ["--arch", "structural_transformer_tiny", "--structural-absolute", *PHRASE[2:]]
+    log = run("fairseq-train", data, *user, *structural, *ours, *short)
+    assert parts_of_epochs(log)[:3] == ["data1", "data2", "data1"]
+
+
+def test_a_training_that_stops_goes_on_with_the_part_that_it_read(text, tmp_path):
+    data = preprocess(text, tmp_path / "data", "--parts", "2")
+    options = [option for option in TRAINING if option != "--share-all-embeddings"]
+    train_with_stops(
+        lambda *others: run(
+            "fairseq-train", ":".join(str(data / part) for part in PAIR), "--user-dir",
+            "fairseq_phrase", "--task", "syntax_translation", "--arch", "relation_transformer",
+            *SIZES, *options, "--batch-size", "40", "--disable-validation", *others,
+        ),
+        tmp_path,
+    )  # fmt: skip
+
+
+def test_a_part_of_another_run_is_refused(text, parts, whole, tmp_path):
+    first = parts[0]
+    same = ["--sentencepiece-model", str(first / "spm.model")]
+    for language, option in (("de", "--srcdict"), ("en", "--tgtdict")):
+        same += [option, str(first / f"dict.{language}.txt")]
+    sizes = [*(option for option in TRAINING if option != "--share-all-embeddings")]
+    command = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation", *PHRASE, *sizes,
+               "--max-update", "1", "--no-save"]  # fmt: skip
+    others = {
+        "four": preprocess(text, tmp_path / "four", *same, "--parts", "4") / "data2",
+        "trees": preprocess(
+            text, tmp_path / "trees", *same, "--parts", "3", "--constituents", "from-dependencies"
+        )
+        / "data2",
+    }
+    for name, other in others.items():
+        output = run("fairseq-train", f"{first}:{other}", *command, expect=1)
+        of = 4 if name == "four" else 3
+        assert output.count("\nerror: ") == 1
+        assert f"{other} has part 2 of {of} (run " in output
+        assert f"and {first} has part 1 of 3 (run " in output
+        assert "made with other options or another parser" in output
+    (tmp_path / "more").mkdir()
+    shutil.copyfile(text / "valid.de", tmp_path / "more" / "train.de")
+    shutil.copyfile(text / "valid.de.conllu", tmp_path / "more" / "train.de.conllu")
+    shutil.copyfile(text / "valid.en", tmp_path / "more" / "train.en")
+    more = preprocess(tmp_path / "more", tmp_path / "added", *same, splits=("train",))
+    run("fairseq-train", f"{first}:{parts[1]}:{more}", *command)
+    own = preprocess(tmp_path / "more", tmp_path / "own", "--vocab-size", "80", splits=("train",))
+    output = run("fairseq-train", f"{first}:{own}", *command, expect=1)
+    assert output.count("\nerror: ") == 1
