@@ -288,7 +288,7 @@ class _Actors:
 
     Only a loaded actor gets jobs; an actor that waits for a CPU or a GPU does not hold any back. If an
     actor dies, for example because its machine is lost, it is replaced, and its jobs go to the first
-    free actor.
+    free actor. So do jobs that it had done, if their results were lost with its machine.
     """
 
     def __init__(self, ray: Any, make: _Make[Any], engine: EngineOptions, what: str) -> None:
@@ -325,6 +325,9 @@ class _Actors:
                     raise
                 self._replace(actor)
                 continue
+            except self._ray.exceptions.ObjectLostError:  # the result was on a machine that is lost
+                self._replace(actor)
+                continue
             del self._running[ready[0]]
             if job is None:
                 self._deaths.pop(None, None)
@@ -344,6 +347,7 @@ class _Actors:
         self._running[actor.load.remote(self._make)] = actor, None
 
     def _replace(self, dead: Any) -> None:
+        self._ray.kill(dead)  # it may only be out of reach
         awaited = [answer for answer, (actor, _) in self._running.items() if actor == dead]
         # The first job was running; the others were queued.
         undone = [self._running.pop(answer)[1] for answer in awaited]
