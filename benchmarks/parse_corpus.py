@@ -43,7 +43,7 @@ from measuring import Turns, describe_machine, rotated
 
 from fairseq_phrase.data.preprocessing.engines import EngineOptions
 from fairseq_phrase.data.preprocessing.options import Options
-from fairseq_phrase.data.preprocessing.parsing import Corpus, parse_corpus
+from fairseq_phrase.data.preprocessing.parsing import Corpus, ParseStream
 from fairseq_phrase.data.preprocessing.sentencepiece_training import train_sentencepiece
 from fairseq_phrase.data.store.indexed import IndexedWriter
 from fairseq_phrase.data.store.layout import shared_index
@@ -73,7 +73,7 @@ def corpus_of(text: Path) -> Corpus:
 
 def parse(text: Path, parsing: ParsingOptions, folder: Path, workers: int) -> None:
     """Parse a text with the driver, and read every parse from it."""
-    parses = parse_corpus(
+    parses = ParseStream(
         corpus_of(text),
         read_lines(text),
         ParsingPipeline(parsing),
@@ -81,7 +81,7 @@ def parse(text: Path, parsing: ParsingOptions, folder: Path, workers: int) -> No
         EngineOptions(workers=workers),
         "flat",
     )
-    deque(parses, maxlen=0)
+    deque(parses.read(), maxlen=0)
 
 
 def parsing_table(text: Path, pipeline: str, rounds: int) -> None:
