@@ -6,8 +6,7 @@ import copy
 import functools
 import inspect
 import shutil
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,17 +14,15 @@ from torch import nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface.training import check_trained
+from fairseq_phrase.modules.positions.batch_relations import BatchRelations
 from fairseq_phrase.modules.positions.huggingface_attention import (
     ATTENTION,
     PROBE,
+    RELATIONS,
     AttentionSizes,
-    BatchRelations,
     add_tables,
-    enter_encoder,
-    leave_encoder,
     register_attention,
     self_attentions,
-    set_to,
 )
 from fairseq_phrase.modules.positions.relation_bias import RelationBias
 from fairseq_phrase.optional_packages import import_transformers
@@ -47,15 +44,14 @@ _UNSAVED = (
 _OF_HUB = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
 #: The file in the folder of a saved model, by which transformers' own classes load it.
 _CODE = Path(__file__).with_name("modeling_relation_bias.py")
-#: The relations of the batch that a model reads.
-_READ: ContextVar[BatchRelations | None] = ContextVar("relations of a model's batch", default=None)
 
 
-def _relations(config: Any, kwargs: dict[str, Any]) -> BatchRelations:
-    """Take the parse out of a call's arguments."""
+def _add_relations(config: Any, kwargs: dict[str, Any]) -> None:
+    """Replace the parse in a call's arguments by its relations, unless the caller has done so."""
+    parse = [kwargs.pop(name, None) for name in _PARSE]
     chosen = config.relation_bias
-    parse = (kwargs.pop(name, None) for name in _PARSE)
-    return BatchRelations(chosen["kind"], len(chosen["labels"]), *parse)
+    relations = BatchRelations(chosen["kind"], len(chosen["labels"]), *parse)
+    kwargs.setdefault(RELATIONS, relations)
 
 
 class BiasedModel:
@@ -85,8 +81,10 @@ def _with_biases(base: Any) -> Any:
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             check_trained(self)
-            with set_to(_READ, _relations(self.config, kwargs)):
-                return super().forward(*args, **kwargs)
+            _add_relations(self.config, kwargs)
+            if _encoder_of(self) is self:
+                kwargs[RELATIONS].number()
+            return super().forward(*args, **kwargs)
 
         def save_pretrained(
             self, save_directory: Any, *args: Any, push_to_hub: bool = False, **options: Any
@@ -122,15 +120,6 @@ def _with_biases(base: Any) -> Any:
             else:
                 super()._init_weights(module)
 
-    if hasattr(base, "generate"):
-
-        @functools.wraps(base.generate)
-        def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
-            # The encoder runs before the first forward pass, and before sentences are repeated for beams.
-            with set_to(_READ, _relations(self.config, kwargs)):
-                return base.generate(self, *args, **kwargs)
-
-        Biased.generate = generate
     # transformers reads the signatures: Trainer, to choose columns, and generate, to check arguments.
     own = inspect.signature(base.forward)
     known = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -170,14 +159,13 @@ def _install_biases(model: Any) -> None:
 
     def enter(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
         check_trained(module)
-        given, relations = _PARSE[0] in kwargs, _relations(config, kwargs)
-        # Without a parse of its own, the encoder reads that of the model's call.
-        enter_encoder(relations if given else _READ.get() or relations)
+        _add_relations(config, kwargs)
+        kwargs[RELATIONS].number()
         return args, kwargs
 
     encoder = _encoder_of(model)
-    encoder.register_forward_pre_hook(enter, with_kwargs=True)
-    encoder.register_forward_hook(leave_encoder, always_call=True)
+    if encoder is not model:  # torch.compile makes another graph of a hook of the whole model
+        encoder.register_forward_pre_hook(enter, with_kwargs=True)
     config.attn_implementation = _LOADER
 
 
@@ -270,6 +258,28 @@ def _check_attention(implementation: str | None) -> None:
         )
 
 
+#: The implementations of experts for which transformers fetches no code; None lets it choose.
+_EXPERTS = (None, "eager", "grouped_mm", "batched_mm")
+
+
+def _check_experts(config: Any) -> None:
+    """Refuse a configuration that makes transformers fetch the code of experts, and run it."""
+    for part in _configurations(config):
+        if (experts := part._experts_implementation) not in _EXPERTS:
+            raise UserError(
+                f"experts_implementation={experts!r} of the {part.model_type} configuration may fetch "
+                f"code: expected {', '.join(_EXPERTS[1:])}"
+            )
+
+
+def _configurations(config: Any) -> Iterator[Any]:
+    """Yield a configuration and the configurations in it."""
+    yield config
+    for value in vars(config).values():
+        if isinstance(value, import_transformers(_NAME).PreTrainedConfig):
+            yield from _configurations(value)
+
+
 def from_pretrained(model_class: Any, path: Any, **kwargs: Any) -> Any:
     """Load a model that :func:`add_relation_bias` made and ``save_pretrained`` saved.
 
@@ -280,8 +290,8 @@ def from_pretrained(model_class: Any, path: Any, **kwargs: Any) -> Any:
         **kwargs: for ``model_class.from_pretrained``.
 
     Raises:
-        UserError: there is no model, it has no relation biases, its weights lack them, or its attention
-            implementation takes no mask.
+        UserError: there is no model, it has no relation biases, its weights lack them, its attention
+            implementation takes no mask, or its experts would fetch code.
     """
     of_hub = {name: kwargs[name] for name in _OF_HUB if name in kwargs}
     try:
@@ -306,8 +316,8 @@ def _load(
         *args, **kwargs: for ``load``.
 
     Raises:
-        UserError: the model has no relation biases, its weights lack them, or its attention
-            implementation takes no mask.
+        UserError: the model has no relation biases, its weights lack them, its attention implementation
+            takes no mask, or its experts would fetch code.
     """
     of_hub = {name: kwargs[name] for name in _OF_HUB if name in kwargs}
     auto_config = import_transformers(_NAME).AutoConfig
@@ -319,6 +329,9 @@ def _load(
     attention = kwargs.pop("attn_implementation", config._attn_implementation)
     if attention not in (ATTENTION, _LOADER):
         _check_attention(attention)
+    if "experts_implementation" in kwargs:
+        config._experts_implementation = kwargs.pop("experts_implementation")
+    _check_experts(config)
     register_attention()
     config._attn_implementation = ATTENTION
     renamed = _rename_vectors(config)

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface.batches import parsed
+from fairseq_phrase.modules.positions.batch_relations import check_numbers
 from fairseq_phrase.modules.positions.huggingface_attention import (
     PROBE,
     AttentionSizes,
-    check_numbers,
     register_attention,
     self_attentions,
 )

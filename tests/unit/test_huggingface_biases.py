@@ -13,7 +13,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface import add_relation_bias, collate, from_pretrained, text_of
-from fairseq_phrase.modules.positions import huggingface_attention
+from fairseq_phrase.modules.positions import batch_relations, huggingface_attention
 from fairseq_phrase.modules.positions.relation_bias import TREE_RELATIONS
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -253,7 +253,9 @@ def test_an_encoder_that_is_a_plain_module_is_refused_by_name():
     sizes = {"src_vocab_size": 30, "tgt_vocab_size": 30, "d_model": 16, "encoder_layers": 1}
     sizes |= {"decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
     model = transformers.FSMTModel(transformers.FSMTConfig(langs=["en", "de"], **sizes))
-    with pytest.raises(UserError, match=r"a fsmt model .*: its attention is not called by"):
+    with pytest.raises(
+        UserError, match=r"a fsmt model .*: its encoder gives its attention no keyword"
+    ):
         add_relation_bias(model)
 
 
@@ -267,21 +269,22 @@ def test_a_soft_cap_is_refused_by_name():
 @pytest.mark.parametrize(("kind", "dtype"), [("tree", torch.uint8), ("both", torch.int16)])
 def test_relations_are_small_integers_made_once_per_batch(kind, dtype, monkeypatch):
     model = add_relation_bias(made("modernbert"), kind)  # it makes two masks
-    made_from, masks = [], set()
-    numbered, attended = huggingface_attention.tree_relations, huggingface_attention.pair_bias
+    made_from, masks = [], {}
+    numbered, attended = batch_relations.tree_relations, huggingface_attention.pair_bias
     monkeypatch.setattr(
-        huggingface_attention,
+        batch_relations,
         "tree_relations",
         lambda *parse: made_from.append(parse) or numbered(*parse),
     )
     monkeypatch.setattr(
         huggingface_attention,
         "pair_bias",
-        lambda table, pairs: masks.add(pairs.dtype) or attended(table, pairs),
+        lambda table, pairs: masks.update({pairs.data_ptr(): pairs}) or attended(table, pairs),
     )
     model(**inputs(model))
     assert len(made_from) == 1
-    assert masks == {dtype}
+    assert {pairs.dtype for pairs in masks.values()} == {dtype}
+    assert len(masks) == 2
 
 
 def test_biases_of_the_sentence_need_no_parse():
@@ -386,8 +389,20 @@ def test_bad_parses_are_refused():
         UserError, match="the batch has 1 sentences of 6 tokens, and src_words 2 of 6"
     ):
         model(**batch | {name: batch[name][:1] for name in ("input_ids", "attention_mask")})
-    with pytest.raises(UserError, match=r"attention_mask has the shape \(batch, tokens\)"):
-        model(**batch | {"attention_mask": torch.ones(2, 1, 6, 6, dtype=torch.bool)})
+    with pytest.raises(
+        UserError, match=r"attention_mask has the shape \(batch, tokens\), or is bool"
+    ):
+        model(**batch | {"attention_mask": torch.zeros(2, 1, 6, 6)})
+    with pytest.raises(UserError, match="are called by their model or its encoder"):
+        model.encoder(torch.zeros(2, 6, 16).double())
+
+
+def test_a_mask_of_pairs_is_read():
+    model = moved(add_relation_bias(made("bert"), labels=LABELS))
+    batch = inputs(model)
+    pairs = MASK[:, None, None].bool().expand(2, 1, 6, 6)
+    found = model(**batch | {"attention_mask": pairs})[0][MASK.bool()]
+    torch.testing.assert_close(found, states(model, batch), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

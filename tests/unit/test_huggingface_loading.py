@@ -308,6 +308,44 @@ def test_bad_options_are_refused_by_auto_classes_too(tmp_path):
         AutoModel.from_pretrained(tmp_path, trust_remote_code=True)
 
 
+@pytest.mark.parametrize("part", ["encoder", "decoder", None])
+def test_a_configuration_does_not_choose_code(part, tmp_path):
+    sizes = small_config("bert")
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(sizes, sizes)
+    add_relation_bias(transformers.EncoderDecoderModel(config)).save_pretrained(tmp_path)
+    loads = (
+        lambda **given: from_pretrained(AutoModelForSeq2SeqLM, tmp_path, **given),
+        lambda **given: AutoModelForSeq2SeqLM.from_pretrained(
+            tmp_path, trust_remote_code=True, **given
+        ),
+    )
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    inner = getattr(config, part) if part else config
+    if part:
+        inner._attn_implementation_internal = "kernels-community/flash-attn2"
+    for load in loads:
+        model = load(config=config, experts_implementation="eager")
+        assert model.config._experts_implementation == "eager"
+        names = {p.config._attn_implementation for p in model.modules() if hasattr(p, "config")}
+        assert names == {"fairseq_phrase_sdpa"}
+        with pytest.raises(UserError, match=r"experts_implementation='sonicmoe' of .* code: "):
+            load(experts_implementation="sonicmoe")
+    inner._experts_implementation_internal = "sonicmoe"  # a repository's code
+    for load in loads:
+        with pytest.raises(UserError, match=f"'sonicmoe' of the {inner.model_type} configuration"):
+            load(config=config)
+
+
+def test_the_experts_of_a_folder_do_not_choose_code(tmp_path):
+    biased("bert").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text()) | {"experts_implementation": "sonicmoe"}
+    path.write_text(json.dumps(values))
+    for load in (partial(from_pretrained, AutoModel), AutoModel.from_pretrained):
+        with pytest.raises(UserError, match="'sonicmoe' of the bert configuration may fetch code"):
+            load(tmp_path, trust_remote_code=True)
+
+
 def test_a_class_with_biases_loads_its_own_models(tmp_path):
     model = biased("bert")
     model.save_pretrained(tmp_path)

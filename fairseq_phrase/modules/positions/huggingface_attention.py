@@ -1,16 +1,13 @@
 """An attention of transformers whose scores take biases for the relations of two tokens.
 
 transformers calls a registered function for each attention of a model, and another that makes the mask.
-:func:`attend` and :func:`make_mask` are ``sdpa``, except in an encoder whose self-attentions have a
-``relation_bias``. There the mask is the relations of all pairs of tokens as small integers, with one more
-number for masked pairs. It is made once per batch and shared by the layers, and gradient checkpointing
-keeps it like every mask.
+:func:`attend` is ``sdpa``, except in an encoder whose self-attentions have a ``relation_bias``. There the
+relations of the batch, :class:`BatchRelations`, are a keyword argument of all layers, which transformers
+hands on to the attention. They become small integers, with one more number for masked pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -20,209 +17,55 @@ from torch.nn.functional import dropout as drop_out
 from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.modules.positions.batch_relations import BatchRelations
 from fairseq_phrase.modules.positions.biased_attention import (
     biased_attention,
     pair_bias,
     scaled_scores,
 )
-from fairseq_phrase.modules.positions.relation_bias import (
-    NUM_BUCKETS,
-    TREE_RELATIONS,
-    RelationBias,
-    kinds_of_pairs,
-    sentence_buckets,
-    tree_relations,
-)
-from fairseq_phrase.modules.positions.tree_positions import TreePositions
-from fairseq_phrase.modules.tensors import check_tensor
+from fairseq_phrase.modules.positions.relation_bias import NUM_BUCKETS, RelationBias
 
 #: The attention's name in transformers, which checks that a model has sdpa because the name contains it.
 ATTENTION = "fairseq_phrase_sdpa"
 #: The attention of :func:`self_attentions`.
 PROBE = "fairseq_phrase_sdpa_probe"
+#: The keyword argument of a model's layers that has the relations of the batch.
+RELATIONS = "token_relations"
 _NUM_PROBED = 4
-# Versions of torch before 2.7 lack the first.
-_is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
-#: The types of relations, the smallest first.
-_INTEGERS = torch.uint8, torch.int16, torch.int32
-
-
-class BatchRelations:
-    """The relations of a batch's tokens.
-
-    Args:
-        kind: ``"tree"``, ``"sequence"`` or ``"both"``, as of :class:`RelationBias`.
-        num_labels: number of dependency labels that have a bias.
-        words: index of the word of each token, -1 at tokens of no word; None if it was not given.
-            Shape: (batch, tokens), int64
-        heads: index of the head of each word, -1 at padding; None if it was not given.
-            Shape: (batch, words), int64
-        labels: number of each word's dependency label; None without labels. Shape: (batch, words), int64
-    """
-
-    def __init__(
-        self,
-        kind: str,
-        num_labels: int = 0,
-        words: Tensor | None = None,
-        heads: Tensor | None = None,
-        labels: Tensor | None = None,
-    ) -> None:
-        self.kind, self.num_labels = kind, num_labels
-        self.words, self.heads, self.labels = words, heads, labels
-        trees = len(TREE_RELATIONS) + 2 * num_labels
-        self.count = {"tree": trees, "sequence": NUM_BUCKETS, "both": trees * NUM_BUCKETS}[kind]
-        self._pairs: Tensor | None = None
-
-    def masked(self, mask: Tensor | None, batch: int, queries: int, keys: int) -> Tensor:
-        """Number the pairs of tokens; masked pairs get the number of kinds.
-
-        Args:
-            mask: True where a query may attend; None for all. Shape: (batch or 1, 1, queries, keys)
-
-        Returns:
-            Shape: (batch or 1, 1, queries, keys), the smallest type of integers
-
-        Raises:
-            UserError: the batch's trees are missing, or come from another batch.
-        """
-        if self._pairs is None:
-            self._pairs = self._number(queries)
-        pairs = self._pairs[:, None]
-        if pairs.shape[2:] != (queries, keys) or len(pairs) not in (1, batch):
-            raise UserError(
-                f"the batch has {batch} sentences of {keys} tokens, and src_words {len(pairs)} of "
-                f"{pairs.size(2)}: pass src_words and src_heads of the same batch (collate)"
-            )
-        return pairs if mask is None else pairs.where(mask.to(pairs.device), self.count)
-
-    def _number(self, tokens: int) -> Tensor:
-        tree = buckets = device = None
-        if self.kind != "sequence":
-            words, heads, labels = self.words, self.heads, None
-            if words is None or heads is None:
-                raise UserError(
-                    "this model has tree biases: pass src_words and src_heads (collate)"
-                )
-            if self.num_labels:
-                labels = self.labels
-                if labels is None:
-                    raise UserError("this model has biases for labels: pass src_deprels (collate)")
-            tree = _tree_relations(words, heads, labels, self.num_labels)
-            tokens, device = words.size(1), words.device
-        if self.kind != "tree":
-            buckets = sentence_buckets(tokens, device)
-        # One more number is for masked pairs.
-        dtype = next(d for d in _INTEGERS if self.count <= torch.iinfo(d).max)
-        if dtype == torch.int16 and _is_exporting():
-            dtype = torch.int32  # onnxruntime chooses among no numbers of 16 bits
-        return kinds_of_pairs(tree, buckets).to(dtype)
-
-
-def _tree_relations(words: Tensor, heads: Tensor, labels: Tensor | None, num_labels: int) -> Tensor:
-    """Number the relations of a batch's parse, as :func:`tree_relations`.
-
-    Raises:
-        UserError: the tensors are not a parse.
-    """
-    try:
-        check_tensor("words", words, torch.int64)
-        check_tensor("heads", heads, torch.int64, len(words), "words")
-        check_numbers(words, heads, labels, num_labels)
-        positions = TreePositions(words, heads, torch.zeros_like(words, dtype=torch.bool))
-        return tree_relations(positions, labels, num_labels)
-    except ValueError as error:
-        raise UserError(f"src_words, src_heads, src_deprels: {error}") from None
-
-
-def check_numbers(words: Tensor, heads: Tensor, labels: Tensor | None, num_labels: int) -> None:
-    """Check that words, heads and labels exist.
-
-    Tensors on a GPU are not checked, because the host would wait for them in every step.
-
-    Raises:
-        UserError: one does not exist; with the sentence and the word.
-    """
-    if torch.compiler.is_compiling() or words.device.type != "cpu":
-        return
-    ends = torch.arange(1, heads.size(1) + 1, device=heads.device).where(heads != -1, 0)
-    counts = pad(ends, (0, 1)).amax(1, keepdim=True)  # without words there is no largest end
-    is_word = torch.arange(heads.size(1), device=heads.device) < counts
-    parse = {"src_words": words, "src_heads": heads}
-    faults = {
-        "src_words": (words < -1) | (words >= counts),
-        "src_heads": is_word & ((heads < 0) | (heads >= counts)),
-    }
-    if labels is not None:
-        check_tensor("labels", labels, torch.int64, *heads.shape)
-        parse["src_deprels"] = labels
-        faults["src_deprels"] = is_word & ((labels < 0) | (labels >= num_labels))
-    if not torch.stack([fault.any() for fault in faults.values()]).any():
-        return
-    name = next(name for name, fault in faults.items() if fault.any())
-    row, column = faults[name].nonzero()[0].tolist()
-    what, where = {
-        "src_words": ("word", "token"), "src_heads": ("head", "word"), "src_deprels": ("label", "word")
-    }[name]  # fmt: skip
-    limit = f"the sentence has {int(counts[row])} words"
-    if what == "label":
-        limit = f"the model has {num_labels} labels"
-    number = int(parse[name][row, column])
-    raise UserError(
-        f"{name}: sentence {row}, {where} {column}: {what} {number}, and {limit}, from 0: make the "
-        "parse by collate, with the labels of model.config.relation_bias"
-    )
-
-
-#: The relations of the batch that an encoder reads; None outside encoders.
-_IN_ENCODER: ContextVar[BatchRelations | None] = ContextVar("relations in an encoder", default=None)
 #: The attentions that were called, while :func:`self_attentions` looks for them.
 _CALLS: ContextVar[list[Any]] = ContextVar("attentions that were called")
 
 
-@contextmanager
-def set_to(variable: ContextVar[Any], value: Any) -> Iterator[None]:
-    """Set a variable of this thread for a while."""
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
-
-
-def enter_encoder(relations: BatchRelations) -> None:
-    """Let the attentions read the relations of a batch, until :func:`leave_encoder`."""
-    _IN_ENCODER.set(relations)
-
-
-def leave_encoder(*_: Any) -> None:
-    """Restore transformers' own attentions; a forward hook."""
-    _IN_ENCODER.set(None)
-
-
 def register_attention() -> None:
-    """Register the attentions and their mask in transformers."""
+    """Register the attentions and their masks in transformers."""
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
-    for name, function in ((ATTENTION, attend), (PROBE, _record)):
-        AttentionInterface.register(name, function)
-        AttentionMaskInterface.register(name, make_mask)
+    for name, attention, mask in ((ATTENTION, attend, make_mask), (PROBE, _record, _all_pairs)):
+        AttentionInterface.register(name, attention)
+        AttentionMaskInterface.register(name, mask)
 
 
-def make_mask(**options: Any) -> Any:
-    """Make the mask of ``sdpa``; in an encoder with biases, :meth:`BatchRelations.masked`."""
+def make_mask(config: Any = None, **options: Any) -> Any:
+    """Make the mask of ``sdpa``.
+
+    Without a mask, ``sdpa`` attends to all tokens or, in a decoder, to those before. With relations, an
+    attention cannot know which; but the encoder of a model with a decoder attends to all.
+    """
     from transformers.masking_utils import sdpa_mask
 
-    relations = _IN_ENCODER.get()
-    if relations is None:
-        return sdpa_mask(**options)
-    # Without a mask of all pairs, there would be none to number; to find out waits for the device.
-    mask: Any = sdpa_mask(
+    if getattr(config, "is_encoder_decoder", False):
+        return sdpa_mask(config=config, **options)
+    return _all_pairs(config=config, **options)
+
+
+def _all_pairs(**options: Any) -> Any:
+    """Make the mask of ``sdpa``, also where it masks nothing; to find out waits for the device."""
+    from transformers.masking_utils import sdpa_mask
+
+    return sdpa_mask(
         **options | {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     )
-    sizes = (options[name] for name in ("batch_size", "q_length", "kv_length"))
-    return relations.masked(mask, *sizes).to(options.get("device"))
 
 
 def attend(
@@ -234,6 +77,7 @@ def attend(
     dropout: float = 0.0,
     scaling: float | None = None,
     position_bias: Tensor | None = None,
+    token_relations: BatchRelations | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
     """Attend as ``sdpa``, with the biases of a module that has them.
@@ -242,8 +86,9 @@ def attend(
         module: the attention of a model.
         query: Shape: (batch, heads, queries, head width)
         key, value: a head may serve several heads of queries. Shape: (batch, key heads, keys, head width)
-        attention_mask: from :func:`make_mask`.
+        attention_mask: from :func:`make_mask`. Shape: (batch or 1, 1, queries, keys), bool
         position_bias: the model's own biases (T5). Shape: (batch or 1, heads, queries, keys)
+        token_relations: the batch's relations, a keyword argument of all layers.
 
     Returns:
         The attended values, of shape (batch, queries, heads, head width), and None.
@@ -254,9 +99,15 @@ def attend(
 
         given = {"dropout": dropout, "scaling": scaling, "position_bias": position_bias, **options}
         return sdpa_attention_forward(module, query, key, value, attention_mask, **given)
-    if not _has_relations(attention_mask):
-        raise UserError("with relation biases, attention_mask has the shape (batch, tokens)")
-    relations = attention_mask[:, 0]  # type: ignore[index]
+    if token_relations is None:
+        raise UserError("attentions with relation biases are called by their model or its encoder")
+    if not _is_mask(attention_mask):
+        raise UserError(
+            "with relation biases, attention_mask has the shape (batch, tokens), or is boolean and has "
+            "the shape (batch, 1, tokens, tokens)"
+        )
+    sizes = len(query), query.size(2), key.size(2)
+    relations = token_relations.masked(attention_mask, *sizes)[:, 0].to(query.device)
     key, value = (_for_queries(query, states) for states in (key, value))
     # Rows in which all pairs are masked would be NaN with -inf.
     table = pad(bias.table(), (0, 1), value=torch.finfo(query.dtype).min)
@@ -281,8 +132,8 @@ def _for_queries(query: Tensor, states: Tensor) -> Tensor:
     return states.repeat_interleave(groups, 1) if groups > 1 else states
 
 
-def _has_relations(mask: Tensor | None) -> bool:
-    return mask is not None and mask.dtype in _INTEGERS
+def _is_mask(mask: Tensor | None) -> bool:
+    return mask is None or (mask.dtype == torch.bool and mask.dim() == 4 and mask.size(1) == 1)
 
 
 def attend_with_vectors(
@@ -372,16 +223,16 @@ def self_attentions(encoder: Any) -> dict[Any, AttentionSizes]:
     device = next(encoder.parameters()).device
     tokens = torch.ones(1, _NUM_PROBED, dtype=torch.long, device=device)
     training = encoder.training
+    variable = _CALLS.set(calls)
     try:
-        with (
-            set_to(_CALLS, calls),
-            set_to(_IN_ENCODER, BatchRelations("sequence")),
-            torch.no_grad(),
-        ):
-            encoder.eval()(input_ids=tokens)
+        with torch.no_grad():
+            encoder.eval()(input_ids=tokens, **{RELATIONS: BatchRelations("sequence")})
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        if RELATIONS in str(error):
+            raise UserError("its encoder gives its attention no keyword arguments") from None
         raise UserError(f"its encoder does not read token numbers ({error})") from None
     finally:
+        _CALLS.reset(variable)
         encoder.train(training)
     if not calls:
         raise UserError("its attention is not called by transformers' AttentionInterface")
@@ -390,8 +241,10 @@ def self_attentions(encoder: Any) -> dict[Any, AttentionSizes]:
         name = type(module).__name__
         if (query.size(2), key.size(2)) != (_NUM_PROBED, _NUM_PROBED):
             raise UserError(f"{name} does not attend to all tokens")
-        if not _has_relations(mask):
+        if mask is None or not _is_mask(mask):
             raise UserError(f"{name} changes the mask")
+        if RELATIONS not in options:
+            raise UserError(f"{name} gets no keyword arguments of the encoder")
         for option, reason in _NOT_IN_SDPA.items():
             if options.get(option) is not None:
                 raise UserError(f"{name} {reason}")
