@@ -63,7 +63,7 @@ def test_one_graph_computes_the_trees_of_each_batch(model_type):
 
 
 @pytest.mark.parametrize(
-    ("model_type", "checkpoints"), [("bert", False), ("bert", True), ("t5", True)]
+    ("model_type", "checkpoints"), [("t5", False), ("bert", True), ("llama", True)]
 )
 def test_the_gradients_of_one_graph_are_those_without(model_type, checkpoints):
     model = moved(add_relation_bias(made(model_type), labels=LABELS, vectors=True)).train()

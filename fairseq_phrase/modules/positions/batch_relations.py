@@ -52,13 +52,12 @@ class BatchRelations:
         self._masked: list[tuple[Tensor, Tensor]] = []  # of the masks of different layers
 
     def number(self) -> None:
-        """Number the pairs of tokens before the layers, which may be recomputed, read them.
+        """Number the pairs of tokens before layers, which may be recomputed, read them.
 
-        Raises:
-            UserError: the batch's trees are missing.
+        Without trees there is nothing to number; layers with biases then refuse the batch.
         """
-        if self.kind != "sequence":
-            self._pairs = self._number(0)
+        if self.words is not None:
+            self._pairs = self._number(self.words.size(1))
 
     def masked(self, mask: Tensor | None, batch: int, queries: int, keys: int) -> Tensor:
         """Number the pairs of tokens; masked pairs get the number of kinds.
