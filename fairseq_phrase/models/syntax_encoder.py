@@ -505,6 +505,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
 
         # All nodes are left if there are no layers, or --encoder-layerdrop omits the last one.
         states = self.after_layers(states if kept is None else self._first(states, kept), structure)
+        hidden[-1:] = [states][: len(hidden)]
         if self.layer_norm is not None:
             states = self.layer_norm(states)
         return encoder_output(
