@@ -46,7 +46,7 @@ class TransformedAttention(GatedTokenAttention):
 
 
 class TransformedLayer(SyntaxEncoderLayer):
-    """fairseq's encoder layer with the attention of ``attention_class``."""
+    """A layer of fairseq with the attention of ``attention_class``."""
 
     attention_class: ClassVar[type[TransformedAttention]]
 
