@@ -1,6 +1,7 @@
 """Batches that carry parses, against batches made by a loop over tokens."""
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -197,6 +198,20 @@ def test_a_large_tree_counts_by_its_pairs_of_nodes():
     short = [{**parse, "words": parse["words"][:300]} for parse in deep]
     cut = SyntaxDataset(pair_dataset(short), deep, max_subwords=300)
     assert [len(batch) for batch in batches_of(cut, 2600)] == [6]
+
+
+def test_batches_of_ordinary_sentences_need_no_more_memory_than_fairseqs():
+    count = 100_000
+    sizes = np.random.default_rng(1).integers(5, 36, count).astype(np.int32)
+    texts = [None] * count, sizes, DICTIONARY
+    stock = LanguagePairDataset(*texts, *texts)
+    indices, peaks = stock.ordered_indices(), []
+    for dataset in (stock, SyntaxDataset(stock, range(count))):
+        tracemalloc.start()
+        dataset.batch_by_size(indices, 4096)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < peaks[0] + count  # a byte for each sentence
 
 
 def test_an_empty_batch_stays_empty():

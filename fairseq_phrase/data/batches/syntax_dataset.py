@@ -148,24 +148,28 @@ class SyntaxDataset(_WrappedPairs):
         options = (max_tokens, max_sentences, required_batch_size_multiple)
         if max_tokens is None or self.get_batch_shapes() is not None:
             return super().batch_by_size(indices, *options)
-        lengths = self.num_tokens_vec(indices).astype(np.int64)
-        large = np.minimum(self._tree_tokens(indices), max_tokens)
-        if (large <= lengths).all():
+        positions, counts = self._large_trees(indices)
+        large = np.minimum(counts, max_tokens)
+        if (large <= self.num_tokens_vec(indices[positions])).all():
             return super().batch_by_size(indices, *options)
-        return data_utils.batch_by_size(indices, None, np.maximum(lengths, large), *options)
+        lengths = self.num_tokens_vec(indices).astype(np.int64)
+        lengths[positions] = np.maximum(lengths[positions], large)
+        return data_utils.batch_by_size(indices, None, lengths, *options)
 
-    def _tree_tokens(self, indices: np.ndarray) -> np.ndarray:
-        """Count the tokens that trees count as; 0 if a tree cannot count more than its tokens.
+    def _large_trees(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Count the tokens that trees count as which may count more than their tokens.
 
-        Shape: ``(sentences,)``, int64
+        Returns:
+            Their positions in ``indices`` and their counts. Shapes: ``(trees,)``, int64
         """
-        counted = np.zeros(len(indices), dtype=np.int64)
-        lengths = np.asarray(self.dataset.src_sizes)[indices]
-        for index in np.flatnonzero(lengths > PAIRS_PER_TOKEN // 4):
-            parse = truncated(self.parses[int(indices[index])], self.max_subwords)
-            spans = parse.get("spans", ())
-            counted[index] = (int(lengths[index]) + len(spans)) ** 2 // PAIRS_PER_TOKEN
-        return counted
+        lengths = np.asarray(self.dataset.src_sizes)
+        positions = np.flatnonzero(lengths[indices] > PAIRS_PER_TOKEN // 4)
+        counts = []
+        for index in indices[positions].tolist():
+            parse = truncated(self.parses[index], self.max_subwords)
+            nodes = int(lengths[index]) + len(parse.get("spans", ()))
+            counts.append(nodes**2 // PAIRS_PER_TOKEN)
+        return positions, np.array(counts, dtype=np.int64)
 
     def collater(self, samples: Sequence[dict[str, Any]], **kwargs: Any) -> dict[str, Any]:
         """Make fairseq's batch, with parses in ``net_input`` and ``parse`` (:func:`collate_parses`)."""
