@@ -214,9 +214,9 @@ def near_heads(batch: int, words: int, rng: torch.Generator) -> Tensor:
 
 def prepare(phrases: PhraseBatch, mask: str, path: str) -> PhraseBatch:
     """Make the tensors that a path needs from the phrases, which the layers share."""
-    made = [phrases.adjacency if path == "dense" else phrases.edges]
+    structures = [phrases.adjacency if path == "dense" else phrases.edges]
     if mask == "hadamard" and path == "edges":
-        made.append(phrases.degrees)
+        structures.append(phrases.degrees)
     return phrases
 
 
@@ -249,9 +249,9 @@ def relative_positions(options: argparse.Namespace) -> None:
         "naive MiB", "naive/ours", "plain MiB", "once per batch, ms",
     ]  # fmt: skip
     lines = [relative_row(tokens, options) for tokens in progress(options.lengths, unit="row")]
-    what = f"{' and '.join(options.kinds)} relative positions"
-    what += ", keys only" if options.keys_only else ""
-    report_kernel(headings, lines, 0, f"{what}, forward and backward", options)
+    title = f"{' and '.join(options.kinds)} relative positions"
+    title += ", keys only" if options.keys_only else ""
+    report_kernel(headings, lines, 0, f"{title}, forward and backward", options)
 
 
 def relative_row(tokens: int, options: argparse.Namespace) -> list[str]:
@@ -259,7 +259,7 @@ def relative_row(tokens: int, options: argparse.Namespace) -> list[str]:
     batch, width = batch_of(tokens, options), options.width // options.heads
     make = partial(make_positions, batch, tokens, options)
     positions = make()
-    own = folded(positions)
+    folded_positions = folded(positions)
     # The memory order of a time-first projection's output.
     states = [random_states(options, tokens, batch, options.heads, width) for _ in range(3)]
     tables = [random_states(options, positions.num_rows, width) for _ in range(2)]
@@ -271,7 +271,7 @@ def relative_row(tokens: int, options: argparse.Namespace) -> list[str]:
         torch.autograd.grad(output, [*states, *tables], gradient, allow_unused=True)
 
     ways = (
-        lambda *arguments: relative_attention(*arguments[:3], own, *arguments[3:])[0],
+        lambda *arguments: relative_attention(*arguments[:3], folded_positions, *arguments[3:])[0],
         lambda *arguments: naive_attention(*arguments[:3], positions, *arguments[3:]),
         lambda *arguments: scaled_dot_product_attention(*arguments[:3]),
     )
@@ -367,14 +367,14 @@ def tree_row(sentences: int, leaves: int, options: argparse.Namespace) -> list[s
     values = node_values(options, sentences, leaves + nonterminals)
     leaf_states = random_states(options, sentences, leaves, options.width)
     gradient = torch.randn_like(values)
-    wanted = [values, leaf_states, *module.parameters()]
+    variables = [values, leaf_states, *module.parameters()]
 
     def tree() -> TreeBatch:
         return TreeBatch(leaf_spans=spans, padding_mask=padding)
 
     def once() -> None:
-        coefficients_of(made := tree(), module.indices, torch.float32)
-        branches(made, module.indices.from_root, dtype)
+        coefficients_of(trees := tree(), module.indices, torch.float32)
+        branches(trees, module.indices.from_root, dtype)
 
     batch = tree()
     kinds: list[Any] = [partial(module, tree=batch)]
@@ -393,7 +393,7 @@ def tree_row(sentences: int, leaves: int, options: argparse.Namespace) -> list[s
             kind(values, leaf_states)
 
     def both(kind: Any) -> None:
-        torch.autograd.grad(kind(values, leaf_states), wanted, gradient)
+        torch.autograd.grad(kind(values, leaf_states), variables, gradient)
 
     cells = []
     for run in (forward, both):
@@ -429,10 +429,10 @@ def random_trees(sentences: int, leaves: int, nonterminals: int) -> Tensor:
     for _ in range(sentences):
         nodes = [(leaf, leaf + 1) for leaf in range(leaves)]
         spans = []
-        for left in range(nonterminals, 0, -1):
+        for remaining in range(nonterminals, 0, -1):
             # Join more than two nodes where joins of two would leave more than one node.
-            surplus = (len(nodes) - 1) - left
-            size = 2 + surplus if left == 1 else 2 + (rng.random() < surplus / left)
+            surplus = (len(nodes) - 1) - remaining
+            size = 2 + surplus if remaining == 1 else 2 + (rng.random() < surplus / remaining)
             start = rng.randrange(len(nodes) - size + 1)
             span = (nodes[start][0], nodes[start + size - 1][1])
             nodes[start : start + size] = [span]
@@ -512,28 +512,28 @@ def crossovers(options: argparse.Namespace) -> None:
         python benchmarks/attention_kernels.py crossovers --device cuda --dtype bfloat16 --write
     """
     before = {name: crossover(name) for name in json.loads(CROSSOVERS.read_text())}
-    found, points = measure_crossovers(options)
-    summary = [[name, str(before[name]), str(number)] for name, number in found.items()]
+    crossings, points = measure_crossovers(options)
+    summary = [[name, str(before[name]), str(number)] for name, number in crossings.items()]
     table = markdown_table(["crossover", "in the code", "measured"], summary, texts=2)
     report(f"{describe_machine(options.device)}, {options.dtype}", f"{table}\n\n{points}")
     for path in [options.json] * bool(options.json) + [CROSSOVERS] * options.write:
-        write(found, options.device, path)
+        write(crossings, options.device, path)
 
 
 def measure_crossovers(options: argparse.Namespace) -> tuple[dict[str, float], str]:
     """Measure the crossovers; return them, and the table of all points."""
-    lines, found = [], {}
+    lines, crossings = [], {}
     for mask in PHRASE_ATTENTION:
         of_mask = []
         for kind in ("token", "dependency"):
             points = [phrase_point(kind, mask, n, options) for n in options.lengths]
             of_mask.append(crossing(points))
             lines += [[f"phrases: {kind}, {mask}", f"{x:.0f}", f"{y:.2f}"] for x, y in points]
-        found[f"{mask}_min_sparsity"] = round(statistics.mean(of_mask), 1)
+        crossings[f"{mask}_min_sparsity"] = round(statistics.mean(of_mask), 1)
     points = [tree_point(n, options) for n in options.depths]
     lines += [["paths of chains", f"{x:.0f}", f"{y:.2f}"] for x, y in points]
-    found["tree_paths_per_leaf"] = round(crossing(points), 1)
-    return found, markdown_table(["crossover", "size", "second / first"], lines, texts=1)
+    crossings["tree_paths_per_leaf"] = round(crossing(points), 1)
+    return crossings, markdown_table(["crossover", "size", "second / first"], lines, texts=1)
 
 
 def crossing(points: list[Point]) -> float:
@@ -585,10 +585,10 @@ def tree_point(leaves: int, options: argparse.Namespace) -> Point:
         outputs = [module(values, states, tree) for _ in range(options.layers)]
         torch.autograd.grad(sum(output.sum() for output in outputs), [values])
 
-    kept = coefficients.PATHS_PER_LEAF.get(device.type)
+    default = coefficients.PATHS_PER_LEAF.get(device.type)
     ways = [partial(run, math.inf), partial(run, -1)]
     ratio = in_turns(lambda _: ways, options.repeats, device).speed(1)
-    coefficients.PATHS_PER_LEAF[device.type] = kept or math.inf
+    coefficients.PATHS_PER_LEAF[device.type] = default or math.inf
     paths = TreeBatch(leaf_spans=spans, padding_mask=padding).num_paths / (batch * leaves)
     return paths, ratio
 

@@ -38,11 +38,11 @@ def compare(options: argparse.Namespace) -> None:
     """Run the commands in turns and print the table."""
     cpu, clocks = Turns(), Turns()
     for number in progress(range(options.rounds), unit="round"):
-        taken = {
+        times = {
             way: run_line(options.commands[way]) for way in rotated(len(options.commands), number)
         }
-        cpu.rows.append([taken[way][0] for way in sorted(taken)])
-        clocks.rows.append([taken[way][1] for way in sorted(taken)])
+        cpu.rows.append([times[way][0] for way in sorted(times)])
+        clocks.rows.append([times[way][1] for way in sorted(times)])
     lines = [
         [line, f"{cpu.median(way):.2f}", f"{cpu.speed(way):.3f}", f"{clocks.median(way):.2f}"]
         for way, line in enumerate(options.commands)

@@ -162,9 +162,9 @@ def measure(models: list[Built], options: argparse.Namespace) -> tuple[Turns, Tu
                 partial(_encode, samples, way, built, batch) for way, built in enumerate(models)
             ]
             encoded = one_turn(runs, number, torch.device("cpu"))
-        samples = [each.own_inputs(x) for each, x in zip(models, samples, strict=True)]
+        samples = [built.own_inputs(x) for built, x in zip(models, samples, strict=True)]
         samples = utils.move_to_cuda(samples) if device.type == "cuda" else samples
-        taken = one_turn(
+        times = one_turn(
             [
                 partial(generator.generate, [built.model], sample)
                 for generator, built, sample in zip(generators, models, samples, strict=True)
@@ -173,7 +173,7 @@ def measure(models: list[Built], options: argparse.Namespace) -> tuple[Turns, Tu
             device,
         )
         if number > 0:  # the first batch warms up
-            decoding.rows.append(taken)
+            decoding.rows.append(times)
             encoding.rows.append(encoded)
             counts.append(len(samples[0]["net_input"]["src_tokens"]))
     return decoding, encoding, counts
@@ -212,9 +212,9 @@ def table(models: list[Built], decoding: Turns, encoding: Turns, counts: list[in
         for way, line in enumerate(lines):
             pairs = zip(decoding.rows, encoding.rows, strict=True)
             # The Transformer's beam search without parsing, and this model's with it.
-            both = Turns([[row[0], row[way] + own[way]] for row, own in pairs])
+            sums = Turns([[row[0], row[way] + own_row[way]] for row, own_row in pairs])
             line += [f"{1e3 * encoding.median(way):.0f}"]
-            line += [f"{both.rate(1, counts):.2f}", f"{both.speed(1):.3f}"]
+            line += [f"{sums.rate(1, counts):.2f}", f"{sums.speed(1):.3f}"]
     return markdown_table(headings, lines, texts=1)
 
 

@@ -54,9 +54,11 @@ def run_one_of(commands: dict[Command, AddArguments], description: str | None) -
         text = inspect.cleandoc(command.__doc__ or "")
         name = command.__name__.replace("_", "-")
         summary = text.partition("\n")[0]
-        own = names.add_parser(name, help=summary, description=text, formatter_class=HelpFormatter)
-        add_arguments(own)
-        own.set_defaults(command=command)
+        subparser = names.add_parser(
+            name, help=summary, description=text, formatter_class=HelpFormatter
+        )
+        add_arguments(subparser)
+        subparser.set_defaults(command=command)
     options = parser.parse_args()
     start()
     return options.command(options) or 0
@@ -176,10 +178,10 @@ def rotated(count: int, number: int) -> Iterator[int]:
 
 def one_turn(runs: Sequence[Run], number: int, device: torch.device) -> list[float]:
     """Time each of the runs; return their seconds."""
-    taken = [0.0] * len(runs)
+    times = [0.0] * len(runs)
     for index in rotated(len(runs), number):
-        taken[index] = seconds(runs[index], device)
-    return taken
+        times[index] = seconds(runs[index], device)
+    return times
 
 
 def in_turns(
@@ -201,9 +203,9 @@ def in_turns(
     """
     device, measured = torch.device(device), Turns()
     for number in progress(range(-warmup, turns), unit=unit, disable=not unit):
-        taken = one_turn(runs(number), number, device)
+        times = one_turn(runs(number), number, device)
         if number >= 0:
-            measured.rows.append(taken)
+            measured.rows.append(times)
     return measured
 
 

@@ -102,7 +102,9 @@ def label_speed(labeller: Labeller, lines: list[str], repeats: int) -> str:
             pass
         times.append((time.process_time() - cpu, time.perf_counter() - clock))
     # The first run warms caches up.
-    cpu, clock = (statistics.median(each) for each in zip(*times[1:], strict=True))
+    cpu, clock = (
+        statistics.median(times_of_kind) for times_of_kind in zip(*times[1:], strict=True)
+    )
     words = sum(len(line.split()) for line in lines) / len(lines)
     return (
         f"labelling: {len(lines) / cpu:,.0f} lines per second of CPU time, "
@@ -136,9 +138,9 @@ def tagger_speed(cfg: Any, task: Any, model: Any, options: argparse.Namespace) -
         return [partial(step_of_task, batch), partial(step_of_loop, batch)]
 
     turns = in_turns(runs, options.steps, "cpu", warmup=2, unit="step")
-    own, loop = (1e3 * turns.median(way) for way in range(2))
+    step_time, loop = (1e3 * turns.median(way) for way in range(2))
     return (
-        f"training: {own:.0f} ms a step, a plain loop {loop:.0f} ms; speed divided by the loop's: "
+        f"training: {step_time:.0f} ms a step, a plain loop {loop:.0f} ms; speed divided by the loop's: "
         f"{turns.speed(0, 1):.3f}"
     )
 
@@ -246,7 +248,7 @@ def pretraining(options: argparse.Namespace) -> None:
     counts = zip(*(model.words[options.warmup :] for model in models), strict=True)
     per_word = Turns(
         [
-            [taken / count for taken, count in zip(*pair, strict=True)]
+            [time / count for time, count in zip(*pair, strict=True)]
             for pair in zip(turns.rows, counts, strict=True)
         ]
     )
@@ -401,10 +403,10 @@ def step_of(model: nn.Module, *, has_biases: bool) -> Callable[[dict[str, Tensor
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
 
     def step(batch: dict[str, Tensor]) -> None:
-        given = {n: t for n, t in batch.items() if has_biases or not n.startswith("src_")}
+        inputs = {n: t for n, t in batch.items() if has_biases or not n.startswith("src_")}
         if model.config.is_encoder_decoder:
-            given["decoder_input_ids"] = batch["input_ids"]
-        model(**given)[0].square().mean().backward()
+            inputs["decoder_input_ids"] = batch["input_ids"]
+        model(**inputs)[0].square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
 
@@ -524,14 +526,14 @@ def right_branching_spans(leaves: int, rng: random.Random) -> list[tuple[int, in
     Returns:
         The nonterminals' leaves, half-open, in post-order.
     """
-    spans, left = [], [(0, leaves)]
-    while left:
-        start, end = left.pop()
+    spans, stack = [], [(0, leaves)]
+    while stack:
+        start, end = stack.pop()
         if end - start < 2:
             continue
         spans.append((start, end))
         first = start + 1 if rng.random() < 0.75 else rng.randrange(start + 1, end)
-        left += [(start, first), (first, end)]
+        stack += [(start, first), (first, end)]
     return sorted(spans, key=lambda span: (span[1], -span[0]))
 
 

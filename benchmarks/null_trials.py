@@ -115,7 +115,7 @@ def sentence_trials(
     statistics = [sentence_statistics(metric, text) for text in texts]
     sacrebleus = SacrebleuBootstrap(references)
     sacrebleus.check(texts[0], texts[-1])
-    found: dict[str, list[float]] = {
+    p_values_of_tests: dict[str, list[float]] = {
         "approximate randomization": [],
         "bootstrap, centred": [],
         "bootstrap of sacrebleu": [],
@@ -123,16 +123,16 @@ def sentence_trials(
     for _ in range(trials):
         first, second = rng.choice(len(texts), 2, replace=False)
         exchanged = (rng.random(len(references)) < 0.5)[:, None]
-        one = np.where(exchanged, statistics[second], statistics[first])
-        other = np.where(exchanged, statistics[first], statistics[second])
+        ours = np.where(exchanged, statistics[second], statistics[first])
+        theirs = np.where(exchanged, statistics[first], statistics[second])
         p_values = (
-            sentence_p_value([one], [other], bleu_scores, "ar", resamples),
-            sentence_p_value([one], [other], bleu_scores, "bs", resamples),
-            sacrebleus.p_value(one, other),
+            sentence_p_value([ours], [theirs], bleu_scores, "ar", resamples),
+            sentence_p_value([ours], [theirs], bleu_scores, "bs", resamples),
+            sacrebleus.p_value(ours, theirs),
         )
-        for name, p in zip(found, p_values, strict=True):
-            found[name].append(p)
-    return found
+        for name, p in zip(p_values_of_tests, p_values, strict=True):
+            p_values_of_tests[name].append(p)
+    return p_values_of_tests
 
 
 class SacrebleuBootstrap:
@@ -146,7 +146,9 @@ class SacrebleuBootstrap:
         self._references = references
         sentences = len(references)
         drawn = np.random.default_rng(12345).choice(sentences, size=(1000, sentences))
-        self._weights = np.array([np.bincount(one, minlength=sentences) for one in drawn], float)
+        self._weights = np.array(
+            [np.bincount(indices, minlength=sentences) for indices in drawn], float
+        )
 
     def p_value(self, one: Statistics, other: Statistics) -> float:
         """Subtract the mean of the absolute differences, as sacrebleu does."""
@@ -214,8 +216,8 @@ def kept_rows(regime: str, runs: NDArray[np.float64]) -> Draw:
     def draw(rng: np.random.Generator, seeds: tuple[int, int]) -> tuple[NDArray, NDArray]:
         preferred, order = rng.random(count) < 0.5, rng.random(count)
         rows = [
-            np.stack([training(rng, which, order) for _ in range(number)])
-            for number, which in zip(seeds, (preferred, ~preferred), strict=True)
+            np.stack([training(rng, is_preferred, order) for _ in range(number)])
+            for number, is_preferred in zip(seeds, (preferred, ~preferred), strict=True)
         ]
         return rows[0], rows[1]
 
@@ -263,7 +265,7 @@ def seed_trials(
         power=p_values(smallest).tolist(),
         smallest=smallest,
         ratio=float(np.sqrt(np.mean(np.square(errors))) / np.std(differences)),
-        power_of_reports=np.array([np.mean(p_values(each) < LEVEL) for each in in_reports]),
+        power_of_reports=np.array([np.mean(p_values(report) < LEVEL) for report in in_reports]),
     )
 
 
@@ -298,7 +300,7 @@ def pooled_trials(spreads: NDArray[np.float64], seeds: int, trials: int) -> dict
     within = np.square(deviations - of_rows[..., None]).sum(axis=(1, 2))
     free = len(spreads) * (seeds - 1)
     levene = fisher.sf(between / (len(spreads) - 1) / (within / free), len(spreads) - 1, free)
-    found: dict[str, list[float]] = {}
+    shares_of_spreads: dict[str, list[float]] = {}
     for row in range(1, len(spreads)):
         parts = variance[:, [0, row]] / seeds
         welch = parts.sum(1) ** 2 / (parts**2 / (seeds - 1)).sum(1)
@@ -306,9 +308,9 @@ def pooled_trials(spreads: NDArray[np.float64], seeds: int, trials: int) -> dict
         error = np.sqrt(np.where(pools, 2 * variance.mean(1) / seeds, parts.sum(1)))
         t_values = np.abs(means[:, row] - means[:, 0]) / error
         rejects = 2 * student.sf(t_values, np.where(pools, free, welch)) < LEVEL
-        key = " and ".join(f"{one:g}" for one in sorted((spreads[0], spreads[row])))
-        found.setdefault(key, []).append(float(rejects.mean()))
-    return {key: float(np.mean(shares)) for key, shares in found.items()}
+        key = " and ".join(f"{spread:g}" for spread in sorted((spreads[0], spreads[row])))
+        shares_of_spreads.setdefault(key, []).append(float(rejects.mean()))
+    return {key: float(np.mean(shares)) for key, shares in shares_of_spreads.items()}
 
 
 def rejected(p_values: Sequence[float]) -> str:
@@ -359,8 +361,12 @@ def print_simulated_trials(trials: int, resamples: int) -> None:
         if effects[0]
         for spread in SPREADS
     }
-    same = [(number, number) for number in SEEDS]
-    for draws, seeds in ((equal, same), (equal, UNEQUAL), (unequal, [*same, *UNEQUAL])):
+    equal_seeds = [(number, number) for number in SEEDS]
+    for draws, seeds in (
+        (equal, equal_seeds),
+        (equal, UNEQUAL),
+        (unequal, [*equal_seeds, *UNEQUAL]),
+    ):
         print_seed_trials(draws, seeds, lambda sums: sums[..., 0] / SENTENCES, trials, resamples)
 
 
@@ -399,12 +405,12 @@ def main() -> None:
     print(f"{len(texts)} kept runs, {len(references)} sentences, {args.kept_trials} trials\n")
     statistics = [sentence_statistics(bleu_metric(references), text) for text in texts]
     ranked = sorted(statistics, key=lambda one: float(bleu_scores(one.sum(0))))
-    chosen = np.stack([ranked[0], ranked[len(ranked) // 2], ranked[-1]])
-    draws = {regime: kept_rows(regime, chosen) for regime in REGIMES}
-    same = [(number, number) for number in SEEDS]
-    print_seed_trials(draws, same, bleu_scores, args.kept_trials, args.resamples)
-    found = sentence_trials(texts, references, args.trials, 2 * args.resamples)
-    lines = [[name, rejected(p_values)] for name, p_values in found.items()]
+    outputs = np.stack([ranked[0], ranked[len(ranked) // 2], ranked[-1]])
+    draws = {regime: kept_rows(regime, outputs) for regime in REGIMES}
+    equal_seeds = [(number, number) for number in SEEDS]
+    print_seed_trials(draws, equal_seeds, bleu_scores, args.kept_trials, args.resamples)
+    p_values_of_tests = sentence_trials(texts, references, args.trials, 2 * args.resamples)
+    lines = [[name, rejected(p_values)] for name, p_values in p_values_of_tests.items()]
     print(markdown_table(["test over sentences", "p < 0.05 where nothing differs"], lines))
 
 

@@ -107,8 +107,8 @@ def parsing_table(text: Path, pipeline: str, rounds: int) -> None:
     ways = {"nlp.pipe": bare, "driver": driver(1), "driver, 2 processes": driver(2)}
     turns = Turns()
     for number in range(rounds):
-        taken = {way: timed([*ways.values()][way]) for way in rotated(len(ways), number)}
-        turns.rows.append([taken[way] for way in range(len(ways))])
+        times = {way: timed([*ways.values()][way]) for way in rotated(len(ways), number)}
+        turns.rows.append([times[way] for way in range(len(ways))])
     against = [
         "",
         f"{turns.speed(1):.3f} of nlp.pipe",
@@ -136,9 +136,9 @@ def rest_table(
         (root / f"train.{language}").write_text(
             "".join(f"{line}\n" for line in read_lines(path)), encoding="utf-8"
         )
-    both = (line for language in ("xx", "yy") for line in read_lines(root / f"train.{language}"))
-    train_sentencepiece(both, root / "spm.model", vocabulary, seed=1)
-    taken = []
+    lines = (line for language in ("xx", "yy") for line in read_lines(root / f"train.{language}"))
+    train_sentencepiece(lines, root / "spm.model", vocabulary, seed=1)
+    times = []
     options = Options(
         "xx",
         "yy",
@@ -155,16 +155,19 @@ def rest_table(
         parse(root / "train.xx", parsing, root / "data" / ".partial" / "parses", 1)
         before = os.times()
         preprocess(options)
-        taken.append([after - start for after, start in zip(os.times(), before, strict=True)])
+        times.append([after - start for after, start in zip(os.times(), before, strict=True)])
     count = sum(1 for _ in read_lines(text))
     user, system, others_user, others_system, wall = map(
-        statistics.median, zip(*taken, strict=True)
+        statistics.median, zip(*times, strict=True)
     )
-    own, others = (1e6 * s / count for s in (user + system, others_user + others_system))
+    own_time, others_time = (1e6 * s / count for s in (user + system, others_user + others_system))
     print(
         "\n| the rest | sentences/s | CPU s per million: this process | others |\n|---|--:|--:|--:|"
     )
-    print(f"| parses to data, {workers} workers | {count / wall:,.0f} | {own:.0f} | {others:.0f} |")
+    print(
+        f"| parses to data, {workers} workers | {count / wall:,.0f} | {own_time:.0f} | "
+        f"{others_time:.0f} |"
+    )
     return root / "data"
 
 
@@ -193,9 +196,9 @@ def loading_table(data: Path, sentences: int) -> None:
             "taken = time.perf_counter() - begin\n"
             "print(json.dumps([taken, peak(), peak() - before]))\n"
         )
-        found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    taken, peak, more = json.loads(found.stdout)
-    print(f"| opening {sentences:,} sentences | {taken:.2f} s |")
+        process = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    time, peak, more = json.loads(process.stdout)
+    print(f"| opening {sentences:,} sentences | {time:.2f} s |")
     print(f"| resident after it, of which for it | {peak / 1024:.0f} MB, {more / 1024:.0f} MB |")
 
 

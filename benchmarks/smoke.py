@@ -98,11 +98,11 @@ def check_attention(options: argparse.Namespace) -> dict[str, Any]:
     begin = time.perf_counter()
     patch_fairseq()  # as for every training: without cuDNN's attention
     for tokens in LENGTHS:
-        found, reference = (
+        actual, reference = (
             attend(tokens, device, dtype)
             for device, dtype in ((options.device, torch.bfloat16), ("cpu", torch.float64))
         )
-        value, *gradients = map(relative_error, found, reference, [0.0] * 4)
+        value, *gradients = map(relative_error, actual, reference, [0.0] * 4)
         line["values"] = max(line["values"], value)
         line["gradients"] = max(line["gradients"], *gradients)
         if max(value, *gradients) > BF16_TOLERANCE:
@@ -123,8 +123,8 @@ def attend(tokens: int, device: str, dtype: torch.dtype) -> list[Tensor]:
     query, key, value, gradient = states.bfloat16().to(device, dtype)
     inputs = [state.requires_grad_() for state in (query, key, value)]
     lengths = torch.tensor([tokens, tokens - tokens // 3], device=device)
-    seen = torch.arange(tokens, device=device) < lengths[:, None]
-    attended, _ = biased_attention(*inputs, additive(seen, dtype)[:, None, None])
+    is_token = torch.arange(tokens, device=device) < lengths[:, None]
+    attended, _ = biased_attention(*inputs, additive(is_token, dtype)[:, None, None])
     return [attended.detach(), *torch.autograd.grad(attended, inputs, gradient)]
 
 
@@ -182,9 +182,9 @@ def translate(built: Built, sample: Sample, beam: int = 5) -> None:
         max_len_a=0, max_len_b=TARGET_LENGTH,
     )  # fmt: skip
     with torch.no_grad():
-        found = generator.generate([built.model], sample)
-    assert len(found) == len(sample["net_input"]["src_tokens"]), "a sentence has no translation"
-    assert all(math.isfinite(float(hypotheses[0]["score"])) for hypotheses in found), "no score"
+        generated = generator.generate([built.model], sample)
+    assert len(generated) == len(sample["net_input"]["src_tokens"]), "a sentence has no translation"
+    assert all(math.isfinite(float(hypotheses[0]["score"])) for hypotheses in generated), "no score"
 
 
 def errors(built: Built, options: argparse.Namespace) -> dict[str, float]:
@@ -193,18 +193,18 @@ def errors(built: Built, options: argparse.Namespace) -> dict[str, float]:
     model = built.model.eval()  # without dropout
     reference = copy.deepcopy(model).cpu().double()
     criterion = built.task.build_criterion(built.cfg.criterion)
-    found = [
-        run(each, criterion, to_cpu(sample) if each is reference else sample)
-        for each in (model, reference)
+    results = [
+        run(variant, criterion, to_cpu(sample) if variant is reference else sample)
+        for variant in (model, reference)
     ]
-    (value, gradients), (true_value, true_gradients) = found
+    (value, gradients), (true_value, true_gradients) = results
     largest = max(float(gradient.norm()) for gradient in true_gradients)
     # A gradient that is only rounding (of a key's bias) is compared with 1% of the largest gradient.
     return {
         "values": relative_error(value, true_value, 0.0),
         "gradients": max(
-            relative_error(one, other, 1e-2 * largest)
-            for one, other in zip(gradients, true_gradients, strict=True)
+            relative_error(gradient, true_gradient, 1e-2 * largest)
+            for gradient, true_gradient in zip(gradients, true_gradients, strict=True)
         ),
     }
 
@@ -271,13 +271,13 @@ def table(lines: list[dict[str, Any]]) -> str:
             str(line["seconds"]),
         ]
         cells.append([line["model"], *losses, *numbers, *more, "; ".join(line["problems"])])
-    found = "\n".join(
+    waits = "\n".join(
         f"- {line['model']}: " + ", ".join(f"{k} ({n})" for k, n in line["waits_step"].items())
         for line in lines
         if line.get("waits_step")
     )
     return markdown_table(headings, cells, texts=1) + (
-        f"\n\nThis project's waits in a training step, by line:\n\n{found}" if found else ""
+        f"\n\nThis project's waits in a training step, by line:\n\n{waits}" if waits else ""
     )
 
 
@@ -294,19 +294,19 @@ def add_smoke_arguments(parser: argparse.ArgumentParser) -> None:
 
 def smoke(options: argparse.Namespace) -> int:
     """Check all models and print the table."""
-    done = options.out.read_text().splitlines() if options.out and options.out.exists() else []
-    lines = [json.loads(line) for line in done]
+    finished = options.out.read_text().splitlines() if options.out and options.out.exists() else []
+    lines = [json.loads(line) for line in finished]
     names = [ATTENTION, *chosen_models(options)]
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as folder:
         if not options.data:
-            write_dictionaries(made, options)
+            write_dictionaries(folder, options)
         for name in names:
             if name in {line["model"] for line in lines}:
                 continue
             if name == ATTENTION:
                 lines.append(check_attention(options))
             else:
-                lines.append(check(name, options.data or made, options))
+                lines.append(check(name, options.data or folder, options))
             if options.out:
                 with open(options.out, "a") as out:
                     out.write(json.dumps(lines[-1]) + "\n")

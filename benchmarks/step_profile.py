@@ -76,7 +76,7 @@ def profile_step(
     """Profile one step; see :data:`Measure`."""
     on_cuda = options.device.startswith("cuda")
     sample = batches[0]
-    taken = milliseconds(trained, sample, options)
+    time = milliseconds(trained, sample, options)
     kinds = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * on_cuda]
     with profile(activities=kinds) as record:
         trained.step(sample)
@@ -86,7 +86,7 @@ def profile_step(
     busy = sum(event.self_device_time_total for event in events) / 1e3
     order = "self_device_time_total" if on_cuda else "self_cpu_time_total"
     table = events.table(sort_by=order, row_limit=options.most, max_name_column_width=60)
-    line = [name, f"{taken:.1f}", str(launches), f"{busy:.1f}"]
+    line = [name, f"{time:.1f}", str(launches), f"{busy:.1f}"]
     return line, f"### {name}\n\n```\n{table}\n```"
 
 
@@ -132,7 +132,7 @@ def compiled_steps(
         trained.step(batches[0])
         first = time.perf_counter() - begin
         one_round()
-        whole = time.perf_counter() - begin
+        total = time.perf_counter() - begin
         after = 1e3 * statistics.mean(one_round())
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
@@ -143,7 +143,7 @@ def compiled_steps(
     )
     graphs = counters["stats"]["unique_graphs"]
     times = [f"{before:.1f}", f"{after:.1f}", f"{before / after:.2f}"]
-    line = [name, *times, str(breaks.total()), str(graphs), f"{first:.0f}", f"{whole:.0f}"]
+    line = [name, *times, str(breaks.total()), str(graphs), f"{first:.0f}", f"{total:.0f}"]
     return line, reasons
 
 
@@ -168,9 +168,9 @@ def measure_models(
         f"{words:.0f} words{conditions}"
     )
     lines = []
-    for each in built:
-        trained = Trained(each.cfg, each.task, each.model)
-        line, details = measure(each.name, trained, [*map(each.own_inputs, batches)], options)
+    for model in built:
+        trained = Trained(model.cfg, model.task, model.model)
+        line, details = measure(model.name, trained, [*map(model.own_inputs, batches)], options)
         lines.append(line)
         print(*line, details, "", sep="\n" if details else " | ", flush=True)
     report(conditions, markdown_table(headings, lines, texts=1))
@@ -215,13 +215,14 @@ def launches(options: argparse.Namespace) -> None:
     base = None
     for built in models:
         stock = count_launches(built, sample, frozenset())
-        forward, backward, rest = counts = count_launches(built, sample, frozenset(PARTS))
+        forward, backward, further = counts = count_launches(built, sample, frozenset(PARTS))
         step = forward.total() + backward.total()
         base = step if base is None else base
         lines.append(
             [
-                built.name, f"{step + rest.total():,}", f"{forward.total():,}", f"{backward.total():,}",
-                f"{rest.total():,}", f"{step - base:+,}", f"{sum(each.total() for each in stock):,}",
+                built.name, f"{step + further.total():,}", f"{forward.total():,}",
+                f"{backward.total():,}", f"{further.total():,}", f"{step - base:+,}",
+                f"{sum(part.total() for part in stock):,}",
             ]
         )  # fmt: skip
         frequent = sum(counts, Counter()).most_common(options.most)
@@ -247,19 +248,19 @@ def count_launches(built: Built, sample: Sample, parts: frozenset[str]) -> list[
         parts: of the update that are faster than fairseq's.
     """
     built.task.update_parts = parts
-    trained, own = Trained(built.cfg, built.task, built.model), built.own_inputs(sample)
-    trained.step(own, clip_norm=1.0)  # which makes Adam's state
+    trained, inputs = Trained(built.cfg, built.task, built.model), built.own_inputs(sample)
+    trained.step(inputs, clip_norm=1.0)  # which makes Adam's state
     trained.optimizer.zero_grad()
     with LaunchCounter() as forward:
-        loss, sample_size, _ = trained.criterion(trained.model, own)
+        loss, sample_size, _ = trained.criterion(trained.model, inputs)
     with LaunchCounter() as backward:
         trained.optimizer.backward(loss)
-    with LaunchCounter() as rest:
+    with LaunchCounter() as further:
         trained.optimizer.multiply_grads(1 / sample_size)
         trained.optimizer.clip_grad_norm(1.0)
         trained.optimizer.step()
         trained.optimizer.zero_grad()
-    return [forward.counts, backward.counts, rest.counts]
+    return [forward.counts, backward.counts, further.counts]
 
 
 class LaunchCounter(TorchDispatchMode):
@@ -303,11 +304,11 @@ class Waits:
         """Count a wait for the innermost line of this project or of fairseq."""
         for frame in reversed(traceback.extract_stack()):
             path = Path(frame.filename)
-            own = frame.filename.startswith(_PROJECT)
-            if own or "fairseq" in path.parts or "fairseq_cli" in path.parts:
+            is_own = frame.filename.startswith(_PROJECT)
+            if is_own or "fairseq" in path.parts or "fairseq_cli" in path.parts:
                 line = f"{path.name}:{frame.lineno}"
                 self.lines[line] += 1
-                self.own[line] += own
+                self.own[line] += is_own
                 break
         self.own += Counter()  # without zeros
 

@@ -106,9 +106,9 @@ def write_readings(corpus: Path) -> None:
     pairs = [pair for first in firsts for pair in ((first, first + 1), (first + 1, first))]
     for name, side in (("right", 0), ("wrong", 1)):
         texts = {
-            "de": [sources[own] for own, _ in pairs],
+            "de": [sources[index] for index, _ in pairs],
             "en": [targets[pair[side]] for pair in pairs],
-            "de.conllu": [parses[own] + "\n" for own, _ in pairs],
+            "de.conllu": [parses[index] + "\n" for index, _ in pairs],
         }
         for ending, lines in texts.items():
             (corpus / f"{name}.{ending}").write_text("\n".join(lines) + "\n")
@@ -138,9 +138,11 @@ def train_and_score(
         folder / "checkpoint_last.pt", "--beam", 4, "--batch-size", 200, "--remove-bpe",
         "sentencepiece", "--max-len-b", 50,
     )  # fmt: skip
-    found = {int(n): text for n, text in re.findall(r"^H-(\d+)\t\S+\t(.*)$", output, re.MULTILINE)}
+    hypotheses = {
+        int(n): text for n, text in re.findall(r"^H-(\d+)\t\S+\t(.*)$", output, re.MULTILINE)
+    }
     references = (options.folder / "corpus" / "test.en").read_text().splitlines()
-    translations = [found[number] for number in range(len(references))]
+    translations = [hypotheses[number] for number in range(len(references))]
     likelihoods = []
     for subset in ("test1", "test2"):  # the right translations, and the wrong
         output = run(

@@ -104,11 +104,11 @@ def step(options: argparse.Namespace) -> None:
         python benchmarks/training.py step --models 'relation bias, both, labels' --length 64 \
             --pair='--relation-vectors keys-values'
     """
-    chosen = options.models[0]
-    built = build_pair(chosen, options.pair, options) if options.pair else build_models(options)
-    names = [each.name for each in built]
+    name = options.models[0]
+    built = build_pair(name, options.pair, options) if options.pair else build_models(options)
+    names = [model.name for model in built]
     models, inputs, words = prepare(built, options)
-    flops = [count_flops(*each) for each in zip(models, inputs, strict=True)]
+    flops = [count_flops(*arguments) for arguments in zip(models, inputs, strict=True)]
     turns = train_in_turns(models, inputs, options)
     memory = []
     del built
@@ -149,8 +149,8 @@ def prepare(
         The models, each model's batches, and the target words of each measured step.
     """
     batches = load_batches(built, options)
-    models = [Trained(each.cfg, each.task, each.model) for each in built]
-    inputs = [[each.own_inputs(batch) for batch in batches] for each in built]
+    models = [Trained(model.cfg, model.task, model.model) for model in built]
+    inputs = [[model.own_inputs(batch) for batch in batches] for model in built]
     words = [int(batches[number % len(batches)]["ntokens"]) for number in range(options.steps)]
     return models, inputs, words
 
@@ -166,8 +166,8 @@ def train_in_turns(
 
     def runs(number: int) -> list[Run]:
         return [
-            partial(train, model, own[number % len(own)])
-            for model, own in zip(models, inputs, strict=True)
+            partial(train, model, inputs_of_model[number % len(inputs_of_model)])
+            for model, inputs_of_model in zip(models, inputs, strict=True)
         ]
 
     return in_turns(runs, options.steps, options.device, warmup=options.warmup, unit="step")
@@ -293,7 +293,7 @@ def whole(options: argparse.Namespace) -> None:
         return [lambda i=i: words[i].append(next(running[i])) for i in range(len(rows))]
 
     turns = in_turns(runs, options.steps, options.device, warmup=options.warmup, unit="update")
-    assert all(own == words[0] for own in words), "the models have different batches"
+    assert all(count == words[0] for count in words), "the models have different batches"
     lines = speed_lines([*rows], turns, words[0][options.warmup :])
     lines = [[*line, turns.quartiles(way)] for way, line in enumerate(lines)]
     report(
@@ -369,17 +369,17 @@ def environments(options: argparse.Namespace) -> None:
         python benchmarks/training.py environments --size tiny --set OMP_NUM_THREADS=1 OMP_NUM_THREADS=2
         python benchmarks/training.py environments DATA --set FAIRSEQ_PHRASE_MKL={as-it-is,avx512}
     """
-    if wrong := [word for each in options.set for word in each.split() if "=" not in word]:
+    if wrong := [word for text in options.set for word in text.split() if "=" not in word]:
         sys.exit(f"{wrong[0]}: expected NAME=VALUE")
     processes = [Steps(environment, options) for environment in options.set]
     turns, words, losses = Turns(), [], [""] * len(processes)
     for number in progress(range(-options.warmup, options.steps), unit="step"):
-        taken = [0.0] * len(processes)
+        times = [0.0] * len(processes)
         for index in rotated(len(processes), number):
-            count, taken[index], loss = processes[index].step()
+            count, times[index], loss = processes[index].step()
             losses[index] = f"{loss:.4f}"
         if number >= 0:
-            turns.rows.append(taken)
+            turns.rows.append(times)
             words.append(count)
     names = [environment or "(as it is)" for environment in options.set]
     lines = [
@@ -400,11 +400,11 @@ class Steps:
 
     def __init__(self, environment: str, options: argparse.Namespace):
         variables = dict(word.split("=", 1) for word in environment.split())
-        given = {
+        settings = {
             name: value for name, value in vars(options).items() if name not in ("command", "out")
         }
         self.process = subprocess.Popen(
-            [sys.executable, __file__, "--on-demand", json.dumps(given)],
+            [sys.executable, __file__, "--on-demand", json.dumps(settings)],
             env=os.environ | variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -427,8 +427,8 @@ class Steps:
         """Train on the next batch; return words, seconds and loss."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        words, taken, loss = self._read().split()
-        return int(words), float(taken), float(loss)
+        words, time, loss = self._read().split()
+        return int(words), float(time), float(loss)
 
 
 def train_on_demand(options: argparse.Namespace) -> None:
@@ -444,10 +444,10 @@ def train_on_demand(options: argparse.Namespace) -> None:
     )
     for number, _ in enumerate(sys.stdin):
         sample = inputs[number % len(inputs)]
-        taken = seconds(partial(trained.step, sample), torch.device(options.device))
+        time = seconds(partial(trained.step, sample), torch.device(options.device))
         with torch.no_grad():
             loss = trained.criterion(trained.model, sample)[0].item() / sample["ntokens"]
-        print(sample["ntokens"], taken, loss, flush=True)
+        print(sample["ntokens"], time, loss, flush=True)
 
 
 def add_environment_arguments(parser: argparse.ArgumentParser) -> None:
@@ -520,8 +520,8 @@ def load_datasets(options: argparse.Namespace) -> tuple[dict[str, Any], list[lis
         return SyntaxDataset(plain, store, structures=structures)
 
     def phrases(source: str) -> MakeStructure:
-        chosen = argparse.Namespace(phrase_max_length=3, phrase_unit="token")
-        return partial(list_phrases, source, chosen, task.source_dictionary)
+        phrase_options = argparse.Namespace(phrase_max_length=3, phrase_unit="token")
+        return partial(list_phrases, source, phrase_options, task.source_dictionary)
 
     fields = Manifest.load(options.data, options.source_lang).fields
     datasets = {"fairseq": plain, "words": parsed(), "all fields": parsed(*fields)}

@@ -86,17 +86,17 @@ class Built:
             processes.
         """
         if id(sample) not in self._own:
-            wanted = {"src_tokens", "src_lengths", "prev_output_tokens", *self.parses}
-            net_input = {name: x for name, x in sample["net_input"].items() if name in wanted}
+            names = {"src_tokens", "src_lengths", "prev_output_tokens", *self.parses}
+            net_input = {name: x for name, x in sample["net_input"].items() if name in names}
             parse = {name: net_input[name].cpu() for name in self.parses}
             tokens = net_input["src_tokens"]
-            made = make_structures(self.task.source_text.structures, tokens.cpu(), parse)
-            net_input |= {name: x.to(tokens.device) for name, x in made.items()}
+            structures = make_structures(self.task.source_text.structures, tokens.cpu(), parse)
+            net_input |= {name: x.to(tokens.device) for name, x in structures.items()}
             of_loss = {name: sample["net_input"][f"src_{name}"] for name in self.of_loss}
             # The batch is kept: no other batch gets its id.
             self._own[id(sample)] = sample, {**sample, "net_input": net_input, "parse": of_loss}
-        own: Sample = self._own[id(sample)][1]
-        return own
+        inputs: Sample = self._own[id(sample)][1]
+        return inputs
 
 
 class Trained:
@@ -181,13 +181,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def chosen_models(options: argparse.Namespace) -> list[str]:
     """Name the chosen models, fairseq's own first; a choice is a name, or the beginning of several."""
-    whole = [name for name in options.models if name in MODELS]
+    names = [name for name in options.models if name in MODELS]
     begin = tuple(name for name in options.models if name not in MODELS)
-    chosen = {"transformer", *whole}
+    names_of_models = {"transformer", *names}
     if options.first_rows:
         first = {next(iter(method.variants)) for method in translation_encoders().values()}
-        return [name for name in MODELS if name in chosen | first]
-    return [name for name in MODELS if name in chosen or name.startswith(begin)]
+        return [name for name in MODELS if name in names_of_models | first]
+    return [name for name in MODELS if name in names_of_models or name.startswith(begin)]
 
 
 def add_batches(
@@ -208,16 +208,16 @@ def build_models(options: argparse.Namespace) -> list[Built]:
 
 def build_pair(name: str, flags: str, options: argparse.Namespace) -> list[Built]:
     """Build a row, and the same row with additional flags."""
-    own = row_flags(name, options)
-    return build_rows({name: own, flags: [*own, *flags.split()]}, options)
+    flags_of_row = row_flags(name, options)
+    return build_rows({name: flags_of_row, flags: [*flags_of_row, *flags.split()]}, options)
 
 
 def build_rows(rows: dict[str, list[str]], options: argparse.Namespace) -> list[Built]:
     """Build models by name from their flags, with dictionaries of their own if there is no DATA."""
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory() as folder:
         if not options.data:
-            write_dictionaries(made, options)
-        data = options.data or made
+            write_dictionaries(folder, options)
+        data = options.data or folder
         return [build(name, flags, data, options) for name, flags in rows.items()]
 
 
@@ -296,8 +296,8 @@ def load_batches(models: list[Built], options: argparse.Namespace) -> list[Sampl
         required_batch_size_multiple=8,
     )
     batches = batches.next_epoch_itr(shuffle=True)
-    chosen = [batch for batch, _ in zip(batches, range(options.batches), strict=False)]
-    return utils.move_to_cuda(chosen) if options.device.startswith("cuda") else chosen
+    first_batches = [batch for batch, _ in zip(batches, range(options.batches), strict=False)]
+    return utils.move_to_cuda(first_batches) if options.device.startswith("cuda") else first_batches
 
 
 def write_dictionaries(directory: str, options: argparse.Namespace) -> None:
@@ -352,8 +352,10 @@ def random_dataset(task: Any, length: int | None, sentences: int = 8192) -> Synt
         spans = np.column_stack([tree.spans, labels])
         tags = generator.integers(4, 4 + len(LABELS), len(heads))
         # The tree's edges, and for each word one more head.
-        others = generator.integers(0, len(heads), len(heads))
-        edges = [np.column_stack([each, index, deprels]) for each in (heads, others)]
+        other_heads = generator.integers(0, len(heads), len(heads))
+        edges = [
+            np.column_stack([head_numbers, index, deprels]) for head_numbers in (heads, other_heads)
+        ]
         further = {"deprels": deprels, "tags": tags, "enhanced": np.concatenate(edges)}
         return {"words": words, "heads": heads, "spans": spans, **further}
 

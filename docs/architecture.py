@@ -120,8 +120,8 @@ def main() -> None:
         axes.text(COLUMNS[column], 1.35, TITLES[column], fontsize=12, va="center")
     beside = COLUMNS["corpus"] - 0.3
     arrow_around(axes, edge("subwords", "left"), edge("store", "left"), beside)
-    for made in ("bin", "store"):
-        arrow_around(axes, edge(made, "right"), edge("dataset", "left"), COLUMNS["batch"] - 0.5)
+    for origin in ("bin", "store"):
+        arrow_around(axes, edge(origin, "right"), edge("dataset", "left"), COLUMNS["batch"] - 0.5)
     # Raw lines join the way of a batch where parses become tensors.
     between = COLUMNS["line"] - 0.5
     arrow_around(axes, edge("step", "left"), edge("collater", "right"), between)

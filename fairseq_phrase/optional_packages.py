@@ -12,11 +12,11 @@ from fairseq_phrase.errors import UserError
 
 
 @contextmanager
-def optional_packages(what: str, packages: str) -> Iterator[None]:
+def optional_packages(task: str, packages: str) -> Iterator[None]:
     """Import optional packages in a ``with`` block.
 
     Args:
-        what: the task that needs the packages.
+        task: the task that needs the packages.
         packages: the argument of ``pip install``.
 
     Raises:
@@ -25,20 +25,20 @@ def optional_packages(what: str, packages: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError:
-        raise UserError(f"{what}: pip install {packages}") from None
+        raise UserError(f"{task}: pip install {packages}") from None
     except ImportError as error:
         raise UserError(
-            f"{what}, which cannot be imported ({error}): pip install {packages}"
+            f"{task}, which cannot be imported ({error}): pip install {packages}"
         ) from None
 
 
-def import_transformers(what: str) -> Any:
-    """Import transformers, which takes seconds; ``what`` is the task that needs it.
+def import_transformers(task: str) -> Any:
+    """Import transformers, which takes seconds; ``task`` is the task that needs it.
 
     Raises:
         UserError: it is missing, or torchaudio, which it imports where it is installed, cannot be loaded.
     """
-    with optional_packages(f"{what} needs transformers", "'fairseq-phrase[transformers]'"):
+    with optional_packages(f"{task} needs transformers", "'fairseq-phrase[transformers]'"):
         import transformers
     with suppress(ModuleNotFoundError):
         try:

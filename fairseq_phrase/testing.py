@@ -41,18 +41,18 @@ LENGTHS = (7, 1, 2, 3, 0)
 
 def make_dictionary(words: int = 30) -> Dictionary:
     """Make a source dictionary."""
-    made = Dictionary()
+    dictionary = Dictionary()
     for number in range(words):
-        made.add_symbol(f"w{number}")
-    return made
+        dictionary.add_symbol(f"w{number}")
+    return dictionary
 
 
 def any_label_dictionary(field: str) -> Dictionary:
     """Make the dictionary of a parse field's labels."""
-    made = Dictionary()
+    dictionary = Dictionary()
     for label in LABELS:
-        made.add_symbol(f"{field}-{label}")
-    return made
+        dictionary.add_symbol(f"{field}-{label}")
+    return dictionary
 
 
 def build_model(name: str, dictionary: Dictionary, **options: Any) -> Any:
@@ -220,8 +220,8 @@ def a_parse_of_another_encoder_changes_nothing(name: str, variant: str) -> None:
     model, dictionary = build_variant(name, variant)
     needed = {f"{PREFIX}{field}" for field in ENCODERS[name].parse_fields(model.cfg)}
     inputs = make_batch(dictionary, LENGTHS)
-    own = {key: inputs[key] for key in inputs if key in {"src_tokens", *needed}}
-    assert torch.equal(encode(model, inputs), encode(model, own))
+    needed_inputs = {key: inputs[key] for key in inputs if key in {"src_tokens", *needed}}
+    assert torch.equal(encode(model, inputs), encode(model, needed_inputs))
 
 
 def a_missing_parse_is_named(name: str, variant: str) -> None:
@@ -254,14 +254,16 @@ def reordered_beams_are_the_encoding_of_the_reordered_batch(name: str, variant: 
     inputs = make_batch(dictionary, LENGTHS)
     order = torch.tensor([3, 3, 0, 1, 1, 4])
     before = model.encoder(**inputs)
-    kept = copy.copy(before)
+    copied = copy.copy(before)
     reordered = model.encoder.reorder_encoder_out(before, order)
     expected = model.encoder(**{key: value[order] for key, value in inputs.items()})
     previous = torch.full((len(order), 1), dictionary.eos())
-    outputs = [model.decoder(previous, encoder_out=each)[0] for each in (reordered, expected)]
+    outputs = [
+        model.decoder(previous, encoder_out=encoder_out)[0] for encoder_out in (reordered, expected)
+    ]
     assert_close(*outputs, rtol=1e-9, atol=1e-9)
-    assert before.keys() == kept.keys()
-    assert torch.equal(before["encoder_out"][0], kept["encoder_out"][0])
+    assert before.keys() == copied.keys()
+    assert torch.equal(before["encoder_out"][0], copied["encoder_out"][0])
 
 
 def beam_search_over_a_batch_is_that_of_single_sentences(name: str, variant: str) -> None:
@@ -271,8 +273,8 @@ def beam_search_over_a_batch_is_that_of_single_sentences(name: str, variant: str
 
     def generate(inputs: dict[str, Tensor]) -> list[list[int]]:
         lengths = inputs["src_tokens"].ne(dictionary.pad()).sum(1)
-        found = generator.generate([model], {"net_input": {**inputs, "src_lengths": lengths}})
-        return [hypotheses[0]["tokens"].tolist() for hypotheses in found]
+        generated = generator.generate([model], {"net_input": {**inputs, "src_lengths": lengths}})
+        return [hypotheses[0]["tokens"].tolist() for hypotheses in generated]
 
     alone = [generate(_alone(dictionary, index))[0] for index in range(len(LENGTHS))]
     assert generate(make_batch(dictionary, LENGTHS)) == alone
@@ -280,13 +282,15 @@ def beam_search_over_a_batch_is_that_of_single_sentences(name: str, variant: str
 
 def checkpointed_activations_have_the_same_gradients(name: str, variant: str) -> None:
     """Check ``--checkpoint-activations``."""
-    found = []
+    gradients = []
     for checkpointed in (False, True):
         model, dictionary = build_variant(name, variant, checkpoint_activations=checkpointed)
         encode(model.train(), make_batch(dictionary, LENGTHS)).square().sum().backward()
-        found.append({n: p.grad for n, p in model.encoder.named_parameters() if p.grad is not None})
-    assert found[0].keys() == found[1].keys()
-    assert_close(found[0], found[1])
+        gradients.append(
+            {n: p.grad for n, p in model.encoder.named_parameters() if p.grad is not None}
+        )
+    assert gradients[0].keys() == gradients[1].keys()
+    assert_close(gradients[0], gradients[1])
 
 
 def half_precision_keeps_to_the_result(name: str, variant: str) -> None:
@@ -312,7 +316,9 @@ def attention_maps_are_those_of_the_encoder(name: str, variant: str) -> None:
         structure, maps = model.encoder.attention_maps(**inputs)
         members = model.encoder.node_members(inputs["src_tokens"], structure)
         assert len(maps) == SIZES["layers"]
-        for block, weights in ((block, each[block]) for each in maps for block in each):
+        for block, weights in (
+            (block, maps_of_layer[block]) for maps_of_layer in maps for block in maps_of_layer
+        ):
             nodes = len(members[0])
             assert weights.shape == (len(LENGTHS), SIZES["attention_heads"], nodes, nodes)
             if block in model.encoder.other_maps:
@@ -327,7 +333,9 @@ def attention_maps_are_those_of_the_encoder(name: str, variant: str) -> None:
                 assert_close(rows.sum(-1), torch.ones_like(rows.sum(-1)))
         for tokens, sentence in zip(inputs["src_tokens"], members, strict=True):
             unpadded = tokens.ne(dictionary.pad()).tolist()
-            assert sentence[: len(tokens)] == [(i,) * kept for i, kept in enumerate(unpadded)]
+            assert sentence[: len(tokens)] == [
+                (i,) * is_token for i, is_token in enumerate(unpadded)
+            ]
 
 
 def the_states_of_every_layer_can_be_asked_for(name: str, variant: str) -> None:
@@ -335,7 +343,7 @@ def the_states_of_every_layer_can_be_asked_for(name: str, variant: str) -> None:
     model, dictionary = build_variant(name, variant)
     encoded = model.encoder(**make_batch(dictionary, LENGTHS), return_all_hiddens=True)
     states, last = encoded["encoder_states"], encoded["encoder_out"][0]
-    assert [each.shape for each in states] == [last.shape] * (SIZES["layers"] + 1)
+    assert [layer_states.shape for layer_states in states] == [last.shape] * (SIZES["layers"] + 1)
     assert torch.equal(states[-1], last)
 
 

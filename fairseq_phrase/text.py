@@ -38,8 +38,8 @@ def find_text(prefix: str, language: str) -> Path:
     packed = Path(f"{plain}.gz")
     if plain.is_file() and packed.is_file():
         pairs = zip_longest(read_lines(plain), read_lines(packed))
-        for number, (line, other) in enumerate(pairs, start=1):
-            if line != other:
+        for number, (line, packed_line) in enumerate(pairs, start=1):
+            if line != packed_line:
                 raise UserError(
                     f"{location(plain, number)}: {packed} has another line here, so it is unclear which "
                     "text is meant: remove or rename one of the files"
@@ -51,7 +51,7 @@ def find_text(prefix: str, language: str) -> Path:
     raise UserError(f"neither {plain} nor {plain}.gz is there")
 
 
-def require_file(path: Path, what: str) -> None:
+def require_file(path: Path, kind_of_file: str) -> None:
     """Check that a file exists and can be read more than once.
 
     Raises:
@@ -61,8 +61,8 @@ def require_file(path: Path, what: str) -> None:
         return
     if path.exists():
         kind = "a folder" if path.is_dir() else "a pipe, and it is read more than once"
-        raise UserError(f"the {what} {path} is {kind}: name a file")
-    raise UserError(f"the {what} {path} is not there")
+        raise UserError(f"the {kind_of_file} {path} is {kind}: name a file")
+    raise UserError(f"the {kind_of_file} {path} is not there")
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -128,14 +128,14 @@ def written_together(folder: Path) -> Iterator[Path]:
     """
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder))
+    staging = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder))
     try:
         with named_in_errors(folder):
-            yield made
-        for path in sorted(made.iterdir()):
+            yield staging
+        for path in sorted(staging.iterdir()):
             os.replace(path, folder / path.name)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
         if is_new and not any(folder.iterdir()):
             folder.rmdir()
 
@@ -151,8 +151,8 @@ def digest_of(*paths: Path) -> str:
 
 def stamp_of(path: Path) -> tuple[int, int, int]:
     """Return a file's size, date of last change and inode, which change when it is written again."""
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 @lru_cache(maxsize=4096)

@@ -109,12 +109,17 @@ def measure(pipeline: Language, trees: Sequence[Doc]) -> Accuracy:
     """Measure a parser on trees. Punctuation counts, as do words that spaCy makes additional roots."""
     words = labels = heads = sentences = 0
     parsed = pipeline.pipe(example.predicted for example in examples(trees))
-    for tree, found in zip(trees, parsed, strict=True):
-        right = [one.head.i == other.head.i for one, other in zip(tree, found, strict=True)]
-        same = [one.dep == other.dep for one, other in zip(tree, found, strict=True)]
+    for tree, parse in zip(trees, parsed, strict=True):
+        right = [
+            token.head.i == parsed_token.head.i
+            for token, parsed_token in zip(tree, parse, strict=True)
+        ]
+        has_label = [
+            token.dep == parsed_token.dep for token, parsed_token in zip(tree, parse, strict=True)
+        ]
         words += len(right)
         heads += sum(right)
-        labels += sum(map(operator.and_, right, same))
+        labels += sum(map(operator.and_, right, has_label))
         sentences += all(right)
     return Accuracy(100 * heads / words, 100 * labels / words, 100 * sentences / len(trees))
 
@@ -167,9 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if new := add_relations(pipeline, learned):
         print(f"relations that {args.model} does not know: {', '.join(new)}")
     with pipeline.select_pipes(enable=["parser"]):
-        before = {name: measure(pipeline, each) for name, each in measured.items()}
+        before = {name: measure(pipeline, documents) for name, documents in measured.items()}
         adapt(pipeline, learned, args.passes, args.learn_rate)
-        after = {name: measure(pipeline, each) for name, each in measured.items()}
+        after = {name: measure(pipeline, documents) for name, documents in measured.items()}
     pipeline.meta["name"] += "_adapted"
     unfinished = args.out.with_name(f"{args.out.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)

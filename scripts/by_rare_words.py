@@ -49,11 +49,11 @@ def groups(
         Shape: ``(sentences,)``.
     """
     counts = Counter(word for form in train_forms for word in {*form.split()})
-    found = []
+    numbers = []
     for question, form in zip(questions, forms, strict=True):
         rare = {word for word in form.split() if counts[word] <= at_most}
-        found.append(2 if not rare else int(not rare <= {*question.split()}))
-    return np.array(found)
+        numbers.append(2 if not rare else int(not rare <= {*question.split()}))
+    return np.array(numbers)
 
 
 def table(

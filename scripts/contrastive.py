@@ -60,10 +60,10 @@ class Part:
 def parts_of(pairs: list[MinimalPairs]) -> list[Part]:
     """Put the sides of all phenomena in the order of the test set."""
     parts, start = [], 0
-    for one in pairs:
-        for side, target in zip(SIDES, (one.correct, one.incorrect), strict=True):
-            parts.append(Part(f"{one.phenomenon}.{side}", one.source, target, start))
-            start += one.count
+    for pair_set in pairs:
+        for side, target in zip(SIDES, (pair_set.correct, pair_set.incorrect), strict=True):
+            parts.append(Part(f"{pair_set.phenomenon}.{side}", pair_set.source, target, start))
+            start += pair_set.count
     return parts
 
 
@@ -87,21 +87,21 @@ def preprocess(args: argparse.Namespace, prefix: Path, destination: Path) -> Non
         sys.exit(
             f"{manifest} is not there: --data is the directory that the models were trained on"
         )
-    made = json.loads(manifest.read_text(encoding="utf-8"))
-    if made["tokenized"]:
+    content = json.loads(manifest.read_text(encoding="utf-8"))
+    if content["tokenized"]:
         sys.exit(
             f"{args.data} has tokenized text, but the minimal pairs are raw: their scores differ"
         )
-    parser = args.parser or made["parser"]
+    parser = args.parser or content["parser"]
     models = {"sentencepiece": "--sentencepiece-model", "subword_nmt": "--bpe-codes"}
     command = [
         "fairseq-phrase-preprocess", "-s", args.source, "-t", args.target, "--testpref",
         prefix, "--destdir", destination, "--parser", parser,
-        "--constituents", made["constituents"] if parser != "none" else "none",
+        "--constituents", content["constituents"] if parser != "none" else "none",
         "--on-error", "flat", "--workers", os.cpu_count(),
         "--srcdict", args.data / f"dict.{args.source}.txt",
         "--tgtdict", args.data / f"dict.{args.target}.txt",
-        "--bpe", made["bpe"], models[made["bpe"]], args.data / made["bpe_model"],
+        "--bpe", content["bpe"], models[content["bpe"]], args.data / content["bpe_model"],
     ]  # fmt: skip
     subprocess.run(list(map(str, command)), check=True)
 
@@ -126,11 +126,11 @@ def check_key(folder: Path, key: dict[str, str], remedy: str) -> None:
     note = folder / _KEY
     if not note.is_file():
         return
-    made = read_key(note.read_bytes(), note)
+    recorded = read_key(note.read_bytes(), note)
     if "checkpoint" not in key:  # a restored run has no model
-        made.pop("checkpoint", None)
+        recorded.pop("checkpoint", None)
     try:
-        require_same(made, key, folder, remedy)
+        require_same(recorded, key, folder, remedy)
     except UserError as error:
         sys.exit(str(error))
 
@@ -182,11 +182,11 @@ def split(scores: Path, parts: list[Part], folder: Path) -> None:
         for line in stream:
             if match := _NUMBERED.match(line):
                 number = int(match[2])
-                which = bisect_right(starts, number) - 1
-                lines[which].append(f"{match[1]}-{number - starts[which]}{line[match.end() :]}")
-    for part, own in zip(parts, lines, strict=True):
+                index = bisect_right(starts, number) - 1
+                lines[index].append(f"{match[1]}-{number - starts[index]}{line[match.end() :]}")
+    for part, lines_of_part in zip(parts, lines, strict=True):
         file = folder / f"{part.name}.txt"
-        file.with_suffix(".part").write_text("".join(own), encoding="utf-8")
+        file.with_suffix(".part").write_text("".join(lines_of_part), encoding="utf-8")
         file.with_suffix(".part").rename(file)
 
 

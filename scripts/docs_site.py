@@ -47,8 +47,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Rewrite the links of a page."""
-    others = other_pages()
-    sources = {name: source for source, name in others.items()}
+    pages = other_pages()
+    sources = {name: source for source, name in pages.items()}
     name = page.file.src_uri
     source = sources.get(name, f"docs/{name}")
 
@@ -58,10 +58,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         if not path or "://" in target:
             return target
         file = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
-        if not file.startswith("docs/") and file not in others:
+        if not file.startswith("docs/") and file not in pages:
             return None
-        found = others.get(file, file.removeprefix("docs/"))
-        link = posixpath.relpath(found, posixpath.dirname(name) or ".")
+        site_file = pages.get(file, file.removeprefix("docs/"))
+        link = posixpath.relpath(site_file, posixpath.dirname(name) or ".")
         return f"{link}#{anchor}" if anchor else link
 
     def rewritten(match: re.Match[str]) -> str:

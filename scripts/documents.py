@@ -87,9 +87,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     except UserError as error:
         sys.exit(f"error: {error}")
     args.out.mkdir(parents=True, exist_ok=True)
-    for name, found in splits.items():
-        documents = found[: args.slice]
-        text = "\n".join("".join(f"{sentence}\n" for sentence in each) for each in documents)
+    for name, documents_of_split in splits.items():
+        documents = documents_of_split[: args.slice]
+        text = "\n".join(
+            "".join(f"{sentence}\n" for sentence in sentences) for sentences in documents
+        )
         (args.out / f"{name}.en").write_text(text, encoding="utf-8")
         print(f"{name}: {len(documents)} documents, {sum(map(len, documents))} sentences")
 

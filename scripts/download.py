@@ -98,16 +98,16 @@ def download(url: str, file: Path, expected: str | None) -> None:
     if expected is None and not _is_authentic(url):
         sys.exit(f"{url}: http without a checksum is not safe: use https, or give --sha256 SUM")
     fetch(url, partial)
-    found = checksum(partial)
+    digest = checksum(partial)
     if expected is None:
         print(
-            f"{url}: no checksum is known for it; later downloads must have that of this one, {found}, "
+            f"{url}: no checksum is known for it; later downloads must have that of this one, {digest}, "
             f"which is recorded in {record}"
         )
-        record.write_text(f"{found}  {file.name}\n", encoding="ascii")
-    elif found != expected:
+        record.write_text(f"{digest}  {file.name}\n", encoding="ascii")
+    elif digest != expected:
         partial.unlink()
-        sys.exit(f"{url} is not what it was (sha256 {found}, expected {expected})")
+        sys.exit(f"{url} is not what it was (sha256 {digest}, expected {expected})")
     os.replace(partial, file)
 
 

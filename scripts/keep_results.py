@@ -109,7 +109,12 @@ def keep(
     logs = sorted(table.glob("**/seed*/train.log"))
     if not reports or not logs:
         sys.exit(f"{table} has no report of runs: let the table's script finish first")
-    for path in {found for part in _PARTS for each in _KEPT for found in table.glob(part + each)}:
+    for path in {
+        path_found
+        for part in _PARTS
+        for pattern in _KEPT
+        for path_found in table.glob(part + pattern)
+    }:
         if not repeats(path):
             write(folder / path.relative_to(table), clean(path, table))
     for name in pictures:
@@ -127,7 +132,9 @@ def keep(
             name = path.relative_to(log.parent).as_posix()
             files["/".join([*parts, name])] = clean(path, table)
     if password is not None:
-        outputs = {name for name in files if any(Path(name).match(each) for each in _TRANSLATIONS)}
+        outputs = {
+            name for name in files if any(Path(name).match(pattern) for pattern in _TRANSLATIONS)
+        }
         encrypt({name: files.pop(name) for name in sorted(outputs)}, folder / ENCRYPTED, password)
     write(folder / "README.md", readme(folder, table, reports, pictures).encode())
     return files
@@ -166,22 +173,24 @@ def clean(source: Path, table: Path) -> bytes:
         short = (shortened(line.rstrip("\n")) for line in lines)
         lines = [f"{line}\n" for line in short if line is not None]
     elif kind == "generate" and source.suffix == ".txt":
-        found = [match for match in map(_HYPOTHESIS.match, lines) if match]
-        found.sort(key=lambda match: int(match[1]))
+        matches = [match for match in map(_HYPOTHESIS.match, lines) if match]
+        matches.sort(key=lambda match: int(match[1]))
         summary = [line for line in lines if line.startswith("Generate ")]
-        lines = [*(f"D-{each[1]}\tnan\t{each[2]}\n" for each in found), *summary]
+        lines = [*(f"D-{match[1]}\tnan\t{match[2]}\n" for match in matches), *summary]
     elif kind == "train.log":
         lines = [thinned(line) for line in lines]
     elif kind == "interactive" and source.suffix == ".txt":
         lines = [f"{match[0]}\n" for line in lines if (match := re.match(r"S-\d+\t", line))]
-    here = Path.cwd()
+    working_folder = Path.cwd()
     text = "".join(lines)
     for folder, name in _FOLDERS.items():
         text = text.replace(f"{folder}/", f"{name}/")
-    text = text.replace(f"{here}/", "").replace(str(table.resolve()), f"runs/{table.name}")
+    text = text.replace(f"{working_folder}/", "").replace(
+        str(table.resolve()), f"runs/{table.name}"
+    )
     text = _ELSEWHERE.sub("", text)
-    if here.parent != here.parent.parent:
-        text = text.replace(f"{here.parent}/", "../")
+    if working_folder.parent != working_folder.parent.parent:
+        text = text.replace(f"{working_folder.parent}/", "../")
     return text.encode()
 
 
@@ -196,8 +205,8 @@ def with_known_commit(line: str) -> str:
     if match is None or "not in this repository" in line:
         return line
     command = ["git", "merge-base", "--is-ancestor", match[1], "HEAD"]
-    known = subprocess.run(command, capture_output=True).returncode == 0
-    return line if known else f"{match[0]} (not in this repository){line[match.end() :]}"
+    is_known = subprocess.run(command, capture_output=True).returncode == 0
+    return line if is_known else f"{match[0]} (not in this repository){line[match.end() :]}"
 
 
 def read_archive(archive: Path, table: str = "") -> dict[str, bytes]:
@@ -218,8 +227,8 @@ def read_archive(archive: Path, table: str = "") -> dict[str, bytes]:
                 content = stream.extractfile(member)
                 if content is not None:
                     files |= {
-                        name.removeprefix(prefix): each
-                        for name, each in separated(content.read()).items()
+                        name.removeprefix(prefix): text
+                        for name, text in separated(content.read()).items()
                         if name.startswith(prefix)
                     }
     except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
@@ -229,19 +238,19 @@ def read_archive(archive: Path, table: str = "") -> dict[str, bytes]:
 
 def write_archive(files: Mapping[str, bytes], archive: Path) -> None:
     """Write an archive; the same bytes for the same files."""
-    made = archive.with_name(f".{archive.name}.partial")
+    partial = archive.with_name(f".{archive.name}.partial")
     try:
         with (
-            lzma.open(made, "wb", filters=_FILTERS) as compressed,
+            lzma.open(partial, "wb", filters=_FILTERS) as compressed,
             tarfile.open(fileobj=compressed, mode="w") as archived,
         ):
             for name, content in side_by_side(files):
                 member = tarfile.TarInfo(name)
                 member.size = len(content)
                 archived.addfile(member, io.BytesIO(content))
-        os.replace(made, archive)
+        os.replace(partial, archive)
     finally:
-        made.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 def side_by_side(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
@@ -256,16 +265,16 @@ def side_by_side(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
         alike.setdefault((Path(name).name, files[name].count(b"\n")), []).append(name)
     for (name, count), names in sorted(alike.items()):
         # The text after the last newline, mostly empty, is one more line.
-        lines = zip(*(files[each].split(b"\n") for each in names), strict=True)
-        joined = [each.encode() for each in names] + [b""] + [each for row in lines for each in row]
+        lines = zip(*(files[name].split(b"\n") for name in names), strict=True)
+        joined = [line.encode() for line in names] + [b""] + [line for row in lines for line in row]
         yield f"{name}/{count}", b"\n".join(joined)
 
 
 def separated(joined: bytes) -> dict[str, bytes]:
     """Undo :func:`side_by_side` for one of its files."""
     names, content = joined.split(b"\n\n", 1)
-    lines, each = content.split(b"\n"), names.decode().split("\n")
-    return {name: b"\n".join(lines[i :: len(each)]) for i, name in enumerate(each)}
+    lines, texts = content.split(b"\n"), names.decode().split("\n")
+    return {name: b"\n".join(lines[i :: len(texts)]) for i, name in enumerate(texts)}
 
 
 def encrypt(files: Mapping[str, bytes], path: Path, password: str) -> None:
@@ -293,15 +302,15 @@ def encrypted(path: Path, password: str, mode: str) -> Any:
 
 def readme(folder: Path, table: Path, reports: list[Path], pictures: tuple[str, ...]) -> str:
     """Write how results were made, and their reports."""
-    made = (
+    origin = (
         "How it was made: [provenance.txt](provenance.txt). Each call of the script has a block there, "
         "and continues the one before it."
         if (folder / "provenance.txt").is_file()
         else "How it was made is not recorded."
     )
-    shown = [f"![{Path(name).stem}]({name})" for name in pictures]
+    images = [f"![{Path(name).stem}]({name})" for name in pictures]
     tables = [compact(path.read_text(encoding="utf-8").strip()) for path in reports]
-    return "\n\n".join([f"# {folder.name}", made, *tables, *shown]) + "\n"
+    return "\n\n".join([f"# {folder.name}", origin, *tables, *images]) + "\n"
 
 
 def compact(text: str) -> str:
@@ -324,17 +333,17 @@ def replace_table(table: Path, results: Path, **options: Any) -> None:
         sys.exit(f"{results} has other files than a table's results; name another folder")
     results.parent.mkdir(parents=True, exist_ok=True)
     archive = results.parent / ARCHIVE
-    with tempfile.TemporaryDirectory(prefix=".results-", dir=results.parent) as made:
-        folder = Path(made, results.name)
+    with tempfile.TemporaryDirectory(prefix=".results-", dir=results.parent) as temporary:
+        folder = Path(temporary, results.name)
         folder.mkdir()
         files = keep(table, folder, **options)
         everything = read_archive(archive) if archive.is_file() else {}
-        others = {
+        other_files = {
             name: content
             for name, content in everything.items()
             if not name.startswith(f"{results.name}/")
         }
-        all_files = others | {f"{results.name}/{name}": files[name] for name in files}
+        all_files = other_files | {f"{results.name}/{name}": files[name] for name in files}
         if all_files != everything:
             write_archive(all_files, archive)
         if results.exists():

@@ -76,10 +76,10 @@ EMPTY = "_"
 def conllu(folder: Path, args: argparse.Namespace) -> Splits:
     """Read a treebank; labels are parts of speech."""
     column = {"upos": 3, "xpos": 4}[args.column or "upos"]
-    found = {}
+    splits = {}
     for split, name in (("train", "train"), ("valid", "dev"), ("test", "test")):
-        found[split] = _sentences(treebank_file(folder, name), column)
-    return found
+        splits[split] = _sentences(treebank_file(folder, name), column)
+    return splits
 
 
 def treebank_file(folder: Path, part: str) -> Path:
@@ -126,16 +126,16 @@ def ptb(folder: Path, args: argparse.Namespace) -> Splits:
     sections = [int(path.name[4:6]) for path in paths]
     if max(sections) > 18:
         parts = [(0, 18), (19, 21), (22, 24)]
-        chosen = [
+        files_of_splits = [
             [path for path, section in zip(paths, sections, strict=True) if low <= section <= high]
             for low, high in parts
         ]
     else:
         first, second = len(paths) * 8 // 10, len(paths) * 9 // 10
-        chosen = [paths[:first], paths[first:second], paths[second:]]
+        files_of_splits = [paths[:first], paths[first:second], paths[second:]]
     return {
         split: (example for path in files for example in _trees(path))
-        for split, files in zip(("train", "valid", "test"), chosen, strict=True)
+        for split, files in zip(("train", "valid", "test"), files_of_splits, strict=True)
     }
 
 
@@ -210,7 +210,7 @@ def sst(folder: Path, args: argparse.Namespace) -> Splits:
 
 
 def _sentiments(path: Path, *, binary: bool, phrases: bool) -> Iterator[Example]:
-    seen: set[str] = set()
+    trees: set[str] = set()
     for number, line in enumerate(read_lines(path), start=1):
         for tree in _subtrees(line) if phrases else [line]:
             match = re.match(r"\(([0-4]) ", tree)
@@ -220,10 +220,10 @@ def _sentiments(path: Path, *, binary: bool, phrases: bool) -> Iterator[Example]
                 )
             label = int(match[1])
             # A phrase has the same sentiment in every sentence, so one example is enough.
-            if (binary and label == 2) or (phrases and tree in seen):
+            if (binary and label == 2) or (phrases and tree in trees):
                 continue
             if phrases:
-                seen.add(tree)
+                trees.add(tree)
             # A word such as "8 1/2", with a no-break space, would be two words of the text.
             brackets = re.sub(r"[^\S ]", "▁", re.sub(r"\([0-4] ", "(X ", tree))
             words = [unescaped(word) for word in parse_brackets(brackets).words]
@@ -290,7 +290,9 @@ def probing(folder: Path, args: argparse.Namespace) -> Splits:
         )
     (task,) = tasks
     return {
-        split: (Example(one.text.split(), ["_".join(one.label.split())]) for one in examples)
+        split: (
+            Example(example.text.split(), ["_".join(example.label.split())]) for example in examples
+        )
         for split, examples in (("train", task.train), ("valid", task.valid), ("test", task.test))
     }
 
@@ -312,9 +314,9 @@ SLICED: dict[str, Sequence[str]] = {"imdb": ("train", "valid", "test")}
 
 def evenly(examples: Iterable[Example], count: int) -> list[Example]:
     """Take a number of examples at equal distances, because some files are sorted by label."""
-    found = list(examples)
-    count = min(count, len(found))
-    return [found[index * len(found) // count] for index in range(count)]
+    all_examples = list(examples)
+    count = min(count, len(all_examples))
+    return [all_examples[index * len(all_examples) // count] for index in range(count)]
 
 
 def write(splits: Splits, out: Path, language: str, label: str, tree: str, origin: str) -> None:
@@ -330,14 +332,17 @@ def write(splits: Splits, out: Path, language: str, label: str, tree: str, origi
     summaries = []
     with written_together(out) as folder:
         for split, examples in splits.items():
-            found = list(examples)
-            empty = _without_labels(split, found, origin)
-            texts = ((" ".join(one.words), " ".join(one.labels), one.tree) for one in found)
+            all_examples = list(examples)
+            empty = _without_labels(split, all_examples, origin)
+            texts = (
+                (" ".join(example.words), " ".join(example.labels), example.tree)
+                for example in all_examples
+            )
             columns = list(zip(*texts, strict=True)) or [()] * 3
             for suffix, lines in zip(suffixes, columns, strict=False):
                 text = "".join(f"{line}\n" for line in lines)
                 (folder / f"{split}.{suffix}").write_text(text, encoding="utf-8")
-            summaries.append(f"{split}: {len(found)} lines{empty}")
+            summaries.append(f"{split}: {len(all_examples)} lines{empty}")
     print("\n".join(summaries))
 
 

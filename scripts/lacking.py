@@ -24,18 +24,22 @@ def lacking(extras: str) -> list[str]:
         needed = requires("fairseq-phrase") or []
     except PackageNotFoundError:
         needed = []
-    wanted = extras.split(",")
-    for extra in wanted:  # fairseq-phrase[test] needs fairseq-phrase[plot]
-        own = (
+    names = extras.split(",")
+    for extra in names:  # fairseq-phrase[test] needs fairseq-phrase[plot]
+        requirements = (
             re.match(rf"fairseq-phrase\[([\w,]+)\].*extra == ['\"]{extra}['\"]", need)
             for need in needed
         )
-        wanted += [
-            more for found in own if found for more in found[1].split(",") if more not in wanted
+        names += [
+            more
+            for match in requirements
+            if match
+            for more in match[1].split(",")
+            if more not in names
         ]
     for need in needed:
         extra = re.search(r"extra == ['\"](\w+)", need)
-        if extra is None or extra[1] in wanted:
+        if extra is None or extra[1] in names:
             name = re.match(r"[\w.-]+", need)[0]
             try:
                 version(name)

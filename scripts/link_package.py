@@ -22,17 +22,17 @@ def link() -> str:
     fairseq = Path(find_spec("fairseq").origin).resolve().parent.parent
     if fairseq != site:
         return f"fairseq is in {fairseq} and this package in {site}: use --user-dir {PACKAGE}"
-    found = site / PACKAGE.name
-    if found.is_symlink():
-        found.unlink()
-    elif found.exists():
-        return f"{found} is a copy, not an editable installation: nothing to link"
-    found.symlink_to(PACKAGE, target_is_directory=True)
+    link_path = site / PACKAGE.name
+    if link_path.is_symlink():
+        link_path.unlink()
+    elif link_path.exists():
+        return f"{link_path} is a copy, not an editable installation: nothing to link"
+    link_path.symlink_to(PACKAGE, target_is_directory=True)
     record = next(file for file in installed.files if file.name == "RECORD").locate()
-    if f"{found.name},," not in record.read_text(encoding="utf-8").split():
+    if f"{link_path.name},," not in record.read_text(encoding="utf-8").split():
         with record.open("a", encoding="utf-8") as lines:
-            lines.write(f"{found.name},,\n")
-    return f"{found} leads to {PACKAGE}"
+            lines.write(f"{link_path.name},,\n")
+    return f"{link_path} leads to {PACKAGE}"
 
 
 if __name__ == "__main__":

@@ -64,10 +64,10 @@ def one_file(folder: Path, pattern: str) -> Path:
     Raises:
         UserError: no file or several files match.
     """
-    found = sorted({*folder.glob(pattern), *folder.glob(f"{pattern}.gz")})
-    if len(found) != 1:
-        raise UserError(f"{folder}: expected one file {pattern} (or .gz), found {len(found)}")
-    return found[0]
+    files = sorted({*folder.glob(pattern), *folder.glob(f"{pattern}.gz")})
+    if len(files) != 1:
+        raise UserError(f"{folder}: expected one file {pattern} (or .gz), found {len(files)}")
+    return files[0]
 
 
 def read_columns(folder: Path, pattern: str, separator: str = "\t") -> list[Pair]:
@@ -89,9 +89,9 @@ def atis(folder: Path, args: argparse.Namespace) -> dict[str, list[Pair]]:
     for question, form in read_columns(folder, "atis-logic.txt", "|||"):
         number = int(hashlib.sha256(question.encode()).hexdigest(), 16) % 10
         name = {8: "valid", 9: "test"}.get(number, "train")
-        whole = closed(form)
-        mended += whole != form
-        splits[name].append((question, numbered_variables(whole)))
+        complete = closed(form)
+        mended += complete != form
+        splits[name].append((question, numbered_variables(complete)))
     print(f"forms that lacked closing brackets at their end (added): {mended}")
     return splits
 
@@ -133,13 +133,13 @@ def scan(folder: Path, args: argparse.Namespace) -> dict[str, list[Pair]]:
             raise UserError(
                 f"{folder}: expected one file tasks_{name}_{args.split}.txt, found {len(paths)}"
             )
-        found = []
+        examples = []
         for number, line in enumerate(read_lines(paths[0]), start=1):
             match = re.fullmatch(r"IN: (.*) OUT: (.*)", line)
             if match is None:
                 raise UserError(f"{location(paths[0], number)}: expected 'IN: … OUT: …'")
-            found.append((match[1].strip(), match[2].strip()))
-        pairs[name] = found
+            examples.append((match[1].strip(), match[2].strip()))
+        pairs[name] = examples
     valid = [pair for index, pair in enumerate(pairs["train"]) if index % 10 == 9]
     train = [pair for index, pair in enumerate(pairs["train"]) if index % 10 != 9]
     return {"train": train, "valid": valid, "test": pairs["test"]}
@@ -172,8 +172,8 @@ def regex(folder: Path, args: argparse.Namespace) -> dict[str, list[Pair]]:
         UserError: a file is missing, or two files have different numbers of lines.
     """
     splits = {}
-    for name, own in (("train", "train"), ("valid", "val"), ("test", "test")):
-        paths = [one_file(folder, f"{side}-{own}.txt") for side in ("src", "targ")]
+    for name, file_split in (("train", "train"), ("valid", "val"), ("test", "test")):
+        paths = [one_file(folder, f"{side}-{file_split}.txt") for side in ("src", "targ")]
         sides = [[" ".join(line.split()) for line in read_lines(path)] for path in paths]
         if len(sides[0]) != len(sides[1]):
             raise UserError(

@@ -34,14 +34,14 @@ def sentences(path: Path, annotator: int) -> Iterator[tuple[list[str], list[Edit
             fields = line.removeprefix("A ").split("|||")
             try:
                 start, end = map(int, fields[0].split())
-                found, words = int(fields[-1]), fields[2].split("||")[0].split()
+                edit_annotator, words = int(fields[-1]), fields[2].split("||")[0].split()
             except (IndexError, ValueError):
                 raise UserError(
                     f"{location(path, number)}: expected A START END|||TYPE|||CORRECTION|||…"
                 ) from None
             if tokens is None or end > len(tokens):
                 raise UserError(f"{location(path, number)}: the edit is not within a sentence")
-            if found == annotator and start >= 0:  # noop has -1
+            if edit_annotator == annotator and start >= 0:  # noop has -1
                 edits.append((start, end, [word for word in words if word != "-NONE-"]))
         elif line.strip():
             raise UserError(f"{location(path, number)}: expected a line that begins with S or A")
@@ -66,10 +66,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--annotator", type=int, default=0, metavar="N", help="whose edits (0)")
     args = parser.parse_args(argv)
     try:
-        found = list(sentences(args.file, args.annotator))
+        annotated = list(sentences(args.file, args.annotator))
     except UserError as error:
         sys.exit(f"error: {error}")
-    pairs = [(tokens, corrected(tokens, edits)) for tokens, edits in found]
+    pairs = [(tokens, corrected(tokens, edits)) for tokens, edits in annotated]
     args.prefix.parent.mkdir(parents=True, exist_ok=True)
     for suffix, side in (("src", 0), ("tgt", 1)):
         text = "".join(" ".join(pair[side]) + "\n" for pair in pairs)

@@ -51,11 +51,11 @@ def files_of(value: str, languages: list[str]) -> list[Path]:
         return [Path(value)]
     prefixes = value.split(",") if "/" in value else []
     patterns = [f"{prefix}.{language}" for prefix in prefixes for language in languages]
-    found = (Path(path) for each in patterns for path in (*glob(each), *glob(f"{each}.*")))
-    return sorted(path for path in found if path.is_file() and path.suffix != ".partial")
+    paths = (Path(path) for pattern in patterns for path in (*glob(pattern), *glob(f"{pattern}.*")))
+    return sorted(path for path in paths if path.is_file() and path.suffix != ".partial")
 
 
-def check(folder: Path, here: dict[str, str]) -> None:
+def check(folder: Path, current: dict[str, str]) -> None:
     """Compare the record of data with the options and texts of this call.
 
     Raises:
@@ -64,14 +64,16 @@ def check(folder: Path, here: dict[str, str]) -> None:
     note = folder / RECORD
     if not note.is_file():
         return
-    made = read_key(note.read_bytes(), note)
+    recorded = read_key(note.read_bytes(), note)
     # A value that named files then, or names them now, and an option that this call leaves open
-    open_ = {name for name in made if name not in here and (" " in name or name == "--parser")}
-    files = {name.partition(" ")[0] for name in made if " " in name}
-    here = {name: value for name, value in here.items() if " " in name or name not in files}
+    open_ = {
+        name for name in recorded if name not in current and (" " in name or name == "--parser")
+    }
+    files = {name.partition(" ")[0] for name in recorded if " " in name}
+    current = {name: value for name, value in current.items() if " " in name or name not in files}
     require_same(
-        {name: value for name, value in made.items() if name not in open_},
-        here,
+        {name: value for name, value in recorded.items() if name not in open_},
+        current,
         folder,
         "remove it to make it again, with the runs of these data, or name another folder with --out",
     )

@@ -81,9 +81,9 @@ def compare(onsets: dict[str, list[float | None]]) -> dict[str, tuple[float, flo
     Returns:
         By row: the difference in updates, its 95% interval, and p after Holm's correction.
     """
-    baseline, *others = onsets
+    baseline, *names = onsets
     tests = {}
-    for name in others:
+    for name in names:
         pair = [onsets[name], onsets[baseline]]
         if any(None in updates or len(updates) < 2 for updates in pair):
             continue

@@ -87,27 +87,36 @@ def main() -> None:
     corpora = []
     tested: dict[Path, SeedComparison] = {}
     for names in args.reports:
-        found = {
+        differences = {
             path: read_difference(path, args.row, args.metric)
             for path in map(Path, names.split(","))
         }
-        for path, difference in found.items():
+        for path, difference in differences.items():
             if difference is None:
                 print(f"left out: {path} has no interval for {args.row}", file=sys.stderr)
-        here = {path: one for path, one in found.items() if one is not None}
-        tested |= here
-        corpora += [list(here.values())] if here else []
+        of_tables = {
+            path: difference for path, difference in differences.items() if difference is not None
+        }
+        tested |= of_tables
+        corpora += [list(of_tables.values())] if of_tables else []
     if not tested:
         sys.exit(f"no report has an interval for {args.row}")
     baselines = {path: baseline_of(path, args.metric) for path in tested}
     if len(set(baselines.values())) > 1:
-        named = ", ".join(f"{path} with {title}" for path, title in baselines.items())
-        sys.exit(f"the reports compare with different baselines: {named}")
+        baseline_names = ", ".join(f"{path} with {title}" for path, title in baselines.items())
+        sys.exit(f"the reports compare with different baselines: {baseline_names}")
     mean = mean_over_tables(corpora)
-    named = [(str(path), one) for path, one in tested.items()] + [("mean", mean)]
+    baseline_names = [(str(path), difference) for path, difference in tested.items()] + [
+        ("mean", mean)
+    ]
     lines = [
-        [name, f"{one.difference:+.2f}", f"{one.low:+.2f} to {one.high:+.2f}", format_p(one.p)]
-        for name, one in named
+        [
+            name,
+            f"{difference.difference:+.2f}",
+            f"{difference.low:+.2f} to {difference.high:+.2f}",
+            format_p(difference.p),
+        ]
+        for name, difference in baseline_names
     ]
     print(markdown_table(["table", f"Δ{args.metric}", "95%", "p"], lines, texts=1))
 

@@ -31,7 +31,7 @@ def read_sentences(path: Path) -> list[tuple[str, str]]:
         if line.strip():
             lines.append(line)
         elif lines:
-            text = [each.partition("=")[2].strip() for each in lines if each.startswith("# text =")]
+            text = [line.partition("=")[2].strip() for line in lines if line.startswith("# text =")]
             if len(text) != 1:
                 raise UserError(
                     f"{location(path, number - len(lines))}: a tree without a line '# text = …'"

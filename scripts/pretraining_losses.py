@@ -43,12 +43,12 @@ def unigram_loss(data: Path, split: str) -> float:
             for tokens in map(text.__getitem__, range(len(text)))
         )
 
-    counts, found = counted("train") + 1.0, counted(split)
+    counts, counts_of_split = counted("train") + 1.0, counted(split)
     counts[: dictionary.nspecial] = 0
-    found[: dictionary.nspecial] = 0
-    known = found > 0
-    bits = -np.log2(counts[known] / counts.sum())
-    return float((found[known] * bits).sum() / found.sum())
+    counts_of_split[: dictionary.nspecial] = 0
+    is_counted = counts_of_split > 0
+    bits = -np.log2(counts[is_counted] / counts.sum())
+    return float((counts_of_split[is_counted] * bits).sum() / counts_of_split.sum())
 
 
 def losses_of(run: Path) -> list[float] | None:
@@ -59,8 +59,8 @@ def losses_of(run: Path) -> list[float] | None:
     if (run / _WITHOUT_ENDS).is_file():
         test = run / _WITHOUT_ENDS
     valid = [float(loss) for loss in _VALID.findall(log.read_text())]
-    found = _TEST.search(test.read_text())
-    return [valid[0], valid[-1], float(found[1]), float(found[2])] if valid and found else None
+    match = _TEST.search(test.read_text())
+    return [valid[0], valid[-1], float(match[1]), float(match[2])] if valid and match else None
 
 
 def loss_without_ends(checkpoint: Path, data: Path, split: str) -> float:
@@ -108,7 +108,9 @@ def main() -> None:
                     (seed / _WITHOUT_ENDS).write_text(line)
                 runs[seed] = losses_of(seed)
         if runs:
-            means = [f"{statistics.mean(each):.3f}" for each in zip(*runs.values(), strict=True)]
+            means = [
+                f"{statistics.mean(losses):.3f}" for losses in zip(*runs.values(), strict=True)
+            ]
             tests = [losses[2] for losses in runs.values()]
             spread = f"{statistics.stdev(tests):.3f}" if len(tests) > 1 else ""
             lines.append([row["title"], str(len(runs)), *means, spread])

@@ -53,16 +53,16 @@ def restore(
     if not any("runs" in Path(name).parts for name in outputs):
         tables = sorted({name.split("/")[0] for name in read_archive(results.parent / ARCHIVE)})
         sys.exit(f"{results}: {ARCHIVE} has no runs of this table; it has {', '.join(tables)}")
-    kept = outputs | translations(results, password)
+    contents = outputs | translations(results, password)
     files = {
         Path(*("rows" if part == "runs" else part for part in Path(name).parts)): content
-        for name, content in kept.items()
+        for name, content in contents.items()
         if "runs" in Path(name).parts
     }
-    known = {row_of(path) for path in files}
-    if rows is not None and rows - known:
-        missing = ", ".join(sorted(rows - known))
-        sys.exit(f"{results} has no {missing}: its rows are {', '.join(sorted(known))}")
+    rows_there = {row_of(path) for path in files}
+    if rows is not None and rows - rows_there:
+        missing = ", ".join(sorted(rows - rows_there))
+        sys.exit(f"{results} has no {missing}: its rows are {', '.join(sorted(rows_there))}")
     for name in ("settings", "provenance.txt", "parser.txt"):
         if (results / name).is_file():
             shutil.copy(results / name, table / name)
@@ -71,7 +71,7 @@ def restore(
         manifest = table / path.relative_to(results).with_name(f"kept.{path.name}")
         write(manifest, path.read_bytes())
     if whole:
-        for name, content in kept.items():
+        for name, content in contents.items():
             if "runs" not in Path(name).parts:
                 write(table / name, content)
         for path in results.glob("report*/losses.*"):
@@ -137,13 +137,13 @@ def restore_table(
     if table.exists():
         sys.exit(f"{table} is there already; name a new folder")
     table.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=".restored-", dir=table.parent))
+    staging = Path(tempfile.mkdtemp(prefix=".restored-", dir=table.parent))
     try:
-        count = restore(results, made, rows, password, whole)
-        made.chmod(0o755)
-        os.replace(made, table)
+        count = restore(results, staging, rows, password, whole)
+        staging.chmod(0o755)
+        os.replace(staging, table)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
     return count
 
 

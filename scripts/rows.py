@@ -66,8 +66,8 @@ def titles(files: Iterable[Path], numbers: bool) -> dict[str, dict[str, str]]:
     """Read the fields of rows that fairseq-phrase-report shows; a number keeps its digits (20.90)."""
     texts = (yaml.load(path.read_text("utf-8"), _Texts).get("rows", {}) for path in files)
     rows: Any = OmegaConf.to_container(OmegaConf.merge(*texts))
-    shown = ("title", "paper") if numbers else ("title",)
-    return {name: {key: row[key] for key in shown if key in row} for name, row in rows.items()}
+    keys = ("title", "paper") if numbers else ("title",)
+    return {name: {key: row[key] for key in keys if key in row} for name, row in rows.items()}
 
 
 def flags(options: Options) -> list[str]:
@@ -164,11 +164,11 @@ def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) ->
     if schedule.get("_name") == "polynomial_decay":  # fairseq-train lacks a default for it
         schedule.setdefault("total_num_update", training.get("max_update"))
     options.setdefault("common", {})["seed"] = seed
-    given = shlex.split(args.train_flags)
-    if _NO_OPTIMIZER in given:
+    words = shlex.split(args.train_flags)
+    if _NO_OPTIMIZER in words:
         options.setdefault("checkpoint", {})["no_save_optimizer_state"] = True
-        rest = shlex.join(word for word in given if word != _NO_OPTIMIZER)
-        args = argparse.Namespace(**vars(args) | {"train_flags": rest})
+        remaining_flags = shlex.join(word for word in words if word != _NO_OPTIMIZER)
+        args = argparse.Namespace(**vars(args) | {"train_flags": remaining_flags})
     if "data" in row:
         args = argparse.Namespace(**vars(args) | {"data": Path(f"{args.data}.{row['data']}")})
     kind = row.get("steps", "translation")
@@ -177,12 +177,12 @@ def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) ->
     on_one = argparse.Namespace(**vars(args) | {"gpus_per_run": 1})  # GPUs may change on the way
     inputs = KINDS[kind](on_one, deepcopy(options), folder)
     inputs += early_translation(inputs, row, training, folder)
-    key, named = key_of(inputs, args, folder), named_in(inputs, args, folder)
+    key, named_files = key_of(inputs, args, folder), named_in(inputs, args, folder)
     share_out(options, args.gpus_per_run, name)
     steps = KINDS[kind](args, options, folder)
     steps += early_translation(steps, row, training, folder)
     files = [*filter(None, (args.data, args.raw))]
-    return Run(name, seed, folder, steps, options, key, files, named, row.get("nice", 0))
+    return Run(name, seed, folder, steps, options, key, files, named_files, row.get("nice", 0))
 
 
 def key_of(steps: Iterable[Step], args: argparse.Namespace, folder: Path) -> dict[str, str]:
@@ -209,13 +209,13 @@ def named_in(steps: Iterable[Step], args: argparse.Namespace, folder: Path) -> d
 
     The run's own folder, its data and what it writes are not among them.
     """
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for step in steps:
         for flag, word in pairwise(step.command):
             is_input = flag.startswith("--") and flag not in _NO_INPUT and word != str(args.raw)
             if is_input and os.path.exists(word) and not Path(word).is_relative_to(folder):
-                found[f"{step.name} {flag}"] = Path(word)
-    return found
+                files[f"{step.name} {flag}"] = Path(word)
+    return files
 
 
 def share_out(options: Options, gpus: int, row: str) -> None:
@@ -224,8 +224,8 @@ def share_out(options: Options, gpus: int, row: str) -> None:
     Raises:
         SystemExit: update_freq cannot be divided.
     """
-    given = options.get("optimization", {}).get("update_freq", [1])
-    steps = given if isinstance(given, list) else [given]
+    frequencies = options.get("optimization", {}).get("update_freq", [1])
+    steps = frequencies if isinstance(frequencies, list) else [frequencies]
     if any(count % gpus for count in steps):
         sys.exit(
             f"--gpus-per-run {gpus}: row {row} has update_freq {','.join(map(str, steps))} on one GPU, "
@@ -244,10 +244,12 @@ def training(args: argparse.Namespace, options: Options, folder: Path, data: Seq
         folder: the run's folder.
         data: the arguments that name the data.
     """
-    own = {group: dict(values) for group, values in options.items() if group != "generation"}
+    train_options = {
+        group: dict(values) for group, values in options.items() if group != "generation"
+    }
     # A training that was stopped needs the optimizer's state. table.py removes it at the end.
-    own.get("checkpoint", {}).pop("no_save_optimizer_state", None)
-    train = ["fairseq-train", *data, *flags(own)]
+    train_options.get("checkpoint", {}).pop("no_save_optimizer_state", None)
+    train = ["fairseq-train", *data, *flags(train_options)]
     train += ["--distributed-world-size", str(args.gpus_per_run)] if args.gpus_per_run > 1 else []
     train += [] if args.precision == "fp32" else [f"--{args.precision}"]
     train += [*shlex.split(args.train_flags), "--save-dir", str(folder), "--no-progress-bar"]
@@ -283,17 +285,17 @@ def trained(
         )
     if metric or last == 1:
         # A training that is stopped in its first epoch has only the last checkpoint.
-        kept = [str(folder / f"checkpoint_{'best' if metric else 'last'}.pt")]
+        inputs = [str(folder / f"checkpoint_{'best' if metric else 'last'}.pt")]
     else:
         patience = max(0, flag(args, options, "checkpoint", "patience") or 0)
         check_epochs(args, options, last, patience)
-        kept = [str(folder), "--around-best" if patience else "--last", str(last)]
+        inputs = [str(folder), "--around-best" if patience else "--last", str(last)]
         needed = patience + 1 + (last - 1) // 2 if patience else last
         if 0 < checkpoints.get("keep_last_epochs", 0) < needed:
             checkpoints["keep_last_epochs"] = needed
     train = training(args, options, folder, data)
     average = folder / "average.pt"
-    command = ["fairseq-phrase-average", *kept, "--out", str(average)]
+    command = ["fairseq-phrase-average", *inputs, "--out", str(average)]
     return data, [train, Step("average", command, folder / "average.txt")], average
 
 
@@ -306,8 +308,8 @@ def flag(args: argparse.Namespace, options: Options, group: str, name: str) -> i
     """Return an option's number for fairseq-train: from --train-flags, else the row's, or None."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(f"--{name.replace('_', '-')}", type=_largest, dest="value")
-    given: int | None = parser.parse_known_args(shlex.split(args.train_flags))[0].value
-    return options.get(group, {}).get(name) if given is None else given
+    value: int | None = parser.parse_known_args(shlex.split(args.train_flags))[0].value
+    return options.get(group, {}).get(name) if value is None else value
 
 
 def check_epochs(args: argparse.Namespace, options: Options, averaged: int, patience: int) -> None:

@@ -28,13 +28,15 @@ def difference(kept_path: Path) -> str:
     made_path = kept_path.with_name(kept_path.name.removeprefix("kept."))
     if not made_path.is_file():
         return ""
-    kept, made = (json.loads(path.read_text("utf-8")) for path in (kept_path, made_path))
-    files = sorted(differing(kept, made))
+    kept_manifest, made_manifest = (
+        json.loads(path.read_text("utf-8")) for path in (kept_path, made_path)
+    )
+    files = sorted(differing(kept_manifest, made_manifest))
     if not files:
         return ""
     parsers = [
         f"{manifest['parser']} ({manifest['parser_version'] or 'no version'})"
-        for manifest in (kept, made)
+        for manifest in (kept_manifest, made_manifest)
     ]
     reason = f"the kept runs have the parser {parsers[0]}, these data {parsers[1]}"
     if parsers[0] == parsers[1]:
@@ -49,8 +51,8 @@ def difference(kept_path: Path) -> str:
 def main() -> None:
     """Check the folder named on the command line."""
     for path in sorted(Path(sys.argv[1]).glob("kept.syntax.*.json")):
-        if said := difference(path):
-            sys.exit(said)
+        if message := difference(path):
+            sys.exit(message)
 
 
 if __name__ == "__main__":

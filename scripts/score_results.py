@@ -34,14 +34,14 @@ def commands(results: Path) -> dict[str, list[str]]:
     Raises:
         SystemExit: the folder has no file of commands.
     """
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     if not (results / COMMANDS).is_file():
         sys.exit(f"{results} has no {COMMANDS}: name tables of a folder of results")
     for line in (results / COMMANDS).read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             name, command = line.split(maxsplit=1)
-            found.setdefault(name, []).append(command)
-    return found
+            by_name.setdefault(name, []).append(command)
+    return by_name
 
 
 def score(results: Path, table: Path, lines: list[str], password: str | None) -> None:
@@ -63,18 +63,18 @@ def score(results: Path, table: Path, lines: list[str], password: str | None) ->
 
 def different(table: Path, results: Path) -> list[str]:
     """Name the kept reports that were not made again, or in which a row lacks or has other scores."""
-    found = []
-    for kept in sorted(results.rglob("report.csv")):
-        made = table / kept.relative_to(results)
-        before, after = scores(kept), scores(made) if made.is_file() else {}
+    paths = []
+    for report in sorted(results.rglob("report.csv")):
+        new_report = table / report.relative_to(results)
+        before, after = scores(report), scores(new_report) if new_report.is_file() else {}
         rows = {row for row, _ in after}
         if not after or any(
             not isclose(value, after.get((row, name), nan))
             for (row, name), value in before.items()
             if row in rows
         ):
-            found.append(str(kept))
-    return found
+            paths.append(str(report))
+    return paths
 
 
 def scores(report: Path) -> dict[tuple[str, str], float]:
@@ -92,8 +92,8 @@ def scores(report: Path) -> dict[tuple[str, str], float]:
 def keep_reports(table: Path, results: Path) -> None:
     """Replace a kept table's README, numbers and pictures; the outputs of its runs stay."""
     pictures = tuple(str(path.relative_to(results)) for path in results.rglob("*.png"))
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made, results.name)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary, results.name)
         keep(table, folder, pictures=pictures)
         for path in folder.rglob("*"):
             if path.suffix in (".csv", ".md", ".png"):

@@ -107,7 +107,7 @@ def items_of(call: Call) -> list[Item]:
             elif relation == "nmod":
                 walk(below, relation, item, call.name)
             elif relation == "xcomp":
-                agents = [other.name for each, other in call.arguments if each == "agent"]
+                agents = [argument.name for role, argument in call.arguments if role == "agent"]
                 walk(below, relation, item, *agents[:1] or [""])
             else:
                 walk(below, relation, item, "")
@@ -197,24 +197,24 @@ class SentenceTree:
             for place in content
             if (word := self.words[place]) in lemmas or word in names
         }
-        left = [place for place in content if place not in lemma_of]
+        free = [place for place in content if place not in lemma_of]
         for item in nouns:
-            wanted = QUESTIONS if item.name == "?" else {item.name.lower()}
-            item.place = next((place for place in left if self.lower[place] in wanted), -1)
+            words_of_name = QUESTIONS if item.name == "?" else {item.name.lower()}
+            item.place = next((place for place in free if self.lower[place] in words_of_name), -1)
             if item.place < 0:
                 raise NoTreeError("a noun is not in the sentence")
-            left.remove(item.place)
+            free.remove(item.place)
         in_order = [item.place for item in nouns if item.name != "?"]
-        if left or in_order != sorted(in_order):
+        if free or in_order != sorted(in_order):
             raise NoTreeError("other nouns, or in another order")
         for item in clauses:
-            found = [place for place, lemma in lemma_of.items() if lemma == item.name]
+            candidates = [place for place, lemma in lemma_of.items() if lemma == item.name]
             # Complements are nested to the right, so the outermost has the first word. Two verbs of one
             # lemma, one of them in a relative clause, could be in either order.
-            same = [other.role for other in clauses if other.name == item.name]
-            if not found or (len(found) > 1 and "nmod" in same):
+            roles = [clause.role for clause in clauses if clause.name == item.name]
+            if not candidates or (len(candidates) > 1 and "nmod" in roles):
                 raise NoTreeError("a verb is not in the sentence, or twice")
-            item.place = found[0]
+            item.place = candidates[0]
             del lemma_of[item.place]
         if lemma_of:
             raise NoTreeError("other verbs")
@@ -298,7 +298,10 @@ def conllu_sentence(tree: SentenceTree) -> str:
         for number, (word, head, relation) in enumerate(columns, start=1)
     ]
     fields = conllu.parser.DEFAULT_FIELDS
-    tokens = [conllu.Token((name, each.get(name)) for name in fields) for each in values]
+    tokens = [
+        conllu.Token((name, values_of_token.get(name)) for name in fields)
+        for values_of_token in values
+    ]
     return conllu.TokenList(tokens).serialize()
 
 

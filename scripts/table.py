@@ -78,17 +78,17 @@ class Runner:
 
     def run(self, runs: Sequence[Run]) -> None:
         """Do all runs; Ctrl-C stops their processes."""
-        left = []
+        remaining = []
         for run in runs:
             try:
                 check_key(run)
             except UserError as error:
                 self.failures[str(run)] = str(error)
             else:
-                left += [run] if run.left() else []
+                remaining += [run] if run.left() else []
         with ThreadPoolExecutor(self._jobs) as pool:
             try:
-                futures = {pool.submit(self._in_slot, run): run for run in left}
+                futures = {pool.submit(self._in_slot, run): run for run in remaining}
                 for future in as_completed(futures):
                     if (error := future.exception()) is not None:
                         self.failures[str(futures[future])] = str(error)
@@ -210,28 +210,34 @@ def check_key(run: Run) -> dict[str, str]:
     Raises:
         UserError: a step had different options, or a file of the data had a different content.
     """
-    here = {**run.key, **{name: d for path in run.files for name, d in data_fingerprints(path)}}
-    here |= {f"FILE/{name}": whole_fingerprint(path) for name, path in run.named.items()}
+    current = {**run.key, **{name: d for path in run.files for name, d in data_fingerprints(path)}}
+    current |= {f"FILE/{name}": whole_fingerprint(path) for name, path in run.named.items()}
     note = run.folder / _KEY
     has_key = note.is_file()
-    made = read_key(note.read_bytes(), note) if has_key else {}
-    add_later_options(made, here, run)
-    steps = {name.partition(":")[0] for name in made} & {name.partition(":")[0] for name in here}
+    recorded = read_key(note.read_bytes(), note) if has_key else {}
+    add_later_options(recorded, current, run)
+    steps = {name.partition(":")[0] for name in recorded} & {
+        name.partition(":")[0] for name in current
+    }
     # A folder may have rows of several precisions: only a training that continues must keep its own.
     ended = any(step.trains and step.done.exists() for step in run.steps)
     free = _PRECISIONS if ended else frozenset()
-    both = (
+    versions = (
         {
             name: value
             for name, value in key.items()
-            if (name.partition(":")[0] in steps and name not in free if has_key else name in made)
+            if (
+                name.partition(":")[0] in steps and name not in free
+                if has_key
+                else name in recorded
+            )
         }
-        for key in (made, here)
+        for key in (recorded, current)
     )
     require_same(
-        *both, run.folder, f"give another --out, or remove {run.folder} to begin this run anew"
+        *versions, run.folder, f"give another --out, or remove {run.folder} to begin this run anew"
     )
-    return {**made, **{name: value for name, value in here.items() if name not in free}}
+    return {**recorded, **{name: value for name, value in current.items() if name not in free}}
 
 
 def add_later_options(made: dict[str, str], here: dict[str, str], run: Run) -> None:
@@ -271,8 +277,11 @@ def later_options(key: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         register()
         options = later_options_of(model)
     return {
-        f"train: --{each.name.replace('_', '-')}": (str(each.default), str(each.metadata["before"]))
-        for each in options
+        f"train: --{option.name.replace('_', '-')}": (
+            str(option.default),
+            str(option.metadata["before"]),
+        )
+        for option in options
     }
 
 
@@ -284,7 +293,7 @@ def data_fingerprints(path: Path) -> list[tuple[str, str]]:
     if not path.is_dir():
         return [("TEXT", fingerprint(path)[:16])] if path.is_file() else []
     files = sorted(
-        one for suffix in ("bin", "txt", "model", "codes") for one in path.glob(f"*.{suffix}")
+        file for suffix in ("bin", "txt", "model", "codes") for file in path.glob(f"*.{suffix}")
     )
     return [(f"DATA/{file.name}", fingerprint(file)[:16]) for file in files]
 
@@ -296,8 +305,8 @@ def whole_fingerprint(path: Path) -> str:
 
     if path.is_file():
         return f"{path.name} {fingerprint(path)[:16]}"
-    files = sorted(one for one in path.rglob("*") if one.is_file())
-    texts = (f"{one.relative_to(path)} {fingerprint(one)}" for one in files)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    texts = (f"{file.relative_to(path)} {fingerprint(file)}" for file in files)
     return f"{path.name} {hashlib.sha256(' '.join(texts).encode()).hexdigest()[:16]}"
 
 
@@ -343,9 +352,11 @@ def repair_last_checkpoint(folder: Path) -> None:
     last = folder / "checkpoint_last.pt"
     if last.exists() and not zipfile.is_zipfile(last):
         last.unlink()
-        whole = [path for path in folder.glob("checkpoint_*_*.pt") if zipfile.is_zipfile(path)]
-        if whole:
-            shutil.copyfile(max(whole, key=lambda path: path.stat().st_mtime), last)
+        checkpoints = [
+            path for path in folder.glob("checkpoint_*_*.pt") if zipfile.is_zipfile(path)
+        ]
+        if checkpoints:
+            shutil.copyfile(max(checkpoints, key=lambda path: path.stat().st_mtime), last)
 
 
 def advance(bar: tqdm, log: Path, run: Run, ended: bool = False) -> None:
@@ -353,12 +364,12 @@ def advance(bar: tqdm, log: Path, run: Run, ended: bool = False) -> None:
     with open(log, "rb") as stream:
         stream.seek(max(0, log.stat().st_size - 4000))
         end = stream.read().decode("utf-8", errors="replace")
-    if found := _PROGRESS.findall(end):
-        in_epoch, loss = found[-1]
+    if matches := _PROGRESS.findall(end):
+        in_epoch, loss = matches[-1]
         bar.total = run.updates(int(in_epoch))
         bar.set_postfix_str(f"loss {loss}", refresh=False)
-    if found := _UPDATES.findall(end):
-        bar.update(int(found[-1]) - bar.n)
+    if matches := _UPDATES.findall(end):
+        bar.update(int(matches[-1]) - bar.n)
     if ended:
         bar.total = bar.n
 
@@ -376,12 +387,14 @@ def choose_gpus(args: argparse.Namespace, trains: bool = True) -> list[str]:
     import torch
 
     there = torch.cuda.device_count()
-    named = {"auto": [str(gpu) for gpu in range(there)], "none": []}
-    given = named.get(args.gpus, args.gpus.split(","))
-    gpus = [gpu for gpu in given if gpu]
+    sets = {"auto": [str(gpu) for gpu in range(there)], "none": []}
+    names = sets.get(args.gpus, args.gpus.split(","))
+    gpus = [gpu for gpu in names if gpu]
     if any(not gpu.isdigit() or int(gpu) >= there for gpu in gpus):
-        found = f"{there} GPUs, numbered from 0" if there else "no GPU that torch can use"
-        sys.exit(f"--gpus {args.gpus}: this machine has {found}; --gpus none trains on the CPU")
+        gpus_there = f"{there} GPUs, numbered from 0" if there else "no GPU that torch can use"
+        sys.exit(
+            f"--gpus {args.gpus}: this machine has {gpus_there}; --gpus none trains on the CPU"
+        )
     if args.precision != "fp32" and not gpus and trains:
         sys.exit(
             f"--precision {args.precision} needs a GPU, and none is here or named: --precision "

@@ -69,14 +69,14 @@ def split(pairs: list[Pair], train: int | None, held_out: int) -> dict[str, list
         part = drawn(pair[0]) % _PARTS
         name = "test" if part < share else "valid" if part < 2 * share else "train"
         parts[name].append(pair)
-    made, used = {}, set()
+    splits, used = {}, set()
     for name, limit in (("test", held_out), ("valid", held_out), ("train", train)):
         free = [pair for pair in parts[name] if normal(pair[1]) not in used]
         if name != "train":
             free = list({normal(pair[0]): pair for pair in reversed(free)}.values())[::-1]
-        made[name] = free[:limit]
-        used |= {normal(pair[1]) for pair in made[name]}
-    return made
+        splits[name] = free[:limit]
+        used |= {normal(pair[1]) for pair in splits[name]}
+    return splits
 
 
 def main() -> None:

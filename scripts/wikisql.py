@@ -74,8 +74,8 @@ def read_query(sql: str, values: dict[str, str]) -> tuple[str, tuple[str, ...]] 
         conditions.append(f"\" {columns[-1]} \" {condition[2]} ' {tokens(values[condition[3]])} '")
     if not all(columns):
         return None
-    chosen = f'" {columns[0]} "'
-    query = f"SELECT {aggregate} ( {chosen} )" if aggregate else f"SELECT {chosen}"
+    quoted_column = f'" {columns[0]} "'
+    query = f"SELECT {aggregate} ( {quoted_column} )" if aggregate else f"SELECT {quoted_column}"
     query += " FROM t" + (f" WHERE {' AND '.join(conditions)}" if conditions else "")
     return query, tuple(columns)
 
@@ -85,11 +85,11 @@ def examples(entries: Iterable[Any]) -> Iterator[Example]:
     for entry in entries:
         for sentence in entry["sentences"]:
             values = sentence["variables"]
-            found = read_query(entry["sql"][0], values)
-            if found is not None:
+            query = read_query(entry["sql"][0], values)
+            if query is not None:
                 text = _VARIABLE.sub(lambda name: values.get(name[0], name[0]), sentence["text"])  # noqa: B023
                 yield Example(
-                    SPLITS[sentence["question-split"]], sentence["table-id"], tokens(text), *found
+                    SPLITS[sentence["question-split"]], sentence["table-id"], tokens(text), *query
                 )
 
 
@@ -120,26 +120,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     try:
         folder = args.file.is_dir()
-        found = read(args.file / "wikisql.json.bz2" if folder else args.file)
+        all_examples = read(args.file / "wikisql.json.bz2" if folder else args.file)
     except UserError as error:
         sys.exit(f"error: {error}")
     headers: dict[str, set[str]] = defaultdict(set)
-    for example in found:
+    for example in all_examples:
         headers[example.table].update(example.columns)
-    found.sort(key=lambda one: hashlib.sha256(one.question.encode()).digest())
+    all_examples.sort(key=lambda one: hashlib.sha256(one.question.encode()).digest())
     args.out.mkdir(parents=True, exist_ok=True)
     # The test set is written last: an interrupted run is not mistaken for a finished one.
     for split in SPLITS.values():
-        chosen = [one for one in found if one.split == split]
-        chosen = chosen[: args.train if split == "train" else args.held_out]
+        examples_of_split = [example for example in all_examples if example.split == split]
+        examples_of_split = examples_of_split[: args.train if split == "train" else args.held_out]
         with (
             open(args.out / f"{split}.sql", "w", encoding="utf-8") as queries,
             open(args.out / f"{split}.en", "w", encoding="utf-8") as questions,
         ):
-            for one in chosen:
-                print(one.query, file=queries)
-                print(one.question, *sorted(headers[one.table]), sep=" | ", file=questions)
-        print(f"{split}: {len(chosen)} pairs")
+            for chosen_example in examples_of_split:
+                print(chosen_example.query, file=queries)
+                print(
+                    chosen_example.question,
+                    *sorted(headers[chosen_example.table]),
+                    sep=" | ",
+                    file=questions,
+                )
+        print(f"{split}: {len(examples_of_split)} pairs")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def checkpoints_around_best(directory: Path, count: int) -> list[Path]:
     iterator = load_checkpoint(best)["extra_state"]["train_iterator"]
     # At the end of an epoch fairseq writes the number of the next one.
     epoch = iterator["epoch"] - (not iterator["iterations_in_epoch"])
-    until = [one for one in sorted(epochs) if one <= epoch]
+    until = [number for number in sorted(epochs) if number <= epoch]
     if not until:
         raise UserError(
             f"{best} is of epoch {epoch}, and the oldest epoch checkpoint is of epoch {min(epochs)}: "
@@ -129,7 +129,7 @@ def average_checkpoints(
         _check_same_parameters(first, paths[0], state, path)
         identity = compare(
             identity_of(first, paths[0]), identity_of(state, path), "average",
-            trained_name=paths[0], here_name=path, allow=allow, strict=strict,
+            trained_name=paths[0], current_name=path, allow=allow, strict=strict,
         )  # fmt: skip
         allowed |= dict.fromkeys(identity.allowed)
         for name, value in state["model"].items():
@@ -155,10 +155,10 @@ def average_checkpoints(
 
 def _warn_of_branches(processes: dict[Path, list[str]]) -> None:
     """Warn if a training was continued twice from one checkpoint, and both results are averaged."""
-    longest, most = max(processes.items(), key=lambda each: len(each[1]))
-    for path, own in processes.items():
-        is_same_training = own[:1] == most[:1]  # another one is refused, or allowed by name
-        if is_same_training and own != most[: len(own)]:
+    longest, most = max(processes.items(), key=lambda item: len(item[1]))
+    for path, numbers in processes.items():
+        is_same_training = numbers[:1] == most[:1]  # another one is refused, or allowed by name
+        if is_same_training and numbers != most[: len(numbers)]:
             warn_once(
                 f"{path} and {longest} continue one training separately, from the same checkpoint: make "
                 "sure that both did so with the same options and data"
@@ -171,15 +171,15 @@ def _mean_type(value: torch.Tensor) -> torch.dtype:
 
 
 def _check_same_parameters(
-    first: dict[str, Any], one: Path, state: dict[str, Any], other: Path
+    first: dict[str, Any], first_path: Path, state: dict[str, Any], path: Path
 ) -> None:
-    pair = f"{other} and {one} are checkpoints of different models"
+    pair = f"{path} and {first_path} are checkpoints of different models"
     shapes, expected = (
         {name: tuple(value.shape) for name, value in checkpoint["model"].items()}
         for checkpoint in (state, first)
     )
     for name in sorted(shapes.keys() ^ expected.keys()):
-        where = other if name in shapes else one
+        where = path if name in shapes else first_path
         raise UserError(f"{pair}: only {where} has the parameter {name}")
     for name, shape in shapes.items():
         if shape != expected[name]:

@@ -27,7 +27,7 @@ def option_entries(
     """Make the entries of options, except free options.
 
     A difference is refused, unless the option's metadata have ``identity: may`` (a warning) or
-    ``identity: free``, or :data:`fairseq_phrase.data.store.identity.FREE` has its name.
+    ``identity: free``, or :data:`fairseq_phrase.data.store.identity.FREE_OPTIONS` has its name.
 
     Args:
         values: the values of a configuration, by option. A missing option has its default, or the
@@ -77,14 +77,14 @@ def model_entries(cfg: Any) -> dict[str, Entry]:
     if values.get("share_all_embeddings") or values.get("merge_src_tgt_embed"):
         values["share_decoder_input_output_embed"] = True
     name = values.get("_name") or values.get("arch") or ""
-    method, options, others = encoder_options(values)
+    method, options, foreign = encoder_options(values)
     encoder = method.name if method else ARCH_MODEL_NAME_REGISTRY.get(name, name)
     # BART's encoder is fairseq's Transformer.
     if encoder == "bart" or (method and _is_plain(method.encoder, options, values)):
         encoder = "transformer"
     parts: dict[str, list[Field[Any]]] = {"encoder": [], "decoder": []}
     for option in options.values():
-        if option.name not in others or not (method or "encoder" in options):
+        if option.name not in foreign or not (method or "encoder" in options):
             parts["decoder" if matches(option.name, OF_DECODER) else "encoder"].append(option)
     entries = {
         name: entry

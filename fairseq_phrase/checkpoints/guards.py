@@ -82,8 +82,8 @@ def _resume(
     """Compare the record of a training's first checkpoint, whose state fairseq's trainer ignores."""
     _log_text_of(plain_options(self.cfg))
     if not hasattr(self.task, "check_record"):  # other tasks log their records
-        here = identity_of({"cfg": self.cfg}, "this run")
-        log_record(here)
+        current = identity_of({"cfg": self.cfg}, "this run")
+        log_record(current)
     vars(self)[PROCESSES] = [uuid4().hex[:8]]
     if Path(filename).is_file():
         state = load_checkpoint(Path(filename))
@@ -95,15 +95,15 @@ def _resume(
             if not reset_optimizer:
                 self.task.continue_training(trained)
             self.task.check_record(trained, filename, "train")
-            here = self.task.identity
+            current = self.task.identity
         else:
             if not reset_optimizer:
                 vars(self)[NUMBER] = trained.value("training")
             compare(
-                begin_neutrally(trained, here, encoder, filename, None), here, "train",
-                trained_name=filename, here_name="this run", has_options=False,
+                begin_neutrally(trained, current, encoder, filename, None), current, "train",
+                trained_name=filename, current_name="this run", has_options=False,
             )  # fmt: skip
-        added = trained.value("encoder") != here.value("encoder")
+        added = trained.value("encoder") != current.value("encoder")
         if not self.is_fsdp:
             saved, parameters = state.get("model", {}), self.model.state_dict()
             check_sizes(saved, parameters, filename)
@@ -114,7 +114,7 @@ def _resume(
             )
         if added and not reset_optimizer:
             raise UserError(
-                f"{filename} has no optimizer's state for the parameters that {here.value('encoder')} "
+                f"{filename} has no optimizer's state for the parameters that {current.value('encoder')} "
                 f"adds: give --finetune-from-model {filename}, or --reset-optimizer and the other "
                 "--reset-* with --restore-file"
             )
@@ -145,13 +145,15 @@ def _compare_data(load: Any, self: FairseqTask, state_dict: dict[str, Any]) -> N
     """Compare the dictionaries of fairseq's own task with those of a model that it uses."""
     if "identity" in state_dict and not hasattr(self, "check_record"):
         path, cfg = state_dict.get("checkpoint", "the checkpoint"), plain_options(options_of(self))
-        here = data_of(cfg)
-        here = here.only("source", "target")
+        current = data_of(cfg)
+        current = current.only("source", "target")
         trained = Identity.from_dict(state_dict["identity"], path)
-        entries = {name: entry for name, entry in trained.entries.items() if name in here.entries}
+        entries = {
+            name: entry for name, entry in trained.entries.items() if name in current.entries
+        }
         compare(
-            replace(trained, entries=entries), here, "use", trained_name=path,
-            here_name=f"this run on {cfg.get('data')}", has_options=False,
+            replace(trained, entries=entries), current, "use", trained_name=path,
+            current_name=f"this run on {cfg.get('data')}", has_options=False,
         )  # fmt: skip
     load(self, state_dict)
 

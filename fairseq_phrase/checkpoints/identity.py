@@ -78,7 +78,7 @@ def _training_entry(state: dict[str, Any]) -> dict[str, Entry]:
     return {"training": Entry(value, value, "training")}
 
 
-def prune(trained: Identity, here: Identity) -> Identity:
+def prune(trained: Identity, current: Identity) -> Identity:
     """Let a trained model be used without some of its layers, which ``--model-overrides`` leaves out.
 
     fairseq drops the parameters of the other layers, after a training with ``--encoder-layerdrop``.
@@ -89,8 +89,8 @@ def prune(trained: Identity, here: Identity) -> Identity:
     entries = dict(trained.entries)
     for side in ("encoder", "decoder"):
         layers = f"{side}-layers-to-keep"
-        if trained.value(layers) in _ALL_LAYERS and here.value(layers) not in _ALL_LAYERS:
-            entries |= {name: here.entries[name] for name in (f"{side}-layers", layers)}
+        if trained.value(layers) in _ALL_LAYERS and current.value(layers) not in _ALL_LAYERS:
+            entries |= {name: current.entries[name] for name in (f"{side}-layers", layers)}
     return replace(trained, entries=entries)
 
 
@@ -98,7 +98,7 @@ _ALL_LAYERS = (None, "None")
 
 
 def begin_neutrally(
-    trained: Identity, here: Identity, encoder: Any, path: str | Path, allow: str | None
+    trained: Identity, current: Identity, encoder: Any, path: str | Path, allow: str | None
 ) -> Identity:
     """Let an encoder start from fairseq's, if it initially computes the same.
 
@@ -113,7 +113,7 @@ def begin_neutrally(
     Raises:
         UserError: the encoder does not initially compute fairseq's.
     """
-    name = here.value("encoder")
+    name = current.value("encoder")
     if trained.value("encoder") != "transformer" or name in (None, "transformer"):
         return trained
     if "encoder" in (allow or "").split(","):
@@ -130,7 +130,7 @@ def begin_neutrally(
     }
     added = {
         entry_name: entry
-        for entry_name, entry in here.entries.items()
+        for entry_name, entry in current.entries.items()
         if entry_name in of_encoder
         or (entry_name not in trained.entries and entry.part in _READ_BY_ENCODERS)
     }

@@ -59,16 +59,16 @@ class SavedModel:
         task = TASK_REGISTRY.get(self.name("task"))
         return isinstance(task, type) and issubclass(task, kind)
 
-    def name(self, what: str) -> str | None:
+    def name(self, section: str) -> str | None:
         """Return the name of the model or the task.
 
         Args:
-            what: ``model`` or ``task``.
+            section: ``model`` or ``task``.
         """
-        part = getattr(self.state["cfg"], what)
+        part = getattr(self.state["cfg"], section)
         # A model without a data class has only the name of its architecture.
-        found = getattr(part, "_name", None) or getattr(part, "arch", None)
-        return None if found is None else str(found)
+        name = getattr(part, "_name", None) or getattr(part, "arch", None)
+        return None if name is None else str(name)
 
 
 def register() -> None:
@@ -125,11 +125,11 @@ def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
         UserError: neither names the languages, or the data are monolingual.
     """
     config = saved.task_config
-    named: Any = (getattr(config, "source_lang", None), getattr(config, "target_lang", None))
-    for name in named:
+    languages: Any = (getattr(config, "source_lang", None), getattr(config, "target_lang", None))
+    for name in languages:
         if name is not None and not (isinstance(name, str) and name.isprintable()):
             raise UserError(f"{saved.path} names the language {name!r}: it is damaged")
-    return languages_in_names(directory) if None in named else named
+    return languages_in_names(directory) if None in languages else languages
 
 
 def build_models(
@@ -144,36 +144,36 @@ def build_models(
     Raises:
         UserError: a model or task is not registered, or does not fit the data.
     """
-    given: dict[str, Any] = {"allow_difference": None, "strict_identity": False}
-    given |= {name: value for name, value in options.items() if value is not None}
+    task_options: dict[str, Any] = {"allow_difference": None, "strict_identity": False}
+    task_options |= {name: value for name, value in options.items() if value is not None}
     models: list[Any] = []
     task: Any = None
-    for one in saved:
-        for what, registry in (("model", ARCH_MODEL_REGISTRY), ("task", TASK_REGISTRY)):
-            if (name := one.name(what)) not in registry:
+    for model in saved:
+        for part, registry in (("model", ARCH_MODEL_REGISTRY), ("task", TASK_REGISTRY)):
+            if (name := model.name(part)) not in registry:
                 raise UserError(
-                    f"{one.path} holds a {what} '{name}', "
+                    f"{model.path} holds a {part} '{name}', "
                     + BROKEN.get(
                         str(name),
                         "which neither fairseq nor this package has: import the package that defines "
                         "it, in a command by --user-dir FOLDER",
                     )
                 )
-        record = identity_of(one.state, one.path).as_dict()  # completed, also for a bundle
-        one.state["task_state"] = {**(one.state.get("task_state") or {}), "identity": record}
-        _check_sizes(one)
-        with _building(one, data):
-            overwrite_args_by_name(one.state["cfg"], {"data": str(data), **given})
+        record = identity_of(model.state, model.path).as_dict()  # completed, also for a bundle
+        model.state["task_state"] = {**(model.state.get("task_state") or {}), "identity": record}
+        _check_sizes(model)
+        with _building(model, data):
+            overwrite_args_by_name(model.state["cfg"], {"data": str(data), **task_options})
             built, _, task = checkpoint_utils.load_model_ensemble_and_task(
-                [str(one.path)], state=one.state, task=task
+                [str(model.path)], state=model.state, task=task
             )
         # A task of stock fairseq does not compare records.
         if not hasattr(task, "check_record"):
             compare(
-                Identity.from_dict(one.state["task_state"]["identity"], one.path),
-                identity_of({"cfg": one.state["cfg"]}, str(data)), "use",
-                trained_name=one.path, here_name=str(data),
-                allow=given["allow_difference"], strict=given["strict_identity"],
+                Identity.from_dict(model.state["task_state"]["identity"], model.path),
+                identity_of({"cfg": model.state["cfg"]}, str(data)), "use",
+                trained_name=model.path, current_name=str(data),
+                allow=task_options["allow_difference"], strict=task_options["strict_identity"],
             )  # fmt: skip
         models += [model.eval() for model in built]
     return models, task

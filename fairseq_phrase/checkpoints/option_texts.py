@@ -23,7 +23,7 @@ _OF_PATHS = (
 )
 
 
-class Form(Enum):
+class TextForm(Enum):
     """The forms of texts; see :func:`form_of`."""
 
     DATA = auto()
@@ -33,7 +33,7 @@ class Form(Enum):
     CODE = auto()
 
 
-def form_of(text: str) -> tuple[Form, Any]:
+def form_of(text: str) -> tuple[TextForm, Any]:
     """Return the form of a text; nothing is evaluated but arithmetic of small numbers.
 
     Returns:
@@ -46,27 +46,27 @@ def form_of(text: str) -> tuple[Form, Any]:
         - Code: all other expressions, and what is too large.
     """
     if len(text) > _LONGEST:
-        return Form.CODE, None
+        return TextForm.CODE, None
     try:
         expression = _parsed(text)
         if expression is None:
             structure = _json(text)
             if structure is not None:
-                return Form.DATA, structure
-            return (Form.PATH if "/" in text or text.startswith("~") else Form.PROSE), None
+                return TextForm.DATA, structure
+            return (TextForm.PATH if "/" in text or text.startswith("~") else TextForm.PROSE), None
         try:
-            return Form.DATA, _value(expression)
+            return TextForm.DATA, _value(expression)
         except _NotDataError:
             structure = _json(text)
         if structure is not None:
-            return Form.DATA, structure
+            return TextForm.DATA, structure
         if _is_words(expression):
-            return Form.WORDS, None
+            return TextForm.WORDS, None
         parts = list(ast.walk(expression))
         is_path = "/" in text and all(isinstance(part, _OF_PATHS) for part in parts)
-        return (Form.PATH if is_path else Form.CODE), None
+        return (TextForm.PATH if is_path else TextForm.CODE), None
     except (RecursionError, MemoryError):
-        return Form.CODE, None
+        return TextForm.CODE, None
 
 
 class _NotDataError(Exception):

@@ -68,11 +68,11 @@ def check_ties(
         memory = value.data_ptr()
         if saved[name].data_ptr() == memory:  # not of a checkpoint
             continue
-        other = first.setdefault((memory, tuple(value.shape)), name)
-        values, other_values = saved[name], saved[other]
+        first_name = first.setdefault((memory, tuple(value.shape)), name)
+        values, other_values = saved[name], saved[first_name]
         if values.data_ptr() != other_values.data_ptr() and not torch.equal(values, other_values):
             raise UserError(
-                f"{path}: {other} and {name} have different values, and here they are one parameter: "
-                "leave out --share-all-embeddings, --share-decoder-input-output-embed and other "
-                "options that share parameters, as that training did"
+                f"{path}: {first_name} and {name} have different values, and here they are one "
+                "parameter: leave out --share-all-embeddings, --share-decoder-input-output-embed and "
+                "other options that share parameters, as that training did"
             )

@@ -52,25 +52,25 @@ class PretrainedOptions(FairseqDataclass):
 def take_options(cfg: Any, path: Path) -> None:
     """Set options of the next model to a checkpoint's values, and log the changed options."""
     state = _read(path, "--pretrained-model")
-    given = plain_options(plain_options(state.get("cfg")).get("model") or state.get("args"))
+    values = plain_options(plain_options(state.get("cfg")).get("model") or state.get("args"))
     now = plain_options(cfg)
     # The table of learned positions has a fixed size. The encoder is this run's, which may be neutral.
     positions = {"max_source_positions", "max_target_positions"}
     names = {
         option.name
-        for option in model_options(given)
+        for option in model_options(values)
         if option.name in positions or identity_kind(option) != "free"
     }
-    names &= given.keys() & now.keys()
+    names &= values.keys() & now.keys()
     changed = {
-        name: given[name]
+        name: values[name]
         for name in sorted(names - {"encoder", "_name"})
-        if given[name] != now[name]
+        if values[name] != now[name]
     }
     for name, value in changed.items():
         setattr(cfg, name, value)
-    taken = ", ".join(f"{name} {value}" for name, value in changed.items())
-    logger.info("--take-options %s: %s", path, taken or "all options are the same")
+    text = ", ".join(f"{name} {value}" for name, value in changed.items())
+    logger.info("--take-options %s: %s", path, text or "all options are the same")
 
 
 def begin_from_checkpoint(model: Any, options: Any, task: Any) -> set[str]:
@@ -86,10 +86,10 @@ def begin_from_checkpoint(model: Any, options: Any, task: Any) -> set[str]:
         UserError: options contradict each other; or the checkpoint is missing, lacks parameters, or
             differs in its dictionary, sizes or record.
     """
-    whole, path = options.pretrained_model, options.pretrained_model or options.pretrained
-    if whole and options.pretrained:
+    model_path, path = options.pretrained_model, options.pretrained_model or options.pretrained
+    if model_path and options.pretrained:
         raise UserError("--pretrained and --pretrained-model: give one of them")
-    if options.take_options and not whole:
+    if options.take_options and not model_path:
         raise UserError("--take-options: give the checkpoint with --pretrained-model")
     if options.pretrained_decoder_embeddings and not options.pretrained:
         raise UserError("--pretrained-decoder-embeddings: give the checkpoint with --pretrained")
@@ -102,7 +102,7 @@ def begin_from_checkpoint(model: Any, options: Any, task: Any) -> set[str]:
             "--lr-scale-pretrained: give the checkpoint with --pretrained or --pretrained-model"
         )
     if path:
-        pretrained |= _load(model, Path(path), task, whole=bool(whole))
+        pretrained |= _load(model, Path(path), task, whole=bool(model_path))
     if options.pretrained_decoder_embeddings:
         if task.source_dictionary != task.target_dictionary:
             raise UserError(
@@ -150,7 +150,7 @@ def scaled_step(optimizer: Any, pretrained: Sequence[Tensor], scale: float) -> N
             "--lr-scale-pretrained: leave out --fp16, --bf16 and --amp, whose optimizers have copies of "
             "the parameters; with --freeze-encoder nothing of the checkpoint may be left to train"
         )
-    gradients, rate = [each.grad for each in parameters], optimizer.get_lr()
+    gradients, rate = [parameter.grad for parameter in parameters], optimizer.get_lr()
     for scaled in (False, True):
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient if (id(parameter) in of_checkpoint) == scaled else None
@@ -172,41 +172,44 @@ def _load(model: Any, path: Path, task: Any, *, whole: bool) -> set[str]:
     state = _read(path, flag)
     record, checked = _with_dictionaries(identity_of(state, path), path, task)
     task.check_record(record, path, "pretrained-model" if whole else "pretrained")
-    own = model.state_dict()
+    parameters = model.state_dict()
     saved = dict(state["model"])
     if not whole:
-        saved, own = (
-            {name: value for name, value in each.items() if name.startswith("encoder.")}
-            for each in (saved, own)
+        saved, parameters = (
+            {name: value for name, value in mapping.items() if name.startswith("encoder.")}
+            for mapping in (saved, parameters)
         )
-    if not saved.keys() & own.keys():
+    if not saved.keys() & parameters.keys():
         raise UserError(
             f"{where} has no parameter of this encoder ({type(model.encoder).__name__}): name a "
             "checkpoint with an encoder of the same kind"
         )
-    rename_old_parameters(saved, own)
-    check_ties(saved, own, where)
-    _fit_dictionaries(saved, own, checked, where)
-    check_sizes(saved, own, where)
-    pretrained: set[str] = saved.keys() & own.keys()
+    rename_old_parameters(saved, parameters)
+    check_ties(saved, parameters, where)
+    _fit_dictionaries(saved, parameters, checked, where)
+    check_sizes(saved, parameters, where)
+    pretrained: set[str] = saved.keys() & parameters.keys()
     if whole:
         model.upgrade_state_dict(saved)
-        if lacking := own.keys() - saved.keys():
+        if lacking := parameters.keys() - saved.keys():
             raise UserError(
                 f"{where} lacks {_some(lacking)}: take the form of its model with --take-options, or "
                 "its encoder alone with --pretrained"
             )
     model.load_state_dict(
-        {**model.state_dict(), **{name: saved[name] for name in saved.keys() & own}}
+        {**model.state_dict(), **{name: saved[name] for name in saved.keys() & parameters}}
     )
     logger.info(
         "%s: loaded %d tensors of the %s", where, len(pretrained), "model" if whole else "encoder"
     )
     new = "are new, because the checkpoint does not have them"
     unused = "of the checkpoint are not used, because this model lacks them"
-    for names, what in ((own.keys() - saved.keys(), new), (saved.keys() - own.keys(), unused)):
+    for names, difference in (
+        (parameters.keys() - saved.keys(), new),
+        (saved.keys() - parameters.keys(), unused),
+    ):
         if names:
-            logger.warning("%s: %d tensors %s: %s", where, len(names), what, _some(names))
+            logger.warning("%s: %d tensors %s: %s", where, len(names), difference, _some(names))
     return pretrained
 
 
@@ -239,14 +242,16 @@ def _with_dictionaries(trained: Identity, path: Path, task: Any) -> tuple[Identi
             continue
         checked.add(side)
         added = {MASK, *getattr(dictionary, "added", ())}
-        symbols = [each for each in dictionary.symbols[dictionary.nspecial :] if each not in added]
-        theirs, here = entries[name].value, labels_fingerprint(symbols)
+        symbols = [
+            symbol for symbol in dictionary.symbols[dictionary.nspecial :] if symbol not in added
+        ]
+        theirs, ours = entries[name].value, labels_fingerprint(symbols)
         if begins_with(symbols, theirs) or any(
-            begins_with(_symbols(file), here)
+            begins_with(_symbols(file), ours)
             for file in there
             if dictionary_entry(file, side).value == theirs
         ):
-            entries[name] = replace(entries[name], value=here)
+            entries[name] = replace(entries[name], value=ours)
     return replace(trained, entries=entries), checked
 
 
@@ -260,7 +265,7 @@ def _symbols(file: Path) -> list[str]:
 
 
 def _fit_dictionaries(
-    saved: dict[str, Tensor], own: dict[str, Tensor], checked: set[str], where: str
+    saved: dict[str, Tensor], parameters: dict[str, Tensor], checked: set[str], where: str
 ) -> None:
     """Drop rows of entries missing in this run's dictionary, and add rows of its new entries."""
     for name, side in (
@@ -268,15 +273,15 @@ def _fit_dictionaries(
         ("decoder.embed_tokens.weight", "target"),
         ("decoder.output_projection.weight", "target"),
     ):
-        if name not in saved or name not in own or side not in checked:
+        if name not in saved or name not in parameters or side not in checked:
             continue
-        theirs, ours = len(saved[name]), len(own[name])
-        if theirs == ours or saved[name].shape[1:] != own[name].shape[1:]:
+        theirs, ours = len(saved[name]), len(parameters[name])
+        if theirs == ours or saved[name].shape[1:] != parameters[name].shape[1:]:
             continue
-        saved[name] = torch.cat([saved[name][:ours], own[name][theirs:].to(saved[name])])
-        what = "leaves out" if theirs > ours else "starts anew with"
+        saved[name] = torch.cat([saved[name][:ours], parameters[name][theirs:].to(saved[name])])
+        change = "leaves out" if theirs > ours else "starts anew with"
         logger.info(
-            "%s: %s %s the last %d entries of a dictionary", where, name, what, abs(theirs - ours)
+            "%s: %s %s the last %d entries of a dictionary", where, name, change, abs(theirs - ours)
         )
 
 

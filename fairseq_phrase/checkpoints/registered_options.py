@@ -44,13 +44,15 @@ def model_options(values: Mapping[str, Any]) -> list[Field[Any]]:
     name = values.get("_name") or values.get("arch") or ""
     if name in MODEL_DATACLASS_REGISTRY:
         return list(fields(MODEL_DATACLASS_REGISTRY[name]))
-    known = {option.name: option for option in fields(FlatTransformerConfig)}
+    by_name = {option.name: option for option in fields(FlatTransformerConfig)}
     defaults = _architecture_defaults(name)
     options = []
-    for option_name in values.keys() - (_of_other_parts(values) - known.keys()):
-        same = known.get(option_name)
-        option: Any = field(default=defaults.get(option_name, getattr(same, "default", MISSING)))
-        option.name, option.type = option_name, getattr(same, "type", None)
+    for option_name in values.keys() - (_of_other_parts(values) - by_name.keys()):
+        flat_option = by_name.get(option_name)
+        option: Any = field(
+            default=defaults.get(option_name, getattr(flat_option, "default", MISSING))
+        )
+        option.name, option.type = option_name, getattr(flat_option, "type", None)
         options.append(option)
     return sorted(options, key=lambda option: option.name)
 
@@ -122,11 +124,11 @@ def later_options_of(values: Mapping[str, Any]) -> list[Field[Any]]:
     Args:
         values: the model's ``_name`` or ``arch``, and its ``encoder`` if it names one.
     """
-    _, options, others = encoder_options(values)
+    _, options, foreign = encoder_options(values)
     return [
         option
         for option in options.values()
-        if "before" in option.metadata and option.name not in others
+        if "before" in option.metadata and option.name not in foreign
     ]
 
 

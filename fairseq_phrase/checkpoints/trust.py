@@ -6,7 +6,7 @@ them by :func:`load_checkpoint` and :func:`check_trusted`. Only these values are
 
 - None, truth values, numbers, lists, dictionaries, namespaces, and texts;
 - a text is data, words or prose (:func:`~fairseq_phrase.checkpoints.option_texts.form_of`);
-- an option in :data:`EVALUATED` is data; an option in :data:`FREE` has any text.
+- an option in :data:`EVALUATED` is data; an option in :data:`NOT_EVALUATED` has any text.
 
 A text that names a file is removed: only files that the user names are opened.
 """
@@ -27,7 +27,7 @@ from fairseq.registry import REGISTRIES
 from omegaconf import OmegaConf
 from omegaconf.base import Container, Node
 
-from fairseq_phrase.checkpoints.option_texts import Form, form_of
+from fairseq_phrase.checkpoints.option_texts import TextForm, form_of
 from fairseq_phrase.compat import checkpoints
 from fairseq_phrase.data.store.identity import matches, warn_once
 from fairseq_phrase.errors import UserError
@@ -49,7 +49,7 @@ FILES = (
 PARSERS = "source_parser syntax_parser"
 #: Options that nothing evaluates. Of those that name files, fairseq's commands read their own values, or
 #: they name data. The last three are of transformers' configurations.
-FREE = (
+NOT_EVALUATED = (
     "data user_dir save_dir restore_file finetune_from_model continue_once checkpoint_suffix path "
     "results_path input log_file tensorboard_logdir plasma_path wandb_project aim_repo "
     "distributed_init_method train_subset valid_subset gen_subset guided_alignments freeze_regex "
@@ -170,7 +170,7 @@ class _Reader:
                 raise self._refusal(names, f"has an option named {key!r:.100}")
             name, value = str(key), _content(value)
             if not _is_removed(name, value):
-                free = is_free or _matches(name, FREE) or _matches(name, PARSERS)
+                free = is_free or _matches(name, NOT_EVALUATED) or _matches(name, PARSERS)
                 section[key] = self.read(value, (*names, name), is_free=free)
             elif self._in_text:
                 raise self._refusal((*names, name), f"is {value!r:.100}, {_ONLY_IF_NAMED}")
@@ -186,13 +186,13 @@ class _Reader:
                 f"is the interpolation {text:.100}, which fairseq does not save, and which could read "
                 "this machine's environment",
             )
-        form, value = (Form.PROSE, None) if is_free or not text else form_of(text)
+        form, value = (TextForm.PROSE, None) if is_free or not text else form_of(text)
         must_be_data = not is_free and text and _matches(names[-1], EVALUATED)
-        if form is Form.CODE or (must_be_data and form is not Form.DATA):
+        if form is TextForm.CODE or (must_be_data and form is not TextForm.DATA):
             raise self._refusal(names, f"is {text!r:.100}, which could run as code")
-        if form is Form.DATA and value != text:
+        if form is TextForm.DATA and value != text:
             self._read_inside(value, names)
-        if form is not Form.PATH or _is_default(names[-1], text):
+        if form is not TextForm.PATH or _is_default(names[-1], text):
             return text
         if self._in_text:
             raise self._refusal(names, f"is {text!r:.100}, {_ONLY_IF_NAMED}")
@@ -226,7 +226,7 @@ def _is_removed(name: str, value: Any) -> bool:
     if _matches(name, PARSERS):
         return names_path(str(value))
     is_text = isinstance(value, str) and value not in ("", "True", "False", "???")
-    is_file = _matches(name, FILES) and not _matches(name, FREE)
+    is_file = _matches(name, FILES) and not _matches(name, NOT_EVALUATED)
     return is_file and (is_text or isinstance(value, list))
 
 

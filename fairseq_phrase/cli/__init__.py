@@ -69,13 +69,13 @@ def standard_stream(name: str) -> BinaryIO:
     """
     stream: TextIO | None = getattr(sys, name)
     if stream is None:
-        sign, what = {"stdin": ("<", "input"), "stdout": (">", "output")}[name]
-        raise UserError(f"standard {what} is closed: redirect it ({sign} FILE)")
+        sign, direction = {"stdin": ("<", "input"), "stdout": (">", "output")}[name]
+        raise UserError(f"standard {direction} is closed: redirect it ({sign} FILE)")
     return stream.buffer
 
 
 def command(
-    make_parser: Callable[[], argparse.ArgumentParser], *, kept: str = ""
+    make_parser: Callable[[], argparse.ArgumentParser], *, results: str = ""
 ) -> Callable[[Callable[[argparse.Namespace], None]], Callable[..., None]]:
     """Make a command from a function of parsed arguments.
 
@@ -84,7 +84,7 @@ def command(
 
     Args:
         make_parser: makes the parser, whose ``prog`` is the command's name.
-        kept: the results that a stopped run keeps for the next run, for the message after Ctrl-C.
+        results: the results that a stopped run keeps for the next run, for the message after Ctrl-C.
 
     Returns:
         A decorator. The command takes the arguments, by default the process's.
@@ -115,7 +115,7 @@ def command(
                 sys.exit(_fail(parser.prog, f"{place}{error.strerror or error}", 2))
             except KeyboardInterrupt:
                 again = shlex.join([parser.prog, *(sys.argv[1:] if argv is None else argv)])
-                stopped = f"interrupted; {kept}" if kept else "interrupted"
+                stopped = f"interrupted; {results}" if results else "interrupted"
                 sys.exit(_fail(parser.prog, f"{stopped}. To run it again:\n    {again}", 130))
 
         return main
@@ -135,10 +135,10 @@ def _prepare(command: str) -> None:
         # In a log, tqdm writes one line per minute. It reads these variables when it is imported.
         os.environ.setdefault("TQDM_MININTERVAL", "60")
         os.environ.setdefault("TQDM_MAXINTERVAL", "60")
-    if (other := other_copy()) is not None:
+    if (copy := other_copy()) is not None:
         print(
             f"{command}: warning: this command runs {_PACKAGE}, and --user-dir fairseq_phrase in this "
-            f"folder runs {other}, which differs. Keep one, in the clone:\n    python -m pip install "
+            f"folder runs {copy}, which differs. Keep one, in the clone:\n    python -m pip install "
             "--no-build-isolation --editable . && python scripts/link_package.py",
             file=sys.stderr,
         )
@@ -155,9 +155,9 @@ def other_copy() -> Path | None:
     fairseq = importlib.util.find_spec("fairseq")
     parents = [Path(fairseq.origin).parent.parent] if fairseq and fairseq.origin else []
     for folder in (Path.cwd(), *parents):
-        found = (folder / _PACKAGE.name).resolve()
-        if (found / "__init__.py").is_file():
-            return None if found == _PACKAGE or _code(found) == _code(_PACKAGE) else found
+        package = (folder / _PACKAGE.name).resolve()
+        if (package / "__init__.py").is_file():
+            return None if package == _PACKAGE or _code(package) == _code(_PACKAGE) else package
     return None
 
 

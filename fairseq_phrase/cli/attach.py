@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@command(_parser, kept=KEPT)
+@command(_parser, results=KEPT)
 def main(namespace: argparse.Namespace) -> None:
     """Run the command."""
     args = vars(namespace)
@@ -101,19 +101,19 @@ def main(namespace: argparse.Namespace) -> None:
 
 def _report(counts: SplitCounts, language: str) -> str:
     """Summarize a split's result in one line."""
-    said = [
+    parts = [
         f"{counts.kept} sentences",
         f"{counts.words[language]} words and {counts.subwords[language]} subwords of {language}",
     ]
     if swallowed := counts.swallowed[language]:
-        said.append(f"{swallowed} words left out, whose subwords are another word's too")
+        parts.append(f"{swallowed} words left out, whose subwords are another word's too")
     if flat := counts.flat[language]:
-        said.append(f"{flat} flat trees for lines without a parse")
+        parts.append(f"{flat} flat trees for lines without a parse")
     if lost := counts.lost_edges[language]:
-        said.append(
+        parts.append(
             f"{lost} edges lost with words that have no subword, within surface tokens or in empty nodes"
         )
-    return "; ".join(said)
+    return "; ".join(parts)
 
 
 if __name__ == "__main__":

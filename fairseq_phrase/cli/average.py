@@ -19,12 +19,12 @@ def _parser() -> argparse.ArgumentParser:
     # fmt: off
     parser.add_argument("inputs", nargs="+", type=Path,
         help="checkpoints, or with --last, --around-best or --updates one --save-dir")
-    chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument("--last", type=positive, metavar="N", help="the last N epochs' checkpoints")
-    chosen.add_argument("--around-best", type=positive, metavar="N",
+    selection = parser.add_mutually_exclusive_group()
+    selection.add_argument("--last", type=positive, metavar="N", help="the last N epochs' checkpoints")
+    selection.add_argument("--around-best", type=positive, metavar="N",
         help="N epochs' checkpoints with that of checkpoint_best.pt in the middle, for a training with "
         "--patience. --keep-last-epochs must be more than the patience and N / 2")
-    chosen.add_argument("--updates", type=positive, metavar="N",
+    selection.add_argument("--updates", type=positive, metavar="N",
         help="the checkpoint after N updates, checkpoint_EPOCH_N.pt, alone")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE",
         help="the checkpoint to write")

@@ -45,17 +45,17 @@ def named_paths(arguments: Sequence[str]) -> dict[str, str]:
     Raises:
         UserError: two models have one name.
     """
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for argument in arguments:
         name, _, path = ("", "", argument) if Path(argument).exists() else argument.rpartition("=")
         resolved = Path(path).resolve()
         folder = resolved.parent if resolved.is_file() else resolved
         folder = folder.parent if folder.name.startswith("seed") else folder
         name = name or folder.name
-        if name in found:
+        if name in paths:
             raise UserError(f"two models are named '{name}': name them, NAME={path}")
-        found[name] = path
-    return found
+        paths[name] = path
+    return paths
 
 
 def check_address(host: str, port: int) -> None:

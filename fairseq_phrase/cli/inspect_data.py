@@ -84,7 +84,7 @@ def main(args: argparse.Namespace) -> None:
             if number:
                 print()
             print(_overview(args.data, manifest, splits, dictionaries))
-        by_language.append(_chosen(args, manifest, splits, dictionaries))
+        by_language.append(_sentences(args, manifest, splits, dictionaries))
     # The same line of each language, one below the other.
     drawn = [sentence for group in zip_longest(*by_language) for sentence in group if sentence]
     if args.out is not None:
@@ -115,28 +115,28 @@ def _manifests(directory: Path) -> list[Manifest]:
     return [Manifest.load(directory, name) for name in names]
 
 
-def _splits(directory: Path, manifest: Manifest, wanted: list[str] | None) -> list[str]:
+def _splits(directory: Path, manifest: Manifest, names: list[str] | None) -> list[str]:
     from fairseq_phrase.data.store.manifest import Manifest
 
-    if not wanted:
+    if not names:
         return list(manifest.splits)
-    chosen = []
-    for name in wanted:
-        found = [split for split in manifest.splits if name in (split, split.rpartition(".")[0])]
-        if not found:
+    splits = []
+    for name in names:
+        matches = [split for split in manifest.splits if name in (split, split.rpartition(".")[0])]
+        if not matches:
             raise UserError(
                 f"{Manifest.path(directory, manifest.language)} has no split {name}, only "
                 f"{', '.join(manifest.splits)}"
             )
-        chosen += found
-    return list(dict.fromkeys(chosen))
+        splits += matches
+    return list(dict.fromkeys(splits))
 
 
-def _progress(what: str, manifest: Manifest, splits: list[str]) -> tqdm:
+def _progress(action: str, manifest: Manifest, splits: list[str]) -> tqdm:
     from tqdm import tqdm
 
     total = sum(manifest.splits[split].sentences for split in splits)
-    title = f"{what} {manifest.language}"
+    title = f"{action} {manifest.language}"
     return tqdm(desc=title, total=total, unit="sentence", unit_scale=True, leave=False)
 
 
@@ -179,30 +179,30 @@ def _overview(
     return f"{manifest_text(directory, manifest, dictionaries)}\n\n{text}"
 
 
-def _chosen(
+def _sentences(
     args: argparse.Namespace, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
 ) -> list[Any]:
     """Read the sentences to draw: the same lines of each language."""
     from fairseq_phrase.visualization.parsed_text import ParsedTextReader
 
     if args.lines:
-        chosen = [(split, line) for split in splits[: None if args.splits else 1]
+        sentences = [(split, line) for split in splits[: None if args.splits else 1]
                   for line in args.lines]  # fmt: skip
     else:
         ends = [0, *accumulate(manifest.splits[split].sentences for split in splits)]
-        wanted = 1 if args.sentences is None else args.sentences
-        numbers = random.Random(1).sample(range(ends[-1]), min(wanted, ends[-1]))
-        chosen = []
+        count = 1 if args.sentences is None else args.sentences
+        numbers = random.Random(1).sample(range(ends[-1]), min(count, ends[-1]))
+        sentences = []
         for number in sorted(numbers):
             index = bisect_right(ends, number) - 1
-            chosen.append((splits[index], number - ends[index]))
+            sentences.append((splits[index], number - ends[index]))
     readers = {
         split: ParsedTextReader(args.data, manifest, split, dictionaries)
-        for split in dict.fromkeys(split for split, _ in chosen)
+        for split in dict.fromkeys(split for split, _ in sentences)
     }
     if args.lines:
-        chosen = [(split, readers[split].index_of(line)) for split, line in chosen]
-    return [readers[split].read(index) for split, index in chosen]
+        sentences = [(split, readers[split].index_of(line)) for split, line in sentences]
+    return [readers[split].read(index) for split, index in sentences]
 
 
 if __name__ == "__main__":

@@ -59,8 +59,8 @@ def main(args: argparse.Namespace) -> None:
         lines: Iterator[str] = chain.from_iterable(map(read_lines, args.inputs))
         if not args.inputs:
             lines = decoded_lines(standard_stream("stdin"), "standard input")
-        found = find_parses(args.inputs, args.path, args.data, args.source_parser)
-        for line in labeller.label(lines, found and found.parses):
+        text_parses = find_parses(args.inputs, args.path, args.data, args.source_parser)
+        for line in labeller.label(lines, text_parses and text_parses.parses):
             out.write(f"{line}\n".encode())
         out.flush()
         return
@@ -68,13 +68,13 @@ def main(args: argparse.Namespace) -> None:
     out.write("".join(f"{line}\n" for line in split.predicted).encode())
     out.flush()
     if args.scores:
-        known = labeller.known_words() if split.words is not None else None
-        if split.words is not None and known is None:
+        known_words = labeller.known_words() if split.words is not None else None
+        if split.words is not None and known_words is None:
             print(
                 f"unknown words are not scored, because {args.data} has no training text",
                 file=sys.stderr,
             )
-        print(describe_scores(split, known), file=sys.stderr)
+        print(describe_scores(split, known_words), file=sys.stderr)
 
 
 if __name__ == "__main__":

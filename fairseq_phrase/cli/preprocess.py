@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@command(_parser, kept=KEPT)
+@command(_parser, results=KEPT)
 def main(namespace: argparse.Namespace) -> None:
     """Run the command."""
     args = vars(namespace)
@@ -203,39 +203,39 @@ def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
 
 def report(options: Options, counts: SplitCounts) -> str:
     """Summarize a split's result in one line."""
-    said = [f"{counts.kept} {'sentences' if options.labels else 'sentence pairs'}"]
+    parts = [f"{counts.kept} {'sentences' if options.labels else 'sentence pairs'}"]
     empty = counts.empty
     if options.target_lang is None:
-        said, empty = [f"{counts.kept - empty} sentences"], 0
+        parts, empty = [f"{counts.kept - empty} sentences"], 0
         if counts.empty:
-            said.append(f"{counts.empty} blank lines between documents")
+            parts.append(f"{counts.empty} blank lines between documents")
     elif options.languages[-1] not in counts.subwords:
-        said = [f"{counts.kept} sentences without a target"]
+        parts = [f"{counts.kept} sentences without a target"]
     for language in options.parsing:
         words, subwords = counts.words[language], counts.subwords[language]
-        said.append(f"{words} words and {subwords} subwords of {language}")
+        parts.append(f"{words} words and {subwords} subwords of {language}")
         if counts.flat[language]:
-            said.append(
+            parts.append(
                 f"{counts.flat[language]} flat trees of {language} for lines without a parse"
             )
         if lost := counts.lost_edges[language]:
-            said.append(
+            parts.append(
                 f"{lost} edges of {language} lost with words that have no subword, within surface tokens "
                 "or in empty nodes"
             )
         if unspelled := counts.unspelled_text(language):
-            said.append(unspelled)
+            parts.append(unspelled)
     if options.labels is not None:
         labels = counts.subwords[options.languages[1]]
         unknown = f", {counts.unknown_labels} unknown in training" if counts.unknown_labels else ""
-        said.append(f"{labels} labels{unknown}")
+        parts.append(f"{labels} labels{unknown}")
     texts = options.languages[:1] if options.labels else options.languages
     if lacking := [f"{counts.unknown[name]} of {name}" for name in texts if counts.unknown[name]]:
-        said.append(f"lines with unknown subwords: {', '.join(lacking)}")
+        parts.append(f"lines with unknown subwords: {', '.join(lacking)}")
     kinds = {"empty": empty, "too long": counts.too_long, "without a parse": counts.skipped}
-    if left_out := [f"{number} {what}" for what, number in kinds.items() if number]:
-        said.append(f"left out: {', '.join(left_out)}")
-    return "; ".join(said)
+    if left_out := [f"{number} {kind}" for kind, number in kinds.items() if number]:
+        parts.append(f"left out: {', '.join(left_out)}")
+    return "; ".join(parts)
 
 
 if __name__ == "__main__":

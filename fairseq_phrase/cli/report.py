@@ -94,8 +94,8 @@ def _form(args: argparse.Namespace) -> Any:
     from fairseq_phrase.evaluation.metrics.measure_registry import FORMS as MADE
     from fairseq_phrase.text import read_lines
 
-    known = args.known_forms and list(read_lines(args.known_forms))
-    return MADE[args.form](known)
+    texts = args.known_forms and list(read_lines(args.known_forms))
+    return MADE[args.form](texts)
 
 
 @command(_parser)
@@ -116,8 +116,8 @@ def main(args: argparse.Namespace) -> None:
     texts = read_references(args.reference, args.subset, args.source or (), args.set_name or ())
     if args.known_words and args.measure not in LABELLING:
         raise UserError(f"--known-words needs --measure labels or spans, not {args.measure}")
-    known = args.known_words and read_known_words(args.known_words)
-    metrics = (known, _form(args), load_metrics(args.metric))
+    known_words = args.known_words and read_known_words(args.known_words)
+    metrics = (known_words, _form(args), load_metrics(args.metric))
     options = ReportOptions(
         args.baseline, args.test, args.trials,
         Measure(args.measure, args.lowercase, tokenizer, args.repetition, *metrics),

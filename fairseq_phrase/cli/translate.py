@@ -137,22 +137,24 @@ def main(args: argparse.Namespace) -> None:
     if shard and total is None:
         raise UserError("--shard needs the number of lines: name text files, not a pipe")
     live = live and args.out is None and engine.is_this_process
-    given = ParallelTexts(args.constraints, args.prefix, args.score)
+    texts = ParallelTexts(args.constraints, args.prefix, args.score)
     if shard:  # smaller chunks in parts of few lines: no part is empty
         args.buffer_size = min(args.buffer_size, max(1, total // shard.parts))
-    found = find_parses(files, args.path, args.data, args.source_parser)
-    parses = found and found.parses
-    chunks: Chunks = numbered(given.lines(lines, parses), args.buffer_size, live=live)
+    text_parses = find_parses(files, args.path, args.data, args.source_parser)
+    parses = text_parses and text_parses.parses
+    chunks: Chunks = numbered(texts.lines(lines, parses), args.buffer_size, live=live)
     if shard:
         chunks = (chunk for chunk in chunks if shard.holds(chunk[0], total))
     of_bar = None if shard else total
     with tqdm(desc="translating", total=of_bar, unit="line", disable=not is_shown) as bar:
-        make = partial(TranslationWorker, args, partial(loading, args), given)
+        make = partial(TranslationWorker, args, partial(loading, args), texts)
         translate = partial(translated_chunks, make, engine, bar)
         if args.out is None:
             _write(translate(chunks), out, flush=live)
         else:
-            _write_file(args, found.files if found else [], chunks, translate, bar.update)
+            _write_file(
+                args, text_parses.files if text_parses else [], chunks, translate, bar.update
+            )
 
 
 def _write(translated: Translated, out: BinaryIO, *, flush: bool) -> None:

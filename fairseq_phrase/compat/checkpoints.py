@@ -51,12 +51,12 @@ def _numpy_reconstruction() -> list[Any]:
     core = importlib.import_module("numpy._core.multiarray")
     dtypes = {type(np.dtype(code)) for code in "?bBhHiIlLqQefd"}
     # NumPy 1 pickles these under numpy.core, NumPy 2 under numpy._core; both names are read.
-    named = [
+    functions = [
         (function, f"numpy.{module}.multiarray.{name}")
         for name, function in (("scalar", core.scalar), ("_reconstruct", core._reconstruct))
         for module in ("core", "_core")
     ]
-    return [np.ndarray, np.dtype, *dtypes, *named]
+    return [np.ndarray, np.dtype, *dtypes, *functions]
 
 
 def unreadable(path: Path, error: Exception) -> UserError:
@@ -108,7 +108,7 @@ def override_options(state: dict[str, Any], overrides: Mapping[str, Any]) -> Non
         overwrite_args_by_name(state["cfg"], dict(overrides))
 
 
-def rename_old_parameters(saved: dict[str, torch.Tensor], own: Container[str]) -> None:
+def rename_old_parameters(saved: dict[str, torch.Tensor], model_names: Container[str]) -> None:
     """Rename parameters of a Transformer of fairseq 0.8 and older.
 
     fairseq does so for its own classes, in whole models. Before 0.9 an attention had one matrix for
@@ -116,12 +116,12 @@ def rename_old_parameters(saved: dict[str, torch.Tensor], own: Container[str]) -
 
     Args:
         saved: a checkpoint's parameters, by name; changed.
-        own: the names of the model's parameters. A name that the model has is kept.
+        model_names: the names of the model's parameters. A name that the model has is kept.
     """
-    for name in [name for name in saved if name not in own]:
+    for name in [name for name in saved if name not in model_names]:
         if joined := _JOINED.fullmatch(name):
             projections = [f"{joined[1]}{part}_proj.{joined[2]}" for part in "qkv"]
-            if all(projection in own for projection in projections):
+            if all(projection in model_names for projection in projections):
                 saved.update(zip(projections, saved.pop(name).chunk(3), strict=True))
         elif norm := _NUMBERED_NORM.fullmatch(name):
             blocks = _NORMS_OF[norm[2]]

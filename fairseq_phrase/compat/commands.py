@@ -120,34 +120,34 @@ def quieten() -> None:
 
 def _shorten_configuration(record: logging.LogRecord) -> bool:
     """Leave of a configuration in the log the batches, the models' files, and the search's options."""
-    found: Any = record.msg
-    if isinstance(found, dict | dictconfig.DictConfig):
-        batches = {name: found["dataset"][name] for name in ("max_tokens", "batch_size")}
+    config: Any = record.msg
+    if isinstance(config, dict | dictconfig.DictConfig):
+        batches = {name: config["dataset"][name] for name in ("max_tokens", "batch_size")}
         defaults = {"_name": None, **vars(GenerationConfig())}
         search = {
-            name: value for name, value in found["generation"].items() if value != defaults[name]
+            name: value for name, value in config["generation"].items() if value != defaults[name]
         }
-        files = map(os.path.basename, utils.split_paths(found["common_eval"]["path"]))
+        files = map(os.path.basename, utils.split_paths(config["common_eval"]["path"]))
         record.msg = f"{batches}, models {list(files)}, search {search}"
     return True
 
 
-def train_in_bfloat16_without_a_tpu(original: _Function, *args: Any, **given: Any) -> Any:
+def train_in_bfloat16_without_a_tpu(original: _Function, *args: Any, **options: Any) -> Any:
     """Make ``--bf16`` train on a GPU or CPU where torch_xla is not installed.
 
     In fairseq 0.12.3 the flag implies ``--tpu``, and then ends with an AttributeError.
     """
-    parsed = original(*args, **given)
-    found = parsed[0] if isinstance(parsed, tuple) else parsed
-    if getattr(found, "bf16", False) and utils.xm is None:
-        found.tpu = False
+    parsed = original(*args, **options)
+    args_of_command = parsed[0] if isinstance(parsed, tuple) else parsed
+    if getattr(args_of_command, "bf16", False) and utils.xm is None:
+        args_of_command.tpu = False
     return parsed
 
 
-def name_missing_architecture(original: _Function, *args: Any, **given: Any) -> Any:
+def name_missing_architecture(original: _Function, *args: Any, **options: Any) -> Any:
     """End a training without ``--arch`` with a message; fairseq raises an empty RuntimeError."""
     try:
-        return original(*args, **given)
+        return original(*args, **options)
     except RuntimeError as error:
         if error.args:
             raise
@@ -156,10 +156,10 @@ def name_missing_architecture(original: _Function, *args: Any, **given: Any) -> 
         ) from None
 
 
-def name_missing_checkpoint(original: _Function, *args: Any, **given: Any) -> Any:
+def name_missing_checkpoint(original: _Function, *args: Any, **options: Any) -> Any:
     """End a command whose checkpoint is missing with fairseq's message alone."""
     try:
-        return original(*args, **given)
+        return original(*args, **options)
     except (OSError, ValueError) as error:
         if str(error).startswith(("Model file not found", "--finetune-from-model")):
             raise as_user_error(error, str(error)) from None

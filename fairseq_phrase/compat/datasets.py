@@ -25,14 +25,14 @@ def keep_last_batches(original: _Function, *args: Any, **options: Any) -> Any:
     distinguish training from evaluation (``--gen-subset train``), but only the trainer passes the option
     to shuffle groups of batches, and only for training data.
     """
-    given = inspect.signature(original).bind(*args, **options).arguments
-    if "grouped_shuffling" not in given:
-        given["required_batch_size_multiple"] = 1
+    arguments = inspect.signature(original).bind(*args, **options).arguments
+    if "grouped_shuffling" not in arguments:
+        arguments["required_batch_size_multiple"] = 1
     try:
-        return original(**given)
+        return original(**arguments)
     except Exception as error:  # fairseq has an assertion and a bare Exception
         if "should not exceed max_tokens" in str(error) or "max_tokens limit" in str(error):
-            limit = given["max_tokens"]
+            limit = arguments["max_tokens"]
             raise as_user_error(
                 error, f"a sentence is longer than --max-tokens {limit}: give a larger --max-tokens"
             ) from None
@@ -72,12 +72,12 @@ def name_ignored_splits(original: _Function, cfg: Any) -> None:
     try:
         original(cfg)
     except ValueError as error:
-        given = cfg.dataset.valid_subset.split(",")
-        others = sorted(data_utils._find_extra_valid_paths(cfg.task.data) - {*given})
+        subsets = cfg.dataset.valid_subset.split(",")
+        unnamed = sorted(data_utils._find_extra_valid_paths(cfg.task.data) - {*subsets})
         raise as_user_error(
             error,
-            f"{cfg.task.data} also has {', '.join(others)}: name all sets to validate on, --valid-subset "
-            f"{','.join([*given, *others])}, or join them with --combine-val, or give "
+            f"{cfg.task.data} also has {', '.join(unnamed)}: name all sets to validate on, "
+            f"--valid-subset {','.join([*subsets, *unnamed])}, or join them with --combine-val, or give "
             "--ignore-unused-valid-subsets",
         ) from None
 
@@ -110,7 +110,7 @@ def restore_integers_of_numpy() -> None:
 
 
 def ask_for_alignments(
-    original: _Function, self: Any, task: Any, *others: Any, **given: Any
+    original: _Function, self: Any, task: Any, *args: Any, **options: Any
 ) -> None:
     """Refuse an alignment criterion for data without alignments: its loss would silently be 0."""
     cfg = getattr(task, "cfg", None)
@@ -120,14 +120,14 @@ def ask_for_alignments(
             "--guided-alignments FILE with --task syntax_translation, or --load-alignments with data "
             "that fairseq-preprocess --align-suffix made"
         )
-    original(self, task, *others, **given)
+    original(self, task, *args, **options)
 
 
 def name_missing_alignments(
-    original: _Function, self: Any, split: str, *others: Any, **given: Any
+    original: _Function, self: Any, split: str, *args: Any, **options: Any
 ) -> None:
     """Refuse ``--load-alignments`` for training data without alignments, which fairseq ignores."""
-    original(self, split, *others, **given)
+    original(self, split, *args, **options)
     is_training = split == self.cfg.train_subset
     if is_training and self.cfg.load_alignments and self.datasets[split].align_dataset is None:
         name = f"{split}.align.{self.cfg.source_lang}-{self.cfg.target_lang}"

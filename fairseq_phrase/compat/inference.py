@@ -73,20 +73,20 @@ def replace_unknown_words_without_a_file(original: _Function, replace_unk: str |
 
 
 def align_where_unknown_words_are_replaced(
-    original: _Function, self: Any, models: Any, args: Any, *others: Any, **options: Any
+    original: _Function, self: Any, models: Any, args: Any, *further_args: Any, **options: Any
 ) -> Any:
     """Add to hypotheses the source token of each token, which ``--replace-unk`` reads.
 
     fairseq 0.12.3 has alignments only with ``--print-alignment``.
     """
-    generator = original(self, models, args, *others, **options)
+    generator = original(self, models, args, *further_args, **options)
     is_there = getattr(args, "print_alignment", None) or getattr(args, "score_reference", False)
     if getattr(args, "replace_unk", None) is None or is_there:
         return generator
     generate, pad = generator.generate, generator.pad
 
-    def aligned(models: Any, sample: Any, **given: Any) -> Any:
-        generated = generate(models, sample, **given)
+    def aligned(models: Any, sample: Any, **kwargs: Any) -> Any:
+        generated = generate(models, sample, **kwargs)
         tokens = sample["net_input"]["src_tokens"]
         for row, hypotheses in zip(tokens, generated, strict=True):
             for hypothesis in hypotheses:
@@ -105,7 +105,7 @@ def align_where_unknown_words_are_replaced(
     return generator
 
 
-def replace_before_joining(original: _Function, cfg: Any, *others: Any) -> None:
+def replace_before_joining(original: _Function, cfg: Any, *args: Any) -> None:
     """Refuse ``--replace-unk`` where fairseq has joined subwords: alignments number the subwords."""
     if isinstance(cfg, Namespace):  # of scripts and notebooks
         cfg = convert_namespace_to_omegaconf(cfg)
@@ -114,16 +114,16 @@ def replace_before_joining(original: _Function, cfg: Any, *others: Any) -> None:
             "--replace-unk counts subwords, which --post-process (--remove-bpe) joins before: leave it "
             "out, or use fairseq-phrase-translate --replace-unk"
         )
-    original(cfg, *others)
+    original(cfg, *args)
 
 
 def read_pairs_of_alignments(
-    original: _Function, hypo_str: str, src_str: str, alignment: Any, *others: Any
+    original: _Function, hypo_str: str, src_str: str, alignment: Any, *args: Any
 ) -> str:
     """Make ``--replace-unk`` accept the output of ``--print-alignment``: pairs of source and target."""
     if isinstance(alignment, list) and all(isinstance(pair, tuple) for pair in alignment):
         alignment = {target: source for source, target in alignment}
-    return str(original(hypo_str, src_str, alignment, *others))
+    return str(original(hypo_str, src_str, alignment, *args))
 
 
 def penalize_groups_by_their_own_sentence(
@@ -138,6 +138,6 @@ def penalize_groups_by_their_own_sentence(
     if original_batch_idxs is not None:
         if step == 0:
             self.sentences = original_batch_idxs
-        same = original_batch_idxs.unsqueeze(1) == self.sentences
-        original_batch_idxs = same.int().argmax(1)
+        is_sentence = original_batch_idxs.unsqueeze(1) == self.sentences
+        original_batch_idxs = is_sentence.int().argmax(1)
     return original(self, step, lprobs, scores, prev_output_tokens, original_batch_idxs)

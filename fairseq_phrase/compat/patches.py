@@ -111,8 +111,8 @@ def patch(owner: Any, name: str, new: _Function) -> None:
     Args:
         new: is called with the original function, then with its arguments.
     """
-    found = getattr(owner, name)
-    original: Any = found.fget if isinstance(found, property) else found
+    attribute = getattr(owner, name)
+    original: Any = attribute.fget if isinstance(attribute, property) else attribute
     if new in getattr(original, "patched_by", ()):
         return
 
@@ -121,4 +121,4 @@ def patch(owner: Any, name: str, new: _Function) -> None:
         return new(original, *args, **options)
 
     patched.patched_by = (*getattr(original, "patched_by", ()), new)  # type: ignore[attr-defined]
-    setattr(owner, name, property(patched) if isinstance(found, property) else patched)
+    setattr(owner, name, property(patched) if isinstance(attribute, property) else patched)

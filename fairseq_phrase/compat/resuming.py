@@ -51,7 +51,9 @@ def resume_the_same_training(
     if epoch == 1 or not load_dataset or options.get("disable_iterator_cache"):
         return original(self, epoch, combine, load_dataset, **options)
     iterator = original(self, 1, combine, **options)
-    is_kept = any(iterator is kept for kept in self.task.dataset_to_epoch_iter.values())
+    is_kept = any(
+        iterator is epoch_iterator for epoch_iterator in self.task.dataset_to_epoch_iter.values()
+    )
     if not is_kept or not isinstance(iterator, EpochBatchIterator):
         return original(self, epoch, combine, load_dataset=False, **options)
     if iterator.reuse_dataloader:
@@ -219,8 +221,8 @@ def _continue_plateaus(
     self: Trainer, extra_state: dict[str, Any], counts: list[dict[str, int]]
 ) -> None:
     plateaus = list(_plateaus(self.lr_scheduler))
-    for plateau, own in zip(plateaus, counts, strict=False):
-        vars(plateau.lr_scheduler).update(own)
+    for plateau, counters in zip(plateaus, counts, strict=False):
+        vars(plateau.lr_scheduler).update(counters)
     iterator, validation = extra_state["train_iterator"], extra_state.get("val_loss")
     if validation is not None and iterator.get("iterations_in_epoch") == 0:
         for plateau in plateaus:
@@ -244,13 +246,13 @@ def _early_stops() -> Iterator[Callable[..., bool]]:
     ``fairseq-train`` is an imported module or the main program.
     """
     for name in ("fairseq_cli.train", "__main__"):
-        found = getattr(sys.modules.get(name), "should_stop_early", None)
-        if found is not None:
-            yield found
+        function = getattr(sys.modules.get(name), "should_stop_early", None)
+        if function is not None:
+            yield function
 
 
 def _plateaus(scheduler: Any) -> Iterator[ReduceLROnPlateauLRSchedule]:
     """Yield the schedulers that read validations; one scheduler may consist of several."""
-    for one in getattr(scheduler, "lr_schedulers", {"": scheduler}).values():
-        if isinstance(one, ReduceLROnPlateauLRSchedule):
-            yield one
+    for schedule in getattr(scheduler, "lr_schedulers", {"": scheduler}).values():
+        if isinstance(schedule, ReduceLROnPlateauLRSchedule):
+            yield schedule

@@ -25,11 +25,11 @@ def with_suggestion(parser: argparse.ArgumentParser, message: str) -> str:
         return message + _did_you_mean(
             near for flag in flags for near in get_close_matches(flag, options, n=1, cutoff=0.75)
         )
-    if found := _CHOICE.fullmatch(message):
-        choices = _choices(parser, found[1])
-        near = get_close_matches(found[2], choices, n=3, cutoff=0.65)
+    if match := _CHOICE.fullmatch(message):
+        choices = _choices(parser, match[1])
+        near = get_close_matches(match[2], choices, n=3, cutoff=0.65)
         if near and len(choices) > _MOST_CHOICES:
-            message = f"argument {found[1]}: invalid choice: '{found[2]}'"
+            message = f"argument {match[1]}: invalid choice: '{match[2]}'"
         return message + _did_you_mean(iter(near))
     return message
 

@@ -43,7 +43,11 @@ def software() -> str:
     If the project itself is not installed, its requirements are unknown: name all installed packages.
     """
     try:
-        required = [each for each in requires("fairseq_phrase") or [] if not _NO_PART.search(each)]
+        required = [
+            requirement
+            for requirement in requires("fairseq_phrase") or []
+            if not _NO_PART.search(requirement)
+        ]
         names = ["fairseq_phrase", *(match[0] for match in map(_NAME.match, required) if match)]
     except PackageNotFoundError:
         names = sorted(package.name for package in distributions())

@@ -79,8 +79,8 @@ def example_of(translator: Translator) -> str:
         for split in reversed(manifest.splits):  # test and validation come last
             reader = ParsedTextReader(directory, manifest, split, dictionaries)
             for index in range(min(len(reader), 100)):
-                if 5 <= len((found := reader.read(index)).words) <= 12:
-                    return found.text
+                if 5 <= len((sentence := reader.read(index)).words) <= 12:
+                    return sentence.text
     except (OSError, UserError):
         pass
     return ""
@@ -130,15 +130,16 @@ def attention_of(
         gives no attention maps, or the sentence has too many nodes.
     """
     try:
-        found = translator.attention(text, sentence)
+        attention = translator.attention(text, sentence)
     except UserError as error:
         return str(error)
-    if (count := len(found.labels)) > MAX_NODES:
+    if (count := len(attention.labels)) > MAX_NODES:
         return f"the sentence has {count} nodes, and attention is drawn for {MAX_NODES} at most"
     return {
-        "nodes": found.labels,
-        "tokens": found.num_tokens,
+        "nodes": attention.labels,
+        "tokens": attention.num_tokens,
         "blocks": {
-            name: np.round(map_.astype(float), 3).tolist() for name, map_ in found.weights.items()
+            name: np.round(map_.astype(float), 3).tolist()
+            for name, map_ in attention.weights.items()
         },
     }

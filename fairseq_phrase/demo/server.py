@@ -58,8 +58,8 @@ async def _question(request: Request) -> Question:
     except ValidationError as error:
         flaws = error.errors(include_url=False, include_context=False, include_input=False)
         where = ".".join(map(str, flaws[0]["loc"]))
-        said = f"{where}: {flaws[0]['msg']}" if where else flaws[0]["msg"]
-        raise HTTPException(422, said) from None
+        message = f"{where}: {flaws[0]['msg']}" if where else flaws[0]["msg"]
+        raise HTTPException(422, message) from None
 
 
 def make_app(

@@ -122,13 +122,13 @@ def collate(
         fill = width - len(heads)
         all_heads.append([*heads, *[-1] * fill])
         all_labels.append([*(numbers[name] for name in names), *[0] * fill] if labels else [])
-    made = {
+    rows_of_fields = {
         "src_words": [[-1 if word is None else word for word in row] for row in words],
         "src_heads": all_heads,
     }
-    made |= {"src_deprels": all_labels} if labels else {}
+    rows_of_fields |= {"src_deprels": all_labels} if labels else {}
     # Rows without words would be floats.
-    return {name: torch.tensor(rows, dtype=torch.long) for name, rows in made.items()}
+    return {name: torch.tensor(rows, dtype=torch.long) for name, rows in rows_of_fields.items()}
 
 
 def _heads_and_labels(
@@ -163,14 +163,14 @@ def parsing_tokenizer(tokenizer: Any, parser: Any, labels: Sequence[str] = ()) -
             parses = list(parser.parse(lines))
             texts = [text_of(getattr(parse, "sentence", parse)) for parse in parses]
             encoded = super().__call__(texts[0] if isinstance(text, str) else texts, **options)
-            made: dict[str, Any] = collate(encoded, parses, labels)
+            fields: dict[str, Any] = collate(encoded, parses, labels)
             kind = options.get("return_tensors")
             if kind is None:
-                made = {name: rows.tolist() for name, rows in made.items()}
+                fields = {name: rows.tolist() for name, rows in fields.items()}
                 if isinstance(text, str):
-                    made = {name: rows[0] for name, rows in made.items()}
+                    fields = {name: rows[0] for name, rows in fields.items()}
             encoded.update(
-                made if kind in (None, "pt") else {n: r.numpy() for n, r in made.items()}
+                fields if kind in (None, "pt") else {n: r.numpy() for n, r in fields.items()}
             )
             return encoded
 

@@ -61,8 +61,8 @@ def lora_options(model: nn.Module, **options: Any) -> dict[str, Any]:
     modules = _modules_to_save(_tables(model))
     if not modules:
         raise UserError("lora_options: this model has no relation biases: add_relation_bias first")
-    others = [name for name in options.get("modules_to_save") or () if name not in modules]
-    return options | {"modules_to_save": modules + others}
+    further_modules = [name for name in options.get("modules_to_save") or () if name not in modules]
+    return options | {"modules_to_save": modules + further_modules}
 
 
 def check_trained(model: Any) -> None:

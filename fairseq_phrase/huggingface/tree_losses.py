@@ -387,14 +387,14 @@ class _Taught:
 
 @functools.cache
 def _with_losses(base: Any) -> Any:
-    own = inspect.signature(base.forward)
-    others = [name for name in _PARSE if name not in own.parameters]
+    signature = inspect.signature(base.forward)
+    parse_arguments = [name for name in _PARSE if name not in signature.parameters]
 
     class Taught(_Taught, base):
         @staticmethod
         def own_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
             """Return the arguments that the class without losses has."""
-            return {name: value for name, value in kwargs.items() if name not in others}
+            return {name: value for name, value in kwargs.items() if name not in parse_arguments}
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             return self.tree_losses(self, super().forward, args, kwargs)
@@ -407,11 +407,13 @@ def _with_losses(base: Any) -> Any:
 
         Taught.generate = generate
     # Trainer reads the signature to choose columns.
-    *known, last = own.parameters.values()
-    new = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in others]
+    *first, last = signature.parameters.values()
+    new = [
+        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in parse_arguments
+    ]
     has_rest = last.kind is inspect.Parameter.VAR_KEYWORD
-    parameters = [*known, *new, last] if has_rest else [*known, last, *new]
-    Taught.forward.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    parameters = [*first, *new, last] if has_rest else [*first, last, *new]
+    Taught.forward.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     for name in ("__name__", "__qualname__", "__module__"):
         setattr(Taught, name, getattr(base, name))
     return Taught
@@ -457,9 +459,9 @@ def add_tree_losses(model: Model, *losses: TreeLoss) -> Model:
         module.config_without_losses = module.config
         module.config = copy.copy(module.config)
         module.config._attn_implementation = _ATTENTION
-    made = TreeLosses(losses)
+    tree_losses = TreeLosses(losses)
     parameter = next(p for p in model.parameters() if p.is_floating_point())
-    untyped.tree_losses = made.to(device=parameter.device, dtype=parameter.dtype)
+    untyped.tree_losses = tree_losses.to(device=parameter.device, dtype=parameter.dtype)
     untyped.__class__ = _with_losses(untyped.__class__)
     return model
 
@@ -489,8 +491,10 @@ def _attentions(model: Any, encoder: Any) -> dict[Any, AttentionSizes]:
     register_attention()
     AttentionInterface.register(_ATTENTION, _attend_and_record)
     if getattr(model.config, "relation_bias", None):
-        found = model.config.relation_bias["attentions"].items()
-        return {model.base_model.get_submodule(n): AttentionSizes(*sizes) for n, sizes in found}
+        attentions = model.config.relation_bias["attentions"].items()
+        return {
+            model.base_model.get_submodule(n): AttentionSizes(*sizes) for n, sizes in attentions
+        }
     before = model.config._attn_implementation
     try:
         model.set_attn_implementation(PROBE)
@@ -518,11 +522,11 @@ def collate_spans(parses: Sequence[Any]) -> dict[str, Tensor]:
         UserError: a sentence has neither constituents nor a dependency tree.
     """
     trees = [_constituents(row, parse) for row, parse in enumerate(parses)]
-    made = torch.full((len(trees), max(map(len, trees), default=0), 3), -1)
+    spans = torch.full((len(trees), max(map(len, trees), default=0), 3), -1)
     for row, tree in enumerate(trees):
-        made[row, : len(tree), :2] = torch.from_numpy(tree.spans)
-        made[row, : len(tree), 2] = 0
-    return {"src_spans": made}
+        spans[row, : len(tree), :2] = torch.from_numpy(tree.spans)
+        spans[row, : len(tree), 2] = 0
+    return {"src_spans": spans}
 
 
 def _constituents(row: int, parse: Any) -> ConstituencyTree:

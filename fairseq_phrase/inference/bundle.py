@@ -43,15 +43,13 @@ from fairseq_phrase.data.store.identity import Identity
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.outputs import only_writer
-from fairseq_phrase.data.subwords.segmenters import GROUP as SEGMENTER_GROUP
-from fairseq_phrase.data.subwords.segmenters import model_name
+from fairseq_phrase.data.subwords.segmenters import SEGMENTER_GROUP, model_name
 from fairseq_phrase.errors import UserError, as_given, named_in_errors
 from fairseq_phrase.inference.model_card import CardOptions, model_card
-from fairseq_phrase.models.architectures import GROUP as ENCODER_GROUP
-from fairseq_phrase.modules.phrases.phrase_sources import GROUP as SOURCE_GROUP
-from fairseq_phrase.parsers import GROUP as PARSER_GROUP
-from fairseq_phrase.parsers import names_path, without_path
-from fairseq_phrase.syntax.fields import GROUP as FIELD_GROUP
+from fairseq_phrase.models.architectures import ENCODER_GROUP
+from fairseq_phrase.modules.phrases.phrase_sources import PHRASE_SOURCE_GROUP
+from fairseq_phrase.parsers import PARSER_GROUP, names_path, without_path
+from fairseq_phrase.syntax.fields import FIELD_GROUP
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
 from fairseq_phrase.text import digest_of
@@ -170,8 +168,8 @@ def write_bundle(
     packages = sorted({name for names in described["packages"].values() for name in names})
     text = model_card(record, manifest, languages, packages, card or CardOptions())
     (folder / "README.md").write_text(text, encoding="utf-8")
-    named = {"model_type": "fairseq_phrase", "architectures": ["FairseqPhraseModel"]}
-    content = {**named, **(config or {}), _ENTRY: described}
+    kind = {"model_type": "fairseq_phrase", "architectures": ["FairseqPhraseModel"]}
+    content = {**kind, **(config or {}), _ENTRY: described}
     text = json.dumps(content, indent=2, ensure_ascii=False)
     (folder / CONTENTS).write_text(text + "\n", encoding="utf-8")
 
@@ -181,7 +179,7 @@ def _packages(record: Identity, manifest: Manifest) -> dict[str, list[str]]:
     used: dict[str, list[tuple[str, ...]]] = {
         "model": [
             *((ENCODER_GROUP, record.value("encoder") or ""), (FIELD_GROUP, *manifest.fields)),
-            (SOURCE_GROUP, (record.value("phrase-source") or "").partition(":")[0]),
+            (PHRASE_SOURCE_GROUP, (record.value("phrase-source") or "").partition(":")[0]),
             (SEGMENTER_GROUP, manifest.bpe, manifest.target_bpe),
         ],
         "parser": [(PARSER_GROUP, manifest.parser.partition(":")[0])],
@@ -274,7 +272,7 @@ def read_bundle(folder: Path) -> SavedModel:
         _check_files(folder, described["files"])
         _check_packages(described, path)
         weights = load_file(folder / WEIGHTS)
-        weights |= {name: weights[kept] for name, kept in described["aliases"].items()}
+        weights |= {name: weights[original] for name, original in described["aliases"].items()}
         model = described["model"]
         config = OmegaConf.create(
             {
@@ -345,7 +343,7 @@ def _write_weights(parameters: dict[str, torch.Tensor], path: Path) -> dict[str,
     Returns:
         By the name of each parameter that was left out, the name of the one that shares its values.
     """
-    kept: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     names: dict[tuple[Any, ...], str] = {}
     aliases: dict[str, str] = {}
     for name, value in parameters.items():
@@ -355,7 +353,7 @@ def _write_weights(parameters: dict[str, torch.Tensor], path: Path) -> dict[str,
             continue
         names[memory] = name
         # A view of a larger tensor would be refused.
-        kept[name] = value.contiguous().clone()
+        tensors[name] = value.contiguous().clone()
     with named_in_errors(path):
-        path.write_bytes(save(kept, metadata={"format": "pt"}))
+        path.write_bytes(save(tensors, metadata={"format": "pt"}))
     return aliases

@@ -83,15 +83,15 @@ class ParallelTexts:
             UserError: there are more or fewer texts than lines.
         """
         files = {
-            name: read_lines(Path(given)) if isinstance(given, str | Path) else iter(given)
-            for name, given in self._files.items()
-            if given is not None
+            name: read_lines(Path(source)) if isinstance(source, str | Path) else iter(source)
+            for name, source in self._files.items()
+            if source is not None
         }
         parsed = itertools.repeat(None) if parses is None else iter(parses)
         number, end = 0, object()
         for number, text in enumerate(texts, start=1):
-            found = {name: next(values, end) for name, values in files.items()}
-            for name, value in found.items():
+            line_texts = {name: next(values, end) for name, values in files.items()}
+            for name, value in line_texts.items():
                 if value is end:
                     raise UserError(
                         f"{self.location(name, None)} has {number - 1} lines, and the source has more: "
@@ -100,7 +100,7 @@ class ParallelTexts:
             parse = next(parsed, end)
             if parse is end:
                 raise UserError(f"there are {number - 1} parses, and the source has more lines")
-            yield Line(text, **found, parse=parse)  # type: ignore[arg-type]
+            yield Line(text, **line_texts, parse=parse)  # type: ignore[arg-type]
         if next(parsed, None) is not None:
             raise UserError(f"there are more parses than the {number} lines of the source")
         for name, values in files.items():
@@ -112,8 +112,8 @@ class ParallelTexts:
 
     def location(self, name: str, number: int | None) -> str:
         """Return the location of a line's text; None for all texts."""
-        given = self._files[name]
-        return location(given if isinstance(given, str | Path) else name, number)
+        source = self._files[name]
+        return location(source if isinstance(source, str | Path) else name, number)
 
 
 class Requirements:
@@ -127,13 +127,13 @@ class Requirements:
 
     def __init__(
         self,
-        given: ParallelTexts,
+        texts: ParallelTexts,
         tokens_of: TokensOf,
         required_text_of: RequiredTextOf,
         targets_of: TokensOf,
         glossary: Glossary | None = None,
     ) -> None:
-        self._given, self._tokens_of, self._targets_of = given, tokens_of, targets_of
+        self._texts, self._tokens_of, self._targets_of = texts, tokens_of, targets_of
         self._required_text_of, self._glossary = required_text_of, glossary
 
     def segments(
@@ -156,30 +156,34 @@ class Requirements:
                 or belongs to a line of several segments.
         """
         constraints = [part for part in line.constraints.split("\t") if part.strip()]
-        name = "target" if self._given.has_target else "constraints"
-        if (constraints or self._given.has_target) and len(sentences) > 1:
+        name = "target" if self._texts.has_target else "constraints"
+        if (constraints or self._texts.has_target) and len(sentences) > 1:
             raise UserError(
-                f"{self._given.location(name, number)}: the source line is longer than the model reads, "
+                f"{self._texts.location(name, number)}: the source line is longer than the model reads, "
                 "and its segments are translated one by one: divide it into lines, each with its "
                 f"{name}"
             )
-        if self._given.has_target:
-            where = self._given.location("target", number)
+        if self._texts.has_target:
+            where = self._texts.location("target", number)
             return [
-                LinePart(one, target=self._targets_of(line.target, slots_of(one), where))
-                for one in sentences
+                LinePart(sentence, target=self._targets_of(line.target, slots_of(sentence), where))
+                for sentence in sentences
             ]
         segments = []
         for index, sentence in enumerate(sentences):
-            own = [(text, self._given.location("constraints", number)) for text in constraints]
+            required_texts = [
+                (text, self._texts.location("constraints", number)) for text in constraints
+            ]
             if self._glossary is not None:
-                own += self._glossary.of(sentence)
+                required_texts += self._glossary.of(sentence)
             prefix = line.prefix if index == 0 else ""
-            if not own and not prefix.strip():
+            if not required_texts and not prefix.strip():
                 segments.append(LinePart(sentence))
                 continue
-            slots, where = slots_of(sentence), self._given.location("prefix", number)
-            required = [self._required_text_of(text, slots, place) for text, place in own]
+            slots, where = slots_of(sentence), self._texts.location("prefix", number)
+            required = [
+                self._required_text_of(text, slots, place) for text, place in required_texts
+            ]
             segment = LinePart(
                 sentence,
                 [text for text in required if text.after_space],  # others are invisible
@@ -193,8 +197,8 @@ class Requirements:
             count += sum(len(text.after_space) for text in segment.constraints)
             if count > most:
                 raise UserError(
-                    f"{own[0][1]}: the constraints of line {number} and its prefix have {count} "
-                    f"subwords, and the translation may have {most}"
+                    f"{required_texts[0][1]}: the constraints of line {number} and its prefix have "
+                    f"{count} subwords, and the translation may have {most}"
                 )
             segments.append(segment)
         return segments
@@ -233,20 +237,20 @@ class Glossary:
             if not words or not required_text_of(target, (), where).after_space:
                 raise UserError(f"{where}: expected a term, a tab and its translation")
             self._terms[words[0]].append((words, target, where))
-        for found in self._terms.values():
-            found.sort(key=lambda term: -len(term[0]))
+        for terms_of_word in self._terms.values():
+            terms_of_word.sort(key=lambda term: -len(term[0]))
 
     def of(self, sentence: EncodedSentence) -> list[tuple[str, str]]:
         """Return the translation of each term in a sentence, and the term's location in the glossary."""
-        words, found, start = self._words(sentence), [], 0
+        words, translations, start = self._words(sentence), [], 0
         while start < len(words):
             for term, target, where in self._terms.get(words[start], ()):
                 if words[start : start + len(term)] == term:
-                    found.append((target, where))
+                    translations.append((target, where))
                     start += len(term) - 1
                     break
             start += 1
-        return found
+        return translations
 
     def _words(self, sentence: EncodedSentence) -> list[str]:
         subwords: list[list[str]] = [[] for _ in range(sentence.num_words)]
@@ -270,17 +274,19 @@ def _read(path: Path) -> Iterator[tuple[str, str]]:
         yield source, target
 
 
-def word_translations(given: str | Path | Mapping[str, str]) -> Mapping[str, str]:
+def word_translations(translations: str | Path | Mapping[str, str]) -> Mapping[str, str]:
     """Read translations of words from a file with a word and its translation in each line.
 
     Raises:
         UserError: a line does not have exactly two words.
     """
-    if isinstance(given, Mapping):
-        return given
-    found = {}
-    for number, line in enumerate(read_lines(Path(given)), start=1):
+    if isinstance(translations, Mapping):
+        return translations
+    translation_of = {}
+    for number, line in enumerate(read_lines(Path(translations)), start=1):
         if len(words := line.split()) != 2:
-            raise UserError(f"{location(given, number)}: expected a word and its translation")
-        found[words[0]] = words[1]
-    return found
+            raise UserError(
+                f"{location(translations, number)}: expected a word and its translation"
+            )
+        translation_of[words[0]] = words[1]
+    return translation_of

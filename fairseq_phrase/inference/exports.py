@@ -76,13 +76,13 @@ def stock_options(cfg: Any = TransformerConfig) -> dict[str, Any]:
         cfg: fairseq's nested options; the defaults if none are given.
     """
     options: dict[str, Any] = {}
-    for each in fields(TransformerConfig):
-        value = getattr(cfg, each.name)
-        if is_dataclass(each.default):
-            parts = fields(each.default)
-            options |= {f"{each.name}_{part.name}": getattr(value, part.name) for part in parts}
+    for option in fields(TransformerConfig):
+        value = getattr(cfg, option.name)
+        if is_dataclass(option.default):
+            parts = fields(option.default)
+            options |= {f"{option.name}_{part.name}": getattr(value, part.name) for part in parts}
         else:
-            options[each.name] = value
+            options[option.name] = value
     return {name: value for name, value in options.items() if not name.endswith("_name")}
 
 
@@ -92,12 +92,12 @@ def obstacle(model: Any) -> str | None:
     if isinstance(getattr(model.encoder, "embed_tokens", None), FactoredEmbedding):
         kind = kind.__base__  # of the class without source factors
     if issubclass(kind, SyntaxTransformerModel):
-        found = _encoder_obstacle(model) or _decoder_obstacle(model)
+        reason = _encoder_obstacle(model) or _decoder_obstacle(model)
     elif kind in (TransformerModel, TransformerModelBase, TransformerAlignModel):
-        found = None
+        reason = None
     else:
-        found = f"a {kind.__name__}, which is not fairseq's Transformer"
-    return found or _option_obstacle(model.cfg) or _alignment_obstacle(model)
+        reason = f"a {kind.__name__}, which is not fairseq's Transformer"
+    return reason or _option_obstacle(model.cfg) or _alignment_obstacle(model)
 
 
 def _encoder_obstacle(model: Any) -> str | None:
@@ -183,10 +183,10 @@ def export_ctranslate2(
         languages = {"source_lang": source, "target_lang": target}
         (model,), task = build_models([saved], directory, **languages, **identity)
         _refuse_tags(task, checkpoint)
-        found = obstacle(model)
-        if found is not None:
+        reason = obstacle(model)
+        if reason is not None:
             raise UserError(
-                f"CTranslate2 cannot run {checkpoint}: it has {found}; use a bundle or --to transformers"
+                f"CTranslate2 cannot run {checkpoint}: it has {reason}; use a bundle or --to transformers"
             )
         try:
             save_ctranslate2(model, task, folder, quantization)

@@ -19,7 +19,9 @@ _BLANK, _UNKNOWN = "<blank>", "<unk>"
 def vocabulary(dictionary: Dictionary) -> list[str]:
     """Return the symbols of a dictionary with CTranslate2's name of padding."""
     padding: int = dictionary.pad()
-    return [_BLANK if index == padding else one for index, one in enumerate(dictionary.symbols)]
+    return [
+        _BLANK if index == padding else symbol for index, symbol in enumerate(dictionary.symbols)
+    ]
 
 
 def factor_rows(task: Any, factor: str) -> dict[str, int]:
@@ -57,12 +59,18 @@ def batch_texts(task: Any, model: Any, net_input: Mapping[str, Any]) -> list[lis
             label_names = {row: label for label, row in factor_rows(task, factor).items()}
             columns.append((label_names | {padding: _BLANK}, labels))
     texts = []
-    for is_token, *rows in zip(tokens.ne(padding), *(each for _, each in columns), strict=True):
+    for is_token, *rows in zip(
+        tokens.ne(padding), *(indices for _, indices in columns), strict=True
+    ):
         pairs = zip(columns, rows, strict=True)
         parts = [[names[n] for n in row[is_token][:-1].tolist()] for (names, _), row in pairs]
-        for text in (one for part in parts for one in part if len(parts) > 1 and SEPARATOR in one):
+        for text in (
+            name for part in parts for name in part if len(parts) > 1 and SEPARATOR in name
+        ):
             raise UserError(
                 f"'{text}' contains {SEPARATOR}, which CTranslate2 takes as a separator"
             )
-        texts.append([SEPARATOR.join(each) for each in zip(*parts, strict=True)])
+        texts.append(
+            [SEPARATOR.join(labels_of_token) for labels_of_token in zip(*parts, strict=True)]
+        )
     return texts

@@ -72,10 +72,10 @@ def load_labeller(
     """
     use_idle_cores()
     saved = [read_checkpoint(Path(path)) for path in utils.split_paths(paths)]
-    for one in saved:
-        if one.name("task") in TASK_REGISTRY and not one.has_task(SyntaxLabellingTask):
+    for model in saved:
+        if model.name("task") in TASK_REGISTRY and not model.has_task(SyntaxLabellingTask):
             raise UserError(
-                f"{one.path} was trained by the task {one.name('task')}: only models of the task "
+                f"{model.path} was trained by the task {model.name('task')}: only models of the task "
                 "syntax_labelling label"
             )
     source, target = languages_of(saved[0], utils.split_paths(data)[0])
@@ -113,7 +113,7 @@ class Labeller:
         self._limit: int = limits[0] if isinstance(limits, tuple) else limits
         # Raw texts are truncated where load_dataset truncates a split's texts. Only labels of sentences
         # allow it.
-        self._kept: int | None = task.kept_subwords
+        self._kept_subwords: int | None = task.kept_subwords
 
     def label(
         self,
@@ -142,20 +142,20 @@ class Labeller:
         iterator, number, cut = ParallelTexts().lines(lines, parses), 0, 0
         while chunk := list(islice(iterator, buffer_size)):
             texts = {index: line.text for index, line in enumerate(chunk) if line.text.strip()}
-            given = [chunk[index].parse for index in texts] if parses is not None else []
-            encoded = self.task.source_text.encode([*texts.values()], given) if texts else []
+            line_parses = [chunk[index].parse for index in texts] if parses is not None else []
+            encoded = self.task.source_text.encode([*texts.values()], line_parses) if texts else []
             for index, sentence in zip(texts, encoded, strict=True):
                 self._check_length(number + index + 1, sentence)
                 cut += self._length(sentence) <= len(sentence.subwords)
-            found = iter(self._labels(encoded))
+            labels = iter(self._labels(encoded))
             for index in range(len(chunk)):
-                yield next(found) if index in texts else ""
+                yield next(labels) if index in texts else ""
             number += len(chunk)
         if cut:
             logger.warning(
                 "%d texts are truncated to %d subwords, as --truncate-source did in training",
                 cut,
-                self._kept,
+                self._kept_subwords,
             )
 
     def label_split(self, subset: str) -> LabelledSplit:
@@ -183,8 +183,8 @@ class Labeller:
         )
         predicted, references, words = [""] * count, [""] * count, [""] * count
         for sample in batches.next_epoch_itr(shuffle=False):
-            found = self._predict(sample["net_input"])
-            rows = zip(sample["id"].tolist(), found, sample["target"], strict=True)
+            predictions = self._predict(sample["net_input"])
+            rows = zip(sample["id"].tolist(), predictions, sample["target"], strict=True)
             for row, (index, numbers, target) in enumerate(rows):
                 predicted[index] = self._text(numbers)
                 right = target[: len(numbers)].tolist()
@@ -201,7 +201,7 @@ class Labeller:
         Returns:
             None if a data directory lacks a training split, like the data directory of a new test set.
         """
-        split, known = self.task.cfg.train_subset, set[str]()
+        split, words = self.task.cfg.train_subset, set[str]()
         unknown = str(self.task.source_dictionary.unk())
         # An epoch of training reads one of the directories, with all parts of its training split.
         for epoch, _ in enumerate(utils.split_paths(self.task.cfg.data), start=1):
@@ -212,8 +212,8 @@ class Labeller:
             dataset = self.task.dataset(split)
             for index in range(len(dataset)):
                 batch = dataset.collater([dataset[index]])["net_input"]
-                known.update(self._words(batch, 0))
-        return {word for word in known if unknown not in word.split("_")}
+                words.update(self._words(batch, 0))
+        return {word for word in words if unknown not in word.split("_")}
 
     def _words(self, net_input: dict[str, Tensor], row: int) -> list[str]:
         """Write each word of a sentence as the numbers of its subwords, ``17_4``."""
@@ -241,16 +241,16 @@ class Labeller:
 
     def _length(self, sentence: EncodedSentence) -> int:
         """Count the tokens that the models read, with the end of sentence."""
-        return len(sentence.subwords[: self._kept]) + 1
+        return len(sentence.subwords[: self._kept_subwords]) + 1
 
     def _labels(self, sentences: Sequence[EncodedSentence]) -> list[str]:
         """Label sentences, in batches of similar length."""
-        found = [""] * len(sentences)
+        labels = [""] * len(sentences)
         source = self.task.source_text
-        for batch, sample in source.batches(sentences, self.max_tokens, limit=self._kept):
+        for batch, sample in source.batches(sentences, self.max_tokens, limit=self._kept_subwords):
             for index, numbers in zip(batch, self._predict(sample["net_input"]), strict=True):
-                found[index] = self._text(numbers)
-        return found
+                labels[index] = self._text(numbers)
+        return labels
 
     @torch.inference_mode()
     def _predict(self, net_input: dict[str, Tensor]) -> list[list[int]]:
@@ -280,12 +280,12 @@ def is_bio(split: LabelledSplit) -> bool:
     return split.words is not None and mark_spans(labels)
 
 
-def scores_of_split(split: LabelledSplit, known: Collection[str] | None) -> dict[str, float]:
+def scores_of_split(split: LabelledSplit, known_words: Collection[str] | None) -> dict[str, float]:
     """Score a split's labels.
 
     Args:
-        known: the words of training that are in the dictionary; None if they are not known, or if labels
-            are not of words.
+        known_words: the words of training that are in the dictionary; None if they are not known, or
+            if labels are not of words.
 
     Returns:
         By metric, in percent: accuracy, accuracy of unknown words, and F1 of spans for BIO labels.
@@ -294,7 +294,7 @@ def scores_of_split(split: LabelledSplit, known: Collection[str] | None) -> dict
         UserError: seqeval is not installed and the labels mark spans.
     """
     kind = SpanMetrics if is_bio(split) else LabelMetrics
-    metrics = kind(split.references, split.words, known)
+    metrics = kind(split.references, split.words, known_words)
     return metrics.scores_of(metrics.statistics(split.predicted))
 
 
@@ -304,19 +304,19 @@ def scores_of_labels(split: LabelledSplit) -> list[tuple[str, int, float, float,
     Raises:
         UserError: scikit-learn is not installed.
     """
-    right, found = (
+    right, predicted = (
         [label for line in lines for label in line.split()]
         for lines in (split.references, split.predicted)
     )
     counts = Counter(right)
-    labels = sorted({*right, *found}, key=lambda label: (-counts[label], label))
-    scores = label_scores(right, found, labels).tolist()
+    labels = sorted({*right, *predicted}, key=lambda label: (-counts[label], label))
+    scores = label_scores(right, predicted, labels).tolist()
     return [(label, counts[label], *row) for label, row in zip(labels, scores, strict=True)]
 
 
-def describe_scores(split: LabelledSplit, known: Collection[str] | None) -> str:
+def describe_scores(split: LabelledSplit, known_words: Collection[str] | None) -> str:
     """Write the scores of a split and of each label as text."""
-    scores = scores_of_split(split, known)
+    scores = scores_of_split(split, known_words)
     lines = [f"{name}: {score:.2f}%" for name, score in scores.items()]
     rows = scores_of_labels(split)
     width = max(len("label"), *(len(row[0]) for row in rows))

@@ -18,7 +18,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from fairseq_phrase.errors import UserError, as_given
-from fairseq_phrase.evaluation.metrics.functions import BUILT_IN, GROUP, load_metrics
+from fairseq_phrase.evaluation.metrics.functions import BUILT_IN, METRIC_GROUP, load_metrics
 from fairseq_phrase.evaluation.metrics.tokenizers import DEFAULT, tokenizer_of
 
 #: Utilities of pairs of a candidate and a reference, of a raw source line. Shape of the result: (pairs,).
@@ -49,7 +49,7 @@ class MinimumRisk:
 
     def __init__(self, spec: str, language: str | None = None) -> None:
         self._option = as_given("mbr", spec)
-        registered = {*BUILT_IN, *entry_points(group=GROUP).names} - _WITHOUT_REFERENCE
+        registered = {*BUILT_IN, *entry_points(group=METRIC_GROUP).names} - _WITHOUT_REFERENCE
         if spec in _SACREBLEU:
             tokenizer = tokenizer_of(language)[0] if spec == "bleu" else DEFAULT
             self._utility = _sentence_scores(*_SACREBLEU[spec], tokenizer)
@@ -73,7 +73,7 @@ class MinimumRisk:
         texts = [*counts]
         if len(texts) == 1:
             return 0
-        pairs = [(one, other) for one in texts for other in texts]
+        pairs = [(candidate, reference) for candidate in texts for reference in texts]
         candidates, references = map(list, zip(*pairs, strict=True))
         utilities = self._utility(source, candidates, references).reshape(len(texts), len(texts))
         expected = utilities @ np.array([*counts.values()]) / len(samples)
@@ -86,8 +86,8 @@ class MinimumRisk:
         def utility(
             source: str, candidates: list[str], references: list[str]
         ) -> NDArray[np.float64]:
-            found = function([source] * len(candidates), candidates, [references])
-            values = np.asarray(found, np.float64)
+            scores = function([source] * len(candidates), candidates, [references])
+            values = np.asarray(scores, np.float64)
             if values.ndim == 2 and hasattr(function, "score"):
                 values = np.asarray(function.score(values), np.float64)
             if values.shape != (len(candidates),) or not np.isfinite(values).all():
@@ -106,6 +106,8 @@ def _sentence_scores(make: Callable[[str], Any], sign: int, tokenizer: str) -> U
 
     def utility(source: str, candidates: list[str], references: list[str]) -> NDArray[np.float64]:
         pairs = zip(candidates, references, strict=True)
-        return sign * np.array([metric.sentence_score(one, [other]).score for one, other in pairs])
+        return sign * np.array(
+            [metric.sentence_score(candidate, [reference]).score for candidate, reference in pairs]
+        )
 
     return utility

@@ -62,14 +62,14 @@ def read_scores(path: Path) -> list[ReportedScore]:
         entries = content if isinstance(content, list) else [content]
         scores = [
             ReportedScore(
-                str(one["name"]),
-                float(one["score"]),
-                str(one.get("signature", "")),
-                str(one.get("test_set", "test")),
+                str(entry["name"]),
+                float(entry["score"]),
+                str(entry.get("signature", "")),
+                str(entry.get("test_set", "test")),
             )
-            for one in entries
+            for entry in entries
         ]
-        models = sum({one.get("model"): int(one.get("seeds", 1)) for one in entries}.values())
+        models = sum({entry.get("model"): int(entry.get("seeds", 1)) for entry in entries}.values())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{path}: expected scores as fairseq-phrase-score --out FILE.json or sacrebleu --format json "
@@ -85,7 +85,7 @@ def model_card(
     manifest: Manifest,
     languages: Sequence[str],
     packages: Sequence[str],
-    given: CardOptions,
+    options: CardOptions,
 ) -> str:
     """Describe a model, for a README.md; options at their defaults are left out.
 
@@ -96,13 +96,16 @@ def model_card(
         UserError: the file of scores cannot be read.
     """
     scores, text = [], None
-    if given.scores is not None and given.scores.suffix == ".json":
-        scores = read_scores(given.scores)
+    if options.scores is not None and options.scores.suffix == ".json":
+        scores = read_scores(options.scores)
         text = _score_table(scores)
-    elif given.scores is not None:
-        text = "\n".join(read_lines(given.scores))
+    elif options.scores is not None:
+        text = "\n".join(read_lines(options.scores))
     metadata = yaml.safe_dump(
-        _metadata(record, languages, given, scores), sort_keys=False, allow_unicode=True, width=1000
+        _metadata(record, languages, options, scores),
+        sort_keys=False,
+        allow_unicode=True,
+        width=1000,
     )
     pair = escape_markdown(" to ".join(languages))
     lines = ["---", metadata.rstrip(), "---", "", f"# {pair}", ""]
@@ -113,69 +116,78 @@ def model_card(
 
 
 def _metadata(
-    record: Identity, languages: Sequence[str], given: CardOptions, scores: Sequence[ReportedScore]
+    record: Identity,
+    languages: Sequence[str],
+    options: CardOptions,
+    scores: Sequence[ReportedScore],
 ) -> dict[str, Any]:
     """Return the metadata of a card, in the order in which hubs list them."""
-    codes = [found[0] for one in languages if (found := re.match(r"[a-z]{2,3}(?![a-z])", one))]
+    codes = [
+        match[0] for language in languages if (match := re.match(r"[a-z]{2,3}(?![a-z])", language))
+    ]
     encoder = record.value("encoder")
     metadata: dict[str, Any] = {
         "language": list(dict.fromkeys(codes)),
-        "license": given.license,
+        "license": options.license,
         "library_name": "fairseq-phrase",
         "pipeline_tag": "translation",
         "tags": ["fairseq", *([encoder] if encoder else [])],
-        "datasets": list(given.datasets),
-        "metrics": list(dict.fromkeys(one.metric.lower() for one in scores)),
+        "datasets": list(options.datasets),
+        "metrics": list(dict.fromkeys(score.metric.lower() for score in scores)),
     }
     if scores:
         metadata["model-index"] = [
             {
                 "name": "-".join(["fairseq_phrase", *languages]),
                 "results": [
-                    _result(test_set, [one for one in scores if one.test_set == test_set], given)
-                    for test_set in dict.fromkeys(one.test_set for one in scores)
+                    _result(
+                        test_set, [score for score in scores if score.test_set == test_set], options
+                    )
+                    for test_set in dict.fromkeys(score.test_set for score in scores)
                 ],
             }
         ]
     return {name: value for name, value in metadata.items() if value}
 
 
-def _result(test_set: str, scores: Sequence[ReportedScore], given: CardOptions) -> dict[str, Any]:
+def _result(test_set: str, scores: Sequence[ReportedScore], options: CardOptions) -> dict[str, Any]:
     """Return the scores of one test set in the form of a hub's model index."""
     return {
         "task": {"type": "translation"},
-        "dataset": {"name": test_set, "type": next(iter(given.datasets), test_set)},
+        "dataset": {"name": test_set, "type": next(iter(options.datasets), test_set)},
         "metrics": [
             {
-                "type": one.metric.lower(),
-                "name": one.metric,
-                "value": one.value,
-                **({"args": {"signature": one.signature}} if one.signature else {}),
+                "type": score.metric.lower(),
+                "name": score.metric,
+                "value": score.value,
+                **({"args": {"signature": score.signature}} if score.signature else {}),
             }
-            for one in scores
+            for score in scores
         ],
     }
 
 
 def _score_table(scores: Sequence[ReportedScore]) -> str:
-    lines = [[one.test_set, one.metric, f"{one.value:.2f}", one.signature] for one in scores]
+    lines = [
+        [score.test_set, score.metric, f"{score.value:.2f}", score.signature] for score in scores
+    ]
     return markdown_table(["test set", "metric", "score", "signature"], lines)
 
 
 def _record(record: Identity, manifest: Manifest) -> list[str]:
     """Return the lines of the identity record."""
     lines, title, order = [], "", list(PARTS)
-    for key, entry in sorted(record.entries.items(), key=lambda one: order.index(one[1].part)):
+    for key, entry in sorted(record.entries.items(), key=lambda pair: order.index(pair[1].part)):
         if entry.value == entry.default:
             continue
         if PARTS[entry.part].title != title:
             title = PARTS[entry.part].title
             lines += ["", f"## {title}", ""]
-        made = f", {markdown_code(f'--parser {manifest.parser}')}" if key == "parser" else ""
-        lines.append(f"- {key}: {escape_markdown(entry.label)}{made}")
+        option = f", {markdown_code(f'--parser {manifest.parser}')}" if key == "parser" else ""
+        lines.append(f"- {key}: {escape_markdown(entry.label)}{option}")
     if record.allowed:
         lines += ["", "## Differences that were allowed", ""]
-        lines += [f"- {escape_markdown(each)}" for each in record.allowed]
+        lines += [f"- {escape_markdown(difference)}" for difference in record.allowed]
     return lines
 
 

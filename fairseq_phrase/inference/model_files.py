@@ -40,7 +40,7 @@ def load_ensemble(
     Raises:
         UserError: a file is missing or damaged, the model does not translate, or the data have moved.
     """
-    saved, directory, (source, target) = _found(paths, data)
+    saved, directory, (source, target) = _models_and_data(paths, data)
     Manifest.load(split_paths(directory)[0], source)
     languages = {"source_lang": source, "target_lang": target}
     return build_models(saved, directory, source_parser=source_parser, **languages, **identity)
@@ -52,12 +52,14 @@ def data_of(paths: str, data: str | Path | None = None) -> tuple[Identity, str]:
     Args:
         paths: see :func:`load_ensemble`, also for ``data`` and errors.
     """
-    _, directory, (source, target) = _found(paths, data)
+    _, directory, (source, target) = _models_and_data(paths, data)
     first = split_paths(directory)[0]
     return data_identity(first, source, target), Manifest.load(first, source).parser
 
 
-def _found(paths: str, data: str | Path | None) -> tuple[list[SavedModel], str, tuple[str, str]]:
+def _models_and_data(
+    paths: str, data: str | Path | None
+) -> tuple[list[SavedModel], str, tuple[str, str]]:
     """Find the models, the data directory, and the languages."""
     saved = list(map(_read, map(Path, split_paths(str(paths)))))
     directory = str(data) if data is not None else _remembered(saved)
@@ -97,9 +99,9 @@ def _read(path: Path) -> SavedModel:
 
 
 def _remembered(saved: Sequence[SavedModel]) -> str:
-    for one in saved:
-        if is_bundle(one.path):
-            return str(one.path)
+    for model in saved:
+        if is_bundle(model.path):
+            return str(model.path)
     directory = str(saved[0].task_config.data)
     if not Path(split_paths(directory)[0]).is_dir():
         raise UserError(

@@ -38,7 +38,7 @@ Translate = Callable[[Chunks], Generator[tuple[int, bytes], None, None]]
 #: Of a chunk: the digest of its lines, the size of the file after it, the digest of its translations.
 Record = tuple[str, int, str]
 #: Options of the command that are not in the key, and why. The key has the content of files, not names.
-FREE = {
+FREE_ARGUMENTS = {
     **dict.fromkeys(("inputs", "constraints", "prefix", "score"), "a text"),
     **dict.fromkeys(("glossary", "unk_dictionary", "path", "data", "source_parser"), "content"),
     **dict.fromkeys(("workers", "engine", "ray_address"), "order and chunks are the same"),
@@ -61,11 +61,11 @@ class Shard(NamedTuple):
         """Return whether this part has the chunk that begins with a line, counted from 1."""
         return (first - 1) * self.parts // total == self.number - 1
 
-    def path(self, whole: Path) -> Path:
+    def path(self, text_file: Path) -> Path:
         """Return the file of this part's translations, which is next to the whole text's file."""
-        return whole.with_name(f"{whole.name}.{self.number}-of-{self.parts}")
+        return text_file.with_name(f"{text_file.name}.{self.number}-of-{self.parts}")
 
-    def others(self) -> list[Shard]:
+    def other_shards(self) -> list[Shard]:
         """Return the other parts."""
         parts = (Shard(number, self.parts) for number in range(1, self.parts + 1))
         return [part for part in parts if part != self]
@@ -84,15 +84,15 @@ def translation_key(options: Mapping[str, Any], parses: Sequence[Path] = ()) -> 
         UserError: the model, its data or a file is missing, or a file that is read several times is a
             pipe.
     """
-    key = {name: str(value) for name, value in options.items() if name not in FREE}
+    key = {name: str(value) for name, value in options.items() if name not in FREE_ARGUMENTS}
     for number, path in enumerate(map(Path, split_paths(options["path"])), start=1):
         content = path / CONTENTS if is_bundle(path) else path  # which has digests of the others
         require_file(content, "model")
         key[f"model {number}"] = _content(content)
     data, parser = data_of(options["path"], options["data"])
     for name, entry in data.entries.items():
-        known = "" if entry.label == entry.value else f" {_short(entry.value.encode())}"
-        key[name] = f"{entry.label}{known}"
+        digest = "" if entry.label == entry.value else f" {_short(entry.value.encode())}"
+        key[name] = f"{entry.label}{digest}"
     key["parser of the text"] = _parser(options["source_parser"], parser)
     texts = options["inputs"] or ["standard input"]
     key["text"] = ", ".join(
@@ -110,17 +110,17 @@ def translation_key(options: Mapping[str, Any], parses: Sequence[Path] = ()) -> 
     return key
 
 
-def _parser(named: str | None, of_data: str) -> str:
+def _parser(name: str | None, of_data: str) -> str:
     """Return the parser of the text.
 
     Args:
-        named: the parser that the user names, or None for the data's parser.
+        name: the parser that the user names, or None for the data's parser.
     """
     # No files are loaded from a path that the user does not name.
-    if named is None and names_path(of_data):
+    if name is None and names_path(of_data):
         return of_data
-    parser = load_parser(named or of_data)
-    entries = parser_entries(resolve(named or of_data), parser.version, parser.digest[:16], "none")
+    parser = load_parser(name or of_data)
+    entries = parser_entries(resolve(name or of_data), parser.version, parser.digest[:16], "none")
     return ", ".join(entry.value.strip() for entry in entries.values())
 
 
@@ -152,7 +152,7 @@ class OutputFile:
         self._note = path.with_name(f"{path.name}.key")
         #: The digests of the lines of the chunks that are translated now.
         self._begun: deque[str] = deque()
-        self._done: list[Record] = []
+        self._finished: list[Record] = []
 
     def require_key(self) -> bool:
         """Check that existing files have this run's key; return whether the file is complete.
@@ -168,18 +168,18 @@ class OutputFile:
                 f"{there} is there without {self._note.name}, which records what made it: remove it, or "
                 "name another --out"
             )
-        made, self._done = self._recorded()
-        require_same(made, self._key, there, self._remedy(there))
+        recorded_key, self._finished = self._recorded()
+        require_same(recorded_key, self._key, there, self._remedy(there))
         if there != self.path:
             return False
-        size = self._done[-1][1] if self._done else 0
-        if len(self._intact(self.path)) < len(self._done) or self.path.stat().st_size != size:
+        size = self._finished[-1][1] if self._finished else 0
+        if len(self._intact(self.path)) < len(self._finished) or self.path.stat().st_size != size:
             raise UserError(f"{self.path} is not as it was written: remove it and {self._note}")
         return True
 
-    def _remedy(self, made: Path) -> str:
+    def _remedy(self, path: Path) -> str:
         """Return the advice for a file of other options or inputs."""
-        return f"give the same options and files, or remove {made} and {self._note}"
+        return f"give the same options and files, or remove {path} and {self._note}"
 
     def _recorded(self) -> tuple[dict[str, str], list[Record]]:
         """Read the key and the whole lines of ``FILE.key`` after it."""
@@ -214,10 +214,10 @@ class OutputFile:
             OSError: the file cannot be written.
         """
         self.require_key()
-        kept = self._intact(self._partial)
-        written = [as_bytes(self._key), *(json.dumps(one).encode() for one in kept)]
+        records = self._intact(self._partial)
+        written = [as_bytes(self._key), *(json.dumps(record).encode() for record in records)]
         write_atomically(self._note, b"".join(line + b"\n" for line in written))
-        count, size = 0, kept[-1][1] if kept else 0
+        count, size = 0, records[-1][1] if records else 0
         try:
             with ExitStack() as files:
                 files.enter_context(named_in_errors(self._partial))
@@ -225,7 +225,7 @@ class OutputFile:
                 out.truncate(size)
                 files.enter_context(named_in_errors(self._note))
                 note = files.enter_context(open(self._note, "ab"))
-                unfinished = self._unfinished(chunks, kept, skipped)
+                unfinished = self._unfinished(chunks, records, skipped)
                 for lines, text in files.enter_context(closing(translate(unfinished))):
                     with named_in_errors(self._partial):
                         out.write(text)
@@ -254,7 +254,7 @@ class OutputFile:
             return []
         intact, before = [], 0
         with open(path, "rb") as stream:
-            for record in self._done:
+            for record in self._finished:
                 text = stream.read(max(0, record[1] - before))
                 if len(text) != record[1] - before or _short(text) != record[2]:
                     break
@@ -263,7 +263,7 @@ class OutputFile:
         return intact
 
     def _unfinished(
-        self, chunks: Chunks, kept: Sequence[Record], skipped: Callable[[int], object]
+        self, chunks: Chunks, records: Sequence[Record], skipped: Callable[[int], object]
     ) -> Iterator[tuple[int, list[Line]]]:
         """Yield the chunks without a translation.
 
@@ -274,17 +274,17 @@ class OutputFile:
         for number, (first, lines) in enumerate(chunks, start=1):
             end = first + len(lines) - 1
             digest = _digest(lines)
-            if number > len(kept):
+            if number > len(records):
                 self._begun.append(digest)
                 yield first, lines
-            elif digest == kept[number - 1][0]:
+            elif digest == records[number - 1][0]:
                 skipped(len(lines))
             else:
                 raise UserError(
                     f"{self._partial} has translations of other lines than {first} to {end} of this "
                     f"text: {self._remedy(self._partial)}"
                 )
-        if number < len(kept):
+        if number < len(records):
             raise UserError(
                 f"{self._partial} has translations of more lines than this text, which has {end}: "
                 f"{self._remedy(self._partial)}"
@@ -292,7 +292,7 @@ class OutputFile:
 
 
 def write_translations(
-    whole: Path,
+    text_file: Path,
     shard: Shard | None,
     key: Key,
     chunks: Chunks,
@@ -302,7 +302,7 @@ def write_translations(
     """Write the translations of a text, or of a part of it. The last part joins all of them.
 
     Args:
-        whole: the file of the whole text.
+        text_file: the file of the whole text.
         translate: see :meth:`OutputFile.write`, also for ``skipped``.
 
     Returns:
@@ -313,40 +313,42 @@ def write_translations(
             inputs, or another process writes the same file.
         OSError: a file cannot be written.
     """
-    path = shard.path(whole) if shard else whole
+    path = shard.path(text_file) if shard else text_file
     file = OutputFile(path, key)
     with only_writer(path):
-        if whole.exists() and not (shard and path.is_file()):
-            raise UserError(f"{whole} is there already: remove it, or name another --out")
-        for other in shard.others() if shard else ():
-            OutputFile(other.path(whole), key).require_key()
+        if text_file.exists() and not (shard and path.is_file()):
+            raise UserError(f"{text_file} is there already: remove it, or name another --out")
+        for other_shard in shard.other_shards() if shard else ():
+            OutputFile(other_shard.path(text_file), key).require_key()
         count = 0
         if not (shard and file.require_key()):
             count = file.write(chunks, translate, skipped)
         if not shard:
             file.forget_key()
             return count, []
-        return count, _join(whole, shard, key)
+        return count, _join(text_file, shard, key)
 
 
-def _join(whole: Path, shard: Shard, key: Key) -> list[str]:
+def _join(text_file: Path, shard: Shard, key: Key) -> list[str]:
     """Write the translations of all parts to one file; return the names of missing parts.
 
     Several parts may be finished at the same time, and then each of their runs writes the same file.
     """
-    paths = [Shard(number, shard.parts).path(whole) for number in range(1, shard.parts + 1)]
+    paths = [Shard(number, shard.parts).path(text_file) for number in range(1, shard.parts + 1)]
     if missing := [path.name for path in paths if not OutputFile(path, key).require_key()]:
         return missing
-    joined = whole.with_name(f"{whole.name}.{os.getpid()}.partial")
+    joined = text_file.with_name(f"{text_file.name}.{os.getpid()}.partial")
     try:
         with named_in_errors(joined), open(joined, "wb") as stream:
             for path in paths:
                 with open(path, "rb") as part:
                     shutil.copyfileobj(part, stream)
-        if not whole.exists():
-            os.replace(joined, whole)
-        elif not filecmp.cmp(joined, whole, shallow=False):
-            raise UserError(f"{whole} is there already, and its parts have other text: remove it")
+        if not text_file.exists():
+            os.replace(joined, text_file)
+        elif not filecmp.cmp(joined, text_file, shallow=False):
+            raise UserError(
+                f"{text_file} is there already, and its parts have other text: remove it"
+            )
     finally:
         joined.unlink(missing_ok=True)
     return []

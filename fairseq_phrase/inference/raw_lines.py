@@ -114,7 +114,7 @@ def _sacremoses(why: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Chunk:
+class LineChunk:
     """Lines that are ready for the model.
 
     Attributes:
@@ -145,18 +145,18 @@ class RawLines:
         """
         return self._source.encode([self._form(line) for line in lines])
 
-    def chunks(self, numbered: Iterable[tuple[int, list[Line]]]) -> Iterator[Chunk]:
+    def chunks(self, numbered: Iterable[tuple[int, list[Line]]]) -> Iterator[LineChunk]:
         """Encode the chunks of :func:`numbered` while the caller works on earlier ones."""
         return ahead(numbered, self._chunk)
 
-    def _chunk(self, numbered: tuple[int, list[Line]]) -> Chunk:
+    def _chunk(self, numbered: tuple[int, list[Line]]) -> LineChunk:
         first, lines = numbered
         encoded = iter(self._encoded([line for line in lines if line.text.strip()]))
         segments = [
             self._segments(line, next(encoded), number) if line.text.strip() else []
             for number, line in enumerate(lines, start=first)
         ]
-        return Chunk(first, lines, segments)
+        return LineChunk(first, lines, segments)
 
     def _encoded(self, lines: Sequence[Line]) -> list[EncodedSentence]:
         """Encode lines; either all of them have parses, or none has."""
@@ -203,7 +203,7 @@ def halves(text: str) -> list[str]:
     """
     text = text.strip()
     for pattern in (_SENTENCE_END, _SPACE):
-        ends = [found.end() for found in pattern.finditer(text) if found.end() < len(text)]
+        ends = [match.end() for match in pattern.finditer(text) if match.end() < len(text)]
         if ends:
             middle = min(ends, key=lambda end: abs(2 * end - len(text)))
             return [text[:middle].rstrip(), text[middle:]]
@@ -239,8 +239,8 @@ def _growing(lines: Iterable[Raw], size: int) -> Iterator[list[Raw]]:
 
 def ahead(source: Iterable[Raw], work: Callable[[Raw], Item]) -> Iterator[Item]:
     """Yield the results of :func:`ready` one by one."""
-    with closing(ready(source, work, 1)) as found:
-        for (item,) in found:
+    with closing(ready(source, work, 1)) as chunks:
+        for (item,) in chunks:
             yield item
 
 
@@ -276,8 +276,8 @@ def ready(
                 with working:
                     if stopped.is_set():
                         return
-                    made = work(item)
-                put(made)
+                    result = work(item)
+                put(result)
         except BaseException as error:
             put(_END, error)
         else:

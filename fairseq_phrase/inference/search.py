@@ -114,7 +114,7 @@ class SegmentSearch:
         The segments of a batch have one largest length, all of them or none have constraints, and all or
         none a prefix: otherwise fairseq's search for some of them would differ.
         """
-        found: dict[int, list[Hypothesis]] = {}
+        by_index: dict[int, list[Hypothesis]] = {}
         kinds: dict[tuple[str, int, int], list[int]] = defaultdict(list)
         for index, segment in enumerate(segments):
             length = len(segment.prefix)
@@ -124,40 +124,55 @@ class SegmentSearch:
             most = longest_target(len(segment.sentence.subwords) + 1)
             kinds[kind, length if segment.constraints else min(length, 1), most].append(index)
         source = self._task.source_text
-        for (kind, prefix, most), own in kinds.items():
-            sentences = [segments[index].sentence for index in own]
-            generator = self.generator(kind)
-            generator.max_len_b = most
+        for (kind, prefix, most), indices in kinds.items():
+            sentences = [segments[index].sentence for index in indices]
+            self.generator(kind).max_len_b = most
             for batch, sample in source.batches(sentences, _MAX_TOKENS, size):
-                chosen = [segments[own[index]] for index in batch]
-                given: dict[str, torch.Tensor] = {}
-                if kind == "given":
-                    targets = [segment.target for segment in chosen]
-                    add_targets(sample, targets, self._task.target_dictionary)
-                if prefix:
-                    padding = self._task.target_dictionary.pad()
-                    prefixes = [segment.prefix for segment in chosen]
-                    given["prefix_tokens"] = data_utils.collate_tokens(prefixes, padding)
-                if self.sampling and kind == "plain":
-                    generator.search.begin([segment.seed for segment in chosen], self._device)
-                if kind == "constrained":
-                    generator.search.begin([segment.constraints for segment in chosen], prefix)
-                sample = self._on_device(sample)
-                generated = generator.generate(self._models, sample, **self._on_device(given))
+                batch_segments = [segments[indices[index]] for index in batch]
+                sample, generated = self._generate(kind, prefix, batch_segments, sample)
                 is_token = sample["net_input"]["src_tokens"].ne(self._task.source_dictionary.pad())
-                rows = zip(batch, chosen, generated, sample["copied"], is_token, strict=True)
+                rows = zip(
+                    batch, batch_segments, generated, sample["copied"], is_token, strict=True
+                )
                 for index, segment, hypotheses, words, columns in rows:
-                    if kind == "given":
-                        # fairseq's scorer returns the mean, whatever the power of the length.
-                        length = len(hypotheses[0]["tokens"])
-                        hypotheses[0]["score"] *= length ** (1 - self.lenpen)
-                        if hypotheses[0]["attention"] is not None:
-                            hypotheses[0]["attention"] = hypotheses[0]["attention"].t()
-                    found[own[index]] = [
-                        self._hypothesis(one, segment.sentence, words, columns)
-                        for one in hypotheses
+                    by_index[indices[index]] = [
+                        self._hypothesis(hypothesis, segment.sentence, words, columns)
+                        for hypothesis in hypotheses
                     ]
-        return [found[index] for index in range(len(segments))]
+        return [by_index[index] for index in range(len(segments))]
+
+    def _generate(
+        self, kind: str, prefix: int, segments: Sequence[LinePart], sample: dict[str, Any]
+    ) -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
+        """Run a generator on a batch.
+
+        Args:
+            kind: see :meth:`_generator`.
+            prefix: of constrained segments, the number of tokens of their prefixes; else 0 without one.
+            segments: the segments of the batch.
+
+        Returns:
+            The batch, on the device, and fairseq's hypotheses of each segment.
+        """
+        generator, dictionary = self.generator(kind), self._task.target_dictionary
+        prefix_inputs: dict[str, torch.Tensor] = {}
+        if kind == "given":
+            add_targets(sample, [segment.target for segment in segments], dictionary)
+        if prefix:
+            prefixes = [segment.prefix for segment in segments]
+            prefix_inputs["prefix_tokens"] = data_utils.collate_tokens(prefixes, dictionary.pad())
+        if self.sampling and kind == "plain":
+            generator.search.begin([segment.seed for segment in segments], self._device)
+        if kind == "constrained":
+            generator.search.begin([segment.constraints for segment in segments], prefix)
+        sample = self._on_device(sample)
+        generated = generator.generate(self._models, sample, **self._on_device(prefix_inputs))
+        for (hypothesis,) in generated if kind == "given" else ():
+            # fairseq's scorer returns the mean, whatever the power of the length.
+            hypothesis["score"] *= len(hypothesis["tokens"]) ** (1 - self.lenpen)
+            if hypothesis["attention"] is not None:
+                hypothesis["attention"] = hypothesis["attention"].t()
+        return sample, generated
 
     def _hypothesis(
         self,
@@ -191,9 +206,9 @@ class SegmentSearch:
         if self.unknown is not None:
             for index, source in enumerate(attended):
                 if tokens[index] == self._task.target_dictionary.unk():
-                    known = self._known(sentence, source, self.unknown)
+                    replacement = self._replacement(sentence, source, self.unknown)
                     has_space = index and parts[index - 1] == "▁"
-                    parts[index] = known.removeprefix("▁") if has_space else known
+                    parts[index] = replacement.removeprefix("▁") if has_space else replacement
         text, aligned, counts = self._target.text(" ".join(parts)), set[tuple[int, int]](), (0, 0)
         if self.alignments:
             sources, targets = (
@@ -204,16 +219,18 @@ class SegmentSearch:
             counts = max(sources) + 1, max(targets, default=-1) + 1
         return Hypothesis(text, score, len(tokens), sorted(aligned), counts)
 
-    def _known(self, sentence: EncodedSentence, subword: int, terms: Mapping[str, str]) -> str:
+    def _replacement(
+        self, sentence: EncodedSentence, subword: int, terms: Mapping[str, str]
+    ) -> str:
         """Return the replacement of an unknown word: a word of the segment, or its translation."""
         words = sentence.words.tolist()
-        own = [
-            one
-            for one, word in zip(sentence.subwords, words, strict=True)
+        subwords_of_word = [
+            part
+            for part, word in zip(sentence.subwords, words, strict=True)
             if word == words[subword]
         ]
-        text = self._target.join(" ".join(own))
-        return ("▁" if own[0].startswith("▁") else "") + terms.get(text, text)
+        text = self._target.join(" ".join(subwords_of_word))
+        return ("▁" if subwords_of_word[0].startswith("▁") else "") + terms.get(text, text)
 
     def _on_device(self, sample: dict[str, Any]) -> dict[str, Any]:
         return dict(utils.apply_to_sample(lambda value: value.to(self._device), sample))
@@ -252,7 +269,10 @@ def joined_hypotheses(
         return segments[0][:nbest]
     hypotheses = []
     for rank in range(nbest):
-        parts = [found[min(rank, len(found) - 1)] for found in segments]
+        parts = [
+            hypotheses_of_segment[min(rank, len(hypotheses_of_segment) - 1)]
+            for hypotheses_of_segment in segments
+        ]
         tokens = sum(part.tokens for part in parts)
         total = sum((part.score or 0.0) * part.tokens**lenpen for part in parts)
         score = total / tokens**lenpen
@@ -333,8 +353,8 @@ class SamplingBySentence(Sampling):
         drawn = []
         for row, sentence in enumerate(original_batch_idxs.tolist()):
             self._set_state(self._states[sentence])
-            own = None if scores is None else scores[row : row + 1]
-            drawn.append(super().step(step, lprobs[row : row + 1], own))
+            row_scores = None if scores is None else scores[row : row + 1]
+            drawn.append(super().step(step, lprobs[row : row + 1], row_scores))
             self._states[sentence] = self._state()
         totals, tokens, beams = map(torch.cat, zip(*drawn, strict=True))
         return totals + forced.gather(1, beams), tokens, beams

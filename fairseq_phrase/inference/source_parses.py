@@ -67,11 +67,11 @@ def find_parses(
     if not isinstance(parser, FileParser):
         return None
     files = [_parses_of(text, parser, spec) for text in texts]
-    found = (
+    parses = (
         parser.read(file, texts_of(first, manifest, read_lines(text)))
         for text, file in zip(texts, files, strict=True)
     )
-    return TextsParses(files, itertools.chain.from_iterable(found))
+    return TextsParses(files, itertools.chain.from_iterable(parses))
 
 
 def _parses_of(text: Path, parser: FileParser, spec: str) -> Path:

@@ -74,8 +74,8 @@ class Encoder(nn.Module):
                 :func:`fairseq_phrase.data.batches.source_batches.collate_parses` makes them. Others are
                 not used.
         """
-        given = {name: inputs[name] for name in _FIELDS if inputs.get(name) is not None}
-        encoded = self.encoder(input_ids, src_lengths=input_ids.ne(self.padding).sum(1), **given)
+        fields = {name: inputs[name] for name in _FIELDS if inputs.get(name) is not None}
+        encoded = self.encoder(input_ids, src_lengths=input_ids.ne(self.padding).sum(1), **fields)
         # (nodes, batch, channels) to (batch, nodes, channels)
         states = encoded["encoder_out"][0].transpose(0, 1)
         rows = torch.arange(len(input_ids), device=input_ids.device)
@@ -194,11 +194,11 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
         return self.encoder
 
     def prepare_inputs_for_generation(  # type: ignore[override, unused-ignore]
-        self, decoder_input_ids: Tensor, **kept: Any
+        self, decoder_input_ids: Tensor, **model_inputs: Any
     ) -> dict[str, Any]:
         """Return the inputs of one step. fairseq's decoder takes the whole prefix and decodes its end."""
-        inputs = {name: kept.get(name) for name in ("encoder_outputs", "use_cache")}
-        return {"decoder_input_ids": decoder_input_ids, "cache": kept.get(CACHE), **inputs}
+        inputs = {name: model_inputs.get(name) for name in ("encoder_outputs", "use_cache")}
+        return {"decoder_input_ids": decoder_input_ids, "cache": model_inputs.get(CACHE), **inputs}
 
     def forward(
         self,
@@ -238,8 +238,8 @@ class FairseqPhraseModel(PreTrainedModel, GenerationMixin):
             cache = DecoderCache(self.decoder, encoded)
         new = range(cache.length + 1, decoder_input_ids.size(1) + 1)
         steps = [self._logits(cache.decode(decoder_input_ids[:, :end])) for end in new]
-        found: dict[str, Any] = {"logits": torch.cat(steps, 1), CACHE: cache}
-        return Seq2SeqLMOutput(**found)
+        outputs: dict[str, Any] = {"logits": torch.cat(steps, 1), CACHE: cache}
+        return Seq2SeqLMOutput(**outputs)
 
     def _logits(self, output: tuple[Tensor, Any]) -> Tensor:
         if getattr(self.decoder, "adaptive_softmax", None) is None:

@@ -6,7 +6,7 @@ import os
 from argparse import Namespace
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -23,17 +23,13 @@ from fairseq_phrase.data.preprocessing.engines import (
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.constraints import Line, ParallelTexts
 from fairseq_phrase.inference.search import Hypothesis
+from fairseq_phrase.inference.search_options import SearchOptions
 from fairseq_phrase.inference.translator import load
 
 #: Chunks of lines, each with the number of its first line, from 1.
 Chunks = Iterator[tuple[int, list[Line]]]
 #: For each chunk the number of its lines, and the output for them.
 Translated = Generator[tuple[int, bytes], None, None]
-#: The options of :meth:`fairseq_phrase.inference.translator.Translator.in_chunks`.
-SEARCH = (
-    "beam", "nbest", "lenpen", "batch_size", "sampling", "sampling_topk", "sampling_topp",
-    "temperature", "seed", "mbr", "glossary", "alignments",
-)  # fmt: skip
 
 
 class TranslationWorker:
@@ -50,10 +46,10 @@ class TranslationWorker:
         self,
         args: Namespace,
         options_of_load: Callable[[], Mapping[str, Any]],
-        given: ParallelTexts,
+        texts: ParallelTexts,
         workers: int = 1,
     ) -> None:
-        self._args, self._given = args, given
+        self._args, self._texts = args, texts
         self._model = load(
             args.path,
             args.data,
@@ -67,11 +63,20 @@ class TranslationWorker:
     def texts(self, chunks: Chunks) -> Translated:
         """Yield the number of lines of each chunk, and the output for them."""
         args = self._args
-        options = {name: getattr(args, name) for name in SEARCH}
-        options["replace_unk"] = args.unk_dictionary or args.replace_unk
-        with closing(self._model.in_chunks(chunks, self._given, **options)) as translated:
-            for found in translated:
-                yield len(found), b"".join(_written(one, args) for each in found for one in each)
+        values = vars(args) | {"replace_unk": args.unk_dictionary or args.replace_unk}
+        options = SearchOptions(
+            **{field.name: values[field.name] for field in fields(SearchOptions)}
+        )
+        with closing(self._model.in_chunks(chunks, self._texts, options)) as translated:
+            for hypotheses in translated:
+                yield (
+                    len(hypotheses),
+                    b"".join(
+                        _written(hypothesis, args)
+                        for hypotheses_of_line in hypotheses
+                        for hypothesis in hypotheses_of_line
+                    ),
+                )
 
     def __call__(self, job: Job) -> Done:
         """Translate the chunk of a job."""
@@ -98,23 +103,23 @@ def _elsewhere(
 ) -> Translated:
     jobs = (Job(number, *chunk) for number, chunk in enumerate(chunks))
     finished = run_elsewhere(jobs, partial(make, workers=engine.workers), engine, "the model")
-    for done in in_order((done.job.number, done) for done in finished):
-        yield len(done.job.lines), done.shard
+    for result in in_order((result.job.number, result) for result in finished):
+        yield len(result.job.lines), result.shard
 
 
 def with_gpus(engine: EngineOptions, device: str | None) -> EngineOptions:
     """Return an engine; each of its actors has a GPU if the models use GPUs."""
     if engine.name != "ray":
         return engine
-    found = torch.cuda.device_count()
-    kind, _, index = (device or ("cuda" if found else "cpu")).partition(":")
+    gpus = torch.cuda.device_count()
+    kind, _, index = (device or ("cuda" if gpus else "cpu")).partition(":")
     if kind != "cuda":
         return engine
     if index:
         raise UserError(f"--device {device}: Ray chooses each actor's GPU: --device cuda")
-    if engine.ray_address is None and engine.workers > found:
+    if engine.ray_address is None and engine.workers > gpus:
         raise UserError(
-            f"--workers {engine.workers}: each actor needs a GPU, and this machine has {found}: fewer "
+            f"--workers {engine.workers}: each actor needs a GPU, and this machine has {gpus}: fewer "
             "--workers, or --device cpu"
         )
     return replace(engine, gpus=1)

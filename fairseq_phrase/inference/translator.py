@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -29,7 +28,13 @@ from fairseq_phrase.inference.constraints import (
 )
 from fairseq_phrase.inference.factored_tokens import token_texts
 from fairseq_phrase.inference.model_files import device_named, load_ensemble
-from fairseq_phrase.inference.raw_lines import RawLines, TargetForm, numbered, source_form
+from fairseq_phrase.inference.raw_lines import (
+    LineChunk,
+    RawLines,
+    TargetForm,
+    numbered,
+    source_form,
+)
 from fairseq_phrase.inference.search import (
     Hypothesis,
     SegmentSearch,
@@ -38,6 +43,7 @@ from fairseq_phrase.inference.search import (
     seed_of,
     written_tokens,
 )
+from fairseq_phrase.inference.search_options import SearchOptions, check_positive
 from fairseq_phrase.modules.parse_batch import MADE
 from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
@@ -137,7 +143,7 @@ class Translator:
                 if isinstance(options[name], str):
                     options[name] = [options[name]]
             return self.translate([lines], **options)[0]
-        return [found[0].text for found in self.hypotheses(lines, **options)]
+        return [hypotheses[0].text for hypotheses in self.hypotheses(lines, **options)]
 
     def hypotheses(
         self,
@@ -164,99 +170,77 @@ class Translator:
             target: a text for each line, or a file: its translation, which is scored, without a search.
             parses: the parse of each line, instead of the parser's
                 (:func:`fairseq_phrase.inference.source_parses.find_parses`).
-            **options: options of :meth:`in_chunks`.
+            **options: options of :class:`fairseq_phrase.inference.search_options.SearchOptions`.
 
         Yields:
             The best translations of each line, the best first.
 
         Raises:
-            UserError: see :meth:`in_chunks`, or there are more or fewer texts than lines.
+            UserError: see :meth:`in_chunks` and :class:`SearchOptions`, or there are more or fewer texts
+                than lines.
         """
-        _check_positive(buffer_size=buffer_size)
-        given = ParallelTexts(constraints, prefix, target)
-        chunks = numbered(given.lines(lines, parses), buffer_size, live=live)
-        with closing(self.in_chunks(chunks, given, **options)) as found:
-            for chunk in found:
+        check_positive(buffer_size=buffer_size)
+        texts = ParallelTexts(constraints, prefix, target)
+        chunks = numbered(texts.lines(lines, parses), buffer_size, live=live)
+        with closing(self.in_chunks(chunks, texts, SearchOptions(**options))) as translated:
+            for chunk in translated:
                 yield from chunk
 
     def in_chunks(
         self,
         chunks: Iterable[tuple[int, list[Line]]],
-        given: ParallelTexts,
-        *,
-        beam: int | None = None,
-        nbest: int = 1,
-        lenpen: float = 1.0,
-        batch_size: int = 32,
-        sampling: bool = False,
-        sampling_topk: int | None = None,
-        sampling_topp: float | None = None,
-        temperature: float | None = None,
-        seed: int = 1,
-        mbr: str | None = None,
-        glossary: str | Path | Mapping[str, str] | None = None,
-        alignments: bool = False,
-        replace_unk: bool | str | Path | Mapping[str, str] = False,
+        texts: ParallelTexts,
+        options: SearchOptions,
     ) -> Generator[list[list[Hypothesis]], None, None]:
         """Translate chunks of lines; a batch has lines of one chunk only.
 
         Args:
             chunks: lines with the number of the first, of :func:`numbered`.
-            beam: the beam's size, by default 5. Sampling has none: it draws ``nbest`` translations.
-            nbest: the number of translations of each line; at most ``beam``.
-            lenpen: scores are divided by the length to this power.
-            batch_size: the largest number of sentences in a batch.
-            sampling: draw each subword by its probability, instead of a search for the best.
-            sampling_topk: draw from this number of most probable subwords.
-            sampling_topp: draw from the fewest most probable subwords that together have this
-                probability.
-            temperature: divide the scores of subwords by it before each draw, by default 1.
-            seed: the seed of sampling. The draws for a line depend only on the seed, the line and the
-                line's number.
-            mbr: choose the one of ``nbest`` samples with the most expected utility by this metric
-                (:class:`fairseq_phrase.inference.minimum_risk.MinimumRisk`).
-            glossary: translations of terms, or a file of lines ``source<tab>target``. The translation of
-                a line with a term, as whole words, contains the target.
-            alignments: align each translation's words with the line's words to which the decoder attends
-                most.
-            replace_unk: replace an unknown word by the source word that the decoder attends to most, or
-                by that word's translation. The value has translations of words, or is a file of lines
-                with a word and its translation.
 
         Yields:
             For each line of a chunk, its translations; with ``mbr`` the chosen one.
 
         Raises:
-            UserError: a number is below 1; there are more translations than beams; two options contradict
-                each other; a line cannot be segmented or parsed; a required text is longer than a
-                translation or unknown to the target dictionary; or the decoder lacks attention for
-                alignments.
+            UserError: constraints or a glossary and an option contradict each other; a line cannot be
+                segmented or parsed; a required text is longer than a translation or unknown to the target
+                dictionary; or the decoder lacks attention for alignments.
         """
-        _check_positive(beam=beam, nbest=nbest, batch_size=batch_size, sampling_topk=sampling_topk)
-        draws = {
-            "sampling_topk": sampling_topk, "sampling_topp": sampling_topp, "temperature": temperature
-        }  # fmt: skip
-        _check_sampling(sampling, beam, nbest, draws)
-        beam = beam or (nbest if sampling else 5)
-        if not 1 <= nbest <= beam:
-            raise UserError(f"nbest {nbest}: expected 1 to the number of beams, {beam}")
-        choose = self._choice(mbr, nbest if sampling else 0)
-        if sampling and (given.has_constraints or glossary is not None):
+        self._check_required(texts, options)
+        choose = self._choice(options.mbr)
+        search = self._search(options)
+        requirements = self._requirements(texts, options.glossary)
+        join = partial(joined_draws, options.seed) if options.sampling else joined_hypotheses
+        for chunk in self._lines.chunks(chunks):
+            segments = self._segments(chunk, requirements, search, options)
+            with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+                results = iter(
+                    search.hypotheses([*chain.from_iterable(segments)], options.batch_size)
+                )
+            joined = (
+                join([next(results) for _ in segments_of_line], options.nbest, options.lenpen)
+                for segments_of_line in segments
+            )
+            yield [
+                choose(line.text, hypotheses_of_line)
+                for line, hypotheses_of_line in zip(chunk.lines, joined, strict=True)
+            ]
+
+    def _check_required(self, texts: ParallelTexts, options: SearchOptions) -> None:
+        """Check that constraints and a glossary, if there are any, fit the options."""
+        if not texts.has_constraints and options.glossary is None:
+            return
+        if options.sampling:
             raise UserError("constraints and a glossary need a search: leave sampling or them out")
         entries = len(self.task.target_dictionary)
-        if (given.has_constraints or glossary is not None) and 2 * beam >= entries:
+        if 2 * options.num_beams >= entries:
             raise UserError(
-                f"{as_given('beam', str(beam))}: with constraints or a glossary, at most half as many as "
-                f"the target dictionary has entries: give {(entries - 1) // 2} or fewer"
+                f"{as_given('beam', str(options.num_beams))}: with constraints or a glossary, at most "
+                f"half as many as the target dictionary has entries: give {(entries - 1) // 2} or fewer"
             )
-        search = self._search(
-            beam=beam, lenpen=lenpen, sampling=sampling,
-            sampling_topk=min(sampling_topk, entries) if sampling_topk else -1,
-            sampling_topp=sampling_topp or -1.0, temperature=temperature or 1.0,
-        )  # fmt: skip
-        if replace_unk is not False:
-            search.unknown = {} if replace_unk is True else word_translations(replace_unk)
-        search.alignments = alignments
+
+    def _requirements(
+        self, texts: ParallelTexts, glossary: str | Path | Mapping[str, str] | None
+    ) -> Requirements:
         terms = None
         if glossary is not None:
             encoder = self.task.source_text.encoder
@@ -264,50 +248,45 @@ class Translator:
                 glossary, encoder.segment_terms, encoder.segmenter.join, self._required_text,
                 loose=isinstance(encoder.pipeline.parser, WhitespaceParser),
             )  # fmt: skip
-        demands = Requirements(
-            given, self._prefix_of, self._required_text, self._target_of, terms
-        )  # fmt: skip
+        return Requirements(texts, self._prefix_of, self._required_text, self._target_of, terms)
+
+    def _segments(
+        self,
+        chunk: LineChunk,
+        requirements: Requirements,
+        search: SegmentSearch,
+        options: SearchOptions,
+    ) -> list[list[LinePart]]:
+        """Return the segments of each line of a chunk, in sampling with their seeds."""
         source = self.task.source_text
-        for chunk in self._lines.chunks(chunks):
-            segments = [
-                demands.segments(
-                    line, number, sentences, lambda one: source.numbered(one)[1], search.longest
-                )
-                for number, (line, sentences) in enumerate(
-                    zip(chunk.lines, chunk.segments, strict=True), start=chunk.first
-                )
-            ]
-            if sampling:
-                segments = [
-                    [one._replace(seed=seed_of(seed, number, n)) for n, one in enumerate(own)]
-                    for number, own in enumerate(segments, start=chunk.first)
+        segments = []
+        for number, (line, sentences) in enumerate(
+            zip(chunk.lines, chunk.segments, strict=True), start=chunk.first
+        ):
+            segments_of_line = requirements.segments(
+                line,
+                number,
+                sentences,
+                lambda sentence: source.numbered(sentence)[1],
+                search.longest,
+            )
+            if options.sampling:
+                segments_of_line = [
+                    segment._replace(seed=seed_of(options.seed, number, n))
+                    for n, segment in enumerate(segments_of_line)
                 ]
-            with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-                found = iter(search.hypotheses([*chain.from_iterable(segments)], batch_size))
-            join = partial(joined_draws, seed) if sampling else joined_hypotheses
-            joined = (join([next(found) for _ in own], nbest, lenpen) for own in segments)
-            yield [choose(line.text, each) for line, each in zip(chunk.lines, joined, strict=True)]
+            segments.append(segments_of_line)
+        return segments
 
-    def _choice(
-        self, mbr: str | None, samples: int
-    ) -> Callable[[str, list[Hypothesis]], list[Hypothesis]]:
-        """Return the function that chooses among a line's hypotheses; by default it keeps all.
-
-        Args:
-            samples: their number, 0 without sampling.
-        """
+    def _choice(self, mbr: str | None) -> Callable[[str, list[Hypothesis]], list[Hypothesis]]:
+        """Return the function that chooses among a line's hypotheses; by default it keeps all."""
         if mbr is None:
             return lambda line, hypotheses: hypotheses
-        if samples < 2:
-            raise UserError(
-                f"{as_given('mbr', mbr)} chooses among samples: give {as_given('sampling')} and 2 or "
-                f"more of {as_given('nbest')}"
-            )
         from fairseq_phrase.inference.minimum_risk import MinimumRisk
 
         risk = MinimumRisk(mbr, self.task.cfg.target_lang)
         return lambda line, hypotheses: [
-            hypotheses[risk.choose(line, [one.text for one in hypotheses])]
+            hypotheses[risk.choose(line, [hypothesis.text for hypothesis in hypotheses])]
         ]
 
     def translate_parsed(self, sentence: ParsedSentence, *, beam: int = 5) -> str:
@@ -321,7 +300,7 @@ class Translator:
         encoded = self.task.source_text.encoder.encode_sentence(sentence)
         if (count := len(encoded.subwords) + 1) > self._limit:
             raise UserError(f"the sentence has {count} subwords, and the model takes {self._limit}")
-        search = self._search(beam=beam, lenpen=1.0)
+        search = self._search(SearchOptions(beam=beam))
         return search.hypotheses([LinePart(encoded)], 1)[0][0].text
 
     def parse(self, lines: Iterable[str]) -> list[ParsedSentence]:
@@ -369,8 +348,8 @@ class Translator:
         padding = self.task.source_dictionary.pad()
         # transformers repeats and moves rows, but does not repeat or move the collater's results.
         parse = {name: value for name, value in net_input.items() if not name.startswith(MADE)}
-        found = {"input_ids": tokens, "attention_mask": tokens.ne(padding).long(), **parse}
-        return {name: value.to(self.device) for name, value in found.items()}
+        inputs = {"input_ids": tokens, "attention_mask": tokens.ne(padding).long(), **parse}
+        return {name: value.to(self.device) for name, value in inputs.items()}
 
     def tokens(self, lines: Iterable[str]) -> list[list[str]]:
         """Segment and parse lines, none of them empty, for an exported model of CTranslate2.
@@ -416,11 +395,18 @@ class Translator:
         elif not lines or len(rows) % len(lines):
             raise UserError(f"texts: {len(rows)} translations of {len(lines)} lines")
         else:
-            each = len(rows) // len(lines)
+            count = len(rows) // len(lines)
             encoded = self._lines.encode(list(lines))
-            words = [self.task.source_text.numbered(one)[1] for one in encoded for _ in range(each)]
+            words = [
+                self.task.source_text.numbered(sentence)[1]
+                for sentence in encoded
+                for _ in range(count)
+            ]
         pairs = zip(rows, words, strict=True)
-        return [self._target.text(written_tokens(dictionary, row, own)) for row, own in pairs]
+        return [
+            self._target.text(written_tokens(dictionary, row, source_words))
+            for row, source_words in pairs
+        ]
 
     def score(self, source: str, target: str) -> float:
         """Return the mean log probability (base 2) of a translation's subwords and its end.
@@ -475,52 +461,20 @@ class Translator:
         unknown = next((name for name, index in pairs if index == dictionary.unk()), "")
         return tuple(indices), unknown
 
-    def _search(self, **options: Any) -> SegmentSearch:
-        return SegmentSearch(self.task, self.models, self.device, self._target, **options)
+    def _search(self, options: SearchOptions) -> SegmentSearch:
+        search = SegmentSearch(
+            self.task,
+            self.models,
+            self.device,
+            self._target,
+            **options.of_generator(len(self.task.target_dictionary)),
+        )
+        if options.replace_unk is not False:
+            terms = {} if options.replace_unk is True else word_translations(options.replace_unk)
+            search.unknown = terms
+        search.alignments = options.alignments
+        return search
 
 
 def _unwritable(text: str, unknown: str, where: str) -> UserError:
     return UserError(f"{where}: the target dictionary lacks '{unknown}' of '{text.strip()}'")
-
-
-def _check_sampling(
-    sampling: bool, beam: int | None, nbest: int, draws: Mapping[str, float | None]
-) -> None:
-    """Check the options of sampling.
-
-    Args:
-        draws: the options of single draws, by name.
-
-    Raises:
-        UserError: an option is out of range, or two options contradict each other.
-    """
-    named = {name: value for name, value in draws.items() if value is not None}
-    if not sampling:
-        for name in named:
-            raise UserError(f"{as_given(name.replace('_', '-'))} needs {as_given('sampling')}")
-        return
-    if beam not in (None, nbest):
-        raise UserError(
-            f"{as_given('beam', str(beam))}: a number of draws other than {as_given('nbest')} would keep "
-            f"the most probable draws, which are no samples: leave it out, or give {as_given('nbest')} "
-            f"{beam}"
-        )
-    if {"sampling_topk", "sampling_topp"} <= named.keys():
-        raise UserError(
-            f"give {as_given('sampling-topk')} or {as_given('sampling-topp')}, not both"
-        )
-    if not 0 < named.get("sampling_topp", 1) <= 1:
-        raise UserError(
-            f"{as_given('sampling-topp', str(draws['sampling_topp']))}: expected a probability above 0"
-        )
-    if not 0 < named.get("temperature", 1) < math.inf:
-        raise UserError(
-            f"{as_given('temperature', str(draws['temperature']))}: expected a number above 0"
-        )
-
-
-def _check_positive(**numbers: int | None) -> None:
-    """Raise UserError if a number is below 1."""
-    for name, number in numbers.items():
-        if number is not None and number < 1:
-            raise UserError(f"{name} {number}: expected a positive number")

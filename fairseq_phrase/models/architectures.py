@@ -55,7 +55,7 @@ from fairseq_phrase.models.named_encoder import NAMED_MODELS, NamedModel
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 
 #: The group of entry points in which installed packages offer encoders.
-GROUP = "fairseq_phrase.encoders"
+ENCODER_GROUP = "fairseq_phrase.encoders"
 
 logger = logging.getLogger(__name__)
 _TRANSLATION = options_of(CopyOptions)
@@ -81,9 +81,9 @@ def build() -> None:
         if method.translation:
             _build_translation(method)
         _built.add(method.name)
-    for named in NAMED_MODELS.values():
-        if new or named.name not in MODEL_REGISTRY:
-            build_named(named)
+    for model in NAMED_MODELS.values():
+        if new or model.name not in MODEL_REGISTRY:
+            build_named(model)
 
 
 def _build_translation(method: EncoderMethod) -> None:
@@ -97,14 +97,14 @@ def _build_translation(method: EncoderMethod) -> None:
     _register(method.name, model, options, {**PRESETS, **method.presets})
 
 
-def build_named(named: NamedModel) -> None:
+def build_named(model: NamedModel) -> None:
     """Register a model with the options of all encoders."""
-    options = {option.name: option for option in named.options}
+    options = {option.name: option for option in model.options}
     for method in ENCODERS.values():
         of_encoder = f"the encoder '{method.name}'"
-        _refuse_clashes(f"--arch {named.name}", named.options, of_encoder, method.options)
+        _refuse_clashes(f"--arch {model.name}", model.options, of_encoder, method.options)
         options |= {option.name: option for option in method.options}
-    _register(named.name, named.model, options.values(), {"": {}, **named.presets})
+    _register(model.name, model.model, options.values(), {"": {}, **model.presets})
 
 
 def _register(
@@ -115,15 +115,15 @@ def _register(
     fairseq's architecture functions run before hydra fills in defaults, so ``fairseq-hydra-train`` loses
     presets that such a function sets. Here a preset is a dataclass; its defaults work in both commands.
     """
-    known = {option.name: option for option in options}
+    by_name = {option.name: option for option in options}
     for preset, defaults in presets.items():
         arch = f"{name}_{preset}" if preset else name
-        changed = [_FAIRSEQS[option] for option in defaults if option not in known]
-        own = [
-            (each.name, each.type, copied(each, defaults.get(each.name, each.default)))
-            for each in (*known.values(), *changed)
+        changed = [_FAIRSEQS[option] for option in defaults if option not in by_name]
+        option_fields = [
+            (option.name, option.type, copied(option, defaults.get(option.name, option.default)))
+            for option in (*by_name.values(), *changed)
         ]
-        config = make_dataclass(f"{name}_config", own, bases=(FlatTransformerConfig,))
+        config = make_dataclass(f"{name}_config", option_fields, bases=(FlatTransformerConfig,))
         # A model that takes any encoder is registered again when a late encoder adds options to it.
         for registry in (MODEL_REGISTRY, ARCH_MODEL_REGISTRY):
             registry.pop(arch, None)
@@ -172,23 +172,23 @@ def _check_encoder(method: EncoderMethod) -> None:
                 'field(default=…, metadata={"help": …}); of several values, as one text'
             )
     _refuse_clashes(mine, method.options, "fairseq's Transformer", _FAIRSEQS.values())
-    for name, other in ENCODERS.items():
-        _refuse_clashes(mine, method.options, f"the encoder '{name}'", other.options)
+    for name, other_method in ENCODERS.items():
+        _refuse_clashes(mine, method.options, f"the encoder '{name}'", other_method.options)
     for name, model in NAMED_MODELS.items():
         _refuse_clashes(mine, method.options, f"--arch {name}", model.options)
 
 
 def _refuse_clashes(
-    mine: str, options: Iterable[Field[Any]], other: str, others: Iterable[Field[Any]]
+    mine: str, options: Iterable[Field[Any]], other_owner: str, other_options: Iterable[Field[Any]]
 ) -> None:
-    known = {option.name: option for option in others}
+    by_name = {option.name: option for option in other_options}
     for option in options:
-        there = known.get(option.name, option)
+        there = by_name.get(option.name, option)
         if _meaning(option) != _meaning(there):
             raise UserError(
-                f"{mine} and {other} both have --{option.name.replace('_', '-')}, with the types and "
-                f"defaults {_described(option)} and {_described(there)}: models that take any encoder by "
-                "--encoder have the options of all, so rename one, or make both alike"
+                f"{mine} and {other_owner} both have --{option.name.replace('_', '-')}, with the types "
+                f"and defaults {_described(option)} and {_described(there)}: models that take any "
+                "encoder by --encoder have the options of all, so rename one, or make both alike"
             )
 
 
@@ -207,11 +207,11 @@ def _described(option: Field[Any]) -> str:
 
 
 def load_installed_encoders() -> None:
-    """Register the encoders that other packages offer as entry points of :data:`GROUP`.
+    """Register the encoders that other packages offer as entry points of :data:`ENCODER_GROUP`.
 
     An encoder that cannot be imported or registered is omitted, with a warning; using it is an error.
     """
-    for entry in entry_points(group=GROUP):
+    for entry in entry_points(group=ENCODER_GROUP):
         try:
             entry.load()
             build()

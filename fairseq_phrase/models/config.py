@@ -98,8 +98,8 @@ def kept_layers(cfg: TransformerConfig) -> list[int]:
 
     They are numbers of :func:`trained_layers`.
     """
-    kept = cfg.encoder.layers_to_keep
-    return sorted(map(int, kept.split(","))) if kept else [*range(cfg.encoder.layers)]
+    numbers = cfg.encoder.layers_to_keep
+    return sorted(map(int, numbers.split(","))) if numbers else [*range(cfg.encoder.layers)]
 
 
 def check_heads(cfg: TransformerConfig, side: str) -> None:

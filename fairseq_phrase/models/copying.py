@@ -136,7 +136,7 @@ class CopyingDecoder(FairseqIncrementalDecoder):
         shape = words.shape
         # Some encoders keep a sentence once for all rows of its beam; these rows are adjacent.
         words, features = (
-            each.reshape(len(tokens), -1, each.size(-1)) for each in (words, features)
+            values.reshape(len(tokens), -1, values.size(-1)) for values in (words, features)
         )
         if not self.copy_scores.needs_attention:
             attention = None

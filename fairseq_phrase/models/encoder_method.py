@@ -16,7 +16,7 @@ from typing import Any, TypeVar, get_type_hints
 from fairseq.models.transformer import TransformerEncoderBase
 
 Encoder = TypeVar("Encoder", bound=type)
-Options = TypeVar("Options", bound=type)
+OptionsClass = TypeVar("OptionsClass", bound=type)
 
 
 def option(default: Any, help: str, **metadata: Any) -> Any:
@@ -33,7 +33,7 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
     return field(default=default, metadata={"help": help, **metadata})
 
 
-def declare(**metadata: Any) -> Callable[[Options], Options]:
+def declare(**metadata: Any) -> Callable[[OptionsClass], OptionsClass]:
     """Return a class decorator that adds metadata to a dataclass' own options.
 
     Args:
@@ -41,7 +41,7 @@ def declare(**metadata: Any) -> Callable[[Options], Options]:
             :func:`fairseq_phrase.checkpoints.entries.option_entries`.
     """
 
-    def declared(options: Options) -> Options:
+    def declared(options: OptionsClass) -> OptionsClass:
         for name in inspect.get_annotations(options):
             option = options.__dataclass_fields__[name]  # type: ignore[attr-defined]
             option.metadata = {**metadata, **option.metadata}
@@ -58,8 +58,8 @@ def options_of(options: type | None) -> list[Field[Any]]:
     if options is None:
         return []
     types = get_type_hints(options)
-    for each in fields(options):
-        each.type = types[each.name]
+    for option in fields(options):
+        option.type = types[option.name]
     return list(fields(options))
 
 
@@ -90,16 +90,12 @@ class AttentionOptions:
 
 
 def size(width: int, ffn: int, heads: int, layers: int = 6, **options: Any) -> dict[str, Any]:
-    """Return the options for sizes that encoder and decoder share.
-
-    Args:
-        layers: encoder and decoder layers each.
-    """
+    """Return the options for sizes that encoder and decoder share, also the number of layers."""
     sizes = {"embed_dim": width, "ffn_embed_dim": ffn, "attention_heads": heads, "layers": layers}
-    both = {
+    of_sides = {
         f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()
     }
-    return both | options
+    return of_sides | options
 
 
 #: Sizes and regularization, with the names of fairseq's ``transformer_*`` architectures.
@@ -119,6 +115,7 @@ class EncoderMethod:
     name: str
     encoder: type
     options: Sequence[Field[Any]]
+    check: Callable[[Any], None]
     parse_fields: Callable[[Any], Sequence[str]]
     decoder: type | None
     presets: Mapping[str, Mapping[str, Any]]
@@ -152,6 +149,7 @@ def register_encoder(
     name: str,
     *,
     options: type | None = None,
+    check: Callable[[Any], None] = lambda cfg: None,
     parse_fields: Sequence[str] | Callable[[Any], Sequence[str]] = (),
     decoder: type | None = None,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
@@ -167,10 +165,9 @@ def register_encoder(
         name: ``--encoder NAME``, and ``--arch NAME`` of translation.
         options: a dataclass of the method's own options, each with a default and a ``help`` in its
             metadata; None without options. Encoders that share an option give it one type and default.
+        check: raises :class:`~fairseq_phrase.errors.UserError` if the options contradict each other.
         parse_fields: the parse fields that the encoder needs (names in
-            :data:`fairseq_phrase.syntax.fields.FIELDS`), or a function of fairseq's nested options that
-            returns them and raises :class:`~fairseq_phrase.errors.UserError` if the options contradict
-            each other.
+            :data:`fairseq_phrase.syntax.fields.FIELDS`), or a function of the options that returns them.
         decoder: the translation model's decoder; fairseq's by default.
         presets: additional architectures ``NAME_PRESET``: by preset, the defaults that differ. They
             extend :data:`PRESETS`, which every encoder has.
@@ -193,6 +190,7 @@ def register_encoder(
         shared = options_of(getattr(encoder, "shared_options", None))
         ENCODERS[name] = EncoderMethod(
             name=name, encoder=encoder, options=[*options_of(options), *shared],
+            check=check,
             parse_fields=parse_fields if callable(parse_fields) else lambda cfg: parse_fields,
             decoder=decoder, presets=presets or {}, variants=variants or {name.replace("_", " "): {}},
             translation=translation,

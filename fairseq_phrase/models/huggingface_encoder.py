@@ -1,7 +1,6 @@
 """``--encoder huggingface``: the encoder of a model of transformers, with relation biases."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -21,7 +20,7 @@ from fairseq_phrase.models.huggingface_vocabulary import (
     numbers_of,
     read_frame,
 )
-from fairseq_phrase.models.relation_options import RelationOptions, parse_fields
+from fairseq_phrase.models.relation_options import RelationOptions, check_relations, parse_fields
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, TimeFirstEncoder, encoder_output
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.tensors import padding_of
@@ -107,7 +106,7 @@ def _trained(folder: str, config: Any) -> Any:
     """
     try:
         # transformers reads a pickled file (.bin) only with torch's weights_only.
-        model, found = _transformers().AutoModel.from_pretrained(
+        model, loading_info = _transformers().AutoModel.from_pretrained(
             folder, config=config, local_files_only=True, output_loading_info=True,
             trust_remote_code=False,
         )  # fmt: skip
@@ -117,13 +116,17 @@ def _trained(folder: str, config: Any) -> Any:
             f"--huggingface-model {folder}: its weights cannot be loaded ({reason}): expected "
             "model.safetensors, or a pytorch_model.bin of nothing but tensors"
         ) from None
-    if missing := sorted(name for name in found["missing_keys"] if "pooler" not in name):
+    if missing := sorted(name for name in loading_info["missing_keys"] if "pooler" not in name):
         raise UserError(f"--huggingface-model {folder}: its weights lack {missing[0]}")
     return model
 
 
-def _fields(cfg: Any) -> Sequence[str]:
-    """Return the parse fields that the options need; see :func:`register_encoder`."""
+def check(cfg: Any) -> None:
+    """Check the options of relations, of which a model of transformers has those of the tree.
+
+    Raises:
+        UserError: an option asks for others, or the options contradict each other.
+    """
     for name, only in {"relation_source": "heads", "relation_vectors": "none"}.items():
         if getattr(cfg, name) != only:
             raise UserError(
@@ -135,13 +138,14 @@ def _fields(cfg: Any) -> Sequence[str]:
             "--relation-bias distance: a model of transformers has no such prior: expected tree, "
             "sequence, both or none"
         )
-    return parse_fields(cfg)
+    check_relations(cfg)
 
 
 @register_encoder(
     "huggingface",
     options=HuggingFaceOptions,
-    parse_fields=_fields,
+    check=check,
+    parse_fields=parse_fields,
     variants={"Hugging Face encoder": {}},
 )
 class HuggingFaceEncoder(TimeFirstEncoder):
@@ -167,9 +171,9 @@ class HuggingFaceEncoder(TimeFirstEncoder):
     def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
         super().__init__(dictionary)
         self.cfg, self.padding_idx = cfg, dictionary.pad()
-        if kept := cfg.encoder.layers_to_keep:
+        if pruning := cfg.encoder.layers_to_keep:
             raise UserError(
-                f"--encoder-layers-to-keep {kept} prunes layers by fairseq's names, and --encoder "
+                f"--encoder-layers-to-keep {pruning} prunes layers by fairseq's names, and --encoder "
                 "huggingface has others: leave it out, and give fewer --encoder-layers"
             )
         folder = cfg.huggingface_model
@@ -245,13 +249,13 @@ class HuggingFaceEncoder(TimeFirstEncoder):
             UserError: the width or the number of layers differs.
         """
         layers = getattr(config, "encoder_layers", config.num_hidden_layers)
-        for flag, here, there in (
+        for flag, size, there in (
             ("--encoder-embed-dim", self.cfg.encoder.embed_dim, config.hidden_size),
             ("--encoder-layers", self.cfg.encoder.layers, layers),
         ):
-            if here != there:
+            if size != there:
                 raise UserError(
-                    f"{flag} {here}: --huggingface-model {folder} has {there}: give {flag} {there}"
+                    f"{flag} {size}: --huggingface-model {folder} has {there}: give {flag} {there}"
                 )
 
     def _load_from_state_dict(self, *args: Any) -> None:
@@ -281,7 +285,7 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         order = (columns[:-1] + first) % len(columns)
         is_subword = columns[:-1] < lengths
         framed, mask = self._framed(src_tokens.gather(1, order), is_subword, lengths)
-        found = self.model(
+        output = self.model(
             input_ids=framed,
             attention_mask=mask.long(),
             output_hidden_states=return_all_hiddens,
@@ -297,8 +301,8 @@ class HuggingFaceEncoder(TimeFirstEncoder):
             states = states.gather(1, back.unsqueeze(2).expand(-1, -1, states.size(2)))
             return states.masked_fill(no_state.unsqueeze(2), 0).transpose(0, 1)
 
-        states = placed(found.last_hidden_state)
-        hidden = map(placed, found.hidden_states) if return_all_hiddens else ()
+        states = placed(output.last_hidden_state)
+        hidden = map(placed, output.hidden_states) if return_all_hiddens else ()
         return encoder_output(
             src_tokens, padding, encoder_out=[states], encoder_states=list(hidden),
             encoder_padding_mask=[padding | (no_state & (lengths > 0))],
@@ -353,9 +357,9 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         parse = {f"src_{field}": nothing for field in ("words", "heads", "deprels")}
         training = self.training
         with torch.no_grad():
-            first, other = self.eval()(tokens, **parse)["encoder_out"][0][0]
+            first, second = self.eval()(tokens, **parse)["encoder_out"][0][0]
         self.train(training)
-        if torch.allclose(first, other):
+        if torch.allclose(first, second):
             return f"the first token of a {kind} model does not read the tokens after it"
         return None
 

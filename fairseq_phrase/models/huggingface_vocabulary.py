@@ -66,19 +66,19 @@ def _language(tokenizer: Any, folder: str, language: str | None) -> str:
     Raises:
         UserError: it is missing or unknown.
     """
-    known = [code for code in tokenizer.all_special_tokens if "_" in code]
-    examples = ", ".join(known[:3])
+    codes = [code for code in tokenizer.all_special_tokens if "_" in code]
+    examples = ", ".join(codes[:3])
     if language is None:
         file = Path(folder) / "tokenizer_config.json"
-        own = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-        language = own.get("src_lang")
+        tokenizer_config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        language = tokenizer_config.get("src_lang")
         if language is None:
             raise UserError(
                 f"--huggingface-model {folder}: its tokenizer marks the language of a sentence: give "
                 f"{_LANGUAGE}, one of {examples}, …"
             )
         logger.info("%s %s, as in %s", _LANGUAGE, language, file)
-    if language not in known:
+    if language not in codes:
         raise UserError(
             f"{_LANGUAGE} {language}: the tokenizer of {folder} does not know it: expected one of "
             f"{examples}, …"
@@ -123,7 +123,7 @@ def numbers_of(tokenizer: Any, frame: Frame, folder: str, dictionary: Any) -> Te
     Raises:
         UserError: the tokenizer lacks entries of the dictionary.
     """
-    known = tokenizer.get_vocab()
+    vocabulary = tokenizer.get_vocab()
     unknown, end = tokenizer.unk_token_id, tokenizer.eos_token_id
     special = {
         dictionary.bos(): frame.before[0] if frame.before else -1,
@@ -134,12 +134,14 @@ def numbers_of(tokenizer: Any, frame: Frame, folder: str, dictionary: Any) -> Te
     lacking = [
         symbol
         for symbol in dictionary.symbols[dictionary.nspecial :]
-        if symbol not in known and not symbol.startswith("madeupword")
+        if symbol not in vocabulary and not symbol.startswith("madeupword")
     ]
     if lacking:
         raise UserError(
             f"--huggingface-model {folder}: its tokenizer lacks {len(lacking)} entries of the source "
             f"dictionary, such as '{lacking[0]}': make the data with --bpe huggingface:{folder}"
         )
-    of_symbols = (known.get(symbol, special[dictionary.unk()]) for symbol in dictionary.symbols)
+    of_symbols = (
+        vocabulary.get(symbol, special[dictionary.unk()]) for symbol in dictionary.symbols
+    )
     return torch.tensor([special.get(i, number) for i, number in enumerate(of_symbols)])

@@ -60,10 +60,10 @@ class LabelHead(nn.Sequential):
 
     def __init__(self, width: int, num_labels: int, layers: int, dropout: float) -> None:
         def linear(size: int) -> list[nn.Module]:
-            made = nn.Linear(width, size)
-            nn.init.xavier_uniform_(made.weight)
-            nn.init.zeros_(made.bias)
-            return [FairseqDropout(dropout, module_name="LabelHead"), made]
+            layer = nn.Linear(width, size)
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+            return [FairseqDropout(dropout, module_name="LabelHead"), layer]
 
         hidden = [*linear(width), nn.Tanh()] if layers == 2 else []
         super().__init__(*hidden, *linear(num_labels))

@@ -78,8 +78,8 @@ def register_named_model(
     """
 
     def register(model: Model) -> Model:
-        own = [*options_of(EncoderChoice), *options_of(options)]
-        NAMED_MODELS[name] = NamedModel(name, model, own, presets or {})
+        model_options = [*options_of(EncoderChoice), *options_of(options)]
+        NAMED_MODELS[name] = NamedModel(name, model, model_options, presets or {})
         for build in LATE:
             build()
         return model

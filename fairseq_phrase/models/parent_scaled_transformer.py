@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +48,7 @@ def scaled_heads(cfg: Any) -> list[int]:
         UserError: there are more layers or heads than the encoder has.
     """
     heads, layers = cfg.encoder.attention_heads, trained_layers(cfg)
-    given = f"--parent-heads {cfg.parent_heads}"
+    option = f"--parent-heads {cfg.parent_heads}"
     try:
         counts = [
             heads if part.strip() == "all" else int(part)
@@ -57,25 +56,29 @@ def scaled_heads(cfg: Any) -> list[int]:
         ]
     except ValueError:
         raise UserError(
-            f"{given}: expected a number of heads or 'all' for each layer, as in 2,0,0"
+            f"{option}: expected a number of heads or 'all' for each layer, as in 2,0,0"
         ) from None
     if len(counts) > layers:
-        raise UserError(f"{given} names {len(counts)} layers: the encoder has {layers}")
+        raise UserError(f"{option} names {len(counts)} layers: the encoder has {layers}")
     for number, count in enumerate(counts, start=1):
         if not 0 <= count <= heads:
-            raise UserError(f"{given}: layer {number} has {heads} heads, not {count}")
+            raise UserError(f"{option}: layer {number} has {heads} heads, not {count}")
     return counts + [0] * (layers - len(counts))
 
 
-def _parse_fields(cfg: Any) -> Sequence[str]:
-    needed = any(scaled_heads(cfg))
+def check(cfg: Any) -> None:
+    """Check the options of scaled heads.
+
+    Raises:
+        UserError: a number is out of its range, or the options contradict each other.
+    """
+    has_scaled_heads = any(scaled_heads(cfg))
     if cfg.parent_std <= 0:
         raise UserError(f"--parent-std {cfg.parent_std}: expected more than 0")
     if not 0 <= cfg.parent_ignoring <= 1:
         raise UserError(f"--parent-ignoring {cfg.parent_ignoring}: expected a probability, 0 to 1")
-    if needed and cfg.encoder.xformers_att_config:
+    if has_scaled_heads and cfg.encoder.xformers_att_config:
         raise UserError("--encoder-xformers-att-config does not support scaled heads: leave it out")
-    return ["words", "heads"] if needed else []
 
 
 class ParentEncoderLayer(SyntaxEncoderLayer):
@@ -99,7 +102,8 @@ class ParentEncoderLayer(SyntaxEncoderLayer):
 @register_encoder(
     "parent_scaled_transformer",
     options=ParentOptions,
-    parse_fields=_parse_fields,
+    check=check,
+    parse_fields=lambda cfg: ["words", "heads"] if any(scaled_heads(cfg)) else [],
     variants={
         "parent-scaled": {},
         "parent-scaled, prior": {"parent_scaling": "prior"},

@@ -108,33 +108,29 @@ def phrase_layers(cfg: Any) -> range:
         return range(layers)
     first, dash, last = text.partition("-")
     try:
-        chosen = range(int(first) - 1, int(last)) if dash else range(int(first))
+        layer_range = range(int(first) - 1, int(last)) if dash else range(int(first))
     except ValueError:
-        chosen = range(0)
-    if not chosen or chosen.start < 0 or chosen.stop > layers:
+        layer_range = range(0)
+    if not layer_range or layer_range.start < 0 or layer_range.stop > layers:
         raise UserError(
             f"--phrase-layers {cfg.phrase_layers}: expected 'all', a number of layers from the first, or "
             f"a range such as 1-2, within the encoder's {layers} layers"
         )
-    return chosen
+    return layer_range
 
 
-def check_phrases(cfg: Any) -> list[str]:
-    """Check the options, and return the parse fields that they need.
+def check(cfg: Any) -> None:
+    """Check the options of phrases and positions.
 
     Raises:
         UserError: the options contradict each other.
     """
     check_positions(cfg)
+    flag = f"--phrase-max-length {cfg.phrase_max_length}"
     if cfg.phrase_max_length < 2:
-        raise UserError(
-            f"--phrase-max-length {cfg.phrase_max_length}: a phrase has at least 2 units"
-        )
-    if cfg.phrase_max_length > cfg.max_source_positions:
-        raise UserError(
-            f"--phrase-max-length {cfg.phrase_max_length} is more than any sentence has: "
-            f"--max-source-positions is {cfg.max_source_positions}"
-        )
+        raise UserError(f"{flag}: a phrase has at least 2 units")
+    if (most := cfg.max_source_positions) < cfg.phrase_max_length:
+        raise UserError(f"{flag} is more than any sentence has: --max-source-positions is {most}")
     if cfg.phrase_relative_clip < 0:
         raise UserError(f"--phrase-relative-clip {cfg.phrase_relative_clip}: expected 0 or more")
     if cfg.phrase_relative_clip and cfg.phrase_mask != "subset":
@@ -142,15 +138,17 @@ def check_phrases(cfg: Any) -> list[str]:
             "--phrase-relative-clip needs --phrase-mask subset: of two nodes, one must contain the other "
             "to have a relative position"
         )
-    chosen = phrase_layers(cfg)
-    last = kept_layers(cfg)[-1:]
-    if cfg.phrase_to_decoder and (
-        not set(last).issubset(chosen) or (chosen.start and cfg.encoder.layerdrop)
-    ):
+    layers = phrase_layers(cfg)
+    has_last = set(kept_layers(cfg)[-1:]) <= set(layers)
+    if cfg.phrase_to_decoder and (not has_last or (layers.start and cfg.encoder.layerdrop)):
         raise UserError(
             f"--phrase-to-decoder needs phrases in the last layer, but --phrase-layers is "
             f"{cfg.phrase_layers}"
         )
+
+
+def parse_fields(cfg: Any) -> list[str]:
+    """Return the parse fields of the phrases and positions; a source that cannot be made is refused."""
     try:
         needed = load_source(cfg.phrase_source).fields(cfg)
     except ValueError as error:
@@ -268,7 +266,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @register_encoder(
     "phrase_transformer",
     options=PhraseOptions,
-    parse_fields=check_phrases,
+    check=check,
+    parse_fields=parse_fields,
     presets={"multi30k": size(512, 2048, 8), "tuned": TUNED},
     variants=VARIANTS,
 )
@@ -321,8 +320,8 @@ class PhraseEncoder(PositionedEncoder):
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PhraseBatch:
         """Find the phrases of a batch and, if the options ask for them, their positions."""
         padding_mask = self.padding(src_tokens)
-        if made := parse.made(_key(self.cfg)):
-            phrases = listed_phrases(padding_mask, *made)
+        if lists := parse.made(_key(self.cfg)):
+            phrases = listed_phrases(padding_mask, *lists)
         else:
             tokens = SourceTokens.of(src_tokens, padding_mask, self.dictionary)
             phrases = find_phrases(self._source, tokens, parse, self.cfg)
@@ -340,10 +339,10 @@ class PhraseEncoder(PositionedEncoder):
         """Return the function that lists the phrases; None for n-grams of tokens, which need no list."""
         if cfg.phrase_source == "ngram" and cfg.phrase_unit == "token":
             return None
-        chosen = Namespace(
+        phrase_options = Namespace(
             phrase_max_length=cfg.phrase_max_length, phrase_unit=str(cfg.phrase_unit)
         )
-        return _key(cfg), partial(list_phrases, cfg.phrase_source, chosen, dictionary)
+        return _key(cfg), partial(list_phrases, cfg.phrase_source, phrase_options, dictionary)
 
     @classmethod
     def causal_obstacle(cls, cfg: TransformerConfig, window: CausalWindow) -> str | None:

@@ -69,8 +69,8 @@ def fraction(text: str) -> int:
     Raises:
         UserError: the option does not have this form.
     """
-    one, _, parts = text.partition("/")
-    if one.strip() != "1" or not (parts or "1").strip().isdigit() or int(parts or "1") < 1:
+    numerator, _, parts = text.partition("/")
+    if numerator.strip() != "1" or not (parts or "1").strip().isdigit() or int(parts or "1") < 1:
         raise UserError(
             f"--predict-fraction {text}: expected 1/K with a whole number K, such as 1/6"
         )
@@ -274,11 +274,11 @@ def causal_window(cfg: Any) -> CausalWindow | None:
         raise UserError(f"--context {cfg.context}: expected 0 (all tokens) or more")
     if cfg.objective == "causal":
         return CausalWindow(cfg.direction == "backward", cfg.context)
-    for name, given in (
+    for name, is_set in (
         ("context", cfg.context),
         ("direction backward", cfg.direction != "forward"),
     ):
-        if given:
+        if is_set:
             raise UserError(f"--{name}: only --objective causal has it, not {cfg.objective}")
     return None
 

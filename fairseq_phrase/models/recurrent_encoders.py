@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,8 +96,8 @@ class RecurrentEncoder(TimeFirstEncoder):
         compute.
         """
         padding_mask = src_tokens.eq(self.padding_idx)
-        found = self.embed_tokens(src_tokens) if token_embeddings is None else token_embeddings
-        embedding = self.embed_scale * found
+        embeddings = self.embed_tokens(src_tokens) if token_embeddings is None else token_embeddings
+        embedding = self.embed_scale * embeddings
         inputs = self.dropout_module(embedding).masked_fill(padding_mask.unsqueeze(2), 0.0)
         layers, node_padding, outputs = self.encode(
             inputs, src_tokens, padding_mask, ParseBatch.from_net_input(parse)
@@ -113,7 +112,7 @@ class RecurrentEncoder(TimeFirstEncoder):
             encoder_embedding=[embedding],
             # (batch, nodes so far, width) -> (nodes, batch, width)
             encoder_states=[
-                pad(each, (0, 0, 0, nodes - each.size(1))).transpose(0, 1) for each in hidden
+                pad(states, (0, 0, 0, nodes - states.size(1))).transpose(0, 1) for states in hidden
             ],
             **outputs,
         )
@@ -127,8 +126,8 @@ class RecurrentEncoder(TimeFirstEncoder):
         return int(self.cfg.max_source_positions)
 
 
-def check_width(cfg: Any) -> Sequence[str]:
-    """Check that the width can be divided between two directions; return no parse fields.
+def check(cfg: Any) -> None:
+    """Check that the width can be divided between two directions.
 
     Raises:
         UserError: the width is odd.
@@ -138,10 +137,9 @@ def check_width(cfg: Any) -> Sequence[str]:
             f"--encoder-embed-dim {cfg.encoder.embed_dim}: the two directions of a recurrent layer "
             "have half of it each, so it must be even"
         )
-    return []
 
 
-@register_encoder("lstm", parse_fields=check_width, variants={"BiLSTM": {}}, translation=False)
+@register_encoder("lstm", check=check, variants={"BiLSTM": {}}, translation=False)
 class LSTMEncoder(RecurrentEncoder):
     """A bidirectional LSTM; each direction has half of ``--encoder-embed-dim``."""
 
@@ -150,7 +148,8 @@ class LSTMEncoder(RecurrentEncoder):
         width = cfg.encoder.embed_dim
         inputs = [embed_tokens.embedding_dim] + [width] * (cfg.encoder.layers - 1)
         self.layers = nn.ModuleList(
-            BidirectionalLayer("lstm", input_dim=each, output_dim=width) for each in inputs
+            BidirectionalLayer("lstm", input_dim=input_dim, output_dim=width)
+            for input_dim in inputs
         )
 
     def encode(
@@ -203,7 +202,9 @@ class TreeLSTMEncoder(RecurrentEncoder):
         width = cfg.encoder.embed_dim
         inputs = [embed_tokens.embedding_dim] + [width] * (cfg.encoder.layers - 1)
         network = BinaryTreeLSTM if self.kind == "binary" else ChildSumTreeLSTM
-        self.layers = nn.ModuleList(network(input_dim=each, hidden_dim=width) for each in inputs)
+        self.layers = nn.ModuleList(
+            network(input_dim=input_dim, hidden_dim=width) for input_dim in inputs
+        )
 
     def encode(
         self, embedding: Tensor, src_tokens: Tensor, padding_mask: Tensor, parse: ParseBatch
@@ -243,7 +244,8 @@ class HierarchicalOptions:
 @register_encoder(
     "han",
     options=HierarchicalOptions,
-    parse_fields=lambda cfg: [*check_width(cfg), *SENTENCES[str(cfg.han_sentences)]],
+    check=check,
+    parse_fields=lambda cfg: SENTENCES[str(cfg.han_sentences)],
     variants={
         "HAN": {},
         "HAN, constituents": {"han_sentences": "constituents"},

@@ -41,8 +41,12 @@ def reads_trees(cfg: Any) -> bool:
     return cfg.relation_bias in ("tree", "both")
 
 
-def parse_fields(cfg: Any) -> Sequence[str]:
-    """Return the parse fields that the options need; see :func:`register_encoder`."""
+def check_relations(cfg: Any) -> None:
+    """Check the options of relation biases.
+
+    Raises:
+        UserError: a number is out of its range, or the options contradict each other.
+    """
     if cfg.relation_labels and not reads_trees(cfg):
         raise UserError(
             f"--relation-labels needs --relation-bias tree or both, not {cfg.relation_bias}"
@@ -73,6 +77,10 @@ def parse_fields(cfg: Any) -> Sequence[str]:
         raise UserError(
             f"--relation-source needs --relation-bias tree or both, not {cfg.relation_bias}"
         )
+
+
+def parse_fields(cfg: Any) -> Sequence[str]:
+    """Return the parse fields that the options need; see :func:`register_encoder`."""
     if not reads_trees(cfg):
         return ["words", "heads"] if cfg.relation_bias == "distance" else []
     labels = [label_field(cfg)] if cfg.relation_labels else []

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fairseq_phrase.models.encoder_method import register_encoder
 from fairseq_phrase.models.relation_options import (
     RelationOptions,
+    check_relations,
     label_field,
     parse_fields,
     reads_trees,
@@ -70,6 +71,7 @@ class RelationEncoderLayer(SyntaxEncoderLayer):
 @register_encoder(
     "relation_transformer",
     options=RelationOptions,
+    check=check_relations,
     parse_fields=parse_fields,
     variants={
         "relation bias, tree": {},
@@ -162,8 +164,8 @@ class RelationEncoder(SyntaxEncoder):
             return PairRelations(kinds_of_pairs(tree, buckets), masked, edges)
         of_graph: Sequence[Tensor] | None = () if is_graph else None
         if edges is not None:
-            made = self.batch_structure(self.cfg, self.dictionary)
-            assert made is not None
-            (most,) = parse.made(made[0]) or made[1](src_tokens, parse)
+            batch_function = self.batch_structure(self.cfg, self.dictionary)
+            assert batch_function is not None
+            (most,) = parse.made(batch_function[0]) or batch_function[1](src_tokens, parse)
             of_graph = label_rows(edges, self._num_labels, carried(most))
         return relation_positions(tree, buckets, self._num_labels, of_graph, masked)

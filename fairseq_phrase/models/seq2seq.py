@@ -40,8 +40,8 @@ from fairseq_phrase.modules.recurrent.source_attention import (
     WINDOWS,
     BilinearSelfAttention,
     PlainSelfAttention,
-    Source,
     SourceAttention,
+    SourceStates,
 )
 
 #: The value of ``--encoder`` for :class:`RecurrentEncoder`, the only unregistered encoder.
@@ -275,16 +275,16 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         length: int,
     ) -> DecoderState:
         """Return the state before the first new token."""
-        kept = self.get_incremental_state(incremental_state, _KEPT) if incremental_state else None
-        if kept is None:
+        buffer = self.get_incremental_state(incremental_state, _KEPT) if incremental_state else None
+        if buffer is None:
             return DecoderState(self.initial_state(_last_state(encoder_out, rows)))
-        hidden, memory = kept["hidden"], kept.get("cell")
+        hidden, memory = buffer["hidden"], buffer.get("cell")
         assert hidden is not None
         cells = CellState(
             hidden.transpose(0, 1), None if memory is None else memory.transpose(0, 1)
         )
         # Each step of a search reads one token: length - 1 are read already.
-        return DecoderState(cells, kept.get("fed"), length - 1, kept.get("keys"))
+        return DecoderState(cells, buffer.get("fed"), length - 1, buffer.get("keys"))
 
     def _keep(self, incremental_state: IncrementalState | None, state: DecoderState) -> None:
         """Store the state for the next step; all tensors have one entry for each row."""
@@ -292,13 +292,13 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
             return
         # Rows become the first dimension, along which beam search reorders.
         memory = state.cells.cell
-        kept = {
+        buffer = {
             "hidden": state.cells.hidden.transpose(0, 1),
             "cell": None if memory is None else memory.transpose(0, 1),
             "fed": state.fed,
             "keys": state.keys,
         }
-        self.set_incremental_state(incremental_state, _KEPT, kept)
+        self.set_incremental_state(incremental_state, _KEPT, buffer)
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
@@ -308,11 +308,11 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         Args:
             new_order: for each new row, the index of the old row. Shape: (new rows,), int64.
         """
-        kept = self.get_incremental_state(incremental_state, _KEPT)
-        if kept is not None:
+        buffer = self.get_incremental_state(incremental_state, _KEPT)
+        if buffer is not None:
             reordered = {
                 name: None if value is None else value.index_select(0, new_order)
-                for name, value in kept.items()
+                for name, value in buffer.items()
             }
             self.set_incremental_state(incremental_state, _KEPT, reordered)
 
@@ -326,13 +326,13 @@ def _rows(values: Tensor, rows: int) -> Tensor:
     return values if len(values) == rows else values.repeat_interleave(rows // len(values), 0)
 
 
-def _source_of(encoder_out: dict[str, list[Any]], rows: int) -> Source:
+def _source_of(encoder_out: dict[str, list[Any]], rows: int) -> SourceStates:
     (states,), masks = encoder_out["encoder_out"], encoder_out["encoder_padding_mask"]
     # Time-first to batch-first: (nodes, batch, width) -> (batch, nodes, width)
     states = states.transpose(0, 1)
     # As in fairseq, an encoder may return an empty list of masks if nothing is padded.
     padding = masks[0] if masks else states.new_zeros(states.shape[:2]).bool()
-    return Source(_rows(states, rows), _rows(padding, rows))
+    return SourceStates(_rows(states, rows), _rows(padding, rows))
 
 
 def _last_state(encoder_out: dict[str, list[Any]], rows: int) -> CellState:
@@ -341,7 +341,7 @@ def _last_state(encoder_out: dict[str, list[Any]], rows: int) -> CellState:
         source = _source_of(encoder_out, rows)
         return mean_state(source.states, source.padding)
     hidden, memory = (
-        [_rows(each, rows).transpose(0, 1) for each in encoder_out[name]]
+        [_rows(states, rows).transpose(0, 1) for states in encoder_out[name]]
         for name in ("last_hidden", "last_cell")
     )
     return CellState(hidden[0], memory[0] if memory else None)

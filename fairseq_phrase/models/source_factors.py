@@ -119,8 +119,8 @@ class SourceFactors:
         widths: Sequence[int] | None = None
         if self.combine == "concat":
             widths = self.widths if len(self.widths) > 1 else self.widths * len(self.names)
-            named = model.named_parameters(remove_duplicate=False)
-            if sum(parameter is table.weight for _, parameter in named) > 1:
+            parameters = model.named_parameters(remove_duplicate=False)
+            if sum(parameter is table.weight for _, parameter in parameters) > 1:
                 raise UserError(
                     "--source-factors-combine concat: the decoder shares the embeddings of tokens, which "
                     "would get narrower: leave --share-all-embeddings out, or choose sum"
@@ -208,9 +208,9 @@ class FactoredEmbedding(nn.Module):
         Shape: (batch, tokens), int64.
         """
         words: Tensor | None = inputs.get(f"{PREFIX}words")
-        found: dict[str, Tensor] = {}
+        by_factor: dict[str, Tensor] = {}
         if words is None:
-            return found
+            return by_factor
         for name in self.factors:
             if name == SUBWORDS:
                 # A subword is first (last) in its word if the token before (after) it has another word.
@@ -222,8 +222,8 @@ class FactoredEmbedding(nn.Module):
                 labels = pad(of_words, (0, 1)).gather(1, words.clamp(min=0))
             else:
                 continue
-            found[name] = labels.masked_fill(words < 0, _PAD)
-        return found
+            by_factor[name] = labels.masked_fill(words < 0, _PAD)
+        return by_factor
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Embed tokens. Shape: (batch, tokens, d).

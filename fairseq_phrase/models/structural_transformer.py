@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -78,10 +77,15 @@ class StructuralEncoderLayer(SyntaxEncoderLayer):
         return self.with_quant_noise(build_relative_attention(PositionedAttention, embed_dim, cfg))
 
 
-def _parse_fields(cfg: Any) -> Sequence[str]:
+def check(cfg: Any) -> None:
+    """Check the options of positions.
+
+    Raises:
+        UserError: a number is out of its range, or the options contradict each other.
+    """
     check_positions(cfg, "path")
-    given = cfg.path_levels, cfg.path_branches
-    is_default = given == (StructuralOptions.path_levels, StructuralOptions.path_branches)
+    path_sizes = cfg.path_levels, cfg.path_branches
+    is_default = path_sizes == (StructuralOptions.path_levels, StructuralOptions.path_branches)
     if cfg.structural_absolute != "path" and not is_default:
         raise UserError("--path-levels and --path-branches need --structural-absolute path")
     size = cfg.path_levels * cfg.path_branches
@@ -90,7 +94,6 @@ def _parse_fields(cfg: Any) -> Sequence[str]:
             f"--path-levels {cfg.path_levels} times --path-branches {cfg.path_branches} is {size}: "
             f"expected 1 to --encoder-embed-dim, {cfg.encoder.embed_dim}"
         )
-    return ["words", "heads"] if needs_tree(cfg) else []
 
 
 # The paper's base and big sizes (section 5: 6+6 layers, d=512 or 1024, layer norms after the residual
@@ -98,7 +101,8 @@ def _parse_fields(cfg: Any) -> Sequence[str]:
 @register_encoder(
     "structural_transformer",
     options=StructuralOptions,
-    parse_fields=_parse_fields,
+    check=check,
+    parse_fields=lambda cfg: ["words", "heads"] if needs_tree(cfg) else [],
     presets={"base": size(512, 2048, 8), "big": size(1024, 4096, 16, dropout=0.3)},
     variants={
         "structural absolute": {"structural_absolute": True},
@@ -194,9 +198,9 @@ class StructuralEncoder(PositionedEncoder):
 
     def _paths(self, src_tokens: Tensor, parse: ParseBatch) -> Tensor | None:
         """Find the tokens' paths; one message names the limits that the first batch exceeds."""
-        if (made := self.batch_structure(self.cfg, self.dictionary)) is None:
+        if (batch_function := self.batch_structure(self.cfg, self.dictionary)) is None:
             return None
-        paths, *counts = parse.made(made[0]) or made[1](src_tokens, parse)
+        paths, *counts = parse.made(batch_function[0]) or batch_function[1](src_tokens, parse)
         deep, wide = map(carried, counts)
         if (deep or wide) and not self._warned:
             self._warned = True

@@ -258,7 +258,7 @@ class TimeFirstEncoder(FairseqEncoder):
         """
         time_first = ("encoder_out", "encoder_states")
         return {
-            name: [each.index_select(int(name in time_first), new_order) for each in values]
+            name: [tensor.index_select(int(name in time_first), new_order) for tensor in values]
             for name, values in {**encoder_out, "fc_results": []}.items()
         }
 
@@ -275,9 +275,9 @@ def add_neutral(
     """
     prefix = f"{name}." if name else ""
     new = {
-        prefix + each: value.detach().clone()
-        for each, value in module.state_dict().items()
-        if prefix + each not in state and not set(added).isdisjoint(each.split("."))
+        prefix + key: value.detach().clone()
+        for key, value in module.state_dict().items()
+        if prefix + key not in state and not set(added).isdisjoint(key.split("."))
     }
     if new:
         state.update(new)
@@ -484,37 +484,37 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         structure = self.structure(src_tokens, ParseBatch.from_net_input(parse))
         of_layers = structure if causal is None else self.causal_structure(structure, causal)
         states, embedding = self.first_states(src_tokens, structure, token_embeddings)
-        kept = self.decoder_nodes(src_tokens, structure)
+        size = self.decoder_nodes(src_tokens, structure)
         time_first = self.layer_class.time_first
         states = states.transpose(0, 1) if time_first else states
         hidden, feed_forwards = [states] if return_all_hiddens else [], []
         # In the last layer, nodes that the decoder does not read skip the feed-forward block.
         last = self.layers[-1] if len(self.layers) else None
         for layer in self.layers:
-            keep = kept if layer is last else None
-            states, own = self.before_layer(layer.index, states, of_layers)
-            states, feed_forward, _ = layer(states, own, keep=keep)
+            keep = size if layer is last else None
+            states, of_layer = self.before_layer(layer.index, states, of_layers)
+            states, feed_forward, _ = layer(states, of_layer, keep=keep)
             if return_all_hiddens:
                 hidden.append(states)
                 feed_forwards.append(feed_forward)
 
-        def seen(layer_states: Tensor) -> Tensor:
+        def decoder_states(layer_states: Tensor) -> Tensor:
             """Shape: (nodes, batch, width), for the nodes that the decoder attends to."""
             layer_states = layer_states if time_first else layer_states.transpose(0, 1)
-            return layer_states if kept is None else layer_states[:kept]
+            return layer_states if size is None else layer_states[:size]
 
         # All nodes are left if there are no layers, or --encoder-layerdrop omits the last one.
-        states = self.after_layers(states if kept is None else self._first(states, kept), structure)
+        states = self.after_layers(states if size is None else self._first(states, size), structure)
         hidden[-1:] = [states][: len(hidden)]
         if self.layer_norm is not None:
             states = self.layer_norm(states)
         return encoder_output(
             src_tokens,
             self.padding(src_tokens),
-            encoder_out=[seen(states)],
+            encoder_out=[decoder_states(states)],
             encoder_padding_mask=[self.node_padding_mask(src_tokens, structure)],
             encoder_embedding=[embedding],
-            encoder_states=[seen(each) for each in hidden],
+            encoder_states=[decoder_states(layer_states) for layer_states in hidden],
             fc_results=feed_forwards,
             **self.extra_outputs(structure),
         )
@@ -558,8 +558,8 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         states = states.transpose(0, 1) if self.layer_class.time_first else states
         maps = []
         for layer in self.layers:
-            states, own = self.before_layer(layer.index, states, structure)
-            states, _, weights = layer(states, own, need_weights=True)
+            states, of_layer = self.before_layer(layer.index, states, structure)
+            states, _, weights = layer(states, of_layer, need_weights=True)
             maps.append(weights)
         return structure, maps
 

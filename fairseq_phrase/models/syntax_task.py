@@ -54,6 +54,7 @@ def require_parses(method: EncoderMethod, cfg: Any, task: SyntaxTask) -> None:
     Raises:
         UserError: the task or its data lack the parses, or the options contradict each other.
     """
+    method.check(cfg)
     needed = list(method.parse_fields(cfg))
     report_without_effect(method.options, cfg)
     if getattr(cfg, "neutral_start", False) and (obstacle := neutral_obstacle(method.encoder, cfg)):
@@ -68,6 +69,7 @@ def require_parses(method: EncoderMethod, cfg: Any, task: SyntaxTask) -> None:
             "syntax_translation or syntax_labelling, on data made by fairseq-phrase-preprocess or -attach"
         )
     task.require_parses(needed)
-    made = getattr(method.encoder, "batch_structure", lambda *_: None)(cfg, task.source_dictionary)
-    if made is not None and hasattr(task, "require_structure"):
-        task.require_structure(*made)
+    find = getattr(method.encoder, "batch_structure", lambda *_: None)
+    structure = find(cfg, task.source_dictionary)
+    if structure is not None and hasattr(task, "require_structure"):
+        task.require_structure(*structure)

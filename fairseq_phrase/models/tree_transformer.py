@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,8 +53,8 @@ class TreeOptions(NeutralOptions):
     tree_one_label: bool = option(False, "use one embedding for all constituents, for every label")
 
 
-def check_trees(cfg: Any) -> Sequence[str]:
-    """Check the options of trees, and return the parse fields from which trees are built.
+def check(cfg: Any) -> None:
+    """Check the options of trees.
 
     Raises:
         UserError: the options cannot be used with trees.
@@ -74,7 +73,6 @@ def check_trees(cfg: Any) -> Sequence[str]:
             raise UserError(f"--tree-max-{name} {largest}: the smallest index is 1")
     if cfg.cross_self_attention:
         raise UserError("--cross-self-attention: trees have cross-attention of their own")
-    return ["words", "spans"]
 
 
 #: Names that encoder and decoder add to fairseq's; see ``SyntaxEncoder.neutral_parameters``.
@@ -107,16 +105,16 @@ def regroup(new_order: Tensor, sentences: int, beams: int) -> tuple[Tensor | Non
     if together < 1 or rows % together:
         return source, 1
     groups = source.view(-1, together)
-    chosen = groups[:, 0]
-    stays = together > 1 and len(chosen) == sentences
+    firsts = groups[:, 0]
+    stays = together > 1 and len(firsts) == sentences
     if new_order.is_cuda:
-        kept = torch.arange(sentences, device=chosen.device) if stays else chosen
-        as_expected = (groups == kept[:, None]).all()
+        expected = torch.arange(sentences, device=firsts.device) if stays else firsts
+        as_expected = (groups == expected[:, None]).all()
         torch._assert_async(as_expected, "beam search separated the rows of a sentence")
-        return None if stays else chosen, together
+        return None if stays else firsts, together
     if not (groups == groups[:, :1]).all():
         return source, 1
-    return None if chosen.tolist() == [*range(sentences)] else chosen, together
+    return None if firsts.tolist() == [*range(sentences)] else firsts, together
 
 
 IncrementalState = dict[str, dict[str, Tensor | None]]
@@ -230,9 +228,9 @@ class TreeCrossAttention(MultiheadAttention):
             # The leaves' weights come from the same product; nonterminals' weights are not used.
             projections.append(self.accumulation.leaf_weight)
         # (nodes, sentences, width) -> (sentences, nodes, width)
-        keys, values, *weights = (each.transpose(0, 1) for each in project(states, projections))
+        keys, values, *weights = (rows.transpose(0, 1) for rows in project(states, projections))
         # -> (sentences, nodes, heads, head width)
-        keys, values = (each.unflatten(-1, (self.num_heads, -1)) for each in (keys, values))
+        keys, values = (rows.unflatten(-1, (self.num_heads, -1)) for rows in (keys, values))
         if self.accumulation is not None:
             values = self.accumulation.accumulate(values, weights[0][:, : tree.num_leaves], tree)
         keys, values = keys.transpose(1, 2), values.transpose(1, 2)
@@ -254,11 +252,11 @@ class TreeCrossAttention(MultiheadAttention):
         """
         source = self._get_input_buffer(incremental_state)
         if "prev_key" in source:
-            chosen, beams = regroup(
+            moves, beams = regroup(
                 new_order, source["prev_key"].size(0), carried(source.pop("beams"))
             )
-            if chosen is not None:
-                source = {name: kept.index_select(0, chosen) for name, kept in source.items()}
+            if moves is not None:
+                source = {name: tensor.index_select(0, moves) for name, tensor in source.items()}
             source["beams"] = carrier(beams)
             self._set_input_buffer(incremental_state, source)
         return incremental_state
@@ -332,7 +330,8 @@ class TreeEncoderLayer(SyntaxEncoderLayer):
 @register_encoder(
     "tree_transformer",
     options=TreeOptions,
-    parse_fields=check_trees,
+    check=check,
+    parse_fields=["words", "spans"],
     decoder=TreeDecoder,
     variants={
         "tree": {},
@@ -359,7 +358,7 @@ class TreeEncoder(SyntaxEncoder):
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> TreeBatch:
         """Make the trees of a batch."""
-        sizes = [carried(made) for made in parse.made("tree")] or None
+        sizes = [carried(size) for size in parse.made("tree")] or None
         return TreeBatch.from_words(parse["words"], parse["spans"], self.padding(src_tokens), sizes)
 
     @classmethod
@@ -427,11 +426,11 @@ class TreeEncoder(SyntaxEncoder):
         CPU every order is right.
         """
         (tree,), (beams,) = encoder_out["tree"], encoder_out["beams"]
-        chosen, beams = regroup(new_order, tree.batch_size, beams)
-        if chosen is None:
+        moves, beams = regroup(new_order, tree.batch_size, beams)
+        if moves is None:
             return {**encoder_out, "beams": [beams]}
         sentences = {
-            name: kept for name, kept in encoder_out.items() if name not in ("tree", "beams")
+            name: values for name, values in encoder_out.items() if name not in ("tree", "beams")
         }
-        reordered = super().reorder_encoder_out(sentences, chosen)
-        return {**reordered, "tree": [tree.index_select(chosen)], "beams": [beams]}
+        reordered = super().reorder_encoder_out(sentences, moves)
+        return {**reordered, "tree": [tree.index_select(moves)], "beams": [beams]}

@@ -39,8 +39,8 @@ class CausalWindow:
         """
         if not self.context:
             return [None] * layers
-        whole, rest = divmod(self.context - 1, max(layers, 1))
-        return [whole + (layer < rest) for layer in range(layers)]
+        least, longer = divmod(self.context - 1, max(layers, 1))
+        return [least + (layer < longer) for layer in range(layers)]
 
     def per_layer(self, layers: int, tokens: Tensor, make: Callable[[Tensor], Any]) -> PerLayer:
         """Make the structure of each layer, once for all layers with the same reach.
@@ -51,8 +51,8 @@ class CausalWindow:
         """
         reaches = self.reaches(layers)
         order = torch.arange(tokens.size(1), device=tokens.device)
-        made = {reach: make(self.visible(order, order, reach)) for reach in set(reaches)}
-        return PerLayer(made[reach] for reach in reaches)
+        structures = {reach: make(self.visible(order, order, reach)) for reach in set(reaches)}
+        return PerLayer(structures[reach] for reach in reaches)
 
     def visible(self, first: Tensor, last: Tensor, reach: int | None = None) -> Tensor:
         """Return which queries see which keys. Shape: (…, queries, keys), bool.
@@ -66,10 +66,10 @@ class CausalWindow:
             reach: how far back a node sees; None for the whole past.
         """
         # Negated if backward: the past then has smaller numbers in both directions.
-        own = -first if self.backward else last
-        distance = own[..., :, None] - own[..., None, :]
-        seen = distance >= 0
-        return seen if reach is None else seen & (distance <= reach)
+        end = -first if self.backward else last
+        distance = end[..., :, None] - end[..., None, :]
+        is_visible = distance >= 0
+        return is_visible if reach is None else is_visible & (distance <= reach)
 
     def masked_pairs(self, visible: Tensor, padding_mask: Tensor) -> Tensor:
         """Return the pairs that get no weight: unseen or padding. Shape: (batch or 1, queries, keys).

@@ -71,18 +71,18 @@ class _JoinScores(torch.autograd.Function):
         group = _groups(source, words.size(-1))
         # (batch, source) -> (batch, target, source)
         word = source.unsqueeze(1).expand_as(positions)
-        own = upcast(words.gather(-1, word))
+        word_scores = upcast(words.gather(-1, word))
         # An excluded word has -inf. A finite number instead keeps differences from it defined.
-        own.clamp_(min=torch.finfo(own.dtype).min)
+        word_scores.clamp_(min=torch.finfo(word_scores.dtype).min)
         scores = upcast(positions).masked_fill(padding.unsqueeze(1), -math.inf)
         group = group.unsqueeze(1).expand_as(scores)
         # Subtracting each group's largest score keeps exponentials from overflow and underflow.
         largest = scores.new_full(scores.shape, -math.inf)
         largest = largest.scatter_reduce(-1, group, scores, "amax").gather(-1, group)
-        largest = largest.maximum(own)
+        largest = largest.maximum(word_scores)
         sums = torch.zeros_like(scores).scatter_add(-1, group, (scores - largest).exp())
-        joined = largest + (sums.gather(-1, group) + (own - largest).exp()).log()
-        ctx.save_for_backward(word, (own - joined).exp(), (scores - joined).exp())
+        joined = largest + (sums.gather(-1, group) + (word_scores - largest).exp()).log()
+        ctx.save_for_backward(word, (word_scores - joined).exp(), (scores - joined).exp())
         ctx.type_of_positions = positions.dtype
         return words.scatter(-1, word, joined.to(words.dtype))
 

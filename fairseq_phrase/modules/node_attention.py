@@ -29,27 +29,27 @@ def _node_masks(
     def make() -> tuple[Tensor, Tensor]:
         rows = mask.expand(-1, -1, queries, -1)
         of_token = torch.arange(mask.size(-1), device=mask.device) < tokens
-        others = rows[:, :, :twice] & ~of_token
-        seen = others.any(-1, keepdim=True)
+        allowed_nodes = rows[:, :, :twice] & ~of_token
+        sees_nodes = allowed_nodes.any(-1, keepdim=True)
         first = rows[:, :, :twice] & of_token
         # Without other nodes a softmax would be empty: it gets all nodes, and the factor 0.
-        allowed = torch.cat([first, rows[:, :, twice:], others | ~seen], 2)
-        return additive(allowed, dtype), seen.to(dtype)
+        allowed = torch.cat([first, rows[:, :, twice:], allowed_nodes | ~sees_nodes], 2)
+        return additive(allowed, dtype), sees_nodes.to(dtype)
 
     return cached_per_tensor(mask, ("nodes", queries, twice, tokens, dtype), make)
 
 
 def _add_again(rows: Tensor, twice: int, factor: Tensor | None = None) -> Tensor:
     """Add the last rows, times a factor, to the first. Shape: (batch, heads, rows - twice, width)."""
-    rest, again = rows.tensor_split([rows.size(2) - twice], 2)
+    first, again = rows.tensor_split([rows.size(2) - twice], 2)
     # empty_like keeps the memory layout of the rows, in which the projections read them.
-    found = torch.empty_like(rest)
+    sums = torch.empty_like(first)
     if factor is None:
-        torch.add(rest[:, :, :twice], again, out=found[:, :, :twice])
+        torch.add(first[:, :, :twice], again, out=sums[:, :, :twice])
     else:
-        torch.addcmul(rest[:, :, :twice], factor, again, out=found[:, :, :twice])
-    found[:, :, twice:] = rest[:, :, twice:]
-    return found
+        torch.addcmul(first[:, :, :twice], factor, again, out=sums[:, :, :twice])
+    sums[:, :, twice:] = first[:, :, twice:]
+    return sums
 
 
 class _AskTwice(torch.autograd.Function):
@@ -80,8 +80,8 @@ class _AddAnswers(torch.autograd.Function):
         again, factor = ctx.saved_tensors
         of_twice = gradient[:, :, : again.size(2)]
         of_factor = (of_twice * again).sum(-1, keepdim=True, dtype=upcast(factor).dtype)
-        whole = torch.cat([gradient, of_twice * factor.to(gradient.dtype)], 2)
-        return whole, of_factor.sum_to_size(factor.shape).to(factor.dtype), None
+        of_rows = torch.cat([gradient, of_twice * factor.to(gradient.dtype)], 2)
+        return of_rows, of_factor.sum_to_size(factor.shape).to(factor.dtype), None
 
 
 def node_attention(
@@ -119,9 +119,9 @@ def node_attention(
         bias = additive(mask, query.dtype)
         return biased_attention(query, key, value, bias, dropout_p, need_weights)
     twice = tokens if twice is None else twice
-    bias, seen = _node_masks(mask, query.size(2), twice, tokens, query.dtype)
-    asked = applied(_AskTwice, query, twice)
-    answers, weights = biased_attention(asked, key, value, bias, dropout_p, need_weights)
-    factor = gate.tanh().to(query.dtype)[:, None, None] * seen
+    bias, sees_nodes = _node_masks(mask, query.size(2), twice, tokens, query.dtype)
+    queries = applied(_AskTwice, query, twice)
+    answers, weights = biased_attention(queries, key, value, bias, dropout_p, need_weights)
+    factor = gate.tanh().to(query.dtype)[:, None, None] * sees_nodes
     attended = applied(_AddAnswers, answers, factor, twice)
     return attended, None if weights is None else applied(_AddAnswers, weights, factor, twice)

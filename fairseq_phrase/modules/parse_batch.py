@@ -53,7 +53,7 @@ class ParseBatch:
     """
 
     def __init__(
-        self, tensors: Mapping[str, Tensor], made: Mapping[str, Tensor] | None = None
+        self, tensors: Mapping[str, Tensor], structures: Mapping[str, Tensor] | None = None
     ) -> None:
         sizes: dict[str, tuple[str, int]] = {}
         for name, tensor in tensors.items():
@@ -78,32 +78,32 @@ class ParseBatch:
             # each graph has its own number of edges.
             counted = axes[:1] if row.per == "edge" else axes[:2]
             for axis, size in zip(counted, tensor.shape, strict=False):
-                other, expected = sizes.setdefault(axis, (name, size))
+                first_name, expected = sizes.setdefault(axis, (name, size))
                 if size != expected:
                     raise ValueError(
-                        f"{PREFIX}{name} has {axis} of size {size}, and {PREFIX}{other} {expected}"
+                        f"{PREFIX}{name} has {axis} of size {size}, and {PREFIX}{first_name} {expected}"
                     )
         self._tensors = dict(tensors)
-        self._made = dict(made or {})
+        self._structures = dict(structures or {})
 
     @classmethod
     def from_net_input(cls, net_input: Mapping[str, Tensor | None]) -> ParseBatch:
         """Take the parse out of an encoder's keyword arguments, ``src_words``, ``src_heads``, …."""
         fields: dict[str, Tensor] = {}
-        made: dict[str, Tensor] = {}
+        structures: dict[str, Tensor] = {}
         for name, tensor in net_input.items():
             if tensor is not None and "/" not in name:  # "/": heads of another model of an ensemble
-                of = made if name.startswith(MADE) else fields
+                of = structures if name.startswith(MADE) else fields
                 of[name.removeprefix(MADE).removeprefix(PREFIX)] = tensor
         # Code that repeats or selects rows, such as R-Drop, does not update the collater's tensors.
-        rows = made.pop(ROWS.removeprefix(MADE), None)
+        rows = structures.pop(ROWS.removeprefix(MADE), None)
         if rows is not None and any(len(tensor) != carried(rows) for tensor in fields.values()):
-            made = {}
-        return cls(fields, made)
+            structures = {}
+        return cls(fields, structures)
 
     def made(self, key: str) -> list[Tensor]:
         """Return the tensors that the collater computed under a key, in order; empty without them."""
-        return [tensor for name, tensor in self._made.items() if name.rpartition(".")[0] == key]
+        return [x for name, x in self._structures.items() if name.rpartition(".")[0] == key]
 
     def __contains__(self, field: str) -> bool:
         return field in self._tensors

@@ -34,11 +34,11 @@ def _joined_product(states: Tensor, projections: Sequence[nn.Linear]) -> Tensor:
     weight = torch.cat([projection.weight for projection in projections])
     biases = [projection.bias for projection in projections]
     bias = None
-    if any(each is not None for each in biases):
+    if any(bias is not None for bias in biases):
         bias = torch.cat(
             [
-                weight.new_zeros(projection.out_features) if each is None else each
-                for each, projection in zip(biases, projections, strict=True)
+                weight.new_zeros(projection.out_features) if bias is None else bias
+                for bias, projection in zip(biases, projections, strict=True)
             ]
         )
     return linear(states, weight, bias)

@@ -24,8 +24,8 @@ def check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int | st
     """
     expected = shape or ("batch", "length")
     fits = tensor.dim() == len(expected) and all(
-        isinstance(size, str) or size == found
-        for size, found in zip(expected, tensor.shape, strict=True)
+        isinstance(size, str) or size == actual
+        for size, actual in zip(expected, tensor.shape, strict=True)
     )
     if tensor.dtype != dtype or not fits:
         raise ValueError(
@@ -91,10 +91,10 @@ def cached_per_tensor(tensor: Tensor, key: Any, make: Callable[[], Value]) -> Va
         return make()
     # The version counts changes in place. Tensors of inference mode lack a version.
     key = key, 0 if tensor.is_inference() else tensor._version
-    made = _made.setdefault(tensor, {})
-    if key not in made:
-        made[key] = make()
-    return cast(Value, made[key])
+    values = _made.setdefault(tensor, {})
+    if key not in values:
+        values[key] = make()
+    return cast(Value, values[key])
 
 
 def padding_of(tokens: Tensor, padding_index: int) -> Tensor:

@@ -23,7 +23,7 @@ from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import Unparsed
 
 __all__ = [
-    "GROUP",
+    "PARSER_GROUP",
     "FileParser",
     "LineParser",
     "Unparsed",
@@ -33,7 +33,7 @@ __all__ = [
     "without_path",
 ]
 #: The group of entry points in which installed packages offer parsers.
-GROUP = "fairseq_phrase.parsers"
+PARSER_GROUP = "fairseq_phrase.parsers"
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ def load_parser(spec: str) -> LineParser | FileParser:
             folder of an installed pipeline; ``stanza:LANG[,surface][@DIR]``, a language code and a
             folder of Stanza's models; ``conllu[:surface][,enhanced]``, ``ptb``,
             ``corenlp[:FORMAT][,TREES]`` or ``penman``, files next to the text; ``factored:FIELD,…``,
-            labels in the text; ``none``, words at
-            white space and no trees); or the name of an entry point of the group :data:`GROUP`. The
-            entry point's object is called with the argument, if one is given.
+            labels in the text; ``none``, words at white space and no trees); or the name of an entry
+            point of the group :data:`PARSER_GROUP`. The entry point's object is called with the
+            argument, if one is given.
 
     Raises:
         UserError: the parser is unknown, a package that it needs is not installed, or the entry point
@@ -83,24 +83,24 @@ def load_parser(spec: str) -> LineParser | FileParser:
     """
     name = spec.partition(":")[0]
     if name in _BUILT_IN:
-        return _made(spec, _BUILT_IN[name].make, _BUILT_IN[name].usage)
-    installed = entry_points(group=GROUP)
-    named = {entry.value: entry for entry in installed if entry.name == name}
-    if not named:
+        return _make(spec, _BUILT_IN[name].make, _BUILT_IN[name].usage)
+    installed = entry_points(group=PARSER_GROUP)
+    entries = {entry.value: entry for entry in installed if entry.name == name}
+    if not entries:
         there = [built_in.usage for built_in in _BUILT_IN.values()]
-        *others, last = there + sorted({entry.name for entry in installed})
-        raise UserError(f"unknown parser '{spec}': expected {', '.join(others)} or {last}")
-    if len(named) > 1:
+        *names, last = there + sorted({entry.name for entry in installed})
+        raise UserError(f"unknown parser '{spec}': expected {', '.join(names)} or {last}")
+    if len(entries) > 1:
         raise UserError(
-            f"the parser {name} is ambiguous: {' and '.join(map(_origin, named.values()))} have "
+            f"the parser {name} is ambiguous: {' and '.join(map(_origin, entries.values()))} have "
             "a parser of this name"
         )
-    (entry,) = named.values()
+    (entry,) = entries.values()
     make = load_entry(entry, f"{_origin(entry)}, which has the parser {name}, is broken")
-    return _checked(spec, _made(spec, make, f"{name} as {_origin(entry)} takes it"), _origin(entry))
+    return _checked(spec, _make(spec, make, f"{name} as {_origin(entry)} takes it"), _origin(entry))
 
 
-def _made(
+def _make(
     spec: str, make: Callable[..., LineParser | FileParser], usage: str
 ) -> LineParser | FileParser:
     """Make a parser, with its argument if one is given."""

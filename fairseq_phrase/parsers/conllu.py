@@ -15,7 +15,7 @@ from fairseq_phrase.parsers.tree_files import (
     MisfitError,
     Tree,
     TreeFiles,
-    taken,
+    form_in_text,
 )
 from fairseq_phrase.syntax.alignment import TextReader, merged_into_tokens, words_of_token
 from fairseq_phrase.syntax.brackets import BYTE_ORDER_MARK
@@ -63,9 +63,9 @@ class ConlluFiles(TreeFiles):
 
     def __init__(self, options: str = "words") -> None:
         names = options.split(",")
-        chosen = set(names)
-        known = {"words", "surface", "enhanced", *_LABELS}
-        if not chosen <= known or {"words", "surface"} <= chosen or len(names) > len(chosen):
+        parts = set(names)
+        valid_parts = {"words", "surface", "enhanced", *_LABELS}
+        if not parts <= valid_parts or {"words", "surface"} <= parts or len(names) > len(parts):
             raise UserError(
                 f"--parser conllu:{options}: expected conllu:words or conllu:surface, and ,enhanced and "
                 "columns of labels, ,xpos ,lemma ,feats"
@@ -75,9 +75,9 @@ class ConlluFiles(TreeFiles):
             f"factor{number}": _LABELS[name] for number, name in enumerate(labels, start=1)
         }
         self.fields = (*self.fields, *self._labels)
-        self._surface = "surface" in chosen
+        self._surface = "surface" in parts
         self._read_heads: Any = None
-        if "enhanced" in chosen:
+        if "enhanced" in parts:
             with optional_packages(
                 f"--parser conllu:{options} needs conllu", "'fairseq-phrase[conllu]'"
             ):
@@ -198,10 +198,10 @@ class _Sentence:
 
     def _add(self, line: int, columns: list[str]) -> None:
         identifier, form, _, upos, _, _, head, deprel, heads, _ = columns
-        known = identifier in self._graph
+        is_repeated = identifier in self._graph
         self._graph[identifier] = (line, heads)
         if _EMPTY_NODE.fullmatch(identifier):
-            if known:
+            if is_repeated:
                 raise MisfitError(line, f"the empty node {identifier} is there a second time")
             return  # an empty node, which only the enhanced graph has
         word = len(self._forms) + 1
@@ -230,7 +230,7 @@ class _Sentence:
             raise self._flaw
         forms, spaces = [], []
         for token in self._tokens:
-            form = taken(reader, token.first, token.form.strip(), token.line)
+            form = form_in_text(reader, token.first, token.form.strip(), token.line)
             forms.append(join_white_space(form) or "_")
             spaces.append(reader.space_before)
         sentence = self._over_words(forms, spaces)
@@ -245,8 +245,8 @@ class _Sentence:
         expansions: list[Expansion] = []
         for token, form, space in zip(self._tokens, forms, spaces, strict=True):
             several = self._forms[token.first - 1 : token.last]
-            own, expanded = words_of_token(several, token.form.strip(), form)
-            words += own
+            words_of_row, expanded = words_of_token(several, token.form.strip(), form)
+            words += words_of_row
             expansions += expanded
             # The words of one surface token have no space between them, but they are separate words.
             space_before += [space, *[True] * (len(several) - 1)]
@@ -293,13 +293,13 @@ class _Sentence:
     def _heads_of(self, node: str) -> list[tuple[str, str]]:
         """Read the heads and labels of a word or an empty node."""
         line, column = self._graph[node]
-        found = self._read_heads(column)
-        if isinstance(found, str):
+        pairs = self._read_heads(column)
+        if isinstance(pairs, str):
             raise MisfitError(
                 line, f"expected HEAD:LABEL|… in the ninth column of {node}, found '{column[:60]}'"
             )
         heads = []
-        for label, head in found or ():
+        for label, head in pairs or ():
             name = str(head) if isinstance(head, int) else "".join(map(str, head))
             if name != "0" and (name not in self._graph or "-" in name):
                 count = len(self._forms)

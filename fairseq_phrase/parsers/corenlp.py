@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.parsers.ptb import Brackets
-from fairseq_phrase.parsers.tree_files import MisfitError, Tree, TreeFiles, taken
+from fairseq_phrase.parsers.tree_files import MisfitError, Tree, TreeFiles, form_in_text
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.brackets import parse_brackets
 from fairseq_phrase.syntax.constituency import ConstituencyTree
@@ -89,7 +89,7 @@ class _Sentence:
         """Return the sentence with the text's forms of its words."""
         words, space_before = [], []
         for number, word in enumerate(self.words, start=1):
-            words.append(join_white_space(taken(reader, number, word, self.line)) or "_")
+            words.append(join_white_space(form_in_text(reader, number, word, self.line)) or "_")
             space_before.append(reader.space_before)
         heads = deprels = tree = None
         if "dependencies" in self.trees:

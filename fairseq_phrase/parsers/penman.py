@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.optional_packages import optional_packages
-from fairseq_phrase.parsers.tree_files import MisfitError, Tree, TreeFiles, taken
+from fairseq_phrase.parsers.tree_files import MisfitError, Tree, TreeFiles, form_in_text
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.sentence import Edge, ParsedSentence, join_white_space
 from fairseq_phrase.text import read_lines
@@ -72,7 +72,7 @@ class _Graph:
             raise MisfitError(self.line, f"not Penman notation: {message}") from None
         words, space_before = [], []
         for number, word in enumerate(self._tokens(graph), start=1):
-            words.append(join_white_space(taken(reader, number, word, self.line)) or "_")
+            words.append(join_white_space(form_in_text(reader, number, word, self.line)) or "_")
             space_before.append(reader.space_before)
         edges, lost = self._edges(graph, len(words))
         return ParsedSentence(words, space_before, edges={"enhanced": edges}, lost_edges=lost)

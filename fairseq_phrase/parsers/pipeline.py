@@ -81,12 +81,12 @@ class ParsingPipeline:
             UserError: the file cannot be read, or the parser returns more or fewer parses than lines.
         """
         assert isinstance(self.parser, FileParser)
-        given, kept = itertools.tee(lines)
+        parser_lines, text_lines = itertools.tee(lines)
         if self.options.tokenized:
-            given = (" ".join(_unescaped(line)) for line in given)
-        parses = self.parser.read(path, given)
+            parser_lines = (" ".join(_unescaped(line)) for line in parser_lines)
+        parses = self.parser.read(path, parser_lines)
         for number, (sentence, line) in enumerate(
-            zip_longest(parses, kept, fillvalue=_MISSING), start=1
+            zip_longest(parses, text_lines, fillvalue=_MISSING), start=1
         ):
             if sentence is _MISSING or line is _MISSING:
                 more = "fewer" if sentence is _MISSING else "more"
@@ -112,10 +112,10 @@ class ParsingPipeline:
         order: Sequence[int] = range(len(lines))
         if not self.parser.sorts_by_length:
             order = sorted(order, key=lambda index: len(lines[index]))
-        found = self._parse_robustly([lines[index] for index in order])
+        sentences = self._parse_robustly([lines[index] for index in order])
         parsed = {
             index: self.finished(sentence, lines[index], constituents)
-            for index, sentence in zip(order, found, strict=True)
+            for index, sentence in zip(order, sentences, strict=True)
         }
         return [parsed[index] for index in range(len(lines))]
 
@@ -157,9 +157,9 @@ class ParsingPipeline:
     def _fitted(self, sentence: Parse, line: str) -> Parse:
         """Compare a parse with its line, and give it the line's words."""
         if not isinstance(sentence, ParsedSentence | Unparsed):
-            found = type(sentence).__name__
+            kind = type(sentence).__name__
             return Unparsed(
-                f"{self.options.parser} returned {found} for this line: expected a ParsedSentence or an "
+                f"{self.options.parser} returned {kind} for this line: expected a ParsedSentence or an "
                 "Unparsed",
                 split_at_white_space(line),
             )
@@ -205,8 +205,8 @@ class ParsingPipeline:
         for name, graph in sentence.edges.items():
             for edge in graph:
                 if not isinstance(edge, Edge):
-                    found = type(edge).__name__
-                    return f"an edge of {name} is a {found}: expected Edge(head, dependent, label)"
+                    kind = type(edge).__name__
+                    return f"an edge of {name} is a {kind}: expected Edge(head, dependent, label)"
             labels[f"labels of {name}"] = [edge.label for edge in graph]
         everything = list(itertools.chain(sentence.words, *labels.values()))
         if " ".join(everything).split() != everything:
@@ -223,9 +223,9 @@ class ParsingPipeline:
             "tags": len(sentence.tags),
             "spans": 0 if constituents is None else constituents.num_words,
         }
-        for name, given in counts.items():
-            if given != count and (name in self.parser.fields or name == "space_before"):
-                return f"{count} words, but {name} for {given}"
+        for name, size in counts.items():
+            if size != count and (name in self.parser.fields or name == "space_before"):
+                return f"{count} words, but {name} for {size}"
         for name in self._graphs:
             if name not in sentence.edges:
                 return f"it has no {name}"
@@ -243,17 +243,19 @@ def _unescaped(line: str) -> list[str]:
     return [unescape_moses(word) for word in line.split()]
 
 
-def _with_words(sentence: ParsedSentence, kept: ParsedSentence, given: list[str]) -> ParsedSentence:
+def _with_words(
+    sentence: ParsedSentence, line: ParsedSentence, line_words: list[str]
+) -> ParsedSentence:
     """Replace the words given to a parser by the words of the text, one by one."""
-    for number, (word, found) in enumerate(
-        zip_longest(given, sentence.words, fillvalue=""), start=1
+    for number, (word, parsed_word) in enumerate(
+        zip_longest(line_words, sentence.words, fillvalue=""), start=1
     ):
-        if word != found and (not found or TextReader(word).take(found) != word):
+        if word != parsed_word and (not parsed_word or TextReader(word).take(parsed_word) != word):
             raise ValueError(
-                f"expected word {number} to be '{word}', found '{found}' ({len(given)} words in the "
-                f"text, {len(sentence.words)} in the parse)"
+                f"expected word {number} to be '{word}', found '{parsed_word}' ({len(line_words)} words "
+                f"in the text, {len(sentence.words)} in the parse)"
             )
-    return replace(sentence, words=kept.words, space_before=kept.space_before, expansions=[])
+    return replace(sentence, words=line.words, space_before=line.space_before, expansions=[])
 
 
 def _spelled(sentence: ParsedSentence, line: str) -> ParsedSentence:

@@ -42,12 +42,12 @@ def _default_packages(language: str, folder: Path) -> tuple[str, dict[str, str]]
             to run.
     """
     resources = _resources(language, folder)
-    seen = {language}
+    aliases = {language}
     while isinstance(resources.get(language), dict) and "alias" in resources[language]:
         language = resources[language]["alias"]
-        if language in seen:
+        if language in aliases:
             break
-        seen.add(language)
+        aliases.add(language)
     entry = resources.get(language)
     if not isinstance(entry, dict) or "default" not in entry.get("packages", {}):
         raise UserError(
@@ -205,13 +205,15 @@ class StanzaParser(LineParser):
         """
         from stanza.models.common.doc import ID, TEXT, Document
 
-        given = [ParsedSentence(list(words), [True] * len(words)) for words in sentences]
+        sentences_of_words = [
+            ParsedSentence(list(words), [True] * len(words)) for words in sentences
+        ]
         documents = []
         for words in sentences:
             short = (word if 0 < len(word) <= _MAX_CHARACTERS else _UNKNOWN for word in words)
             numbered = [{ID: (index,), TEXT: word} for index, word in enumerate(short, start=1)]
             documents.append(Document([numbered]) if numbered else None)
-        return self._parsed(given, documents)
+        return self._parsed(sentences_of_words, documents)
 
     def _sentence(self, line: str, document: Any) -> ParsedSentence | Unparsed:
         return _sentence(line, document, self._surface)
@@ -221,7 +223,7 @@ class StanzaParser(LineParser):
         from stanza.models.common.doc import Document
 
         if self._tokenizer is None:
-            self._tokenizer = self._loaded(self._chosen(*TOKENIZERS))
+            self._tokenizer = self._loaded(self._packages_of(*TOKENIZERS))
         documents = [
             Document([], text=line.translate(_KEEP_CONTROLS)) if line.strip() else None
             for line in lines
@@ -237,11 +239,11 @@ class StanzaParser(LineParser):
     ) -> list[ParsedSentence | Unparsed]:
         """Parse the sentences' documents, and add the trees to the sentences."""
         sentences = list(map(_checked_for_length, sentences, documents))
-        processors = self._chosen("pos", "lemma", *ANALYSES)
+        processors = self._packages_of("pos", "lemma", *ANALYSES)
         if self._analyzer is None:
             # The option "pretokenized" tells Stanza not to load a tokenizer.
             self._analyzer = self._loaded(
-                {**self._chosen("tokenize"), **processors}, tokenize_pretokenized=True
+                {**self._packages_of("tokenize"), **processors}, tokenize_pretokenized=True
             )
         good = [
             document
@@ -285,7 +287,7 @@ class StanzaParser(LineParser):
             return merged_into_tokens(parsed, sizes, sentence.words, sentence.space_before)
         return replace(sentence, tree=tree, deprels=deprels, tags=tags, constituents=constituents)
 
-    def _chosen(self, *processors: str) -> dict[str, str]:
+    def _packages_of(self, *processors: str) -> dict[str, str]:
         """Return the packages of these processors; a processor may lack one."""
         return {name: package for name, package in self._packages.items() if name in processors}
 
@@ -340,8 +342,8 @@ def sentence_of(document: Any) -> ParsedSentence:
             raise UserError("a Stanza document has no dependency parse: add the processor depparse")
         spaces = []
         for token in part.tokens:
-            known = end is not None and token.start_char is not None
-            spaces.append(not known or token.start_char > end)
+            has_offsets = end is not None and token.start_char is not None
+            spaces.append(not has_offsets or token.start_char > end)
             end = token.end_char
         tree = DependencyTree(_heads([part]))
         deprels = [join_white_space(word.deprel or "") or "dep" for word in words]

@@ -238,8 +238,8 @@ class _Reading:
         else:
             ahead, trees = self._first(self._fits, *most, sum(most)) or most
         between = [self._lines.peek(index) or "" for index in range(1, ahead)]
-        others = sum(1 for line in between if line.strip())
-        return max(min(1, trees), trees - others), ahead
+        filled = sum(1 for line in between if line.strip())
+        return max(min(1, trees), trees - filled), ahead
 
     def _near(self, fits: _Test) -> tuple[int, int] | None:
         return self._first(fits, _NEAR + 1, _NEAR, _NEAR + 1)
@@ -318,7 +318,7 @@ def _is_visible(line: str) -> bool:
     return bool(TextReader(line).rest)
 
 
-def taken(reader: TextReader, number: int, word: str, line: int) -> str:
+def form_in_text(reader: TextReader, number: int, word: str, line: int) -> str:
     """Return the text's form of a tree's word.
 
     Args:
@@ -340,6 +340,6 @@ def difference(reader: TextReader, number: int, word: str) -> str:
     Args:
         number: the word's number, from 1.
     """
-    found = reader.rest.rstrip()[:_SHOWN]
-    there = repr(found) if found else "no more words"
+    next_text = reader.rest.rstrip()[:_SHOWN]
+    there = repr(next_text) if next_text else "no more words"
     return f"word {number} is '{word[:_SHOWN]}', and the text has {there} there"

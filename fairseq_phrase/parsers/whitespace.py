@@ -46,12 +46,14 @@ class FactoredText(LineParser):
 
     def __init__(self, names: str = "tags") -> None:
         self._names = names.split(",")
-        known = [name for name, field in FIELDS.items() if field.per == "word" and field.label_file]
+        label_fields = [
+            name for name, field in FIELDS.items() if field.per == "word" and field.label_file
+        ]
         for name in self._names:
-            if name not in known:
+            if name not in label_fields:
                 raise UserError(
                     f"--parser factored:{names}: '{name}' is not a field of labels of words: expected "
-                    f"some of {', '.join(known)}"
+                    f"some of {', '.join(label_fields)}"
                 )
         self.version = f"factored text ({names})"
         self.fields = ("words", *self._names)

@@ -25,11 +25,11 @@ def ends_in_text(words: Sequence[str], text: str) -> list[int]:
     ends = []
     for number, word in enumerate(words, start=1):
         if reader.take(word) is None:
-            found = reader.rest[: len(word) + 10] or "the end of the line"
-            raise ValueError(f"word {number} is '{word}', and the text has '{found}' there")
+            next_text = reader.rest[: len(word) + 10] or "the end of the line"
+            raise ValueError(f"word {number} is '{word}', and the text has '{next_text}' there")
         ends.append(reader.end)
-    if rest := reader.rest:
-        raise ValueError(f"the text goes on after the last word: '{rest.strip()[:60]}'")
+    if remainder := reader.rest:
+        raise ValueError(f"the text goes on after the last word: '{remainder.strip()[:60]}'")
     return ends
 
 
@@ -64,8 +64,8 @@ class TextReader:
     @property
     def rest(self) -> str:
         """The text from the next visible character to the end."""
-        rest = self._text[self.end :]
-        return self._text[self._next_visible() :] if rest.strip() else ""
+        remainder = self._text[self.end :]
+        return self._text[self._next_visible() :] if remainder.strip() else ""
 
     def take(self, word: str) -> str | None:
         """Go past a word.
@@ -81,10 +81,10 @@ class TextReader:
             if start < len(self._text) and cannot_begin(word[:1], self._text[start]):
                 return None
             start = self._next_visible()
-            found = self._end_of(word, start)
-            if found is None:
+            end_of_word = self._end_of(word, start)
+            if end_of_word is None:
                 return None
-            start, end = self._with_ignored(word, start, found)
+            start, end = self._with_ignored(word, start, end_of_word)
         while start < end and self._is_ignored_mark(end):
             end += 1
         self.space_before = start > self.end or start == 0
@@ -99,22 +99,22 @@ class TextReader:
     def _end_of(self, word: str, start: int) -> int | None:
         """Find the end of a word that begins at an offset; None if the text has another word there."""
         text, counts = self._compared
-        wanted, _ = _folded_word(word)
-        if not wanted:
+        folded, _ = _folded_word(word)
+        if not folded:
             return start
         first = counts[start]
-        agenda = [(len(wanted), first + len(wanted))] if text.startswith(wanted, first) else []
+        agenda = [(len(folded), first + len(folded))] if text.startswith(folded, first) else []
         agenda.insert(0, (0, first))
         reached = set(agenda)
         while agenda:
             at, offset = agenda.pop()
-            if at < len(wanted):
+            if at < len(folded):
                 steps = [
                     step
-                    for step in continuations(wanted, at, text, offset)
+                    for step in continuations(folded, at, text, offset)
                     if step not in reached and self._adjoin(offset, step[1])
                 ]
-                if wanted[at] == "_" and 0 < at < len(wanted) - 1 and self._is_spaced(offset):
+                if folded[at] == "_" and 0 < at < len(folded) - 1 and self._is_spaced(offset):
                     steps.append((at + 1, offset))
                 reached.update(steps)
                 agenda.extend(reversed(steps))
@@ -173,11 +173,14 @@ def words_of_token(
     if len(words) == 1:
         return [join_white_space(form) or "_"], []
     try:
-        own = forms_in_text(words, form)
+        forms = forms_in_text(words, form)
     except ValueError:
         changed = [join_white_space(word) or "_" for word in _changed_alike(words, token, form)]
         return changed, [Expansion(form, tuple(changed))]
-    return [join_white_space(one) or word for one, word in zip(own, words, strict=True)], []
+    return [
+        join_white_space(form_of_word) or word
+        for form_of_word, word in zip(forms, words, strict=True)
+    ], []
 
 
 def _turkish_lower(text: str) -> str:
@@ -221,10 +224,10 @@ def merged_into_tokens(
     owner = np.repeat(np.arange(len(sizes)), sizes)
     graphs, lost = {}, 0
     for name, graph in sentence.edges.items():
-        kept = [e for e in graph if e.head == e.dependent or owner[e.head] != owner[e.dependent]]
-        moved = (Edge(int(owner[e.head]), int(owner[e.dependent]), e.label) for e in kept)
+        edges = [e for e in graph if e.head == e.dependent or owner[e.head] != owner[e.dependent]]
+        moved = (Edge(int(owner[e.head]), int(owner[e.dependent]), e.label) for e in edges)
         graphs[name] = sorted(set(moved))
-        lost += len(graph) - len(kept)
+        lost += len(graph) - len(edges)
     keep = np.zeros(count, dtype=bool)
     keep[highest] = True
     return ParsedSentence(

@@ -94,8 +94,8 @@ def parse_brackets(line: str) -> BracketedSentence:
     Args:
         line: brackets and words; an empty line has no tree. It may contain line breaks.
     """
-    own = len(_ONE_TOKEN.findall(line))
-    reader = _Reader(bool(own) and own > len(_TOKENS.findall(line)))
+    single_tokens = len(_ONE_TOKEN.findall(line))
+    reader = _Reader(bool(single_tokens) and single_tokens > len(_TOKENS.findall(line)))
     is_label = False
     for match in _TOKEN.finditer(line):
         token, offset = match.group(), match.start()

@@ -44,13 +44,13 @@ class ConstituencyTree:
         self, spans: Sequence[Sequence[int]] | np.ndarray, labels: Sequence[str], num_words: int
     ) -> None:
         try:
-            given = np.array(spans, dtype=np.int64).reshape(-1, 2)
+            pairs = np.array(spans, dtype=np.int64).reshape(-1, 2)
         except OverflowError:
             raise ValueError("a constituent reaches beyond any sentence") from None
-        if len(given) != len(labels):
-            raise ValueError(f"{len(given)} constituents, but {len(labels)} labels")
-        order = _post_order(given)
-        self.spans: np.ndarray = given[order]
+        if len(pairs) != len(labels):
+            raise ValueError(f"{len(pairs)} constituents, but {len(labels)} labels")
+        order = _post_order(pairs)
+        self.spans: np.ndarray = pairs[order]
         self.labels: list[str] = [labels[index] for index in order.tolist()]
         self.num_words = num_words
         self._validate()
@@ -93,8 +93,8 @@ class ConstituencyTree:
             f"{''.join(reversed(labels))}{word}{closed}"
             for word, (labels, closed) in enumerate(zip(before, closing, strict=True))
         )
-        shown = brackets if len(brackets) <= _SHOWN else f"{brackets[:_SHOWN]}…"
-        return f"<{type(self).__name__} {shown}, {self.num_words} words>"
+        text = brackets if len(brackets) <= _SHOWN else f"{brackets[:_SHOWN]}…"
+        return f"<{type(self).__name__} {text}, {self.num_words} words>"
 
     def __eq__(self, other: object) -> bool:
         """Whether two trees have the same constituents over the same number of words."""
@@ -123,10 +123,10 @@ class ConstituencyTree:
         waiting: list[
             tuple[int, int]
         ] = []  # the first word of each node without a parent, and the node
-        seen = 0
+        num_words = 0
         for node, (start, end) in enumerate([*self.spans.tolist(), (0, self.num_words)]):
-            waiting += [(word, -1 - word) for word in range(seen, end)]
-            seen = max(seen, end)
+            waiting += [(word, -1 - word) for word in range(num_words, end)]
+            num_words = max(num_words, end)
             first = bisect_left(waiting, (start,))
             children.append([child for _, child in waiting[first:]])
             waiting[first:] = [(start, node)]
@@ -141,7 +141,7 @@ class ConstituencyTree:
         """Collapse unary chains: of constituents over the same words, keep the lowest."""
         keep = np.ones(len(self), dtype=bool)
         keep[1:] = (self.spans[1:] != self.spans[:-1]).any(axis=1)
-        return self if keep.all() else self._chosen(self.spans, keep, self.num_words)
+        return self if keep.all() else self._subset(self.spans, keep, self.num_words)
 
     def with_lower(self, spans: np.ndarray, labels: Sequence[str]) -> ConstituencyTree:
         """Add constituents; each is below the existing ones over the same words.
@@ -168,11 +168,11 @@ class ConstituencyTree:
         """
         before = np.concatenate([[0], np.cumsum(keep)])
         spans = before[self.spans].reshape(-1, 2)
-        return self._chosen(spans, spans[:, 0] < spans[:, 1], int(before[-1]))
+        return self._subset(spans, spans[:, 0] < spans[:, 1], int(before[-1]))
 
-    def _chosen(self, spans: np.ndarray, chosen: np.ndarray, num_words: int) -> ConstituencyTree:
-        labels = [label for label, stays in zip(self.labels, chosen, strict=True) if stays]
-        return self._sorted(spans[chosen], labels, num_words)
+    def _subset(self, spans: np.ndarray, selection: np.ndarray, num_words: int) -> ConstituencyTree:
+        labels = [label for label, stays in zip(self.labels, selection, strict=True) if stays]
+        return self._sorted(spans[selection], labels, num_words)
 
     @classmethod
     def _sorted(cls, spans: np.ndarray, labels: Sequence[str], num_words: int) -> ConstituencyTree:

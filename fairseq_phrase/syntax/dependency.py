@@ -109,9 +109,9 @@ class DependencyTree:
             if (lifted == heads).all():
                 break
             heads = lifted
-        kept = np.flatnonzero(keep)
-        heads = np.where(keep[heads], heads, np.arange(len(self)))[kept]
-        return DependencyTree(np.searchsorted(kept, heads))
+        indices = np.flatnonzero(keep)
+        heads = np.where(keep[heads], heads, np.arange(len(self)))[indices]
+        return DependencyTree(np.searchsorted(indices, heads))
 
 
 def projected_bounds(tree: DependencyTree) -> tuple[np.ndarray, np.ndarray]:

@@ -183,7 +183,7 @@ _BUILT_IN = (
         label_file=f"dict.factor{number}.txt", label_meaning="labels") for number in range(1, 4)),
 )  # fmt: skip
 #: The group of entry points in which installed packages offer parse fields, as :class:`ParseField`.
-GROUP = "fairseq_phrase.parse_fields"
+FIELD_GROUP = "fairseq_phrase.parse_fields"
 
 
 class _Fields(UserDict[str, ParseField]):
@@ -196,7 +196,7 @@ class _Fields(UserDict[str, ParseField]):
     def data(self) -> dict[str, ParseField]:  # type: ignore[override]
         """The fields, by name."""
         fields = {field.name: field for field in _BUILT_IN}
-        for entry in entry_points(group=GROUP):
+        for entry in entry_points(group=FIELD_GROUP):
             try:
                 field = entry.load()
                 if not isinstance(field, ParseField) or field.name in fields:

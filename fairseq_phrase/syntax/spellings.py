@@ -67,13 +67,13 @@ def _folded(character: str) -> str:
     """Return the form in which a character is compared; empty if it is ignored."""
     form = unicodedata.normalize("NFKD", character.translate(_CHARACTERS)).casefold()
     return "".join(
-        str(unicodedata.decimal(one, one))
-        for one in unicodedata.normalize("NFKD", form).translate(_CHARACTERS)
-        if not one.isspace()
-        and one not in _IGNORED
-        and not _VARIATIONS.match(one)
-        and unicodedata.category(one) not in ("Cc", "Cf")
-        and not is_optional_mark(one)
+        str(unicodedata.decimal(part, part))
+        for part in unicodedata.normalize("NFKD", form).translate(_CHARACTERS)
+        if not part.isspace()
+        and part not in _IGNORED
+        and not _VARIATIONS.match(part)
+        and unicodedata.category(part) not in ("Cc", "Cf")
+        and not is_optional_mark(part)
     )
 
 
@@ -103,16 +103,16 @@ def fold(text: str) -> tuple[str, list[int]]:
 
 def _alternatives() -> dict[str, list[tuple[str, list[str]]]]:
     """Return each spelling in its compared form, by its first character, with the others."""
-    others: dict[str, set[str]] = {}
+    other_forms: dict[str, set[str]] = {}
     for spellings in _SPELLINGS:
         forms = {fold(spelling)[0] for spelling in spellings}
         for form in forms:
-            others.setdefault(form, set()).update(forms - {form})
-    found: dict[str, list[tuple[str, list[str]]]] = {}
-    for form in sorted(others, key=len, reverse=True):
-        longest_first = sorted(others[form], key=lambda other: (-len(other), other))
-        found.setdefault(form[0], []).append((form, longest_first))
-    return found
+            other_forms.setdefault(form, set()).update(forms - {form})
+    spellings_by_start: dict[str, list[tuple[str, list[str]]]] = {}
+    for form in sorted(other_forms, key=len, reverse=True):
+        longest_first = sorted(other_forms[form], key=lambda spelling: (-len(spelling), spelling))
+        spellings_by_start.setdefault(form[0], []).append((form, longest_first))
+    return spellings_by_start
 
 
 _ALTERNATIVES = _alternatives()
@@ -124,8 +124,13 @@ def cannot_begin(word: str, text: str) -> bool:
     Args:
         word, text: the first characters of the word and of the text.
     """
-    first, other = _folded(word)[:1], _folded(text)[:1]
-    return first != other and first.isalnum() and other.isalnum() and first not in _ALTERNATIVES
+    word_start, text_start = _folded(word)[:1], _folded(text)[:1]
+    return (
+        word_start != text_start
+        and word_start.isalnum()
+        and text_start.isalnum()
+        and word_start not in _ALTERNATIVES
+    )
 
 
 def continuations(word: str, at: int, text: str, start: int) -> Iterable[tuple[int, int]]:
@@ -137,11 +142,11 @@ def continuations(word: str, at: int, text: str, start: int) -> Iterable[tuple[i
     """
     if text.startswith(word[at], start):
         yield at + 1, start + 1
-    for spelling, others in _ALTERNATIVES.get(word[at], ()):
+    for spelling, alternatives in _ALTERNATIVES.get(word[at], ()):
         if word.startswith(spelling, at):
-            for other in others:
-                if text.startswith(other, start):
-                    yield at + len(spelling), start + len(other)
+            for alternative in alternatives:
+                if text.startswith(alternative, start):
+                    yield at + len(spelling), start + len(alternative)
 
 
 def unescape_moses(word: str) -> str:

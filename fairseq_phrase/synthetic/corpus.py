@@ -107,20 +107,20 @@ def distinct_groups(
         UserError: a language is unknown, or both languages are the same.
     """
     if {source_lang, target_lang} != set(LANGUAGES):
-        known = ", ".join(LANGUAGES)
+        languages = ", ".join(LANGUAGES)
         raise UserError(
             f"cannot translate from {source_lang!r} to {target_lang!r}: two different languages of "
-            f"{known} are needed"
+            f"{languages} are needed"
         )
     # Two clauses take at least seven words: Er lacht, weil Anna weint.
     depth = MAX_DEPTH if max_words >= 7 else 0
     grammar = Grammar(lexicon or default_lexicon(), seed, depth)
-    seen: set[str] = set()
+    texts: set[str] = set()
     repeats = too_long = 0
     while repeats < MAX_REPEATS and too_long < MAX_TOO_LONG:
         utterance = grammar.utterance()
         # Drawn for every sentence, because left-out sentences must not change the fraction of others.
-        both = grammar.rng.chance(BOTH_READINGS)
+        wants_twin = grammar.rng.chance(BOTH_READINGS)
         pair = ParallelSentence(
             read_off(LANGUAGES[source_lang](utterance)), read_off(LANGUAGES[target_lang](utterance))
         )
@@ -128,12 +128,12 @@ def distinct_groups(
             too_long += 1
             continue
         too_long = 0
-        if pair.source.text in seen:
+        if pair.source.text in texts:
             repeats += 1
             continue
         repeats = 0
-        seen.add(pair.source.text)
-        twin = _twin(utterance, pair, source_lang, target_lang) if both else None
+        texts.add(pair.source.text)
+        twin = _twin(utterance, pair, source_lang, target_lang) if wants_twin else None
         yield [pair] if twin is None or twin.longest > max_words else [pair, twin]
 
 
@@ -277,10 +277,10 @@ def check_directory(directory: Path, sizes: Mapping[str, int]) -> None:
         for language in SYNTHETIC_LANGUAGES
         for end in ("", ".conllu", ".ptb")
     )
-    found = [name for name in names if (directory / name).exists()]
-    if found:
+    existing = [name for name in names if (directory / name).exists()]
+    if existing:
         raise UserError(
-            f"{directory} holds a corpus already ({', '.join(found[:3])}, ...): remove it, or name "
+            f"{directory} holds a corpus already ({', '.join(existing[:3])}, ...): remove it, or name "
             "another folder"
         )
 

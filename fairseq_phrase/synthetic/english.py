@@ -175,7 +175,7 @@ def noun_phrase(entity: Entity) -> Phrase:
     if isinstance(entity, Name):
         return phrase("NP", (HEAD, Leaf(entity.name, "NNP")))
     if isinstance(entity, Pair):
-        first, second = (noun_phrase(one) for one in (entity.first, entity.second))
+        first, second = (noun_phrase(member) for member in (entity.first, entity.second))
         return coordinated(first, Leaf("and", "CC"), second)
     noun = entity.noun
     word = noun.english_plural if entity.plural else noun.english

@@ -209,7 +209,7 @@ def noun_phrase(
     if isinstance(entity, Name):
         return phrase("NP", (HEAD, Leaf(entity.name, "NE")))
     if isinstance(entity, Pair):
-        first, second = (noun_phrase(one, case) for one in (entity.first, entity.second))
+        first, second = (noun_phrase(member, case) for member in (entity.first, entity.second))
         return coordinated(first, Leaf("und", "KON"), second)
     core: list[Child] = []
     if entity.determiner is not None and with_determiner:

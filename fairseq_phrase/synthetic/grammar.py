@@ -186,7 +186,7 @@ class Grammar:
         )
 
     def _with_modifiers(self, event: Event) -> Event:
-        things = [one for one in (event.object, event.subject) if isinstance(one, Thing)]
+        things = [thing for thing in (event.object, event.subject) if isinstance(thing, Thing)]
         if all(thing.attribute is None for thing in things) and self.rng.chance(0.55):
             event = replace(event, oblique=self._oblique(event))
         if self.rng.chance(0.3):
@@ -341,15 +341,15 @@ def has_marked_object(event: Event) -> bool:
 
 def is_clear_relative(event: Event) -> bool:
     """Whether the relative pronoun is known to be the subject, or the object, of its clause."""
-    other = event.subject if event.gap == "object" else event.object
+    counterpart = event.subject if event.gap == "object" else event.object
     antecedent = event.antecedent
     assert antecedent is not None
     assert event.verb is not None
-    if other is None or other.plural != antecedent.plural or shows_case(other):
+    if counterpart is None or counterpart.plural != antecedent.plural or shows_case(counterpart):
         return True
     if antecedent.noun.gender == "m" and not antecedent.plural:
         return True
-    own_class, other_class = antecedent.noun.noun_class, _noun_class(other)
+    own_class, other_class = antecedent.noun.noun_class, _noun_class(counterpart)
     could_swap = (
         own_class in event.verb.subjects and other_class in event.verb.objects
         if event.gap == "object"

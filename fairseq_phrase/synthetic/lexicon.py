@@ -156,11 +156,11 @@ def _noun(row: list[str]) -> Noun:
 
 
 def _verb(row: list[str]) -> Verb:
-    infinitive, is_doing, done, auxiliary, base, third, past, participle, *frame = row
+    infinitive, is_doing, perfect, auxiliary, base, third, past, participle, *frame = row
     subjects, objects, traits = (letters.strip("-") for letters in frame)
     particle, _, stem = infinitive.rpartition("|")
     english, _, english_particle = base.partition("+")
     return Verb(
-        stem, particle, is_doing, done, auxiliary, english, english_particle, third, past, participle,
+        stem, particle, is_doing, perfect, auxiliary, english, english_particle, third, past, participle,
         subjects, objects, traits,
     )  # fmt: skip

@@ -116,8 +116,8 @@ def whole_sentence(
         children += [Child("cc", Leaf(joint[language], cc), start), Child("conj", second)]
     is_question = RULES[utterance.first.rule].needs == "question"
     mark = Leaf("?" if is_question else ".", stop)
-    whole = phrase(first.label, *children, ("punct", mark))
-    return phrase("ROOT", (HEAD, whole))
+    top = phrase(first.label, *children, ("punct", mark))
+    return phrase("ROOT", (HEAD, top))
 
 
 def inner_clauses(

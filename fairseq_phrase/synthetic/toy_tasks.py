@@ -59,10 +59,10 @@ def toy_pairs(
                 dict(zip(letters, rng.sample(range(24), len(letters)), strict=True))
             )
             continue
-        kept = [letter for letter in letters if letter in STAY[kind]]
-        if kept:
+        target = [letter for letter in letters if letter in STAY[kind]]
+        if target:
             drawn += 1
-            yield " ".join(letters), " ".join(kept)
+            yield " ".join(letters), " ".join(target)
 
 
 def ordering_pair(hours: Mapping[str, int]) -> tuple[str, str]:

@@ -181,21 +181,21 @@ def _without_idle_commas(leaves: list[Leaf]) -> list[Leaf]:
 
     Every clause has commas around it, independent of its context.
     """
-    kept: list[Leaf] = []
+    remaining: list[Leaf] = []
     for leaf in reversed(leaves):
-        if leaf.word == "," and kept and kept[-1].upos == "PUNCT":
+        if leaf.word == "," and remaining and remaining[-1].upos == "PUNCT":
             continue
-        kept.append(leaf)
-    kept.reverse()
-    return kept[1:] if kept[0].word == "," else kept
+        remaining.append(leaf)
+    remaining.reverse()
+    return remaining[1:] if remaining[0].word == "," else remaining
 
 
-def _bracketed(node: Node, kept: set[Leaf]) -> str:
+def _bracketed(node: Node, leaves: set[Leaf]) -> str:
     if isinstance(node, Leaf):
         return f"({node.xpos} {node.word})"
     inside = [
-        _bracketed(child.node, kept)
+        _bracketed(child.node, leaves)
         for child in node.children
-        if isinstance(child.node, Phrase) or child.node in kept
+        if isinstance(child.node, Phrase) or child.node in leaves
     ]
     return f"({node.label} {' '.join(inside)})"

@@ -72,8 +72,8 @@ class AddedLoss(FairseqCriterion):
             *args: the other arguments of the class.
         """
         kind = type(inner)
-        made = type(f"{kind.__name__}{cls.suffix}", (cls,), {"inner_class": kind})
-        return made(inner, weight, *args)
+        criterion_class = type(f"{kind.__name__}{cls.suffix}", (cls,), {"inner_class": kind})
+        return criterion_class(inner, weight, *args)
 
     def logging_outputs_can_be_summed(self) -> bool:
         """Return whether logged values of processes may be summed, as for the criterion."""

@@ -139,8 +139,8 @@ class RawTextTask(TranslationTask):
             UserError: there is no such data directory, or its files do not name two languages.
         """
         directory = utils.split_paths(cfg.data)[0]
-        named = (cfg.source_lang, cfg.target_lang)
-        if None in named or not Path(directory).is_dir():
+        languages = (cfg.source_lang, cfg.target_lang)
+        if None in languages or not Path(directory).is_dir():
             cfg.source_lang, cfg.target_lang = languages_in_names(directory)
         return super().setup_task(cfg, **kwargs)
 
@@ -154,11 +154,11 @@ class RawTextTask(TranslationTask):
         path = Path(filename)
         if path.parent.is_dir() and not path.is_file():
             labels = {field.label_file for field in FIELDS.values()}
-            names = (each.name for each in path.parent.glob("dict.*.txt"))
+            names = (file.name for file in path.parent.glob("dict.*.txt"))
             there = sorted(name.split(".")[1] for name in names if name not in labels)
-            found = ", ".join(there) or "no language"
+            languages = ", ".join(there) or "no language"
             raise UserError(
-                f"{filename} is missing; {path.parent} has dictionaries of {found}: "
+                f"{filename} is missing; {path.parent} has dictionaries of {languages}: "
                 "name the languages of the data with --source-lang and --target-lang (task.source_lang "
                 "and task.target_lang of fairseq-hydra-train)"
             )
@@ -186,9 +186,9 @@ class RawTextTask(TranslationTask):
     def build_bpe(self, args: Any) -> Any:
         """Build the subword segmentation of raw lines."""
         bpe = super().build_bpe(args)
-        own = self._directory, self.cfg.source_lang, self.cfg.source_parser
+        segmentation = self._directory, self.cfg.source_lang, self.cfg.source_parser
         # A line is then not segmented twice.
-        self._segments_as_data = isinstance(bpe, SyntaxBPE) and bpe._source == own
+        self._segments_as_data = isinstance(bpe, SyntaxBPE) and bpe._source == segmentation
         return bpe
 
     def get_interactive_tokens_and_lengths(
@@ -205,8 +205,8 @@ class RawTextTask(TranslationTask):
         tokens = list(map(self._tokens_of, self.source_text.encode(lines)))
         if not self._segments_as_data:
             segmented, _ = super().get_interactive_tokens_and_lengths(lines, encode_fn)
-            for line, own, other in zip(lines, tokens, segmented, strict=True):
-                _check_same(line, self._truncated(other), own)
+            for line, data_tokens, bpe_tokens in zip(lines, tokens, segmented, strict=True):
+                _check_same(line, self._truncated(bpe_tokens), data_tokens)
         return tokens, list(map(len, tokens))
 
     def _truncated(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -243,13 +243,13 @@ class RawTextTask(TranslationTask):
         origins = [getattr(row, "origins", None) or [self._spelled(row)] for row in rows]
         lines = [line for (line,) in origins if isinstance(line, str)]
         encoded = iter(self.source_text.encode(lines) if lines else [])
-        found = []
+        raw_tokens = []
         for row, (origin,) in zip(rows, origins, strict=True):
             tokens = self._tokens_of(next(encoded) if isinstance(origin, str) else origin)
             if isinstance(origin, str):
                 _check_same(origin, self._truncated(row), tokens)
-            found.append(tokens)
-        return found
+            raw_tokens.append(tokens)
+        return raw_tokens
 
     def inference_step(
         self, generator: Any, models: Any, sample: dict[str, Any], *args: Any, **kwargs: Any
@@ -332,13 +332,13 @@ class RawTextTask(TranslationTask):
         return self.source_text.encoder.segmenter.join(" ".join(subwords))
 
 
-def _check_same(line: str, segmented: torch.Tensor, own: torch.Tensor) -> None:
+def _check_same(line: str, segmented: torch.Tensor, parse_tokens: torch.Tensor) -> None:
     """Check that a line was segmented into the subwords of its parse.
 
     Args:
         segmented: its token indices. Shape: ``(tokens,)``.
     """
-    if segmented.tolist() != own.tolist():
+    if segmented.tolist() != parse_tokens.tolist():
         raise UserError(
             f"'{line[:60]}' was split into other subwords than its parse: use --tokenizer syntax --bpe "
             "syntax"

@@ -74,9 +74,9 @@ class IdentifiedTask(UpdateTask):
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build a model; a new one may start from another (``--pretrained``, ``--pretrained-model``)."""
-        whole = getattr(self.cfg, "pretrained_model", None)
-        if whole and self.cfg.take_options and not from_checkpoint:
-            take_options(cfg, Path(whole))
+        model_path = getattr(self.cfg, "pretrained_model", None)
+        if model_path and self.cfg.take_options and not from_checkpoint:
+            take_options(cfg, Path(model_path))
         if not from_checkpoint:
             take_configuration(cfg)
         self._labels_asked_for = set()
@@ -84,17 +84,19 @@ class IdentifiedTask(UpdateTask):
         self._model_entries = model_entries(cfg)
         self.extend(model, self._loaded[-1][1] if from_checkpoint and self._loaded else None)
         self._encoder = getattr(model, "encoder", None)
-        self.identity = self._here()
+        self.identity = self._current_record()
         if from_checkpoint and self._loaded:
-            *others, (path, trained) = self._loaded
+            *earlier, (path, trained) = self._loaded
             self.check_record(trained, path, "use")
-            for other, its in others:
-                self._compare(its, trained, "ensemble", other, path)
+            for earlier_path, its in earlier:
+                self._compare(its, trained, "ensemble", earlier_path, path)
         elif not from_checkpoint:
             if hasattr(self.cfg, "pretrained_model"):
                 names = begin_from_checkpoint(model, self.cfg, self)
-                named = model.named_parameters()
-                self._pretrained = [p for name, p in named if name in names and p.requires_grad]
+                parameters = model.named_parameters()
+                self._pretrained = [
+                    p for name, p in parameters if name in names and p.requires_grad
+                ]
             log_record(self.identity)
         return model
 
@@ -113,16 +115,16 @@ class IdentifiedTask(UpdateTask):
         """
         if entry_point != "use":  # for use, fairseq has already passed the state
             self.restore(trained, in_ensemble=False)
-        here = replace(self._here(), allowed=self.identity.allowed)
+        current = replace(self._current_record(), allowed=self.identity.allowed)
         if entry_point == "use":
-            trained = prune(trained, here)
+            trained = prune(trained, current)
         else:
             allow = self.cfg.allow_difference
-            trained = begin_neutrally(trained, here, self._encoder, path, allow)
+            trained = begin_neutrally(trained, current, self._encoder, path, allow)
         if entry_point.startswith("pretrained"):
-            trained = begin_with_factors(trained, here)
+            trained = begin_with_factors(trained, current)
         self.identity = self._compare(
-            trained, here, entry_point, path, f"this run on {self.cfg.data}"
+            trained, current, entry_point, path, f"this run on {self.cfg.data}"
         )
         if entry_point == "train":
             log_record(self.identity)
@@ -163,10 +165,10 @@ class IdentifiedTask(UpdateTask):
         self.continue_training(trained)
         self.restore(trained, in_ensemble=True)
 
-    def _here(self) -> Identity:
+    def _current_record(self) -> Identity:
         """Make the record of the data, the task and the built model."""
         cfg, read = self.cfg, {f"{name}-labels" for name in self._labels_asked_for}
-        found = []
+        records = []
         check_parts(utils.split_paths(cfg.data))
         for directory in utils.split_paths(cfg.data):
             data = data_identity(directory, cfg.source_lang, getattr(cfg, "target_lang", None))
@@ -175,11 +177,11 @@ class IdentifiedTask(UpdateTask):
                 for name, entry in data.entries.items()
                 if entry.part != "labels" or name in read
             }
-            found.append((directory, replace(data, entries=entries)))
-        (first, data), *others = found
-        for directory, other in others:
+            records.append((directory, replace(data, entries=entries)))
+        (first, data), *other_records = records
+        for directory, record in other_records:
             data = replace(
-                data, allowed=self._compare(other, data, "shards", directory, first).allowed
+                data, allowed=self._compare(record, data, "shards", directory, first).allowed
             )
         of_run = {**self.own_entries(), **self._model_entries, **self._training}
         return replace(data, entries={**data.entries, **of_run})
@@ -193,7 +195,7 @@ class IdentifiedTask(UpdateTask):
         name: str | Path,
     ) -> Identity:
         return compare(
-            trained, here, entry_point, trained_name=path, here_name=name,
+            trained, here, entry_point, trained_name=path, current_name=name,
             allow=getattr(self.cfg, "allow_difference", None),
             strict=getattr(self.cfg, "strict_identity", False),
         )  # fmt: skip

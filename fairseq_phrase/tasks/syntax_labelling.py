@@ -49,8 +49,8 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
             directory: Manifest.load(directory, cfg.source_lang)
             for directory in utils.split_paths(cfg.data)
         }
-        for directory, each in manifests.items():
-            if not each.labelling:
+        for directory, manifest in manifests.items():
+            if not manifest.labelling:
                 raise UserError(
                     f"{directory} has a translation and no labels: make data for --task syntax_labelling "
                     "with fairseq-phrase-preprocess --labels word or sentence"
@@ -192,10 +192,10 @@ def span_counts(logits: Tensor, target: Tensor, labels: Dictionary) -> dict[str,
         labels: the label dictionary. Its special symbols are never found.
     """
     first = labels.nspecial
-    found = logits[..., first:].argmax(-1) + first
+    predicted = logits[..., first:].argmax(-1) + first
     counts = target.ne(labels.pad()).sum(1).tolist()
     references = _lines(target, counts, labels)
-    sums = SpanMetrics(references).statistics(_lines(found, counts, labels))["F1"].sum(0)
+    sums = SpanMetrics(references).statistics(_lines(predicted, counts, labels))["F1"].sum(0)
     return dict(zip(COUNTS, map(int, sums), strict=True))
 
 
@@ -212,7 +212,7 @@ def log_f1(logging_outputs: Sequence[dict[str, Any]]) -> None:
         metrics.log_scalar_sum(name, sum(output.get(name, 0) for output in logging_outputs))
 
     def f1(meters: Any) -> float:
-        correct, found, true = (meters[name].sum for name in COUNTS)
-        return round(200 * float(correct) / max(1.0, float(found + true)), 3)
+        correct, predicted, true = (meters[name].sum for name in COUNTS)
+        return round(200 * float(correct) / max(1.0, float(predicted + true)), 3)
 
     metrics.log_derived("f1", f1)

@@ -18,10 +18,10 @@ from fairseq_phrase.data.batches.objectives import (
     MASK_UNITS,
     PHRASES,
     Causal,
+    MakeSource,
     Masking,
     Masks,
     Permuted,
-    Source,
 )
 from fairseq_phrase.data.batches.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.data.batches.source_batches import add_structure
@@ -223,7 +223,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
             structures=self._structures,
         )  # fmt: skip
 
-    def _source(self, objective: Objective) -> Source:
+    def _source(self, objective: Objective) -> MakeSource:
         """Make the object that gives samples their source and target."""
         if objective.name == "causal":
             return Causal(self.dictionary, objective.backward)
@@ -248,9 +248,9 @@ _MAKE = "make the data with fairseq-phrase-preprocess --only-source"
 
 
 def _language_of(directory: str) -> str:
-    found = languages_in(directory)
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    languages = languages_in(directory)
+    if len(languages) == 1:
+        return languages[0]
+    if not languages:
         raise UserError(f"{directory} is not a data directory with parses: {_MAKE}")
-    raise UserError(f"{directory} has {' and '.join(found)}: name one with --source-lang")
+    raise UserError(f"{directory} has {' and '.join(languages)}: name one with --source-lang")

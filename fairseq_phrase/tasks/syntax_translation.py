@@ -38,7 +38,7 @@ from fairseq_phrase.tasks.added_losses import CoverageCriterion, check_layers
 from fairseq_phrase.tasks.fairseq_interactive import RawTextTask
 from fairseq_phrase.tasks.identity_task import IdentifiedTask, IdentityOptions
 from fairseq_phrase.tasks.language_tags import LanguageTagOptions, LanguageTagTask
-from fairseq_phrase.tasks.tree_losses import Setting, TreeLossOptions, wanted_losses
+from fairseq_phrase.tasks.tree_losses import LossSetting, TreeLossOptions, wanted_losses
 from fairseq_phrase.tasks.validation_bleu import ValidationBleuOptions, ValidationBleuTask
 from fairseq_phrase.training.update import UpdateOptions
 
@@ -115,7 +115,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         )
         self._copies = False
         self._tree_losses = wanted_losses(cfg)
-        self._loss_settings: dict[str, Setting] = {}
+        self._loss_settings: dict[str, LossSetting] = {}
         check_alpha(cfg.subword_sampling)
 
     def require_parses(

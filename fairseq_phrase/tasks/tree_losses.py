@@ -57,7 +57,7 @@ class TreeLossOptions:
     # fmt: on
 
 
-class Setting(NamedTuple):
+class LossSetting(NamedTuple):
     """A loss' layer, from 1 (0 for the middle layer), its heads, their width, and its parse field."""
 
     layer: int
@@ -108,7 +108,7 @@ class TreeLoss(AddedLoss):
     logged: ClassVar[str]
     accuracy: ClassVar[str] = ""
 
-    def __init__(self, inner: FairseqCriterion, weight: float, setting: Setting) -> None:
+    def __init__(self, inner: FairseqCriterion, weight: float, setting: LossSetting) -> None:
         super().__init__(inner, weight)
         self.setting = setting
 
@@ -118,7 +118,7 @@ class TreeLoss(AddedLoss):
         return f"--{cls.option.replace('_', '-')}"
 
     @classmethod
-    def setting_for(cls, cfg: Any, model: Any) -> Setting:
+    def setting_for(cls, cfg: Any, model: Any) -> LossSetting:
         """Check the loss' options for a model.
 
         Raises:
@@ -131,7 +131,7 @@ class TreeLoss(AddedLoss):
         if not 0 < heads <= attention.num_heads:
             raise UserError(f"{flag}-heads {heads}: the layer has {attention.num_heads} heads")
         width = attention.q_proj.weight.size(0) // attention.num_heads
-        return Setting(number, heads, width, getattr(cfg, f"{cls.option}_trees", cls.field))
+        return LossSetting(number, heads, width, getattr(cfg, f"{cls.option}_trees", cls.field))
 
     @classmethod
     def check_field(cls, field: str, source: str | None) -> None:
@@ -212,7 +212,7 @@ class ParseLossCriterion(TreeLoss):
     suffix = "WithParseLoss"
     option, field, logged, accuracy = "parse_loss", "heads", "parse", "uas"
 
-    def __init__(self, inner: FairseqCriterion, weight: float, setting: Setting) -> None:
+    def __init__(self, inner: FairseqCriterion, weight: float, setting: LossSetting) -> None:
         super().__init__(inner, weight, setting)
         self.pointer = ParentPointer(setting.width)
 
@@ -303,7 +303,7 @@ def wanted_losses(cfg: TreeLossOptions) -> list[type[TreeLoss]]:
 @contextmanager
 def weights_of(attention: nn.Module) -> Iterator[list[Tensor]]:
     """Let an attention compute its weights before dropout. Shape: (batch, heads, nodes, nodes)."""
-    found: list[Tensor] = []
+    weights: list[Tensor] = []
 
     def ask(_: nn.Module, inputs: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         if "need_weights" not in options:
@@ -314,12 +314,12 @@ def weights_of(attention: nn.Module) -> Iterator[list[Tensor]]:
 
     def keep(_: nn.Module, inputs: Any, options: dict[str, Any], output: Any) -> None:
         # fairseq returns (heads, batch, queries, keys) to its own layer.
-        found.append(output[1].transpose(0, 1) if "need_weights" in options else output[1])
+        weights.append(output[1].transpose(0, 1) if "need_weights" in options else output[1])
 
     asking = attention.register_forward_pre_hook(ask, with_kwargs=True)
     keeping = attention.register_forward_hook(keep, with_kwargs=True)
     try:
-        yield found
+        yield weights
     finally:
         asking.remove()
         keeping.remove()

@@ -34,9 +34,9 @@ class ValidationBleuTask(TranslationTask):
     def _bleu_tokenizer(self) -> str:
         from fairseq_phrase.evaluation.metrics.tokenizers import check_tokenizer, tokenizer_of
 
-        named = getattr(self.cfg, "eval_bleu_tokenize", None)
-        if named is not None:
-            return check_tokenizer(named, "--eval-bleu-tokenize")
+        option = getattr(self.cfg, "eval_bleu_tokenize", None)
+        if option is not None:
+            return check_tokenizer(option, "--eval-bleu-tokenize")
         tokenizer, note = tokenizer_of(self.cfg.target_lang)
         if note:
             logger.warning(note)

@@ -252,10 +252,10 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         needs_gradient: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         words, dtype = len(weight), _sum_type(states)
-        other = smoothing / (words - 1)
-        of_target = 1 - smoothing - other
-        kept = is_word.to(dtype)
-        nll, log_total = kept.new_zeros(2, len(states))
+        of_others = smoothing / (words - 1)
+        of_target = 1 - smoothing - of_others
+        is_kept = is_word.to(dtype)
+        nll, log_total = is_kept.new_zeros(2, len(states))
         correct = torch.zeros((), dtype=torch.int64, device=states.device)
         gradients = _Gradients(states, weight, bias, scale) if needs_gradient else None
         memory: Tensor | None = None
@@ -274,20 +274,22 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             if gradients is not None:
                 softmax.div_(total)
                 minus = softmax.new_full((1, 1), -of_target).expand_as(index)
-                gradients.add(rows, softmax.scatter_add_(1, index, minus), kept[rows].unsqueeze(1))
-        nll_loss = nll.dot(kept)
+                gradients.add(
+                    rows, softmax.scatter_add_(1, index, minus), is_kept[rows].unsqueeze(1)
+                )
+        nll_loss = nll.dot(is_kept)
         # Σ log p of a token is the sum of its scores, minus V times the logarithm of the softmax' total.
         weight_sum = weight.sum(0, dtype=dtype)
         score_sum = states.to(dtype) @ weight_sum
         if bias is not None:
             score_sum += bias.sum(dtype=dtype)
-        uniform = (words * log_total - score_sum).dot(kept)
+        uniform = (words * log_total - score_sum).dot(is_kept)
         ctx.scale, ctx.has_bias = scale, bias is not None
         if gradients is not None:
-            gradients.subtract(other, weight_sum, kept)
+            gradients.subtract(of_others, weight_sum, is_kept)
             ctx.save_for_backward(*gradients.converted())
         ctx.mark_non_differentiable(nll_loss, correct)
-        return of_target * nll_loss + other * uniform, nll_loss, correct
+        return of_target * nll_loss + of_others * uniform, nll_loss, correct
 
     @staticmethod
     @once_differentiable
@@ -296,7 +298,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         factor = gradient / ctx.scale
         # Mostly the factor is 1. On a CPU the host can read it.
         if factor.device.type != "cpu" or factor != 1:
-            gradients = [each * factor for each in ctx.saved_tensors]
+            gradients = [stored * factor for stored in ctx.saved_tensors]
         if not ctx.has_bias:
             gradients.append(None)
         return *gradients, *[None] * 6
@@ -314,35 +316,35 @@ class _Gradients:
         self._weight = torch.zeros_like(weight, dtype=_sum_type(weight))
         self._bias = None if bias is None else torch.zeros_like(bias, dtype=_sum_type(bias))
 
-    def add(self, rows: slice, scores: Tensor, kept: Tensor) -> None:
+    def add(self, rows: slice, scores: Tensor, is_kept: Tensor) -> None:
         """Add a part of the tokens.
 
         Args:
             scores: the gradients of the scores, in single precision or better; their memory may be
                 overwritten. Shape: (tokens, words)
-            kept: 0 at padding, else 1. Shape: (tokens, 1)
+            is_kept: 0 at padding, else 1. Shape: (tokens, 1)
         """
         if self._scale != 1:
             scores.mul_(self._scale)
         if self._bias is not None:
-            self._bias.addmv_(scores.t(), kept[:, 0])
+            self._bias.addmv_(scores.t(), is_kept[:, 0])
         # Products are of the states' type, as in fairseq.
-        inputs = self._inputs[rows] * kept.to(self._inputs.dtype)
+        inputs = self._inputs[rows] * is_kept.to(self._inputs.dtype)
         if inputs.dtype == scores.dtype:
             self._weight.addmm_(scores.t(), inputs)
         else:
             scores = scores.to(inputs.dtype)
             self._weight += scores.t() @ inputs
         torch.mm(scores, self._projection, out=self._states[rows])
-        self._states[rows] *= kept
+        self._states[rows] *= is_kept
 
-    def subtract(self, number: float, weight_sum: Tensor, kept: Tensor) -> None:
+    def subtract(self, number: float, weight_sum: Tensor, is_kept: Tensor) -> None:
         """Subtract a number from the gradients of all scores of tokens that are not padding."""
         number *= self._scale
-        self._states -= (kept.unsqueeze(1) * (number * weight_sum)).to(self._states.dtype)
-        self._weight -= number * (kept @ self._inputs.to(kept.dtype))
+        self._states -= (is_kept.unsqueeze(1) * (number * weight_sum)).to(self._states.dtype)
+        self._weight -= number * (is_kept @ self._inputs.to(is_kept.dtype))
         if self._bias is not None:
-            self._bias -= number * kept.sum()
+            self._bias -= number * is_kept.sum()
 
     def converted(self) -> list[Tensor]:
         """Return the gradients of states, weight and, if there is one, bias, in their types."""

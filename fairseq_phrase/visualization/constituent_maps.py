@@ -88,7 +88,7 @@ def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Sh
         net_input = dict(sample["net_input"])
         previous = net_input.pop("prev_output_tokens")
         with torch.no_grad():
-            tree, own = self_attention(model, net_input)
+            tree, self_weights = self_attention(model, net_input)
             _, cross = cross_attention(model, net_input, previous)
         keys = tree.key_mask[:, 0]
         # The target begins with the end of sentence, which also is a query.
@@ -96,7 +96,7 @@ def nonterminal_shares(model: Any, samples: Iterable[dict[str, Any]]) -> list[Sh
         totals["cross"] += _sums(cross, keys, attends, tree)
         masked = not model.cfg.no_subtree_masking
         allowed = tree.subtree_mask[:, 0] if masked else keys
-        totals["self"] += _sums(own, allowed, ~tree.node_padding_mask, tree)
+        totals["self"] += _sums(self_weights, allowed, ~tree.node_padding_mask, tree)
     shares = []
     for name, total in totals.items():
         if isinstance(total, int) or total[0, 2] == 0:
@@ -129,8 +129,8 @@ def _sums(weights: Tensor, allowed: Tensor, attends: Tensor, tree: TreeBatch) ->
 def shares_table(shares: Sequence[Share]) -> str:
     """Format shares in Markdown."""
     lines = [
-        [one.attention, str(one.layer), f"{one.on_nonterminals:.1%}", f"{one.of_nodes:.1%}"]
-        for one in shares
+        [share.attention, str(share.layer), f"{share.on_nonterminals:.1%}", f"{share.of_nodes:.1%}"]
+        for share in shares
     ]
     for name in ("cross", "self"):
         layers = [share for share in shares if share.attention == name]

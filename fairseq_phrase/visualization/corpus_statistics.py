@@ -211,7 +211,7 @@ def split_statistics(
 _FREQUENT = 10
 _INDENT, _GAP = "  ", "  "
 Cell = Callable[[SplitStatistics], str]
-Row = tuple[str, Cell | None]  # a heading lacks cells
+StatisticRow = tuple[str, Cell | None]  # a heading lacks cells
 
 
 def manifest_text(directory: Path, manifest: Manifest, dictionaries: Dictionaries) -> str:
@@ -272,8 +272,8 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return _GAP.join(aligned).rstrip()
 
 
-def _rows(statistics: Sequence[SplitStatistics]) -> list[Row]:
-    rows: list[Row] = [
+def _rows(statistics: Sequence[SplitStatistics]) -> list[StatisticRow]:
+    rows: list[StatisticRow] = [
         ("sentences", lambda s: _number(s.sentences)),
         ("  unparsed, left out", lambda s: _number(s.skipped)),
         ("  unparsed, with flat trees", lambda s: _number(s.flat)),
@@ -318,7 +318,7 @@ def _rows(statistics: Sequence[SplitStatistics]) -> list[Row]:
     return rows
 
 
-def _graph_rows(name: str) -> list[Row]:
+def _graph_rows(name: str) -> list[StatisticRow]:
     """Return the rows of one graph."""
 
     def heads(split: SplitStatistics) -> Spread:
@@ -335,9 +335,11 @@ def _bytes_of(name: str) -> Cell:
     return lambda s: _ratio(s.bytes.get(name, 0), s.subwords.total)
 
 
-def _label_rows(statistics: Sequence[SplitStatistics], dictionaries: Dictionaries) -> list[Row]:
+def _label_rows(
+    statistics: Sequence[SplitStatistics], dictionaries: Dictionaries
+) -> list[StatisticRow]:
     """Return rows for the most frequent labels of each field, and one row for the others."""
-    rows: list[Row] = []
+    rows: list[StatisticRow] = []
     for name in with_labels(FIELDS):
         used = [split.labels[name] for split in statistics if name in split.labels]
         if not used:
@@ -347,13 +349,13 @@ def _label_rows(statistics: Sequence[SplitStatistics], dictionaries: Dictionarie
             total[: len(counts)] += counts
         order = np.argsort(-total, kind="stable")
         order = order[total[order] > 0]
-        frequent, others = order[:_FREQUENT].tolist(), order[_FREQUENT:].tolist()
+        frequent, rare = order[:_FREQUENT].tolist(), order[_FREQUENT:].tolist()
         rows.append((FIELDS[name].label_meaning, None))
         for number in frequent:
             label = printable(dictionaries[name][number])
             rows.append((f"  {label}", _share_of(name, [number])))
-        if others:
-            rows.append((f"  {len(others)} others", _share_of(name, others)))
+        if rare:
+            rows.append((f"  {len(rare)} others", _share_of(name, rare)))
     return rows
 
 
@@ -373,22 +375,22 @@ def _mean(spread: Spread) -> str:
     return _ratio(spread.total, spread.count)
 
 
-def _most(name: str) -> list[Row]:
+def _most(name: str) -> list[StatisticRow]:
     """Return a row for the largest value of a :class:`Spread` and a row for its line."""
 
-    def shown(statistics: SplitStatistics, what: str) -> str:
+    def text_of(statistics: SplitStatistics, attribute: str) -> str:
         spread = getattr(statistics, name)
-        return _number(getattr(spread, what)) if spread.count else "-"
+        return _number(getattr(spread, attribute)) if spread.count else "-"
 
     return [
-        ("    most", partial(shown, what="largest")),
-        ("      in line", partial(shown, what="line")),
+        ("    most", partial(text_of, attribute="largest")),
+        ("      in line", partial(text_of, attribute="line")),
     ]
 
 
-def _ratio(part: int, whole: int) -> str:
-    return f"{part / whole:.2f}" if whole else "-"
+def _ratio(part: int, total: int) -> str:
+    return f"{part / total:.2f}" if total else "-"
 
 
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.2f} %" if whole else "-"
+def _percent(part: int, total: int) -> str:
+    return f"{100 * part / total:.2f} %" if total else "-"

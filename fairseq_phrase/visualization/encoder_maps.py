@@ -52,7 +52,7 @@ class Nodes:
     Attributes:
         words: the word of each node, -1 at nodes that are not part of a word; adjacent nodes of one word
             are subwords. Shape: ``(nodes,)``.
-        others: the name of the other nodes: ``phrases``, ``constituents``, ``other nodes``; empty if
+        other_kind: the name of the other nodes: ``phrases``, ``constituents``, ``other nodes``; empty if
             there are none.
     """
 
@@ -60,7 +60,7 @@ class Nodes:
     labels: list[str]
     words: np.ndarray
     num_tokens: int
-    others: str
+    other_kind: str
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def sentence_attention(model: Any, sentence: SourceSentence) -> SentenceAttentio
     """
     structure, layers = attention_maps(model, sentence.net_input)
     attending = next(iter(layers[0].values())).size(-1)
-    labels, is_node, others = _nodes(model.encoder, structure, sentence, attending)
+    labels, is_node, other_nodes = _nodes(model.encoder, structure, sentence, attending)
     nodes: tuple[Any, ...] = np.ix_(is_node, is_node)
     of_nodes = (..., *nodes)
     weights = {
@@ -130,7 +130,7 @@ def sentence_attention(model: Any, sentence: SourceSentence) -> SentenceAttentio
     words = np.full(len(labels), -1, dtype=np.int64)
     words[: len(sentence.words)] = sentence.words
     return SentenceAttention(
-        sentence.text, labels, words, len(sentence.tokens), others, weights, positions
+        sentence.text, labels, words, len(sentence.tokens), other_nodes, weights, positions
     )
 
 
@@ -145,21 +145,21 @@ def attention_picture(
     """
     require_length(len(sentence.tokens), MAX_NODES, "tokens")
     computed = sentence_attention(model, sentence)
-    others = computed.others
-    what = f"nodes (tokens and {others})" if others else "tokens"
-    require_length(len(computed.labels), MAX_NODES, what)
+    other_nodes = computed.other_kind
+    noun = f"nodes (tokens and {other_nodes})" if other_nodes else "tokens"
+    require_length(len(computed.labels), MAX_NODES, noun)
     panels = [
         Panel(_TITLES[kind], positions, is_attention=False)
         for kind, positions in computed.positions.items()
     ]
     num_layers, num_heads = next(iter(computed.weights.values())).shape[:2]
     for block, weights in computed.weights.items():
-        chosen = choose(choose(weights, layer, "layer"), head, "head")
-        title = _TITLES.get(block, f"attention {block}") if others else "attention"
+        matrix = choose(choose(weights, layer, "layer"), head, "head")
+        title = _TITLES.get(block, f"attention {block}") if other_nodes else "attention"
         is_attention = block not in getattr(model.encoder, "other_maps", ())
-        panels.append(Panel(title, chosen, is_attention))
-    subtitle = f"{named(layer, num_layers, 'layer')}, {named(head, num_heads, 'head')}"
-    nodes = {each.name: getattr(computed, each.name) for each in fields(Nodes)}
+        panels.append(Panel(title, matrix, is_attention))
+    subtitle = f"{name_of(layer, num_layers, 'layer')}, {name_of(head, num_heads, 'head')}"
+    nodes = {field.name: getattr(computed, field.name) for field in fields(Nodes)}
     return AttentionPicture(**nodes, subtitle=subtitle, panels=panels)
 
 
@@ -185,22 +185,22 @@ def _nodes(
     return labels, is_node, "phrases" if isinstance(structure, PhraseBatch) else "other nodes"
 
 
-def choose(weights: Any, which: Choice, what: str) -> Any:
+def choose(weights: Any, choice: Choice, noun: str) -> Any:
     """Take one entry of the first axis by its number from 1, the last, or the mean of all.
 
     Raises:
         UserError: the entry does not exist.
     """
-    if which == "mean":
+    if choice == "mean":
         return weights.mean(0)
-    number = len(weights) if which == "last" else which
+    number = len(weights) if choice == "last" else choice
     if not 1 <= number <= len(weights):
-        raise UserError(f"this model has {what}s 1 to {len(weights)}, not {number}")
+        raise UserError(f"this model has {noun}s 1 to {len(weights)}, not {number}")
     return weights[number - 1]
 
 
-def named(which: Choice, count: int, what: str) -> str:
+def name_of(choice: Choice, count: int, noun: str) -> str:
     """Return the name of the entry that :func:`choose` takes."""
-    if which == "mean":
-        return f"mean over {count} {what}s"
-    return f"{what} {count if which == 'last' else which} of {count}"
+    if choice == "mean":
+        return f"mean over {count} {noun}s"
+    return f"{noun} {count if choice == 'last' else choice} of {count}"

@@ -41,13 +41,13 @@ def use_fonts(figure: Any) -> None:
     missing = {character for character in drawn if _is_drawn(character)}
     for family in families:
         missing -= _characters(findfont(FontProperties(family=[family])))
-    others = []
+    fallbacks = []
     for name, path in _installed() if missing else ():
         if missing & _characters(path):
-            others.append(name)
+            fallbacks.append(name)
             missing -= _characters(path)
-    for text in texts if others else ():
-        text.set_fontfamily([*families, *others])
+    for text in texts if fallbacks else ():
+        text.set_fontfamily([*families, *fallbacks])
     if missing:
         some = ", ".join(
             f"{character} (U+{ord(character):04X})" for character in sorted(missing)[:_SHOWN]
@@ -72,8 +72,8 @@ def _installed() -> list[tuple[str, str]]:
     """
     from matplotlib.font_manager import findSystemFonts, fontManager
 
-    known = {entry.fname for entry in fontManager.ttflist}
-    for path in sorted({*findSystemFonts()} - known):
+    listed = {entry.fname for entry in fontManager.ttflist}
+    for path in sorted({*findSystemFonts()} - listed):
         try:
             fontManager.addfont(path)
         except (OSError, RuntimeError, ValueError):  # a damaged font

@@ -162,9 +162,9 @@ def _draw(
         farthest = float(np.abs(panel.values).max()) or 1.0
         scale = ("RdBu_r", -1.4 * farthest, 1.4 * farthest)
     image = _show_matrix(axes, panel.values, labels, labels, size, scale)
-    others = nodes - picture.num_tokens
-    noun = picture.others.removesuffix("s") if others == 1 else picture.others
-    parts = f": {picture.num_tokens} tokens | {others} {noun}" if others else ""
+    other_nodes = nodes - picture.num_tokens
+    noun = picture.other_kind.removesuffix("s") if other_nodes == 1 else picture.other_kind
+    parts = f": {picture.num_tokens} tokens | {other_nodes} {noun}" if other_nodes else ""
     axes.set_xlabel(f"attended to{parts}", fontsize=8)
     axes.set_ylabel("attending", fontsize=8)
     axes.set_title(panel.title, fontsize=10)

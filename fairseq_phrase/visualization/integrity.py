@@ -77,12 +77,12 @@ def verify_split(
         advance(len(block))
     _check_lengths(files, directory, manifest)
     record = manifest.splits[split]
-    found = {"sentences": files.sentences, "words": words, "subwords": subwords}
-    for what, count in found.items():
-        if count != getattr(record, what):
+    totals = {"sentences": files.sentences, "words": words, "subwords": subwords}
+    for unit, count in totals.items():
+        if count != getattr(record, unit):
             raise UserError(
-                f"{Manifest.path(directory, manifest.language)} expects {getattr(record, what)} "
-                f"{what} in {split}, found {count}: {rerun(directory)}"
+                f"{Manifest.path(directory, manifest.language)} expects {getattr(record, unit)} "
+                f"{unit} in {split}, found {count}: {rerun(directory)}"
             )
     ParseStore(directory, split, manifest.language, set())  # compares all fingerprints
 
@@ -91,15 +91,15 @@ def _check_lengths(files: SplitFiles, directory: Path, manifest: Manifest) -> No
     """Check that text, parses and the other language's text have the same number of lines."""
     lengths = {f"{files.path_of(name)}.idx": len(reader) for name, reader in files.readers.items()}
     for language in files.split.rpartition(".")[2].split("-"):
-        other = directory / f"{files.split}.{language}"
-        if language != manifest.language and Path(f"{other}.idx").is_file():
-            lengths[f"{other}.idx"] = len(IndexedReader(other))
+        text_path = directory / f"{files.split}.{language}"
+        if language != manifest.language and Path(f"{text_path}.idx").is_file():
+            lengths[f"{text_path}.idx"] = len(IndexedReader(text_path))
     expected = manifest.splits[files.split].sentences
-    for path, found in lengths.items():
-        if found != expected:
+    for path, lines in lengths.items():
+        if lines != expected:
             raise UserError(
-                f"{location(path, min(found, expected) + 1)}: expected {expected} lines in all, as "
-                f"{Manifest.path(directory, manifest.language).name} states, found {found}; "
+                f"{location(path, min(lines, expected) + 1)}: expected {expected} lines in all, as "
+                f"{Manifest.path(directory, manifest.language).name} states, found {lines}; "
                 f"{rerun(directory)}"
             )
 
@@ -147,20 +147,20 @@ class RecordChecker:
             if name not in arrays:
                 continue
             yield name, _sizes(field, arrays[name], *items.get(field.per, (None, "")))
-            whole = _whole_items(arrays[name], field.columns)
+            items_of_sentences = _whole_items(arrays[name], field.columns)
             if name in _STRUCTURES:
-                yield name, _STRUCTURES[name](whole, counts)
+                yield name, _STRUCTURES[name](items_of_sentences, counts)
             if field.per == "edge":
-                yield name, _edges(whole, counts)
+                yield name, _edges(items_of_sentences, counts)
             if field.label_file is not None:
-                yield name, self._labels(field, whole)
+                yield name, self._labels(field, items_of_sentences)
 
     def _text(self, text: Ragged) -> Iterator[_Fault]:
         ends = np.maximum(text.offsets[1:] - 1, 0)
         tokens, sentences, entries = text.values, text.sentences, self._entries["text"]
-        found = np.where(text.sizes > 0, tokens[ends] if len(tokens) else 0, -1)
-        for sentence in _first(found != self._eos):
-            last = found[sentence] if found[sentence] >= 0 else "no token"
+        last_tokens = np.where(text.sizes > 0, tokens[ends] if len(tokens) else 0, -1)
+        for sentence in _first(last_tokens != self._eos):
+            last = last_tokens[sentence] if last_tokens[sentence] >= 0 else "no token"
             yield _Fault(
                 sentence,
                 f"expected the end of the sentence, {self._eos}, as the last token, found {last}",
@@ -215,25 +215,25 @@ def _whole_items(values: Ragged, columns: int) -> Ragged:
 
 
 def _sizes(
-    field: ParseField, found: Ragged, items: np.ndarray | None, what: str
+    field: ParseField, values: Ragged, items: np.ndarray | None, description: str
 ) -> Iterator[_Fault]:
     """Check the number of values of each sentence.
 
     Args:
         items: required number of items of each sentence; None if any number is valid.
-        what: description of the items and of the file that determines their number, for the message.
+        description: the items and the file that determines their number, for the message.
     """
     columns = field.columns
     if columns > 1:
         groups = {2: "pairs", 3: "triples"}.get(columns, f"groups of {columns}")
-        for sentence in _first(found.sizes % columns != 0):
+        for sentence in _first(values.sizes % columns != 0):
             yield _Fault(
-                sentence, f"expected {groups} of numbers, found {found.sizes[sentence]} numbers"
+                sentence, f"expected {groups} of numbers, found {values.sizes[sentence]} numbers"
             )
     if items is not None:
-        for sentence in _first(found.sizes != items * columns):
-            count = found.sizes[sentence] // columns
-            yield _Fault(sentence, f"expected {items[sentence]} {what}, found {count}")
+        for sentence in _first(values.sizes != items * columns):
+            count = values.sizes[sentence] // columns
+            yield _Fault(sentence, f"expected {items[sentence]} {description}, found {count}")
 
 
 def _words(words: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
@@ -266,8 +266,8 @@ def _heads(heads: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
             f"expected the head of word {positions[index]} out of 0 to "
             f"{sizes[sentences[index]] - 1}, found {values[index]} (words count from 0)",
         )
-    own = values == positions
-    roots = np.bincount(sentences[own], minlength=len(sizes))
+    is_root = values == positions
+    roots = np.bincount(sentences[is_root], minlength=len(sizes))
     for sentence in _first((roots != 1) & (sizes > 0)):
         yield _Fault(
             sentence, f"expected one root, a word that is its own head, found {roots[sentence]}"
@@ -305,13 +305,13 @@ def _spans(spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
             f"{positions[index]} over words {starts[index]} to {ends[index] - 1} after "
             f"{starts[before]} to {ends[before] - 1} (words count from 0)",
         )
-    others = previous_smaller(starts, triples.offsets[sentences])
-    for index in _first((others >= 0) & (ends[others] > starts)):
-        other = others[index]
+    earlier_spans = previous_smaller(starts, triples.offsets[sentences])
+    for index in _first((earlier_spans >= 0) & (ends[earlier_spans] > starts)):
+        earlier = earlier_spans[index]
         yield _Fault(
             sentences[index],
-            f"expected constituents nested or disjoint, found words {starts[other]} to "
-            f"{ends[other] - 1} and {starts[index]} to {ends[index] - 1}, which cross (words count "
+            f"expected constituents nested or disjoint, found words {starts[earlier]} to "
+            f"{ends[earlier] - 1} and {starts[index]} to {ends[index] - 1}, which cross (words count "
             "from 0)",
         )
 

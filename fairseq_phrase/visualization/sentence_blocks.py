@@ -128,8 +128,8 @@ class SplitFiles:
                 reader.sizes[first:last].astype(np.int64) for reader in self.readers.values()
             )
             ends = np.cumsum(sizes)
-            chosen = int(np.searchsorted(ends, BLOCK_VALUES, side="right"))
-            stop = min(last, first + max(1, chosen))
+            count = int(np.searchsorted(ends, BLOCK_VALUES, side="right"))
+            stop = min(last, first + max(1, count))
             yield self._block(first, stop)
             first = stop
 

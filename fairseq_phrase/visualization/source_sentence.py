@@ -69,16 +69,16 @@ class SourceSentence:
             words: the word of each token, for an encoder that does not read it. Shape: ``(1, tokens)``.
         """
         is_token = net_input["src_tokens"][0].ne(task.source_dictionary.pad())
-        kept = {}
+        inputs = {}
         for name, values in net_input.items():
             field = FIELDS.get(name.removeprefix(PREFIX))
             if name == "src_tokens" or (field and field.per == "subword"):
-                kept[name] = values[:, is_token]
+                inputs[name] = values[:, is_token]
             elif field:
-                kept[name] = values[:, _is_filled(values[0])]
-        tokens = written(kept["src_tokens"][0], task.source_dictionary, copied)
-        own = None if words is None else words[:, is_token][0].numpy()
-        return cls._of(kept, tokens, task, copied, own)
+                inputs[name] = values[:, _is_filled(values[0])]
+        tokens = written(inputs["src_tokens"][0], task.source_dictionary, copied)
+        word_of_token = None if words is None else words[:, is_token][0].numpy()
+        return cls._of(inputs, tokens, task, copied, word_of_token)
 
     @classmethod
     def _of(
@@ -223,8 +223,8 @@ def dataset_batches(task: Any, subset: str) -> Iterator[dict[str, Any]]:
         max_positions=(task.cfg.max_source_positions, task.cfg.max_target_positions),
         ignore_invalid_inputs=True,
     )
-    found: Iterator[dict[str, Any]] = batches.next_epoch_itr(shuffle=False)
-    return found
+    samples: Iterator[dict[str, Any]] = batches.next_epoch_itr(shuffle=False)
+    return samples
 
 
 def _loaded(task: Any, subset: str) -> Any:
@@ -252,7 +252,7 @@ def _is_filled(values: torch.Tensor) -> torch.Tensor:
     return values.ge(0).flatten(1).any(1) if values.dim() > 1 else values.ge(0)
 
 
-def require_length(count: int, limit: int, what: str) -> None:
+def require_length(count: int, limit: int, unit: str) -> None:
     """Check that a picture is not too large to read, and does not need gigabytes.
 
     Raises:
@@ -260,6 +260,6 @@ def require_length(count: int, limit: int, what: str) -> None:
     """
     if count > limit:
         raise UserError(
-            f"the sentence has {count} {what}, and a picture has room for {limit}: choose a shorter "
+            f"the sentence has {count} {unit}, and a picture has room for {limit}: choose a shorter "
             "sentence"
         )

@@ -62,7 +62,11 @@ def _graph_rows(sentence: ParsedText, edges: Sequence[Edge]) -> list[str]:
     for head, dependent, label in edges:
         heads[dependent].append(label if head == dependent else f"{label} ◂ {head}")
     numbers = _aligned([str(number) for number in range(len(heads))], right=True)
-    columns = [numbers, _aligned([", ".join(own) for own in heads]), _segmented_words(sentence)]
+    columns = [
+        numbers,
+        _aligned([", ".join(heads_of_word) for heads_of_word in heads]),
+        _segmented_words(sentence),
+    ]
     return ["  ".join(cells) for cells in zip(*columns, strict=True)]
 
 
@@ -107,10 +111,10 @@ def arc_rows(heads: np.ndarray) -> list[str]:
         start = 2 * bars[head]
         grid[word, start] |= _RIGHT
         behind = grid[word, start + 1 :]
-        own = 2 * bars[word] - start - 1 if word in bars and word != head else None
+        own_bar = 2 * bars[word] - start - 1 if word in bars and word != head else None
         passed = behind == 0
-        if own is not None:
-            passed[own] = True
+        if own_bar is not None:
+            passed[own_bar] = True
         behind[passed] |= _LEFT | _RIGHT
     rows = ["".join(_LINES[cell] for cell in row) for row in grid.tolist()]
     return [
@@ -129,19 +133,19 @@ def _bar_columns(heads: list[int], lowest: list[int], highest: list[int]) -> dic
         else:
             dependents[head].append(word)
     bars: dict[int, int] = {}
-    taken: list[list[int]] = []  # by column, the heads whose bars are in it
+    columns: list[list[int]] = []  # by column, the heads whose bars are in it
     for word in order:  # grows during iteration: heads before their dependents
         order += dependents[word]
         if not dependents[word]:
             continue
         column = 0 if heads[word] == word else bars[heads[word]] + 1
-        while column < len(taken) and any(
-            lowest[word] <= highest[other] and lowest[other] <= highest[word]
-            for other in taken[column]
+        while column < len(columns) and any(
+            lowest[word] <= highest[neighbor] and lowest[neighbor] <= highest[word]
+            for neighbor in columns[column]
         ):
             column += 1
-        taken += [[] for _ in range(column + 1 - len(taken))]
-        taken[column].append(word)
+        columns += [[] for _ in range(column + 1 - len(columns))]
+        columns[column].append(word)
         bars[word] = column
     return bars
 
@@ -152,9 +156,9 @@ def _constituent_rows(sentence: ParsedText, tree: ConstituencyTree) -> list[str]
     words = _segmented_words(sentence)
     rows = []
     # The nodes left to draw: each with the text before it and the text before its children.
-    left = [(node, "", "") for node in reversed(tops)]
-    while left:
-        node, before, indent = left.pop()
+    stack = [(node, "", "") for node in reversed(tops)]
+    while stack:
+        node, before, indent = stack.pop()
         labels = []
         while node >= 0:
             labels.append(printable(tree.labels[node]))
@@ -167,7 +171,7 @@ def _constituent_rows(sentence: ParsedText, tree: ConstituencyTree) -> list[str]
             rows.append("  ".join([before + " ─ ".join(labels), words[word]]))
             continue
         rows.append(before + " ─ ".join(labels))
-        last, *others = reversed(children[node])
-        left.append((last, f"{indent}└─ ", f"{indent}   "))
-        left += [(child, f"{indent}├─ ", f"{indent}│  ") for child in others]
+        last, *siblings = reversed(children[node])
+        stack.append((last, f"{indent}└─ ", f"{indent}   "))
+        stack += [(child, f"{indent}├─ ", f"{indent}│  ") for child in siblings]
     return rows

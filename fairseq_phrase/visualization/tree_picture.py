@@ -13,7 +13,7 @@ import torch
 from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.data.batches.word_alignments import words_by_marks
 from fairseq_phrase.visualization.constituent_maps import cross_attention, self_attention, translate
-from fairseq_phrase.visualization.encoder_maps import Choice, choose, named
+from fairseq_phrase.visualization.encoder_maps import Choice, choose, name_of
 from fairseq_phrase.visualization.figures import new_figure, save, wrapped
 from fairseq_phrase.visualization.source_sentence import SourceSentence, require_length, written
 
@@ -74,7 +74,7 @@ def tree_picture(
         _parents(sentence),
         leaves,
         mass.cpu().numpy(),
-        f"{title}, {named(layer, len(weights), 'layer')}",
+        f"{title}, {name_of(layer, len(weights), 'layer')}",
     )
 
 
@@ -95,7 +95,7 @@ def _text_of(subwords: Sequence[str]) -> str:
     """Join a translation's subwords to words."""
     word_of = words_by_marks(subwords, ())
     words = [
-        "".join(subword for subword, own in zip(subwords, word_of, strict=True) if own == number)
+        "".join(subword for subword, word in zip(subwords, word_of, strict=True) if word == number)
         for number in range(int(word_of.max(initial=-1)) + 1)
     ]
     return " ".join(words).replace("▁", "").replace("@@", "")

@@ -36,11 +36,13 @@ def test_an_adapted_parser_makes_the_trees_that_it_was_shown(trained_pipeline, t
     main([str(trained_pipeline), str(tmp_path / "own.conllu"), str(out), *options])
     printed = capsys.readouterr().out
     assert "does not know: to-the-last" in printed
-    before, after, *other = re.findall(r"UAS ([\d.]+), LAS ([\d.]+), whole trees ([\d.]+)", printed)
+    before, after, *further_scores = re.findall(
+        r"UAS ([\d.]+), LAS ([\d.]+), whole trees ([\d.]+)", printed
+    )
     assert float(before[0]) < float(after[0])
     assert after == ("100.0", "100.0", "100.0")
     # One word of five has the relation that the parser has learned: the root.
-    assert other[1] == ("100.0", "20.0", "100.0")
+    assert further_scores[1] == ("100.0", "20.0", "100.0")
     parser = SpacyParser(str(out))
     assert "_adapted" in parser.version
     (sentence,) = parser.parse_words([WORDS])

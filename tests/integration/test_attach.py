@@ -99,12 +99,14 @@ def test_the_parses_are_those_of_the_treebank(attached_data, gold_corpus):
             for _ in below:
                 for word, head in enumerate(sentence.tree.heads):
                     below[head] |= below[word]
-            whole = [(min(s), max(s) + 1, sentence.tags[w]) for w, s in enumerate(below) if s - {w}]
+            expected = [
+                (min(s), max(s) + 1, sentence.tags[w]) for w, s in enumerate(below) if s - {w}
+            ]
             split_words = np.flatnonzero(np.bincount(parse["words"]) > 1)
-            whole += [(word, word + 1, sentence.tags[word]) for word in split_words]
+            expected += [(word, word + 1, sentence.tags[word]) for word in split_words]
             if all(max(words) - min(words) < len(words) for words in below):
-                found = [(start, end, labels[label]) for start, end, label in parse["spans"]]
-                assert sorted(found) == sorted(whole)
+                spans = [(start, end, labels[label]) for start, end, label in parse["spans"]]
+                assert sorted(spans) == sorted(expected)
                 projective += 1
     assert projective > 0.8 * sum(SPLITS.values())
 
@@ -135,16 +137,16 @@ def test_the_manifest_says_what_was_done(attached_data, bpe_corpus):
 def test_the_target_can_be_parsed_beside_the_source(
     attached_data, gold_corpus, bpe_corpus, tmp_path
 ):
-    both = Path(shutil.copytree(attached_data, tmp_path / "data"))
-    before = contents(both)
-    attach(both, bpe_corpus, "--lang", "en", *GOLD)
-    after = contents(both)
+    data = Path(shutil.copytree(attached_data, tmp_path / "data"))
+    before = contents(data)
+    attach(data, bpe_corpus, "--lang", "en", *GOLD)
+    after = contents(data)
     # What came before keeps its numbers; new labels come after it.
     names = {f"dict.{name}.txt" for name in ("deprel", "tag", "constituent")}
     assert {name for name in before if after[name] != before[name]} <= names
     assert all(after[name].startswith(before[name]) for name in names)
-    relations = Dictionary.load(str(both / "dict.deprel.txt"))
-    store = ParseStore(both, "test.de-en", "en", set(TREE_FIELDS))
+    relations = Dictionary.load(str(data / "dict.deprel.txt"))
+    store = ParseStore(data, "test.de-en", "en", set(TREE_FIELDS))
     for index, sentence in enumerate(gold_of(gold_corpus, "test", "en")):
         assert store[index]["heads"].tolist() == sentence.tree.heads.tolist()
         assert [relations[number] for number in store[index]["deprels"]] == sentence.deprels
@@ -248,13 +250,13 @@ def test_pieces_go_to_the_word_of_their_first_character(
             for piece in line:
                 words.append(word_of[place])
                 place += len(piece.replace("▁", ""))
-            kept = sorted(set(words))
-            swallowed += len(sentence.words) - len(kept)
+            distinct = sorted(set(words))
+            swallowed += len(sentence.words) - len(distinct)
             parse = store[index]
-            assert parse["words"].tolist() == [kept.index(word) for word in words]
-            assert parse["heads"].tolist() == lifted(sentence.tree.heads.tolist(), kept)
-            found = [relations[number] for number in parse["deprels"]]
-            assert found == [sentence.deprels[word] for word in kept]
+            assert parse["words"].tolist() == [distinct.index(word) for word in words]
+            assert parse["heads"].tolist() == lifted(sentence.tree.heads.tolist(), distinct)
+            deprels = [relations[number] for number in parse["deprels"]]
+            assert deprels == [sentence.deprels[word] for word in distinct]
     assert swallowed > 0
     reported = map(int, re.findall(r"(\d+) words left out", capsys.readouterr().out))
     assert sum(reported) == swallowed
@@ -275,8 +277,10 @@ def test_new_lines_get_the_subwords_and_the_parses_that_the_corpus_got(
     request, gold_corpus, bpe_corpus, trained_pipeline, tmp_path, bpe
 ):
     text = request.getfixturevalue("sp_corpus" if bpe == "sentencepiece" else "bpe_corpus")
-    made = request.getfixturevalue("stock_sp_data" if bpe == "sentencepiece" else "stock_bpe_data")
-    data = Path(shutil.copytree(made, tmp_path / "data"))
+    stock_data = request.getfixturevalue(
+        "stock_sp_data" if bpe == "sentencepiece" else "stock_bpe_data"
+    )
+    data = Path(shutil.copytree(stock_data, tmp_path / "data"))
     model = ["--sentencepiece-model", text / "de.model"]
     if bpe == "subword_nmt":
         model = ["--bpe-codes", text / "codes.de"]
@@ -294,8 +298,8 @@ def test_new_lines_get_the_subwords_and_the_parses_that_the_corpus_got(
     indices = [
         task.source_dictionary.encode_line(encode(line), add_if_not_exist=False) for line in lines
     ]
-    for given in (tokens, indices):
-        dataset = task.build_dataset_for_inference(given, lengths)
+    for rows in (tokens, indices):
+        dataset = task.build_dataset_for_inference(rows, lengths)
         for index in range(len(lines)):
             assert (
                 dataset[index]["source"].tolist() == task.dataset("test")[index]["source"].tolist()

@@ -87,9 +87,9 @@ def changed(lines, how):
 )
 def test_text_that_was_not_binarized_is_named_with_its_line(data, text, fails, how, message):
     write_lines(text / "valid.de", changed(list(read_lines(text / "valid.de")), how))
-    assert re.search(message, found := fails(data, text, *GOLD)), found
-    assert str(text / "valid.de") in found
-    assert str(data / "valid.de-en.de.bin") in found
+    assert re.search(message, message_of_run := fails(data, text, *GOLD)), message_of_run
+    assert str(text / "valid.de") in message_of_run
+    assert str(data / "valid.de-en.de.bin") in message_of_run
 
 
 def test_another_dictionary_is_found_out(data, bpe_corpus, fails):
@@ -99,8 +99,8 @@ def test_another_dictionary_is_found_out(data, bpe_corpus, fails):
         r"train.de, line \d+: subword \d+ is '.*' here and '", fails(data, bpe_corpus, *GOLD)
     )
     (data / "dict.de.txt").write_text("".join(entries[:5]))
-    found = fails(data, bpe_corpus, *GOLD)
-    assert re.search(r"which the dictionary lacks, here and number \d+, which no entry", found)
+    message = fails(data, bpe_corpus, *GOLD)
+    assert re.search(r"which the dictionary lacks, here and number \d+, which no entry", message)
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
 ):
     monkeypatch.setattr(corpus_module, "SHARD_LINES", 20)
     options = ("--parser", f"spacy:{trained_pipeline}", "--constituents", "from-dependencies")
-    whole = attach(Path(shutil.copytree(stock_bpe_data, tmp_path / "whole")), bpe_corpus, *options,
-                   splits=("train",))  # fmt: skip
+    uninterrupted = Path(shutil.copytree(stock_bpe_data, tmp_path / "whole"))
+    attach(uninterrupted, bpe_corpus, *options, splits=("train",))
     arguments = [str(data), "-s", "de", "-t", "en", "--trainpref", str(bpe_corpus / "train"), "--bpe",
                  "subword_nmt", *options]  # fmt: skip
     killed = subprocess.run([python(), "-c", KILLED, *arguments], capture_output=True)
@@ -301,7 +301,7 @@ def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
     )
     attach(data, bpe_corpus, *options, splits=("train",))
     assert jobs == list(range(4, 10))
-    assert contents(data) == contents(whole)
+    assert contents(data) == contents(uninterrupted)
 
 
 def test_a_carriage_return_within_a_line_is_named_with_the_sentences_of_both_sides(

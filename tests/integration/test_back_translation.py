@@ -72,21 +72,21 @@ DRAWS += [{"sampling_topp": 0.9, "temperature": 0.7}, {}]
 def test_what_is_drawn_is_fairseqs_sampling(checkpoint, text, draws):
     model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
     lines = text.read_text(encoding="utf-8").splitlines()[:4]
-    found = [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=9)]
+    hypotheses = [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=9)]
     generator = model.task.build_generator(model.models, Namespace(beam=2, sampling=True, **draws))
     for number, line in enumerate(lines, start=1):
         ((_, sample),) = model.task.source_text.batches(model._lines.encode([line]), 12000, 32)
         torch.manual_seed(seed_of(9, number, 0))
-        ((one, other),) = generator.generate(model.models, sample)
-        assert [each.text for each in found[number - 1]] == model.texts(
-            [one["tokens"], other["tokens"]]
+        ((first, second),) = generator.generate(model.models, sample)
+        assert [hypothesis.text for hypothesis in hypotheses[number - 1]] == model.texts(
+            [first["tokens"], second["tokens"]]
         )
-        assert [each.score for each in found[number - 1]] == pytest.approx(
-            [base_2(each["score"]) for each in (one, other)], rel=1e-4
+        assert [hypothesis.score for hypothesis in hypotheses[number - 1]] == pytest.approx(
+            [base_2(hypothesis["score"]) for hypothesis in (first, second)], rel=1e-4
         )
-    assert found != [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=8)]
+    assert hypotheses != [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=8)]
     state = torch.get_rng_state()
-    assert found == [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=9)]
+    assert hypotheses == [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=9)]
     assert torch.equal(state, torch.get_rng_state())
 
 
@@ -106,8 +106,8 @@ def test_a_low_temperature_and_a_small_share_draw_what_a_greedy_search_finds(che
     assert model.translate(lines, sampling=True) != greedy
     assert model.translate(lines, sampling=True, sampling_topp=1e-9) == greedy
     assert model.translate(lines, sampling=True, temperature=1e-4) == greedy
-    whole = model.translate(lines, sampling=True, sampling_topp=1.0, nbest=2)
-    assert whole != greedy
+    sampled = model.translate(lines, sampling=True, sampling_topp=1.0, nbest=2)
+    assert sampled != greedy
 
 
 @pytest.mark.parametrize("option", ["beam", "nbest", "batch_size", "buffer_size", "sampling_topk"])
@@ -124,8 +124,8 @@ def test_what_is_drawn_does_not_depend_on_the_other_lines(checkpoint, text):
 
     def drawn(some, **options):
         return [
-            [one.text for one in found]
-            for found in model.hypotheses(some, sampling=True, nbest=2, seed=9, **options)
+            [hypothesis.text for hypothesis in hypotheses]
+            for hypotheses in model.hypotheses(some, sampling=True, nbest=2, seed=9, **options)
         ]
 
     expected = drawn(lines, batch_size=1, buffer_size=1)
@@ -137,21 +137,21 @@ def test_what_is_drawn_does_not_depend_on_the_other_lines(checkpoint, text):
 
 @pytest.mark.parametrize("options", [["--nbest", "2"], SAMPLING])
 def test_shards_are_the_lines_of_a_single_run(options, translate, tmp_path):
-    whole, said = translate(*options)
-    assert len(whole.splitlines()) == 40
+    output, stderr = translate(*options)
+    assert len(output.splitlines()) == 40
     parts = [translate(*options, "--shard", f"{number}/3").out for number in (1, 2, 3)]
-    assert "".join(parts) == whole
+    assert "".join(parts) == output
     assert all(parts)
     out = tmp_path / "out.en"
     for number in (3, 1, 2):
         assert not out.exists()
-        said = translate(*options, "--shard", f"{number}/3", "--out", out).err
-    assert out.read_text(encoding="utf-8") == whole
-    assert "lines/s" in said
+        stderr = translate(*options, "--shard", f"{number}/3", "--out", out).err
+    assert out.read_text(encoding="utf-8") == output
+    assert "lines/s" in stderr
     # A part that is there is not translated again.
     out.unlink()
     assert ": 0 lines translated" in translate(*options, "--shard", "2/3", "--out", out).err
-    assert out.read_text(encoding="utf-8") == whole
+    assert out.read_text(encoding="utf-8") == output
     parts = [f"out.en.{number}-of-3" for number in (1, 2, 3)]
     assert {path.name for path in tmp_path.iterdir()} == {
         "input.txt", "out.en", *parts, *(f"{part}.key" for part in parts),
@@ -161,11 +161,11 @@ def test_shards_are_the_lines_of_a_single_run(options, translate, tmp_path):
 def test_no_part_of_a_few_lines_is_empty(arguments, translate, text, tmp_path):
     lines = text.read_text(encoding="utf-8").splitlines()[:5]
     text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    whole = translate().out
+    output = translate().out
     for parts in (2, 4, 5):
-        found = [translate("--shard", f"{n}/{parts}").out for n in range(1, parts + 1)]
-        assert all(found)
-        assert "".join(found) == whole
+        parts_of_output = [translate("--shard", f"{n}/{parts}").out for n in range(1, parts + 1)]
+        assert all(parts_of_output)
+        assert "".join(parts_of_output) == output
 
 
 KILLED = """
@@ -184,17 +184,17 @@ translate.main(sys.argv[1:])
 
 
 def test_a_run_that_was_killed_goes_on(arguments, translate, tmp_path):
-    whole = translate(*SAMPLING).out
+    output = translate(*SAMPLING).out
     out = tmp_path / "out.en"
     command = [python(), "-c", KILLED, *arguments, *SAMPLING, "--out", out]
     ended = subprocess.run(list(map(str, command)), stderr=subprocess.DEVNULL)
     assert ended.returncode == -signal.SIGKILL
     (partial,) = tmp_path.glob("*.partial")
     # The chunks of one line and of three.
-    assert partial.read_text(encoding="utf-8") == "".join(whole.splitlines(True)[:8])
+    assert partial.read_text(encoding="utf-8") == "".join(output.splitlines(True)[:8])
     assert not out.exists()
     assert ": 16 lines translated" in translate(*SAMPLING, "--out", out).err
-    assert out.read_text(encoding="utf-8") == whole
+    assert out.read_text(encoding="utf-8") == output
     assert not partial.exists()
 
 
@@ -202,27 +202,27 @@ def test_other_options_models_and_files_do_not_go_on_with_what_was_written(
     translate, checkpoint, text, tmp_path, capsys
 ):
     out = tmp_path / "out.en"
-    whole = translate().out
+    output = translate().out
     translate("--out", out)
-    assert out.read_text(encoding="utf-8") == whole
+    assert out.read_text(encoding="utf-8") == output
     with pytest.raises(SystemExit):
         translate("--out", out)
     assert f"{out} is there already" in capsys.readouterr().err
     translate("--out", tmp_path / "half.en", "--shard", "1/2")
-    other = tmp_path / "other.pt"
+    other_path = tmp_path / "other.pt"
     state = torch.load(checkpoint, weights_only=True)
-    torch.save({**state, "extra_state": {}}, other)
+    torch.save({**state, "extra_state": {}}, other_path)
     half = ("--out", tmp_path / "half.en", "--shard", "2/2")
-    for options, named in (
+    for options, difference in (
         (("--beam", "2"), "beam None; this run has beam 2"),
-        (("--path", other), "model 1 checkpoint_last.pt"),
+        (("--path", other_path), "model 1 checkpoint_last.pt"),
         (("--glossary", glossary := tmp_path / "terms.tsv"), "glossary (none)"),
         (("--source-parser", "factored"), "parser of the text"),
     ):
         glossary.write_text("Hund\tdog\n")
         with pytest.raises(SystemExit):
             translate(*half, *options)
-        assert named in capsys.readouterr().err
+        assert difference in capsys.readouterr().err
     text.write_text(text.read_text("utf-8").replace("e", "o"), "utf-8")
     with pytest.raises(SystemExit):
         translate(*half)
@@ -233,12 +233,12 @@ def test_standard_input_is_compared_with_what_was_translated(
     arguments, text, tmp_path, capsys, monkeypatch
 ):
     out = tmp_path / "out.en"
-    given = [*map(str, (*arguments[:2], *arguments[3:])), "--out", str(out)]
+    command_arguments = [*map(str, (*arguments[:2], *arguments[3:])), "--out", str(out)]
 
     def translate(content):
         with monkeypatch.context() as patched:
             patched.setattr("sys.stdin", TextIOWrapper(BytesIO(content)))
-            translate_command.main(given)
+            translate_command.main(command_arguments)
 
     content = text.read_bytes()
     written, calls = translation_jobs._written, []
@@ -365,8 +365,8 @@ def test_mistakes_are_one_message(options, message, translate, tmp_path, capsys)
     (tmp_path / "out.2-of-2").write_text("a\nb\nc\n")
     with pytest.raises(SystemExit):
         translate(*(part.format(out=out) for part in options))
-    said = capsys.readouterr().err
-    assert message.format(out=out) in said.splitlines()[-1]
+    stderr = capsys.readouterr().err
+    assert message.format(out=out) in stderr.splitlines()[-1]
     assert not out.exists()
     assert not [*tmp_path.glob("*.partial")]
 

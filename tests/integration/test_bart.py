@@ -98,7 +98,7 @@ def test_from_the_public_folder_to_a_corrected_line(
         + ["--srcdict", f"{bart}/dict.txt", "--joined-dictionary", "--destdir", str(data)]
         + [f"--{split}pref={text / split}" for split in LINES]
     )
-    found = []
+    losses = []
     for number, model in enumerate(
         (
             ["bart_base"],
@@ -107,8 +107,8 @@ def test_from_the_public_folder_to_a_corrected_line(
         )
     ):
         still = ["--lr", "0", "--max-update", "1", "--arch", *model]
-        found.append(loss(training(command, data, bart, tmp_path / str(number), *still)))
-    assert len(set(found)) == 1
+        losses.append(loss(training(command, data, bart, tmp_path / str(number), *still)))
+    assert len(set(losses)) == 1
     training(
         command, data, bart, tmp_path / "tuned", "--arch", "relation_transformer", "--relation-bias",
         "both", "--lr", "0.01", "--adam-betas", "(0.9, 0.98)", "--max-epoch", "12", "--batch-size", "8",
@@ -116,8 +116,8 @@ def test_from_the_public_folder_to_a_corrected_line(
     )  # fmt: skip
     gold = GoldParser(text / "test.src")
     monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: gold))
-    given = "".join(f"{line}\n" for line in ERRORS)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+    stdin = "".join(f"{line}\n" for line in ERRORS)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
     capsys.readouterr()
     path = f"--path={tmp_path}/tuned/checkpoint_last.pt"
     translate([str(data), path, "--source-parser", "gold", "--device", "cpu"])
@@ -147,14 +147,14 @@ def test_the_tags_of_an_mbart_are_protected_and_keep_their_rows(text, tmp_path, 
     options += [f"--sentencepiece-model={tmp_path}/plain/spm.model", f"--srcdict={mbart}/dict.txt"]
     preprocess([*options, "--protected-tokens", ",".join(tags), f"--destdir={data}"])
     assert Dictionary.load(f"{data}/dict.src.txt").symbols[-2:] == tags
-    found = []
+    losses = []
     for arch in ("mbart_base", "relation_transformer"):
         save = tmp_path / arch
         still = ["--arch", arch, "--lr", "0", "--max-update", "1"]
-        found.append(loss(training(command, data, mbart, save, *still)))
-        made = torch.load(save / "checkpoint_last.pt", weights_only=False)["model"]
-        assert torch.equal(made["encoder.embed_tokens.weight"], saved[:-1])
-    assert found[0] == found[1]
+        losses.append(loss(training(command, data, mbart, save, *still)))
+        parameters = torch.load(save / "checkpoint_last.pt", weights_only=False)["model"]
+        assert torch.equal(parameters["encoder.embed_tokens.weight"], saved[:-1])
+    assert losses[0] == losses[1]
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def mbart(text, tmp_path_factory):
         options += [f"--{split}pref", f"{folder}/{split}"]
     preprocess([*options, "--vocab-size=18", f"--destdir={folder}/data"])
     shutil.copy(folder / "data/dict.de_DE.txt", folder / "dict.txt")
-    write_checkpoint(folder, "mbart_base", [*(f"[{one}]" for one in LANGS), "<mask>"])
+    write_checkpoint(folder, "mbart_base", [*(f"[{language}]" for language in LANGS), "<mask>"])
     return folder
 
 
@@ -190,9 +190,9 @@ def test_the_tags_of_an_mbart_are_where_fairseq_has_them(mbart, stock):
     batches = []
     for name in ("syntax_translation", "translation_from_pretrained_bart"):
         parser = fairseq_options.get_training_parser()
-        given = [str(mbart / "data"), *tagged(name), "--arch", "mbart_base"]
-        given += ["--user-dir", "fairseq_phrase"]
-        task = setup_task(fairseq_options.parse_args_and_arch(parser, given))
+        train_arguments = [str(mbart / "data"), *tagged(name), "--arch", "mbart_base"]
+        train_arguments += ["--user-dir", "fairseq_phrase"]
+        task = setup_task(fairseq_options.parse_args_and_arch(parser, train_arguments))
         if name == "syntax_translation":
             task.require_parses(["heads"])
         task.load_dataset("valid")
@@ -211,10 +211,12 @@ def test_the_tags_of_an_mbart_are_where_fairseq_has_them(mbart, stock):
 def by_fairseq(mbart, path, subset):
     """The task of fairseq itself, the model of a checkpoint, and a batch of all pairs."""
     parser = fairseq_options.get_training_parser()
-    given = [str(mbart / "data"), *tagged("translation_from_pretrained_bart")]
-    task = setup_task(fairseq_options.parse_args_and_arch(parser, [*given, "--arch", "mbart_base"]))
+    train_arguments = [str(mbart / "data"), *tagged("translation_from_pretrained_bart")]
+    task = setup_task(
+        fairseq_options.parse_args_and_arch(parser, [*train_arguments, "--arch", "mbart_base"])
+    )
     task.load_dataset(subset)
-    saved, written = (torch.load(one, weights_only=False) for one in (mbart / "model.pt", path))
+    saved, written = (torch.load(file, weights_only=False) for file in (mbart / "model.pt", path))
     model = task.build_model(saved["args"])
     model.load_state_dict(written["model"])
     pairs = task.datasets[subset]
@@ -225,8 +227,8 @@ def loss_by_fairseq(mbart):
     """The validation loss of the checkpoint by fairseq's own task, as its log has it."""
     _, model, batch = by_fairseq(mbart, mbart / "model.pt", "valid")
     logits, _ = model(**batch["net_input"])
-    found = cross_entropy(logits.transpose(1, 2), batch["target"], ignore_index=1)
-    return f"{found.item() / math.log(2):.3f}"
+    entropy = cross_entropy(logits.transpose(1, 2), batch["target"], ignore_index=1)
+    return f"{entropy.item() / math.log(2):.3f}"
 
 
 @pytest.fixture(scope="module")
@@ -246,14 +248,14 @@ def test_an_mbart_with_its_tags_trains_and_translates_as_in_fairseq(
         options = [*tagged("syntax_translation"), *still, "--arch", arch]
         log = training(command, data, mbart, tmp_path / arch, *options)
         assert float(loss(log)) == float(loss_by_fairseq(mbart))
-    path, found = tuned, []
+    path, outputs = tuned, []
     for task in ("translation_from_pretrained_bart", "syntax_translation"):
         printed = command(
             generate, data, *tagged(task), "--user-dir", "fairseq_phrase", "--path", path, "--cpu",
             "--num-workers", "0",
         )  # fmt: skip
-        found.append(sorted(re.findall(r"^[HP]-.*$", printed, re.MULTILINE)))
-    assert found[0] == found[1]
+        outputs.append(sorted(re.findall(r"^[HP]-.*$", printed, re.MULTILINE)))
+    assert outputs[0] == outputs[1]
     hypotheses = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
     assert len(hypotheses) == LINES["test"]
     assert "[" not in "".join(hypotheses.values())
@@ -293,10 +295,15 @@ def test_targets_with_tags_have_the_probabilities_of_one_forward_pass(mbart, tun
     target, source = batch["target"], batch["net_input"]["src_tokens"]
     nats = cross_entropy(logits.transpose(1, 2), target, ignore_index=1, reduction="none")
     expected = -nats.sum(1) / target.ne(1).sum(1) / math.log(2)
-    lines, given = (list(read_lines(mbart / f"test.{one}")) for one in ("de_DE", "en_XX"))
-    found = [one for (one,) in tagging.hypotheses(lines, target=given, alignments=True)]
+    lines, targets_of_lines = (
+        list(read_lines(mbart / f"test.{language}")) for language in ("de_DE", "en_XX")
+    )
+    hypotheses = [
+        hypothesis
+        for (hypothesis,) in tagging.hypotheses(lines, target=targets_of_lines, alignments=True)
+    ]
     for number, row in enumerate(batch["id"].tolist()):
-        assert found[row].score == pytest.approx(expected[number].item(), abs=1e-5)
+        assert hypotheses[row].score == pytest.approx(expected[number].item(), abs=1e-5)
         # Neither an end nor a tag is aligned, nor aligned to.
         marks = [
             [
@@ -308,10 +315,14 @@ def test_targets_with_tags_have_the_probabilities_of_one_forward_pass(mbart, tun
                 (tagging.task.target_dictionary, target[number]),
             )
         ]
-        sources, targets = ((torch.tensor(one).cumsum(0) - 1).tolist() for one in marks)
-        own = extra["attn"][0][number, : len(targets), source[number].ne(1)][:, : len(sources)]
-        aligned = {(sources[best], targets[n]) for n, best in enumerate(own.argmax(1).tolist())}
-        assert found[row].alignment == sorted(aligned)
+        sources, targets = ((torch.tensor(mark).cumsum(0) - 1).tolist() for mark in marks)
+        attention = extra["attn"][0][number, : len(targets), source[number].ne(1)][
+            :, : len(sources)
+        ]
+        aligned = {
+            (sources[best], targets[n]) for n, best in enumerate(attention.argmax(1).tolist())
+        }
+        assert hypotheses[row].alignment == sorted(aligned)
 
 
 def test_prefixes_of_translations_with_tags_are_those_of_fairseq(mbart, tuned, stock, tagging):
@@ -320,32 +331,36 @@ def test_prefixes_of_translations_with_tags_are_those_of_fairseq(mbart, tuned, s
     prefix = tagging._prefix_of("The dog", (), "")
     generator = task.build_generator([model], Namespace(score_reference=False, beam=5))
     generated = generator.generate([model], batch, prefix_tokens=prefix.expand(len(lines), -1))
-    found = list(tagging.hypotheses(lines, nbest=5, prefix=["The dog"] * len(lines)))
+    translated = list(tagging.hypotheses(lines, nbest=5, prefix=["The dog"] * len(lines)))
     for row, hypotheses in zip(batch["id"].tolist(), generated, strict=True):
-        for own, expected in zip(found[row], hypotheses, strict=True):
-            assert own.text.startswith("The dog")
-            assert own.text == tagging.texts([expected["tokens"]])[0]
-            assert own.score == pytest.approx(expected["score"].item() / math.log(2), abs=1e-5)
+        for hypothesis, expected in zip(translated[row], hypotheses, strict=True):
+            assert hypothesis.text.startswith("The dog")
+            assert hypothesis.text == tagging.texts([expected["tokens"]])[0]
+            assert hypothesis.score == pytest.approx(
+                expected["score"].item() / math.log(2), abs=1e-5
+            )
     assert "The dog" not in tagging.translate(lines[0])
 
 
 @pytest.mark.parametrize("prefix", ["", "The dog"])
 def test_constraints_are_in_translations_with_tags_before_their_end(tagging, monkeypatch, prefix):
-    rows, made = [], SegmentSearch._hypothesis
+    rows, make_hypothesis = [], SegmentSearch._hypothesis
     monkeypatch.setattr(
         SegmentSearch,
         "_hypothesis",
-        lambda self, one, *rest: rows.append(one["tokens"].tolist()) or made(self, one, *rest),
+        lambda self, one, *rest: (
+            rows.append(one["tokens"].tolist()) or make_hypothesis(self, one, *rest)
+        ),
     )
     line, dictionary = next(iter(ERRORS)), tagging.task.target_dictionary
-    (found,) = tagging.hypotheses([line], nbest=5, constraints=["sleep dog"], prefix=[prefix])
-    for one, tokens in zip(found, rows, strict=False):  # the last of fewer is repeated
+    (hypotheses,) = tagging.hypotheses([line], nbest=5, constraints=["sleep dog"], prefix=[prefix])
+    for hypothesis, tokens in zip(hypotheses, rows, strict=False):  # the last of fewer is repeated
         assert tokens[-1] == dictionary.end
         ended = torch.tensor(tokens[: tokens.index(dictionary.eos())])
         text = tagging.texts([ended])[0]
         assert "sleep dog" in text
         assert text.startswith(prefix)
-        assert one.text.startswith(text)
+        assert hypothesis.text.startswith(text)
 
 
 def test_fairseqs_own_constraints_are_refused_with_tags(mbart, tuned, command):
@@ -361,16 +376,25 @@ def test_a_bundle_of_a_model_with_tags_translates_as_its_checkpoint(
 ):
     export([str(tuned), str(mbart / "data"), str(tmp_path / "bundle"), "--source-parser", "none"])
     model = load(tmp_path / "bundle", device="cpu", source_parser="none")
-    found = [[*one.hypotheses(ERRORS, nbest=3, alignments=True)] for one in (tagging, model)]
-    assert found[0] == found[1]
+    hypotheses = [
+        [*translator.hypotheses(ERRORS, nbest=3, alignments=True)]
+        for translator in (tagging, model)
+    ]
+    assert hypotheses[0] == hypotheses[1]
 
 
 def test_a_language_that_an_mbart_lacks_is_named(mbart):
     parser = fairseq_options.get_training_parser()
-    given = [str(mbart / "data"), "--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
-    given += ["--langs", "de_DE,cs_CZ", "--arch", "mbart_base"]
+    train_arguments = [
+        str(mbart / "data"),
+        "--user-dir",
+        "fairseq_phrase",
+        "--task",
+        "syntax_translation",
+    ]
+    train_arguments += ["--langs", "de_DE,cs_CZ", "--arch", "mbart_base"]
     with pytest.raises(UserError, match="--langs de_DE,cs_CZ: 'en_XX', a language of the data"):
-        setup_task(fairseq_options.parse_args_and_arch(parser, given))
+        setup_task(fairseq_options.parse_args_and_arch(parser, train_arguments))
 
 
 @pytest.mark.parametrize("dictionary", ["of the model", "of the text"])
@@ -387,9 +411,9 @@ def test_attached_text_of_numbers_has_the_words_of_its_lines(
             (cut / f"{split}.{suffix}").write_text("\n".join(pieces) + "\n")
         shutil.copy(text / f"{split}.src.conllu", cut)
     data = tmp_path / "data"
-    given = ["--srcdict", bart / "dict.txt", "--tgtdict", bart / "dict.txt"]
+    dictionaries = ["--srcdict", bart / "dict.txt", "--tgtdict", bart / "dict.txt"]
     command(
-        binarize, "-s", "src", "-t", "tgt", *(given if dictionary == "of the model" else []),
+        binarize, "-s", "src", "-t", "tgt", *(dictionaries if dictionary == "of the model" else []),
         "--destdir", data, "--workers", "1", *(f"--{split}pref={cut / split}" for split in LINES),
     )  # fmt: skip
     attach(

@@ -40,7 +40,7 @@ COMMANDS = {
 
 def run(folder: Path, command: str) -> str:
     """Run a benchmark on the CPU; return what it printed."""
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "-c", f"{python()} {REPOSITORY}/benchmarks/{command} --device cpu"],
         cwd=folder, capture_output=True, text=True, check=False,
         env={
@@ -48,8 +48,8 @@ def run(folder: Path, command: str) -> str:
             "FAIRSEQ_PHRASE_MKL": "as-it-is",  # these processes cannot start again, with MKL's library
         },
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    assert process.returncode == 0, process.stderr[-3000:]
+    return process.stdout
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -120,17 +120,17 @@ def test_a_wrong_gradient_of_long_attention_is_a_problem(monkeypatch):
 def test_one_row_of_each_encoder_is_chosen():
     from translation_models import chosen_models
 
-    chosen = chosen_models(Namespace(models=[], first_rows=True))
+    models = chosen_models(Namespace(models=[], first_rows=True))
     first = {next(iter(method.variants)) for method in translation_encoders().values()}
-    assert chosen[0] == "transformer"
-    assert set(chosen) == {"transformer"} | first
+    assert models[0] == "transformer"
+    assert set(models) == {"transformer"} | first
 
 
 def test_the_crossovers_are_written_for_the_device(tmp_path):
     run(tmp_path, f"attention_kernels.py crossovers {_BATCH} --depths 8 --json found.json")
-    found = json.loads((tmp_path / "found.json").read_text())
+    crossovers = json.loads((tmp_path / "found.json").read_text())
     names = {"subset_min_sparsity", "hadamard_min_sparsity", "tree_paths_per_leaf"}
-    assert set(found) == names
+    assert set(crossovers) == names
 
 
 def test_a_crossover_lies_between_the_sizes_on_its_sides():

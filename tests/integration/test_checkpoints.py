@@ -36,9 +36,9 @@ def test_a_structural_checkpoint_loads_where_nothing_else_was_imported(structura
         f"model, _ = load_model(Path({str(structural)!r}), Path({str(data_directory)!r})); "
         "print(type(model.encoder).__name__)"
     )
-    done = subprocess.run([python(), "-c", code], capture_output=True, text=True,
+    process = subprocess.run([python(), "-c", code], capture_output=True, text=True,
                           cwd=REPOSITORY)  # fmt: skip
-    assert done.stdout.strip() == "StructuralEncoder", done.stderr[-2000:]
+    assert process.stdout.strip() == "StructuralEncoder", process.stderr[-2000:]
 
 
 def saved(content, path):

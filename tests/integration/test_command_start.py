@@ -30,10 +30,10 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 
 def test_help_and_version_import_nothing_heavy():
     # In a process of its own, because the tests have imported everything.
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", CODE], capture_output=True, text=True, check=True, cwd=REPOSITORY
     )
-    imported = set(json.loads(done.stdout))
+    imported = set(json.loads(process.stdout))
     assert "argparse" in imported
     assert imported & HEAVY == set()
 
@@ -73,10 +73,10 @@ assert scipy.stats.norm.cdf(0) == 0.5
 
 
 def test_what_fairseq_and_spacy_import_late_works_when_it_is_used():
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", LATE], capture_output=True, text=True, cwd=REPOSITORY
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def test_what_a_script_has_imported_stays():
@@ -86,10 +86,10 @@ def test_what_a_script_has_imported_stays():
         "assert sentence_prediction.f1_score is sklearn.metrics.f1_score\n"
         "assert sentence_prediction.pearsonr is scipy.stats.pearsonr\n"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def test_a_torchaudio_of_another_torch_is_named(tmp_path, monkeypatch):

@@ -69,9 +69,9 @@ def preprocess(corpus, data, *options, expect=0):
 
 @pytest.fixture(scope="module")
 def data(corpus, tmp_path_factory):
-    made = tmp_path_factory.mktemp("data")
-    preprocess(corpus, made, "--joined-dictionary", "--copy-words", 3)
-    return made
+    folder = tmp_path_factory.mktemp("data")
+    preprocess(corpus, folder, "--joined-dictionary", "--copy-words", 3)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -92,22 +92,22 @@ def test_every_way_to_translate_writes_the_words(corpus, data, checkpoint):
         "fairseq-generate", data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
         "--cpu", "--path", checkpoint, "--beam", 3,
     )  # fmt: skip
-    wanted = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
+    targets = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
     sources = (corpus / "test.de").read_text(encoding="utf-8").splitlines()
-    found = {
+    printed = {
         kind: dict(re.findall(rf"^{kind}-(\d+)\t(?:-?[\d.e-]+\t)?(.*)$", output, re.MULTILINE))
         for kind in "STH"
     }
-    assert [found["S"][str(number)] for number in range(len(sources))] == sources
-    assert [found["T"][str(number)] for number in range(len(wanted))] == wanted
-    right = sum(found["H"][str(number)] == target for number, target in enumerate(wanted))
-    assert right >= 0.95 * len(wanted)
+    assert [printed["S"][str(number)] for number in range(len(sources))] == sources
+    assert [printed["T"][str(number)] for number in range(len(targets))] == targets
+    right = sum(printed["H"][str(number)] == target for number, target in enumerate(targets))
+    assert right >= 0.95 * len(targets)
     scored = run(
         "fairseq-generate", data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
         "--cpu", "--path", f"{checkpoint}:{checkpoint}", "--score-reference",
     )  # fmt: skip
     assert "H-0\t" in scored
-    assert wanted[0] in scored
+    assert targets[0] in scored
     lines = "Qixo mag Wexu .\nWexu ruft Qixo .\n"
     output = run(
         "fairseq-interactive", data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",

@@ -212,8 +212,8 @@ def test_models_are_named_after_their_rows(tmp_path):
 
 @pytest.mark.parametrize("address", ["in use", "no port", "no host"])
 def test_an_address_that_is_not_free_is_one_message(address, tmp_path, capsys):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = 70000 if address == "no port" else other.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = 70000 if address == "no port" else server.getsockname()[1]
         host = "127.0.0.1.1" if address == "no host" else "127.0.0.1"
         with pytest.raises(SystemExit) as stopped:
             main([str(tmp_path / "no.pt"), "--host", host, "--port", str(port)])
@@ -298,7 +298,7 @@ def test_a_tree_is_edited_in_a_browser_and_what_is_typed_is_no_markup(address, b
     field.submit()
     waiting.until(settled)
     assert not browser.find_elements(By.ID, "markup")
-    problems = [each for each in browser.get_log("browser") if "422" not in each["message"]]
+    problems = [entry for entry in browser.get_log("browser") if "422" not in entry["message"]]
     assert problems == []
 
 
@@ -339,8 +339,13 @@ def test_a_narrow_page_is_whole_and_labels_of_arcs_are_apart(address, browser, t
         " width: +svg.getAttribute('width'), height: +svg.getAttribute('height')};",
         edges,
     )
-    for (left, right, top, bottom), other in itertools.combinations(boxes["all"], 2):
-        assert right <= other[0] or other[1] <= left or bottom <= other[2] or other[3] <= top
+    for (left, right, top, bottom), second_box in itertools.combinations(boxes["all"], 2):
+        assert (
+            right <= second_box[0]
+            or second_box[1] <= left
+            or bottom <= second_box[2]
+            or second_box[3] <= top
+        )
     assert all(box[0] >= 0 and box[1] <= boxes["width"] for box in boxes["all"])
     assert all(box[3] <= boxes["height"] for box in boxes["all"])
     middles = [(left + right) / 2 for left, right, *_ in boxes["word"][:3]]

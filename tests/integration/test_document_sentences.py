@@ -26,10 +26,10 @@ LINES = [
 @pytest.mark.parametrize("pipeline", ["spacy_pipeline", "trained_pipeline"])
 def test_the_roots_of_a_line_tell_its_sentences(pipeline, request):
     folder = str(request.getfixturevalue(pipeline))
-    parser, own = SpacyParser(folder), spacy.load(folder)
+    parser, nlp = SpacyParser(folder), spacy.load(folder)
     several = 0
-    for sentence, document in zip(parser.parse(LINES), own.pipe(LINES), strict=True):
-        lengths = [sum(not token.is_space for token in found) for found in document.sents]
+    for sentence, document in zip(parser.parse(LINES), nlp.pipe(LINES), strict=True):
+        lengths = [sum(not token.is_space for token in tokens) for tokens in document.sents]
         relations = np.unique(sentence.deprels, return_inverse=True)[1]
         numbers = sentences_of_dependencies(sentence.tree.heads, relations)
         assert np.bincount(numbers).tolist() == [length for length in lengths if length]
@@ -79,7 +79,7 @@ def test_constituents_of_dependencies_tell_the_same_sentences(tmp_path):
     pipeline.to_disk(tmp_path / "pipeline")
     parsing = ParsingPipeline(ParsingOptions(f"spacy:{tmp_path}/pipeline", "from-dependencies"))
     (sentence,) = parsing.parse(["Ein Hund läuft . Eine Katze schläft . Oder nicht"])
-    found = sentence.constituents
-    is_root = np.array(found.labels) == "ROOT"
-    numbers = sentences_of_constituents(found.spans, is_root, True, len(sentence.words))
+    constituents = sentence.constituents
+    is_root = np.array(constituents.labels) == "ROOT"
+    numbers = sentences_of_constituents(constituents.spans, is_root, True, len(sentence.words))
     assert numbers.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]

@@ -98,14 +98,14 @@ def test_usage_and_the_pages_that_go_on_with_its_models(
         packages=packages,
     )  # fmt: skip
     assert "PhraseTransformer of dependency chains" in compared
-    for made in (
+    for file in (
         "report/report.html",
         "attention.pdf",
         "tree.png",
         "trees.html",
         "probed/probing.png",
     ):
-        assert (tmp_path / made).stat().st_size > 1000, made
+        assert (tmp_path / file).stat().st_size > 1000, file
 
     shutil.rmtree(tmp_path / "checkpoints")  # of another model
     small = {"--arch transformer": "--arch transformer_tiny --max-epoch 1"}
@@ -157,8 +157,8 @@ def test_the_readme(packages, gold_corpus, tmp_path):
 def test_preprocessing(packages, gold_corpus, bpe_corpus, tmp_path):
     shutil.copytree(gold_corpus, tmp_path / "corpus")
     for path in gold_corpus.iterdir():
-        other = path.name.replace("valid.", "val.").replace("test.", "new.")
-        shutil.copyfile(path, tmp_path / "corpus" / other)
+        renamed = path.name.replace("valid.", "val.").replace("test.", "new.")
+        shutil.copyfile(path, tmp_path / "corpus" / renamed)
     binarize(bpe_corpus, tmp_path / "stock", splits=("train",))
     # The text of the page is tokenized, and its codes and dictionaries are there already.
     (tmp_path / "wmt").mkdir()
@@ -175,8 +175,10 @@ def test_preprocessing(packages, gold_corpus, bpe_corpus, tmp_path):
         {"data1/": "data-bin/multi30k.de-en/", "--parts 4": "--parts 1"},
         packages=packages,
     )  # fmt: skip
-    made = [json.loads(p.read_text()) for p in sorted(tmp_path.glob("data-bin/*/syntax.*.json"))]
-    assert len(made) == 5
+    manifests = [
+        json.loads(p.read_text()) for p in sorted(tmp_path.glob("data-bin/*/syntax.*.json"))
+    ]
+    assert len(manifests) == 5
 
 
 def test_labelling_and_pretraining(packages, gold_corpus, tmp_path):
@@ -251,8 +253,8 @@ def test_the_tutorial_on_grammatical_errors(packages, gold_corpus, tmp_path):
     assert len(list(read_lines(tmp_path / "corrections.txt"))) == 30
     for name in ("new.corrected", "new.bart"):
         assert len(list(read_lines(tmp_path / name))) == 2
-    kept = {path.name for path in (tmp_path / "checkpoints" / "gec").glob("*.pt")}
-    assert kept == {"checkpoint_best.pt", "checkpoint_last.pt"}
+    checkpoints = {path.name for path in (tmp_path / "checkpoints" / "gec").glob("*.pt")}
+    assert checkpoints == {"checkpoint_best.pt", "checkpoint_last.pt"}
 
 
 def test_the_tutorial_on_wmt14(packages, gold_corpus, bpe_corpus, tmp_path):
@@ -287,5 +289,7 @@ def test_the_command_for_a_plain_file_writes_the_translations_in_the_test_sets_o
     second = ["D-0\t-9.0\tthe second best"]
     path.write_text("\n".join([*lines[::-1], *second]) + "\n", encoding="utf-8")
     piped = f"{before} {path} {command.partition(' ')[2]}"
-    found = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=True).stdout
-    assert found.splitlines() == hypotheses
+    output = subprocess.run(
+        ["bash", "-c", piped], capture_output=True, text=True, check=True
+    ).stdout
+    assert output.splitlines() == hypotheses

@@ -73,14 +73,14 @@ def test_the_example_trains_generates_and_is_plotted(data_directory, tmp_path, w
 
 
 def test_the_examples_own_tests_pass_where_it_is_installed(installed, with_plugin):
-    found = subprocess.run(
+    process = subprocess.run(
         [python(), "-m", "pytest", "-q", "-p", "no:cacheprovider", installed],
         cwd=installed,
         env={**os.environ, **with_plugin},
         capture_output=True,
         text=True,
     )
-    assert re.search(r"^24 passed", found.stdout, re.MULTILINE), found.stdout
+    assert re.search(r"^24 passed", process.stdout, re.MULTILINE), process.stdout
 
 
 def test_its_source_of_phrases_trains(data_directory, tmp_path, with_plugin):

@@ -50,11 +50,11 @@ def test_the_checkpoint_loads_with_weights_only(trained):
 def test_training_resumed_in_the_middle_of_an_epoch_goes_on_as_if_uninterrupted(
     data_directory, tmp_path
 ):
-    whole = losses(train(data_directory, tmp_path / "whole", *PHRASE, "--max-update", "12"))
+    uninterrupted = losses(train(data_directory, tmp_path / "whole", *PHRASE, "--max-update", "12"))
     train(data_directory, tmp_path / "cut", *PHRASE, "--max-update", "7")
-    rest = losses(train(data_directory, tmp_path / "cut", *PHRASE, "--max-update", "12"))
-    assert sorted(rest) == [8, 9, 10, 11, 12]
-    assert rest == {update: whole[update] for update in rest}
+    resumed = losses(train(data_directory, tmp_path / "cut", *PHRASE, "--max-update", "12"))
+    assert sorted(resumed) == [8, 9, 10, 11, 12]
+    assert resumed == {update: uninterrupted[update] for update in resumed}
 
 
 def test_averaged_checkpoints_generate_every_sentence_of_the_test_set(
@@ -94,9 +94,9 @@ def test_validation_repeats_the_loss_of_training(trained, data_directory):
         "syntax_translation", "--path", trained[0] / "checkpoint_last.pt", "--max-tokens", "2000",
         "--cpu",
     )  # fmt: skip
-    (found,) = re.findall(r"\| valid \|? ?(?:.*)\| loss ([\d.]+)", output)[:1]
+    (logged_loss,) = re.findall(r"\| valid \|? ?(?:.*)\| loss ([\d.]+)", output)[:1]
     logged = re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", trained[1])[-1]
-    assert float(found) == pytest.approx(float(logged), abs=2e-3)
+    assert float(logged_loss) == pytest.approx(float(logged), abs=2e-3)
 
 
 def test_interactive_parses_raw_lines_as_preprocessing_did(
@@ -157,14 +157,16 @@ def test_interactive_with_ngram_phrases_needs_no_parse(data_directory, tmp_path)
 
 def test_two_processes_train_as_one_with_the_doubled_batch(data_directory, tmp_path):
     arguments = [*PHRASE, "--dropout", "0", "--max-update", "5", "--max-tokens", "1000"]
-    one = losses(train(data_directory, tmp_path / "one", *arguments, "--update-freq", "2"))
+    single_process = losses(
+        train(data_directory, tmp_path / "one", *arguments, "--update-freq", "2")
+    )
     output = run_by_two_processes(
         data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", *TRAINING,
         *arguments, "--save-dir", tmp_path / "two",
     )  # fmt: skip
     two = losses(output)
     assert sorted(two) == [1, 2, 3, 4, 5]
-    assert two == pytest.approx(one, abs=2e-3)
+    assert two == pytest.approx(single_process, abs=2e-3)
 
 
 @pytest.mark.parametrize(

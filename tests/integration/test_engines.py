@@ -34,7 +34,8 @@ def jobs(size=4):
 
 def shards(options, engine):
     return {
-        done.job.number: done.shard for done in run_jobs(jobs(), ParsingPipeline(options), engine)
+        result.job.number: result.shard
+        for result in run_jobs(jobs(), ParsingPipeline(options), engine)
     }
 
 
@@ -113,8 +114,8 @@ def dies(when, times, mark):
 @pytest.mark.parametrize("when", [1, "loading"])
 def test_ray_replaces_actors_that_die_and_needs_no_cpu_for_each(ray_with_one_cpu, when, tmp_path):
     make = dies(when, 2, tmp_path / "mark")
-    found = engines.run_elsewhere(jobs(), make, ray_with_one_cpu, "the model")
-    assert sorted(found) == [job.number for job in jobs()]
+    numbers = engines.run_elsewhere(jobs(), make, ray_with_one_cpu, "the model")
+    assert sorted(numbers) == [job.number for job in jobs()]
     assert (tmp_path / "mark").read_text() == "xx"
 
 

@@ -62,7 +62,7 @@ def test_models_of_different_trees_keep_their_own_in_every_command(
     )
     # Lines that come twice may have different trees.
     number = next(n for n, line in enumerate(sources) if sources.count(line) == 1)
-    found = {}
+    scores = {}
     for names in ("structural", "random", "structural:random", "random:structural"):
         path = ":".join(str(checkpoints[name]) for name in names.split(":"))
         printed = command(
@@ -70,10 +70,10 @@ def test_models_of_different_trees_keep_their_own_in_every_command(
             "syntax_translation", "--path", path, "--score-reference", "--batch-size", "50", "--cpu",
         )  # fmt: skip
         (score,) = re.findall(rf"^H-{number}\t(\S+)", printed, re.MULTILINE)
-        found[names] = float(score)
+        scores[names] = float(score)
         model = load(path, data_directory, source_parser="gold", device="cpu")
         assert model.score(sources[number], targets[number]) == pytest.approx(
-            found[names], abs=1e-3
+            scores[names], abs=1e-3
         )
-    assert found["structural:random"] == pytest.approx(found["random:structural"], abs=1e-4)
-    assert len(set(found.values())) >= 3
+    assert scores["structural:random"] == pytest.approx(scores["random:structural"], abs=1e-4)
+    assert len(set(scores.values())) >= 3

@@ -51,8 +51,8 @@ def changed(checkpoint: Path) -> Path:
         # The source of trees is restored, so that it is the same everywhere.
         if entry["part"] != "trees":
             entry["value"] += "+"
-    torch.save(state, other := checkpoint.with_name("other.pt"))
-    return other
+    torch.save(state, changed_path := checkpoint.with_name("other.pt"))
+    return changed_path
 
 
 def differing(checkpoint: Path, entry_point: str) -> set[str]:
@@ -94,10 +94,10 @@ def test_this_packages_commands_compare_every_entry(
                 lines.write(
                     f"{part}\tone\tein Hund\\n{part}\ttwo\tzwei Hunde\\n".replace("\\n", "\n")
                 )
-    first, other = checkpoints
+    first, changed_path = checkpoints
     paths = {
         "DATA": data_directory, "TEXT": synthetic_corpus / "test.de", "TASKS": tasks,
-        "NEW": tmp_path / "new", "FIRST": first, "CHECKPOINT": other,
+        "NEW": tmp_path / "new", "FIRST": first, "CHECKPOINT": changed_path,
     }  # fmt: skip
     module = import_module(f"fairseq_phrase.cli.{name.partition(' ')[0]}")
     arguments = [str(paths.get(word, word)) for word in OWN[name]]
@@ -105,24 +105,24 @@ def test_this_packages_commands_compare_every_entry(
         module.main([*arguments, "--strict-identity"])
     assert stopped.value.code == 2
     entry_point = "average" if name == "average" else "use"
-    assert named(capsys.readouterr().err) == differing(other, entry_point)
+    assert named(capsys.readouterr().err) == differing(changed_path, entry_point)
     assert not paths["NEW"].exists()
 
 
 def test_every_model_of_an_ensemble_is_compared(checkpoints, data_directory, command):
-    first, other = checkpoints
+    first, changed_path = checkpoints
     with pytest.raises(UserError, match=r"other\.pt"):
-        command(generate, data_directory, *USER, "--cpu", "--path", f"{first}:{other}")
+        command(generate, data_directory, *USER, "--cpu", "--path", f"{first}:{changed_path}")
 
 
 def test_the_hub_interface_compares_every_entry(checkpoints, data_directory):
-    other = checkpoints[1]
+    changed_path = checkpoints[1]
     with pytest.raises(UserError, match=r"other\.pt") as caught:
         TransformerModel.from_pretrained(
-            str(other.parent), other.name, str(data_directory), user_dir="fairseq_phrase",
+            str(changed_path.parent), changed_path.name, str(data_directory), user_dir="fairseq_phrase",
             tokenizer="syntax", bpe="syntax", source_parser="none", strict_identity=True,
         )  # fmt: skip
-    assert named(str(caught.value)) == differing(other, "use")
+    assert named(str(caught.value)) == differing(changed_path, "use")
 
 
 def test_hydra_training_compares_every_entry(data_directory, tmp_path):
@@ -132,13 +132,13 @@ def test_hydra_training_compares_every_entry(data_directory, tmp_path):
         "common.cpu=true", f"hydra.run.dir={tmp_path}", "dataset.disable_validation=true",
     ]  # fmt: skip
     run(*command, f"checkpoint.save_dir={tmp_path}", "optimization.max_update=1")
-    other = changed(tmp_path / "checkpoint_last.pt")
+    changed_path = changed(tmp_path / "checkpoint_last.pt")
     for option in ("restore_file", "finetune_from_model"):
         printed = run(
             *command, f"checkpoint.save_dir={tmp_path / 'new'}", "optimization.max_update=2",
-            f"checkpoint.{option}={other}", "+task.strict_identity=true", expect=1,
+            f"checkpoint.{option}={changed_path}", "+task.strict_identity=true", expect=1,
         )  # fmt: skip
-        assert named(printed) == differing(other, "train")
+        assert named(printed) == differing(changed_path, "train")
 
 
 def test_all_commands_that_use_a_model_are_tested_here():
@@ -146,7 +146,7 @@ def test_all_commands_that_use_a_model_are_tested_here():
     of_ours = {f"fairseq-phrase-{name.partition(' ')[0]}" for name in OWN}
     commands = COMMANDS["use"] | COMMANDS["average"] | COMMANDS["train"]
     of_hydra = {"fairseq-hydra-train"}
-    # test_kept_dictionaries asks the labeller.
+    # test_dictionaries asks the labeller.
     assert commands - of_fairseq - of_hydra - of_ours == {"fairseq-phrase-label"}
 
 
@@ -164,12 +164,12 @@ def test_a_language_pair_is_not_turned_around(plain, data_directory, command, tm
 def test_an_encoder_does_not_start_from_one_of_another_dictionary_of_this_size(
     plain, data_directory, command, tmp_path
 ):
-    other = Path(shutil.copytree(data_directory, tmp_path / "data"))
-    lines = (other / "dict.de.txt").read_text().splitlines(keepends=True)
+    other_data = Path(shutil.copytree(data_directory, tmp_path / "data"))
+    lines = (other_data / "dict.de.txt").read_text().splitlines(keepends=True)
     for language in ("de", "en"):
-        (other / f"dict.{language}.txt").write_text("".join(reversed(lines)))
+        (other_data / f"dict.{language}.txt").write_text("".join(reversed(lines)))
     with pytest.raises(UserError, match=r"differ in source-dictionary .*\(--srcdict\)"):
         command(
-            train, other, *USER, *PLAIN, *ONCE, "--save-dir", tmp_path / "save", "--max-update", "1",
+            train, other_data, *USER, *PLAIN, *ONCE, "--save-dir", tmp_path / "save", "--max-update", "1",
             "--pretrained", plain,
         )  # fmt: skip

@@ -65,8 +65,8 @@ def test_f05_is_what_errant_compare_says(tmp_path, monkeypatch, capsys, pipeline
             ):
                 stream.write(edit.to_m2(0) + "\n")
             stream.write("\n")
-    both = (tmp_path / "one.m2").read_text() + (tmp_path / "two.m2").read_text()
-    (tmp_path / "right.m2").write_text(both)
+    edits = (tmp_path / "one.m2").read_text() + (tmp_path / "two.m2").read_text()
+    (tmp_path / "right.m2").write_text(edits)
     files = ["-hyp", str(tmp_path / "ours.m2"), "-ref", str(tmp_path / "right.m2")]
     monkeypatch.setattr(sys, "argv", ["errant_compare", *files])
     compare_m2.main()

@@ -35,8 +35,8 @@ def flags_of(name):
     if name in FIRST_VARIANTS:
         return ENCODERS[name].flags(FIRST_VARIANTS[name])
     options = {**MODELS[name], **TASKS[name]}
-    named = [f"--{option.replace('_', '-')}={value}" for option, value in options.items()]
-    return ["--arch", name, *named]
+    flags = [f"--{option.replace('_', '-')}={value}" for option, value in options.items()]
+    return ["--arch", name, *flags]
 
 
 @every_model
@@ -86,6 +86,6 @@ def test_hydra_trains_it_from_a_file(data_directory, tmp_path, name):
     )  # fmt: skip
     saved = torch.load(tmp_path / "out" / "checkpoint_last.pt", weights_only=True)
     assert saved["cfg"]["model"]["_name"] == name
-    for part, chosen in (("model", options), ("task", of_task)):
-        for option, value in chosen.items():
+    for part, values in (("model", options), ("task", of_task)):
+        for option, value in values.items():
             assert saved["cfg"][part][option] == value

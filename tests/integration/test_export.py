@@ -75,12 +75,12 @@ def test_transformers_computes_and_searches_as_fairseq(
     longest = 100 if name in ENDING else 10
     monkeypatch.setattr(search, "longest_target", lambda source: longest)
     out = exported(checkpoints[name], data_directory, tmp_path / "model", "transformers")
-    own = fairseq_phrase.load(checkpoints[name], source_parser="gold", device="cpu")
-    parse = own.inputs(lines)
+    translator = fairseq_phrase.load(checkpoints[name], source_parser="gold", device="cpu")
+    parse = translator.inputs(lines)
     tokens, mask = parse.pop("input_ids"), parse.pop("attention_mask")
     previous = torch.cat([torch.full((6, 1), 2), torch.arange(5, 29).view(6, 4)], 1)
     with torch.no_grad():
-        expected = own.models[0](tokens, mask.sum(1), previous, **parse)[0]
+        expected = translator.models[0](tokens, mask.sum(1), previous, **parse)[0]
     model = AutoModelForSeq2SeqLM.from_pretrained(out, trust_remote_code=True)
     with torch.no_grad():
         logits = model(
@@ -92,30 +92,31 @@ def test_transformers_computes_and_searches_as_fairseq(
     # transformers gives no score to the end of a translation that is cut off.
     beams = 5 if name in ENDING else 1
     for power in (1.0, 2.0) if beams > 1 else (1.0,):
-        found = model.generate(
+        generated = model.generate(
             input_ids=tokens, attention_mask=mask, num_beams=beams, num_return_sequences=beams,
             length_penalty=power, max_length=longest + 2, return_dict_in_generate=True,
             output_scores=True, **parse,
         )  # fmt: skip
-        whole = model.generate(
+        expected_sequences = model.generate(
             input_ids=tokens, attention_mask=mask, num_beams=beams, max_length=longest + 2,
             num_return_sequences=beams, length_penalty=power, use_cache=False, **parse,
         )  # fmt: skip
-        assert torch.equal(found.sequences, whole)
-        best = list(own.hypotheses(lines, beam=beams, nbest=beams, lenpen=power))
-        texts = own.texts(found.sequences)
+        assert torch.equal(generated.sequences, expected_sequences)
+        best = list(translator.hypotheses(lines, beam=beams, nbest=beams, lenpen=power))
+        texts = translator.texts(generated.sequences)
         if beams == 1:
             assert texts == [line[0].text for line in best]
             continue
-        lengths = found.sequences.ne(PADDING).sum(1).tolist()
-        scores = (found.sequences_scores / math.log(2)).tolist()
+        lengths = generated.sequences.ne(PADDING).sum(1).tolist()
+        scores = (generated.sequences_scores / math.log(2)).tolist()
         for number, line in enumerate(best):
             its = slice(number * beams, (number + 1) * beams)
-            assert max(one.tokens for one in line) < longest
+            assert max(hypothesis.tokens for hypothesis in line) < longest
             # The first token, </s>, is no part of a hypothesis.
-            each = zip(texts[its], scores[its], lengths[its], strict=True)
+            hypotheses_of_line = zip(texts[its], scores[its], lengths[its], strict=True)
             check_hypotheses(
-                [Hypothesis(text, score, length - 1) for text, score, length in each], line
+                [Hypothesis(text, score, length - 1) for text, score, length in hypotheses_of_line],
+                line,
             )
 
 
@@ -123,17 +124,22 @@ def check_cache(model, tokens, target, expected, parse):
     """Decode a target in two calls with kept keys and values, the second with other rows."""
     order = torch.tensor([1, 0, 2, 3, 5, 4])
     # Rows that replace one another are of one sentence, as in beam search.
-    same = {name: value[order // 2] for name, value in parse.items()}
+    repeated_parse = {name: value[order // 2] for name, value in parse.items()}
     with torch.no_grad():
-        whole = model(input_ids=tokens[order // 2], decoder_input_ids=target, **same).logits
+        all_logits = model(
+            input_ids=tokens[order // 2], decoder_input_ids=target, **repeated_parse
+        ).logits
         first = model(
-            input_ids=tokens[order // 2], decoder_input_ids=target[:, :3], use_cache=True, **same
+            input_ids=tokens[order // 2],
+            decoder_input_ids=target[:, :3],
+            use_cache=True,
+            **repeated_parse,
         )
         first[CACHE].reorder_cache(order)
-        rest = model(decoder_input_ids=target[order], cache=first[CACHE]).logits
+        next_logits = model(decoder_input_ids=target[order], cache=first[CACHE]).logits
         alone = model(input_ids=tokens, decoder_input_ids=target, use_cache=True, **parse).logits
-    torch.testing.assert_close(first.logits, whole[:, :3], atol=2e-5, rtol=2e-5)
-    torch.testing.assert_close(rest, whole[order, 3:], atol=2e-5, rtol=2e-5)
+    torch.testing.assert_close(first.logits, all_logits[:, :3], atol=2e-5, rtol=2e-5)
+    torch.testing.assert_close(next_logits, all_logits[order, 3:], atol=2e-5, rtol=2e-5)
     torch.testing.assert_close(alone, expected, atol=2e-5, rtol=2e-5)
 
 
@@ -143,23 +149,25 @@ def check_hypotheses(found, fairseqs):
     If more hypotheses end in the search's last step than are wanted, fairseq keeps those that it found
     before, and transformers the best ones.
     """
-    last = max(one.tokens for one in fairseqs)
-    left, instead = list(fairseqs), []
-    for one in found:
-        same = [
-            other
-            for other in left
-            if (other.text, other.tokens) == (one.text, one.tokens)
-            and other.score == pytest.approx(one.score, abs=1e-5)
+    last = max(hypothesis.tokens for hypothesis in fairseqs)
+    remaining, instead = list(fairseqs), []
+    for hypothesis in found:
+        equal = [
+            expected
+            for expected in remaining
+            if (expected.text, expected.tokens) == (hypothesis.text, hypothesis.tokens)
+            and expected.score == pytest.approx(hypothesis.score, abs=1e-5)
         ]
-        if same:
-            left.remove(same[0])
+        if equal:
+            remaining.remove(equal[0])
         else:
-            instead.append(one)
-    assert len(left) == len(instead)
-    assert all(one.tokens == last for one in instead)
-    assert all(one.score < other.score for one in left for other in instead)
-    scores = [one.score for one in found]
+            instead.append(hypothesis)
+    assert len(remaining) == len(instead)
+    assert all(hypothesis.tokens == last for hypothesis in instead)
+    assert all(
+        missing.score < replacement.score for missing in remaining for replacement in instead
+    )
+    scores = [hypothesis.score for hypothesis in found]
     assert scores == sorted(scores, reverse=True)
 
 
@@ -168,9 +176,9 @@ def test_an_exported_folder_is_a_bundle_too(checkpoints, data_directory, lines, 
     assert type(AutoModel.from_pretrained(out, trust_remote_code=True)).__name__ == (
         "FairseqPhraseModel"
     )
-    own = fairseq_phrase.load(checkpoints["tree"], source_parser="gold", device="cpu")
+    translator = fairseq_phrase.load(checkpoints["tree"], source_parser="gold", device="cpu")
     shared = fairseq_phrase.load(out, source_parser="gold", device="cpu")
-    assert shared.translate(lines) == own.translate(lines)
+    assert shared.translate(lines) == translator.translate(lines)
 
 
 @pytest.mark.parametrize("name", ["plain", "relative"])
@@ -178,11 +186,15 @@ def test_ctranslate2_scores_and_searches_as_fairseq(
     name, checkpoints, data_directory, lines, tmp_path, synthetic_corpus
 ):
     model = check_ctranslate2(checkpoints[name], data_directory, tmp_path / "model", lines)
-    own = fairseq_phrase.load(checkpoints[name], source_parser="gold", device="cpu")
+    translator = fairseq_phrase.load(checkpoints[name], source_parser="gold", device="cpu")
     lines = (synthetic_corpus / "test.de").read_text(encoding="utf-8").splitlines()[:50]
-    found = model.translate_batch(own.tokens(lines), beam_size=5, max_decoding_length=200)
-    pairs = zip(own.translate(lines), own.texts([one.hypotheses[0] for one in found]), strict=True)
-    assert sum(one == other for one, other in pairs) >= 0.98 * len(lines)
+    results = model.translate_batch(translator.tokens(lines), beam_size=5, max_decoding_length=200)
+    pairs = zip(
+        translator.translate(lines),
+        translator.texts([result.hypotheses[0] for result in results]),
+        strict=True,
+    )
+    assert sum(expected == text for expected, text in pairs) >= 0.98 * len(lines)
 
 
 UNSHARED = {"share_all_embeddings": False, "share_decoder_input_output_embed": False}
@@ -261,8 +273,8 @@ UNBUILT = {
 
 
 def test_the_cases_have_every_option_of_fairseqs_transformer():
-    named = {name for options, _ in CASES.values() for name in options}
-    assert named | {*UNBUILT} == {*stock_options()}
+    option_names = {name for options, _ in CASES.values() for name in options}
+    assert option_names | {*UNBUILT} == {*stock_options()}
 
 
 @pytest.fixture(scope="module")
@@ -296,13 +308,13 @@ def make_checkpoint(checkpoints, data_directory, tmp_path_factory):
 
 def check_transformers(checkpoint, data, out, lines):
     """Compare the probabilities that an exported model gives with fairseq's."""
-    own = fairseq_phrase.load(checkpoint, data, source_parser="gold", device="cpu")
-    parse = own.inputs(lines)
+    translator = fairseq_phrase.load(checkpoint, data, source_parser="gold", device="cpu")
+    parse = translator.inputs(lines)
     tokens, mask = parse.pop("input_ids"), parse.pop("attention_mask")
     previous = torch.cat([torch.full((6, 1), 2), torch.arange(5, 29).view(6, 4)], 1)
     with torch.no_grad():
-        output = own.models[0](tokens, mask.sum(1), previous)
-    expected = own.models[0].get_normalized_probs(output, log_probs=True)
+        output = translator.models[0](tokens, mask.sum(1), previous)
+    expected = translator.models[0].get_normalized_probs(output, log_probs=True)
     model = AutoModelForSeq2SeqLM.from_pretrained(
         exported(checkpoint, data, out, "transformers"), trust_remote_code=True
     )
@@ -315,14 +327,18 @@ def check_transformers(checkpoint, data, out, lines):
 
 def check_ctranslate2(checkpoint, data, out, lines):
     """Compare the scores of a translation with fairseq's; return CTranslate2's model."""
-    own = fairseq_phrase.load(checkpoint, data, source_parser="gold", device="cpu")
-    targets = [own._target.subwords("The man runs.").split()] * len(lines)
+    translator = fairseq_phrase.load(checkpoint, data, source_parser="gold", device="cpu")
+    targets = [translator._target.subwords("The man runs.").split()] * len(lines)
     model = ctranslate2.Translator(
         str(exported(checkpoint, data, out, "ctranslate2")), device="cpu"
     )
-    for line, scored in zip(lines, model.score_batch(own.tokens(lines), targets), strict=True):
+    for line, scored in zip(
+        lines, model.score_batch(translator.tokens(lines), targets), strict=True
+    ):
         mean = sum(scored.log_probs) / len(scored.log_probs)
-        assert own.score(line, "The man runs.") == pytest.approx(mean / math.log(2), abs=1e-5)
+        assert translator.score(line, "The man runs.") == pytest.approx(
+            mean / math.log(2), abs=1e-5
+        )
     return model
 
 

@@ -41,12 +41,12 @@ def read_labels(text, destination, *options):
 
 def test_text_with_labels_is_a_parser(factored, synthetic_corpus):
     task = make_task(factored / "data")
-    own = ParseStore(factored / "data", "test.de-en", "de", {"words", "tags", "factor1"})
+    store = ParseStore(factored / "data", "test.de-en", "de", {"words", "tags", "factor1"})
     tags, flags = map(task.label_dictionary, ("tags", "factor1"))
     for index, line in enumerate(read_lines(synthetic_corpus / "test.de")):
-        parse = own[index]
-        found = zip(parse["tags"], parse["factor1"], strict=True)
-        assert [(tags[tag], flags[flag]) for tag, flag in found] == list(
+        parse = store[index]
+        pairs = zip(parse["tags"], parse["factor1"], strict=True)
+        assert [(tags[tag], flags[flag]) for tag, flag in pairs] == list(
             map(labels_of, line.split())
         )
     assert not any("￨" in symbol for symbol in task.source_dictionary.symbols)
@@ -103,5 +103,5 @@ def test_factors_are_trained_and_translated_from_raw_text(factored, tmp_path, ar
     model = fairseq_phrase.load(path, data, device="cpu")
     assert model.translate(lines, beam=2) == by_line
     changed = [line.replace("￨long", "￨short") for line in lines]  # labels that are unknown
-    scores = [model.score(each[0], "The dog sleeps .") for each in (lines, changed)]
+    scores = [model.score(sources[0], "The dog sleeps .") for sources in (lines, changed)]
     assert scores[0] != scores[1]

@@ -44,9 +44,9 @@ def test_a_stock_model_trains_resumes_is_averaged_and_translates_every_sentence(
     printed = run(
         "fairseq-generate", data_directory, *STOCK, "--path", average, "--cpu", "--max-len-b", "8"
     )
-    found = sorted(map(int, re.findall(r"^H-(\d+)\t", printed, re.MULTILINE)))
+    numbers = sorted(map(int, re.findall(r"^H-(\d+)\t", printed, re.MULTILINE)))
     # Stock fairseq drops the last four.
-    assert found == list(range(100))
+    assert numbers == list(range(100))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_bfloat16_needs_no_tpu(data_directory, tmp_path, command):
 
 
 def test_shards_share_the_sentences(stock_checkpoint, data_directory, command):
-    found = [
+    numbers_of_shards = [
         re.findall(
             r"^H-(\d+)\t",
             command(
@@ -84,7 +84,7 @@ def test_shards_share_the_sentences(stock_checkpoint, data_directory, command):
         )
         for shard in "01"
     ]  # fmt: skip
-    assert sorted(map(int, found[0] + found[1])) == list(range(100))
+    assert sorted(map(int, numbers_of_shards[0] + numbers_of_shards[1])) == list(range(100))
 
 
 def test_a_model_that_is_not_there_is_named(data_directory, tmp_path, command):
@@ -176,7 +176,7 @@ def test_several_validation_sets_are_named_or_combined(
 
 @pytest.mark.parametrize("task", TASKS)
 def test_buckets_of_lengths_change_no_loss(task, two_validation_sets, command, tmp_path):
-    found = [
+    losses = [
         re.findall(
             r"valid on 'valid' subset .* loss (\S+)",
             command(
@@ -187,8 +187,8 @@ def test_buckets_of_lengths_change_no_loss(task, two_validation_sets, command, t
         )
         for buckets in ([], ["--num-batch-buckets", "3"])
     ]  # fmt: skip
-    assert found[0]
-    assert found[0] == found[1]
+    assert losses[0]
+    assert losses[0] == losses[1]
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -213,12 +213,12 @@ def test_a_model_of_truncated_sources_truncates_in_use(
     if task == "parses":
         options = ["--tokenizer", "syntax", "--bpe", "syntax", *raw]
     of_lines = command(fairseq_interactive, *use, "--input", lines, "--buffer-size", "9", *options)
-    found = [
+    outputs = [
         dict(re.findall(r"^S-(\d+)\t(.*)$", printed, re.MULTILINE))
         for printed in (of_data, of_lines)
     ]
-    assert len(found[0]) == 20
-    assert found[0] == found[1]
+    assert len(outputs[0]) == 20
+    assert outputs[0] == outputs[1]
     scores = [
         {number: float(score) for number, score in re.findall(r"^H-(\d+)\t(\S+)", printed, re.M)}
         for printed in (of_data, of_lines)
@@ -310,5 +310,5 @@ def test_masked_lm_takes_sentences_with_numpy_2_and_is_resumed_with_the_same_mas
             if target not in ends
         ]
     assert len(bits) > 50
-    found = loss_without_ends(checkpoint, tmp_path / "data", "valid")
-    assert found == pytest.approx(statistics.mean(bits), rel=1e-5)
+    loss = loss_without_ends(checkpoint, tmp_path / "data", "valid")
+    assert loss == pytest.approx(statistics.mean(bits), rel=1e-5)

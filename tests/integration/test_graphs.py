@@ -41,8 +41,8 @@ def corpus(synthetic_corpus, trained_pipeline, tmp_path_factory):
     multi30k, pipeline = shared_data("multi30k"), shared_pipeline("en_core_web_sm")
     real = multi30k is not None and pipeline is not None
     for split, count in (("train", 300), ("test", 20)):
-        for language, other in (("en", "de"), ("de", "en")):
-            path = synthetic_corpus / f"{split}.{other}"
+        for language, corpus_language in (("en", "de"), ("de", "en")):
+            path = synthetic_corpus / f"{split}.{corpus_language}"
             if real:
                 name = "test_2016_flickr" if split == "test" else split
                 path = multi30k / f"{name}.{language}.gz"
@@ -63,12 +63,15 @@ def test_a_graph_is_trained_translated_from_raw_text_and_plotted(
     preprocess(list(map(str, arguments)))
     store = ParseStore(data, "train.en-de", "en", {"heads", "enhanced"})
     heads = [np.bincount(parse["enhanced"][:, 1]) for parse in map(store.__getitem__, range(300))]
-    assert all(len(each) == len(store[index]["heads"]) for index, each in enumerate(heads))
-    assert min(each.min() for each in heads) >= 1
+    assert all(
+        len(heads_of_word) == len(store[index]["heads"])
+        for index, heads_of_word in enumerate(heads)
+    )
+    assert min(heads_of_word.min() for heads_of_word in heads) >= 1
     if real:
         labels = Dictionary.load(str(data / "dict.enhanced.txt"))
         assert "prep>pobj" in labels
-        assert max(each.max() for each in heads) > 1
+        assert max(heads_of_word.max() for heads_of_word in heads) > 1
     inspect([str(data), "--check"])
     inspect([str(data)])
     printed = capsys.readouterr().out
@@ -99,14 +102,14 @@ def test_a_graph_is_trained_translated_from_raw_text_and_plotted(
         "fairseq-generate", data, *user, "--path", path, "--beam", "2", "--cpu", "--remove-bpe",
         "sentencepiece", **environment,
     )  # fmt: skip
-    found = dict(row.split("\t")[::2] for row in of_data.splitlines() if row.startswith("H-"))
+    hypotheses = dict(row.split("\t")[::2] for row in of_data.splitlines() if row.startswith("H-"))
     raw = "".join(f"{line}\n" for line in islice(read_lines(text / "test.en"), 3))
     translated = run(
         "fairseq-phrase-translate", data, "--path", path, "--beam", "2", "--device", "cpu",
         "--source-parser", parser, stdin=raw, **environment,
     )  # fmt: skip
     lines = [line for line in translated.splitlines() if line]
-    assert lines[-3:] == [found[f"H-{index}"] for index in range(3)]
+    assert lines[-3:] == [hypotheses[f"H-{index}"] for index in range(3)]
     picture = tmp_path / "attention.png"
     run(
         "fairseq-phrase-plot", "attention", data, "--path", path, "--line", "1", "--subset", "test",
@@ -139,12 +142,12 @@ def test_attach_reads_the_ninth_column(stock_sp_data, sp_corpus, tmp_path, words
     labels = Dictionary.load(str(data / "dict.enhanced.txt"))
     lost = 0
     for index, sentence in enumerate(gold):
-        found = [(h, d, labels[label]) for h, d, label in store[index]["enhanced"].tolist()]
-        lost += sentence.lost_edges + len(sentence.edges["enhanced"]) - len(found)
+        edges = [(h, d, labels[label]) for h, d, label in store[index]["enhanced"].tolist()]
+        lost += sentence.lost_edges + len(sentence.edges["enhanced"]) - len(edges)
         if len(store[index]["heads"]) == len(sentence.words):
-            assert found == sentence.edges["enhanced"]
+            assert edges == sentence.edges["enhanced"]
         else:  # a subword of two words: the second word is left out, and its edges are
-            assert len(found) < len(sentence.edges["enhanced"])
+            assert len(edges) < len(sentence.edges["enhanced"])
     assert lost > 0
     assert f"{lost} edges lost with words" in capsys.readouterr().out
     inspect([str(data), "--check"])

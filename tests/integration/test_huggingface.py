@@ -43,8 +43,8 @@ class Gold(GoldParser):
 
 
 def gold(monkeypatch, text):
-    found = Gold(text)
-    monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: found))
+    parser = Gold(text)
+    monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: parser))
 
 
 def test_a_bert_translates_with_trees(synthetic_corpus, tmp_path, command, monkeypatch, capsys):
@@ -131,9 +131,9 @@ def of_two_models(synthetic_corpus, tmp_path_factory):
 
 def test_each_side_records_the_subword_model_of_the_other(of_two_models):
     folder, _ = of_two_models
-    one, other = (Manifest.load(folder / "data", language) for language in ("de", "en"))
-    assert one.bpe_digest == other.target_digest != one.target_digest == other.bpe_digest
-    assert (one.target_model, other.target_model) == ("spm.model", "tokenizer.json")
+    source, target = (Manifest.load(folder / "data", language) for language in ("de", "en"))
+    assert source.bpe_digest == target.target_digest != source.target_digest == target.bpe_digest
+    assert (source.target_model, target.target_model) == ("spm.model", "tokenizer.json")
 
 
 @pytest.mark.parametrize(
@@ -208,10 +208,12 @@ def test_a_bert_labels_with_trees(tmp_path, command, monkeypatch, capsys, labels
     capsys.readouterr()
     model = tmp_path / "model" / "checkpoint_last.pt"
     label([str(data), "--path", str(model), "--source-parser", "gold"])
-    found, lines = capsys.readouterr().out.splitlines(), text.decode().splitlines()
-    assert len(found) == len(lines)
+    label_lines, lines = capsys.readouterr().out.splitlines(), text.decode().splitlines()
+    assert len(label_lines) == len(lines)
     if labels == "word":
-        assert [len(one.split()) for one in found] == [len(line.split()) for line in lines]
+        assert [len(label_line.split()) for label_line in label_lines] == [
+            len(line.split()) for line in lines
+        ]
 
 
 def test_data_of_another_tokenizer_are_refused(tmp_path, command):

@@ -22,8 +22,10 @@ from tests.support.repository import REPOSITORY
 def test_neither_fairseq_nor_spacy_is_imported():
     check = "import sys, fairseq_phrase.huggingface; "
     check += "print({'fairseq', 'spacy', 'transformers'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+    process = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=True
+    )
+    assert process.stdout.strip() == "set()"
 
 
 def biases(model):
@@ -32,10 +34,10 @@ def biases(model):
 
 def test_the_example_trains():
     transformers.set_seed(1)
-    made = runpy.run_path(str(REPOSITORY / "examples/huggingface_tree_bias/train.py"))
-    assert made["loss"].item() < 0.3
-    assert all(table.any() for name, table in biases(made["model"]).items() if "tree" in name)
-    trained, loaded = (made[name].state_dict() for name in ("model", "loaded"))
+    names = runpy.run_path(str(REPOSITORY / "examples/huggingface_tree_bias/train.py"))
+    assert names["loss"].item() < 0.3
+    assert all(table.any() for name, table in biases(names["model"]).items() if "tree" in name)
+    trained, loaded = (names[name].state_dict() for name in ("model", "loaded"))
     assert trained.keys() == loaded.keys()
     for name, values in trained.items():
         assert torch.equal(values, loaded[name]), name
@@ -80,8 +82,8 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
     )  # fmt: skip
     trainer.train(resume_from_checkpoint=True)
     assert trainer.state.global_step == 6
-    found = trainer.predict(names["rows"][:3], num_beams=2, max_new_tokens=5)
-    assert len(found.predictions) == 3
+    output = trainer.predict(names["rows"][:3], num_beams=2, max_new_tokens=5)
+    assert len(output.predictions) == 3
 
     exec(of_loading, names)
     expected = from_pretrained(AutoModelForSeq2SeqLM, "runs/nllb").state_dict()

@@ -21,9 +21,9 @@ def test_a_new_option_of_an_encoder_is_guarded_without_a_line() -> None:
     )
     plugin = str(Path(REPOSITORY) / "examples" / "encoder_plugin")
     paths = os.pathsep.join([plugin, str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
+    process = subprocess.run(
         [python(), "-c", code],
         capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths},
     )  # fmt: skip
     expected = Entry("2.0", "2.0", "encoder", "must", default="1.0")
-    assert done.stdout.strip() == str(expected), done.stderr[-2000:]
+    assert process.stdout.strip() == str(expected), process.stderr[-2000:]

@@ -46,14 +46,24 @@ def untied(data_directory, tmp_path_factory):
 def test_a_model_that_shares_does_not_begin_from_one_that_does_not(
     flags, arch, untied, data_directory, command, tmp_path
 ):
-    given = [*TRAINING, *ONCE, "--arch", arch, "--max-update", "2", "--save-dir", tmp_path, *flags]
+    train_arguments = [
+        *TRAINING,
+        *ONCE,
+        "--arch",
+        arch,
+        "--max-update",
+        "2",
+        "--save-dir",
+        tmp_path,
+        *flags,
+    ]
     names = "share-all-embeddings,share-decoder-input-output-embed"
     with pytest.raises(
         UserError, match=r"share-all-embeddings False and True.*: leave out --share"
     ):
-        command(train, data_directory, *USER, *given, untied)
+        command(train, data_directory, *USER, *train_arguments, untied)
     with pytest.raises(UserError, match=r"have different values, and here they are one parameter"):
-        command(train, data_directory, *USER, *given, untied, "--allow-difference", names)
+        command(train, data_directory, *USER, *train_arguments, untied, "--allow-difference", names)
     assert not list(tmp_path.iterdir())
 
 
@@ -89,22 +99,22 @@ def test_the_number_of_a_training_is_kept_by_a_resume_and_by_nothing_else(
     assert "continue one training separately" not in caplog.text
     average_checkpoints([first, resumed, elsewhere], tmp_path / "average.pt")
     assert re.search(r"b/checkpoint_1_2.pt and \S+a/checkpoint_1_2.pt continue", caplog.text)
-    for other in (again, tuned):
+    for checkpoint in (again, tuned):
         with pytest.raises(
             UserError, match=r"differ in training \w{8} and \w{8}: name checkpoints"
         ):
-            average_checkpoints([first, other], tmp_path / "average.pt")
+            average_checkpoints([first, checkpoint], tmp_path / "average.pt")
 
 
 def test_fairseqs_own_task_notices_data_that_were_made_again(data_directory, command, tmp_path):
     """With dictionaries of the same size, all parameters have the right shapes."""
     data = tmp_path / "data"
     shutil.copytree(data_directory, data)
-    own = (data, "--user-dir", "fairseq_phrase", "--task", "translation")
+    task_arguments = (data, "--user-dir", "fairseq_phrase", "--task", "translation")
     options = ("--arch", "transformer", *TRAINING, *ONCE, "--save-dir", tmp_path, "--max-update")
     checkpoint = tmp_path / "checkpoint_last.pt"
-    translate = (*own, "--path", checkpoint, "--beam", "1", "--max-len-b", "2")
-    (record,) = re.findall(rf"{LOGGED}(.*)", command(train, *own, *options, "1"))
+    translate = (*task_arguments, "--path", checkpoint, "--beam", "1", "--max-len-b", "2")
+    (record,) = re.findall(rf"{LOGGED}(.*)", command(train, *task_arguments, *options, "1"))
     logged = Identity.from_dict(json.loads(record), "the log")
     recorded = identity_of(load_checkpoint(checkpoint), checkpoint)
     for name in ("source-dictionary", "target-dictionary", "encoder", "target-language"):
@@ -113,7 +123,7 @@ def test_fairseqs_own_task_notices_data_that_were_made_again(data_directory, com
     for language in ("de", "en"):
         dictionary = data / f"dict.{language}.txt"
         dictionary.write_text("".join(dictionary.read_text().splitlines(keepends=True)[::-1]))
-    for arguments in ((train, *own, *options, "2"), (generate, *translate)):
+    for arguments in ((train, *task_arguments, *options, "2"), (generate, *translate)):
         with pytest.raises(
             UserError, match=r"differ in source-dictionary dict.de.txt \(.*--srcdict"
         ) as raised:

@@ -106,9 +106,9 @@ def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
     for _ in range(2):
         run, before = start(text, out, trained_pipeline, workers), finished(out)
         # Twice at most 9 of 40 shards, those during the kill included: the run never ends.
-        wanted = moments.randint(1, 5)
-        wait_for_shards(run, wanted)
-        assert finished(out) == before + wanted
+        count = moments.randint(1, 5)
+        wait_for_shards(run, count)
+        assert finished(out) == before + count
         let_on(run, moments.randint(0, 3))
         run.kill()
         run.communicate()
@@ -126,7 +126,7 @@ def test_broken_shards_and_those_of_other_lines_are_parsed_again(
 ):
     monkeypatch.setattr(corpus_module, "SHARD_LINES", 50)
     options = ("--parser", f"spacy:{trained_pipeline}", "--vocab-size", "300")
-    whole = preprocess(text, tmp_path / "whole", *options, splits=("train",))
+    uninterrupted = preprocess(text, tmp_path / "whole", *options, splits=("train",))
     monkeypatch.setattr(
         "fairseq_phrase.data.preprocessing.preprocess.make_dictionaries", interrupted
     )
@@ -154,7 +154,7 @@ def test_broken_shards_and_those_of_other_lines_are_parsed_again(
     )
     preprocess(text, out, *options, splits=("train",))
     assert again == [2, 5]
-    assert files(out) == files(whole)
+    assert files(out) == files(uninterrupted)
 
 
 def test_a_finished_parse_is_not_done_again(text, tmp_path, trained_pipeline, monkeypatch):

@@ -82,19 +82,19 @@ def archived(kept) -> dict[str, str]:
 
 def test_the_report_can_be_made_again_from_what_is_kept(table, tmp_path):
     before = report(table, *ARGUMENTS, runs=("rows",), out="report")
-    kept, restored = tmp_path / "results" / "mine", tmp_path / "restored"
-    said = script("keep_results", table, kept, "--picture", "report/curves.png", cwd=tmp_path)
-    assert f"wrote {kept} and {kept.parent / ARCHIVE}" in said
-    files = {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()}
+    results, restored = tmp_path / "results" / "mine", tmp_path / "restored"
+    output = script("keep_results", table, results, "--picture", "report/curves.png", cwd=tmp_path)
+    assert f"wrote {results} and {results.parent / ARCHIVE}" in output
+    files = {str(path.relative_to(results)) for path in results.rglob("*") if path.is_file()}
     assert files == {
         "README.md", "settings", "provenance.txt", "data-bin/syntax.de.json", "report/report.csv",
         "report/runs.csv", "report/curves.png",
     }  # fmt: skip
-    text = (kept / "README.md").read_text()
+    text = (results / "README.md").read_text()
     assert text.startswith("# mine\n")
     assert compact(before.strip()) in text
     assert re.findall(r"!\[.*\]\((.*)\)", text) == ["report/curves.png"]
-    members = archived(kept)
+    members = archived(results)
     assert {name for name in members if name.startswith("runs/k2/seed1")} == {
         f"runs/k2/seed1/{name}"
         for name in (
@@ -103,11 +103,11 @@ def test_the_report_can_be_made_again_from_what_is_kept(table, tmp_path):
         )
     }  # fmt: skip
     assert members["configs/k2.yaml"] == "model: {}\n"
-    script("restore_results", kept, restored)
+    script("restore_results", results, restored)
     assert report(table, *ARGUMENTS, runs=("../restored/rows",), out="again") == before
     assert "with parsing" in before
     for name in ("report.csv", "curves.png"):
-        assert (table / "again" / name).read_bytes() == (kept / "report" / name).read_bytes()
+        assert (table / "again" / name).read_bytes() == (results / "report" / name).read_bytes()
 
 
 def test_a_command_scores_a_kept_table_again(table, tmp_path):
@@ -123,8 +123,8 @@ def test_a_command_scores_a_kept_table_again(table, tmp_path):
     references = (table / "test.en").read_text()
     assert "scored" in script("score_results", results / "mine", "--work", tmp_path / "scored")
     (table / "test.en").write_text(references.replace("a", "b", 3))
-    said = script("score_results", results / "mine", "--work", tmp_path / "scored", expect=1)
-    assert f"the scores differ from those in {results / 'mine' / 'report' / 'report.csv'}" in said
+    output = script("score_results", results / "mine", "--work", tmp_path / "scored", expect=1)
+    assert f"the scores differ from those in {results / 'mine' / 'report' / 'report.csv'}" in output
     (table / "test.en").write_text(references)
     (results / "mine" / "report" / "report.csv").write_text("wrong\n")
     script("score_results", results / "mine", "--work", tmp_path / "scored", "--keep")
@@ -139,18 +139,18 @@ def test_a_table_restored_from_other_runs_is_not_scored(table, tmp_path):
     results, work = tmp_path / "results", tmp_path / "work"
     script("keep_results", table, results / "mine")
     (results / "reports.txt").write_text("mine true\n")
-    said = script("score_results", results / "mine", "--work", tmp_path / "none", expect=1)
-    assert f"the scores differ from those in {results / 'mine' / 'report' / 'report.csv'}" in said
+    output = script("score_results", results / "mine", "--work", tmp_path / "none", expect=1)
+    assert f"the scores differ from those in {results / 'mine' / 'report' / 'report.csv'}" in output
     (results / "reports.txt").write_text(f"mine cp -r {table / 'report'} $OUT\n")
     for _ in range(2):  # restored, then found
         assert "scored" in script("score_results", results / "mine", "--work", work)
     shutil.copytree(table / "rows" / "k2" / "seed1", table / "rows" / "k2" / "seed7")
     script("keep_results", table, results / "mine")
-    said = script("score_results", results / "mine", "--work", work, expect=1)
-    assert f"{work / 'mine'} has other runs than {results / 'mine'}: remove it" in said
+    output = script("score_results", results / "mine", "--work", work, expect=1)
+    assert f"{work / 'mine'} has other runs than {results / 'mine'}: remove it" in output
     shutil.copytree(table, tmp_path / "trained" / "mine")
-    said = script("score_results", results / "mine", "--work", tmp_path / "trained", expect=1)
-    assert "has other runs than" in said, (
+    output = script("score_results", results / "mine", "--work", tmp_path / "trained", expect=1)
+    assert "has other runs than" in output, (
         "whether a table's own folder has the kept runs is unknown"
     )
 
@@ -158,28 +158,32 @@ def test_a_table_restored_from_other_runs_is_not_scored(table, tmp_path):
 @needs_history_and_outputs
 def test_a_table_in_the_repository_scores_as_its_report_says(tmp_path):
     """A row of the smallest kept table whose test set is the project's own: no data are needed."""
-    kept = REPOSITORY / "results" / "which_syntax.synthetic1k.de-en.parsed.cpu"
-    table, chosen = tmp_path / "work" / kept.name, "structural_9"
-    script("restore_results", kept, table)
+    table_results = REPOSITORY / "results" / "which_syntax.synthetic1k.de-en.parsed.cpu"
+    table, row_name = tmp_path / "work" / table_results.name, "structural_9"
+    script("restore_results", table_results, table)
     for row in (table / "rows").iterdir():
-        if row.name != chosen:
+        if row.name != row_name:
             shutil.rmtree(row)
     results = tmp_path / "results"
     # A report that compares with another row cannot be made of this row.
-    shutil.copytree(kept, results / kept.name, ignore=shutil.ignore_patterns("report.relative"))
-    (results / ARCHIVE).symlink_to(kept.parent / ARCHIVE)
-    lines = (kept.parent / "reports.txt").read_text().splitlines(keepends=True)
-    (command,) = (line for line in lines if line.startswith(kept.name))
+    shutil.copytree(
+        table_results,
+        results / table_results.name,
+        ignore=shutil.ignore_patterns("report.relative"),
+    )
+    (results / ARCHIVE).symlink_to(table_results.parent / ARCHIVE)
+    lines = (table_results.parent / "reports.txt").read_text().splitlines(keepends=True)
+    (command,) = (line for line in lines if line.startswith(table_results.name))
     (results / "reports.txt").write_text(command.replace("transformer,relative", "transformer"))
-    script("score_results", results / kept.name, "--work", tmp_path / "work")
+    script("score_results", results / table_results.name, "--work", tmp_path / "work")
     scored, expected = (
         [
             round(float(row[f"{name}_mean"]), 9)
             for row in rows_with_runs(folder / "report")
-            if row["row"] == chosen
+            if row["row"] == row_name
             for name in ("BLEU", "chrF", "TER")
         ]
-        for folder in (table, kept)
+        for folder in (table, table_results)
     )
     assert scored == expected
     assert len(scored) == 3
@@ -187,11 +191,11 @@ def test_a_table_in_the_repository_scores_as_its_report_says(tmp_path):
 
 def test_neither_the_test_set_nor_this_machines_folders_are_kept(table, tmp_path):
     report(table, *ARGUMENTS, runs=("rows",), out="report")
-    kept = tmp_path / "kept"
-    script("keep_results", table, kept, cwd=tmp_path)
-    manifest = kept / "data-bin" / "syntax.de.json"
+    results = tmp_path / "kept"
+    script("keep_results", table, results, cwd=tmp_path)
+    manifest = results / "data-bin" / "syntax.de.json"
     assert manifest.read_text() == '{"parser": "spacy:de"}\n'
-    members, run = archived(kept), "runs/k2/seed1"
+    members, run = archived(results), "runs/k2/seed1"
     translated = members[f"{run}/generate-test.txt"].splitlines()
     assert {line[:2] for line in translated} == {"D-", "Ge"}
     assert [line.split("\t")[:2] for line in translated[:2]] == [["D-0", "nan"], ["D-1", "nan"]]
@@ -203,37 +207,41 @@ def test_neither_the_test_set_nor_this_machines_folders_are_kept(table, tmp_path
     assert "\nsite-packages/torch/a.py:1: UserWarning" in log
     assert "\npython/shutil.py:2: UserWarning" in log
     assert "Saved average checkpoint to runs/table/rows/k2/seed1/average.pt" in log
-    assert not list(kept.rglob("report.html")), "the page shows sentences of the test set"
-    script("keep_results", table, kept, cwd=table)
+    assert not list(results.rglob("report.html")), "the page shows sentences of the test set"
+    script("keep_results", table, results, cwd=table)
     assert manifest.read_text() == '{"parser": "spacy:../de"}\n'
-    script("keep_results", table, kept)  # from the repository
-    assert "Saved checkpoint runs/table/rows/k2/x.pt" in archived(kept)[f"{run}/train.log"]
+    script("keep_results", table, results)  # from the repository
+    assert "Saved checkpoint runs/table/rows/k2/x.pt" in archived(results)[f"{run}/train.log"]
 
 
 @needs_history_and_outputs
 def test_the_repositorys_results_name_no_folder_of_a_machine():
     results = REPOSITORY / "results"
-    kept = read_archive(results / ARCHIVE) | {
+    files = read_archive(results / ARCHIVE) | {
         str(path): path.read_bytes()
         for path in results.rglob("*")
         if path.suffix in (".md", ".csv", ".json", ".txt")
     }
     folders = re.compile(rb"/(?:root|home|Users|work|tmp)/[^\s',\"]*")
-    found = {(each, name) for name, text in kept.items() for each in folders.findall(text)}
-    own = sorted(each for each in found if each[0] != b"/tmp/plasma")  # fairseq's default
-    assert not own, own[:5]
+    folder_names = {
+        (folder, name) for name, text in files.items() for folder in folders.findall(text)
+    }
+    unexpected = sorted(
+        entry for entry in folder_names if entry[0] != b"/tmp/plasma"
+    )  # fairseq's default
+    assert not unexpected, unexpected[:5]
 
 
 @needs_history_and_outputs
 def test_kept_runs_from_before_an_option_have_rows_of_that_form():
     """A table's row without the option would be another form; its kept runs would be mixed with it."""
-    kept = read_archive(REPOSITORY / "results" / ARCHIVE)
-    commands = {Path(name).parts: text for name, text in kept.items() if "commands.sh" in name}
+    files = read_archive(REPOSITORY / "results" / ARCHIVE)
+    commands = {Path(name).parts: text for name, text in files.items() if "commands.sh" in name}
     phrases = {
         parts[parts.index("runs") + 1]
         for parts, text in commands.items()
         if re.search(rb"--(arch|encoder) phrase_transformer", text)
-        and b"phrase_residual" not in kept["/".join((*parts[:-1], "train.log"))]
+        and b"phrase_residual" not in files["/".join((*parts[:-1], "train.log"))]
     }
     assert phrases
     assert {row for row in phrases if not row.endswith("_each")} == set()
@@ -245,32 +253,36 @@ def test_a_commit_that_the_repository_lacks_is_named(table, tmp_path):
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True
     )
-    known, unknown = head.stdout.strip(), "0" * 40
-    (table / "provenance.txt").write_text(f"commit: {known}\ncommit: {unknown} and changes\n")
+    known_commit, unknown = head.stdout.strip(), "0" * 40
+    (table / "provenance.txt").write_text(
+        f"commit: {known_commit}\ncommit: {unknown} and changes\n"
+    )
     script("keep_results", table, tmp_path / "kept")
     assert (tmp_path / "kept" / "provenance.txt").read_text() == (
-        f"commit: {known}\ncommit: {unknown} (not in this repository) and changes\n"
+        f"commit: {known_commit}\ncommit: {unknown} (not in this repository) and changes\n"
     )
 
 
 def test_results_are_replaced_and_nothing_else_is(table, tmp_path):
     report(table, *ARGUMENTS, runs=("rows",), out="report")
     shutil.copytree(table / "report", table / "report.k2")
-    kept = tmp_path / "kept"
+    results = tmp_path / "kept"
     script("keep_results", table, tmp_path / "other")
-    script("keep_results", table, kept)
-    assert (kept / "report.k2" / "report.csv").is_file()
-    assert (kept / "report" / "runs.csv").is_file()
-    assert not (kept / "report.k2" / "runs.csv").exists(), "they are the same runs"
-    (kept / "stale").touch()
+    script("keep_results", table, results)
+    assert (results / "report.k2" / "report.csv").is_file()
+    assert (results / "report" / "runs.csv").is_file()
+    assert not (results / "report.k2" / "runs.csv").exists(), "they are the same runs"
+    (results / "stale").touch()
     shutil.rmtree(table / "rows" / "k2" / "seed2")
-    script("keep_results", table, kept)
-    assert not (kept / "stale").exists()
-    assert "runs/k2/seed2/train.log" not in archived(kept)
+    script("keep_results", table, results)
+    assert not (results / "stale").exists()
+    assert "runs/k2/seed2/train.log" not in archived(results)
     assert "runs/k2/seed2/train.log" in archived(tmp_path / "other")
-    (kept / "settings").unlink()
-    assert "has other files than a table's results" in script("keep_results", table, kept, expect=1)
-    assert (kept / "README.md").is_file()
+    (results / "settings").unlink()
+    assert "has other files than a table's results" in script(
+        "keep_results", table, results, expect=1
+    )
+    assert (results / "README.md").is_file()
     assert [path.name for path in tmp_path.glob(".results-*")] == []
 
 
@@ -298,14 +310,14 @@ def test_kept_runs_are_not_mixed_with_runs_of_other_data(
     script("restore_results", tmp_path / "kept", restored)
     script("same_data", restored / "data-bin")  # which are not made yet
     (restored / "data-bin" / "syntax.de.json").write_text(manifest(parser, checksum))
-    said = script("same_data", restored / "data-bin", expect=1 if message else 0)
+    output = script("same_data", restored / "data-bin", expect=1 if message else 0)
     if message:
-        assert message in said
-        assert "train.de-en.de.heads.bin differ" in said
+        assert message in output
+        assert "train.de-en.de.heads.bin differ" in output
         (restored / "data-bin" / "kept.syntax.de.json").unlink()
         assert script("same_data", restored / "data-bin") == ""
     else:
-        assert said == ""
+        assert output == ""
 
 
 def test_the_inputs_of_kept_runs_are_compared_but_for_parses(table, tmp_path):
@@ -324,10 +336,12 @@ def test_kept_results_are_finished_runs_of_a_new_table(table, tmp_path):
     before = report(table, *ARGUMENTS, runs=("rows",), out="report")
     labels = table / "rows" / "k2" / "seed1" / "labels-test.txt"
     labels.write_text("DT NN\nVB\n")
-    kept, restored = tmp_path / "kept", tmp_path / "new" / "table"
-    script("keep_results", table, kept)
+    results, restored = tmp_path / "kept", tmp_path / "new" / "table"
+    script("keep_results", table, results)
     runs = sorted(path.parent.relative_to(table) for path in table.glob("rows/*/*/train.log"))
-    assert f"restored {len(runs)} runs in {restored}" in script("restore_results", kept, restored)
+    assert f"restored {len(runs)} runs in {restored}" in script(
+        "restore_results", results, restored
+    )
     assert (restored / "settings").read_text() == "setting=tuned\n"
     for run in runs:
         files = {path.name for path in (restored / run).iterdir()}
@@ -335,15 +349,15 @@ def test_kept_results_are_finished_runs_of_a_new_table(table, tmp_path):
     assert (restored / labels.relative_to(table)).read_text() == "DT NN\nVB\n"
     folder = "../new/table"
     assert report(table, *ARGUMENTS, runs=(f"{folder}/rows",), out=f"{folder}/report") == before
-    first = archived(kept)
-    script("keep_results", restored, kept)
-    assert {name: text for name, text in first.items() if "runs/" in name} == archived(kept)
+    first = archived(results)
+    script("keep_results", restored, results)
+    assert {name: text for name, text in first.items() if "runs/" in name} == archived(results)
     part = tmp_path / "part"
-    script("restore_results", kept, part, "--rows", "k2")
+    script("restore_results", results, part, "--rows", "k2")
     assert [path.name for path in (part / "rows").iterdir()] == ["k2"]
-    named = script("restore_results", kept, tmp_path / "no", "--rows", "k2,k9", expect=1)
-    assert f"{kept} has no k9: its rows are baseline, k2" in named
-    assert "is there already" in script("restore_results", kept, restored, expect=1)
+    output = script("restore_results", results, tmp_path / "no", "--rows", "k2,k9", expect=1)
+    assert f"{results} has no k9: its rows are baseline, k2" in output
+    assert "is there already" in script("restore_results", results, restored, expect=1)
     assert f"has no {ARCHIVE}" in script("restore_results", table / "x", tmp_path / "no", expect=1)
     wrong = script("restore_results", tmp_path / "kep", tmp_path / "no", expect=1)
     assert f"{tmp_path / 'kep'}: {ARCHIVE} has no runs of this table; it has kept" in wrong
@@ -351,13 +365,15 @@ def test_kept_results_are_finished_runs_of_a_new_table(table, tmp_path):
     assert "has no runs of this table" in no_name
     archive = tmp_path / ARCHIVE
     archive.write_bytes(archive.read_bytes()[:50])
-    assert "not a whole archive" in script("restore_results", kept, tmp_path / "no", expect=1)
+    assert "not a whole archive" in script("restore_results", results, tmp_path / "no", expect=1)
     assert [path.name for path in tmp_path.iterdir() if "no" in path.name] == []
 
 
 def test_the_commands_of_the_page_restore_a_table_and_continue_it(tmp_path):
     """The script accepts the restored folder's settings; its trainings have tests of their own."""
-    block = next(each for each in blocks_of("docs/tables.md") if "restore_results" in each)
+    block = next(
+        candidate for candidate in blocks_of("docs/tables.md") if "restore_results" in candidate
+    )
     restoring, continuing = block.replace("runs/mine", str(tmp_path / "mine")).splitlines()
     _, _, results, folder = restoring.partition("#")[0].split()
     assert re.match(r"restored [1-9]\d* runs", script("restore_results", results, folder))
@@ -402,18 +418,18 @@ def test_a_kept_log_says_nothing_twice():
 
 def test_translations_may_be_encrypted_and_come_back(table, tmp_path):
     before = report(table, *ARGUMENTS, runs=("rows",), out="report")
-    kept, restored = tmp_path / "kept", tmp_path / "restored"
-    script("keep_results", table, kept, "--encrypt", "secret")
-    assert not [name for name in archived(kept) if re.search(r"generate-.*txt", name)]
-    with zipfile.ZipFile(kept / "translations.zip") as archive:
+    results, restored = tmp_path / "kept", tmp_path / "restored"
+    script("keep_results", table, results, "--encrypt", "secret")
+    assert not [name for name in archived(results) if re.search(r"generate-.*txt", name)]
+    with zipfile.ZipFile(results / "translations.zip") as archive:
         assert archive.namelist() == ["translations.tar.xz"]
         with pytest.raises((NotImplementedError, RuntimeError)):
             archive.read("translations.tar.xz")
-    assert "give its --password" in script("restore_results", kept, restored, expect=1)
-    wrong = script("restore_results", kept, restored, "--password", "no", expect=1)
+    assert "give its --password" in script("restore_results", results, restored, expect=1)
+    wrong = script("restore_results", results, restored, "--password", "no", expect=1)
     assert "--password is not the right one" in wrong
     assert not restored.exists()
-    script("restore_results", kept, restored, "--password", "secret")
+    script("restore_results", results, restored, "--password", "secret")
     assert (restored / "rows/k2/seed1/generate-test.txt").is_file()
     assert report(table, *ARGUMENTS, runs=("../restored/rows",), out="again") == before
 
@@ -448,12 +464,12 @@ def test_parts_and_the_models_that_they_start_from(table, tmp_path):
     (table / "report-objectives").mkdir()
     (table / "report-objectives" / "losses.md").write_text("| masked | 3.2 |\n")
     (table / "objectives" / "k2" / "seed1" / "validate-test.txt").write_text("loss 3.2\n")
-    kept, restored = tmp_path / "kept", tmp_path / "restored"
-    script("keep_results", table, kept)
-    text = (kept / "README.md").read_text()
+    results, restored = tmp_path / "kept", tmp_path / "restored"
+    script("keep_results", table, results)
+    text = (results / "README.md").read_text()
     of_part = compact((part / "report" / "report.md").read_text().strip())
     assert text.index("| masked | 3.2 |") < text.index(of_part)
-    assert archived(kept)["objectives/k2/seed1/validate-test.txt"] == "loss 3.2\n"
-    script("restore_results", kept, restored)
+    assert archived(results)["objectives/k2/seed1/validate-test.txt"] == "loss 3.2\n"
+    script("restore_results", results, restored)
     assert (restored / "translation/fraction-1-4/rows/k2/seed1/generate-test.txt").is_file()
     assert not (restored / "objectives").exists(), "they have no models"

@@ -75,11 +75,11 @@ def test_label_dictionaries_beside_the_source_dictionary_are_reused(data_directo
     assert dictionaries(new_test_set) == dictionaries(data_directory)
     assert Manifest.load(new_test_set, "de").labels == Manifest.load(data_directory, "de").labels
     fields = {"deprels", "tags", "spans"}
-    whole, alone = (
+    both_splits, alone = (
         ParseStore(data, "test.de-en", "de", fields) for data in (data_directory, new_test_set)
     )
-    for index in range(len(whole)):
-        for name, values in whole[index].items():
+    for index in range(len(both_splits)):
+        for name, values in both_splits[index].items():
             assert np.array_equal(alone[index][name], values)
 
 
@@ -87,10 +87,10 @@ def test_a_folder_of_label_dictionaries_can_be_named(synthetic_corpus, data_dire
     splits = {"train": synthetic_corpus / "valid"}
     new = preprocess(tmp_path / "new", "--vocab-size", "300", **splits)
     assert dictionaries(new) != dictionaries(data_directory)
-    same = preprocess(
+    again = preprocess(
         tmp_path / "same", "--vocab-size", "300", "--labeldict", data_directory, **splits
     )
-    assert dictionaries(same) == dictionaries(data_directory)
+    assert dictionaries(again) == dictionaries(data_directory)
 
 
 def test_labels_that_the_dictionaries_lack_are_unknown_and_named(
@@ -101,25 +101,25 @@ def test_labels_that_the_dictionaries_lack_are_unknown_and_named(
     for name in LABELS:
         lines = (data_directory / name).read_text().splitlines(keepends=True)
         (labels / name).write_text("".join(lines[:2]))
-    kept = {line.split()[0] for line in (labels / "dict.deprel.txt").read_text().splitlines()}
+    entries = {line.split()[0] for line in (labels / "dict.deprel.txt").read_text().splitlines()}
     new = preprocess(
         tmp_path / "new", *text_of(data_directory), "--labeldict", labels,
         test=synthetic_corpus / "test",
     )  # fmt: skip
     assert dictionaries(new) == dictionaries(labels)
     assert re.search(r"dict.constituent.txt and become <unk>: ", caplog.text)
-    known = Dictionary.load(str(data_directory / "dict.deprel.txt"))
+    full = Dictionary.load(str(data_directory / "dict.deprel.txt"))
     small = Dictionary.load(str(labels / "dict.deprel.txt"))
-    whole = ParseStore(data_directory, "test.de-en", "de", {"deprels"})
+    store = ParseStore(data_directory, "test.de-en", "de", {"deprels"})
     cut = ParseStore(new, "test.de-en", "de", {"deprels"})
-    seen = set()
-    for index in range(len(whole)):
-        for before, after in zip(whole[index]["deprels"], cut[index]["deprels"], strict=True):
-            expected = small.index(known[before])
+    outcomes = set()
+    for index in range(len(store)):
+        for before, after in zip(store[index]["deprels"], cut[index]["deprels"], strict=True):
+            expected = small.index(full[before])
             assert after == expected
-            assert (after == small.unk()) == (known[before] not in kept)
-            seen.add(after == small.unk())
-    assert seen == {True, False}
+            assert (after == small.unk()) == (full[before] not in entries)
+            outcomes.add(after == small.unk())
+    assert outcomes == {True, False}
 
 
 def test_a_named_folder_without_a_label_dictionary_is_refused(
@@ -202,9 +202,11 @@ def test_labels_of_another_language_leave_those_of_the_first_as_they_are(
     assert len(ParseStore(data, "test.de-en", "de", {"tags"})) == attaching.SPLITS["test"]
     assert len(ParseStore(data, "test.de-en", "en", {"tags"})) == attaching.SPLITS["test"]
     # So does a test set elsewhere.
-    other = Path(shutil.copytree(stock_of(attached_data, tmp_path / "stock"), tmp_path / "other"))
-    attaching.attach(other, bpe_corpus, *GOLD, "--labeldict", data, splits=("test",))
-    assert Manifest.load(other, "de").labels["tags"] == before
+    other_data = Path(
+        shutil.copytree(stock_of(attached_data, tmp_path / "stock"), tmp_path / "other")
+    )
+    attaching.attach(other_data, bpe_corpus, *GOLD, "--labeldict", data, splits=("test",))
+    assert Manifest.load(other_data, "de").labels["tags"] == before
 
 
 def stock_of(attached: Path, stock: Path) -> Path:

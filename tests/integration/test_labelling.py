@@ -184,13 +184,13 @@ def test_a_training_is_resumed_without_the_checkpoint_that_it_started_from(
     train(command, sentences, tmp_path / "first", 1, "--disable-validation")
     path = tmp_path / "first" / "checkpoint_last.pt"
     go(1, "--pretrained", path)
-    one = shutil.copyfile(last, tmp_path / "one.pt")
+    first_checkpoint = shutil.copyfile(last, tmp_path / "one.pt")
     moved = path.rename(tmp_path / "moved.pt")
     with pytest.raises(UserError, match=f"--pretrained {path} is not there; .*without this option"):
         go(2, "--pretrained", path)
     assert "Loaded checkpoint" in go(2)
     assert "Loaded checkpoint" in go(3, "--pretrained", moved)
-    average([str(one), str(last), "--out", str(tmp_path / "average.pt")])
+    average([str(first_checkpoint), str(last), "--out", str(tmp_path / "average.pt")])
 
 
 # fairseq-phrase-label
@@ -238,12 +238,12 @@ def test_validation_has_the_f1_of_spans_that_chooses_the_best_checkpoint(
     log = train(
         command, data, tmp_path / "out", 12, "--encoder", "lstm", "--eval-spans", *metric
     )  # fmt: skip
-    found = [float(f1) for f1 in re.findall(r"valid on 'valid' subset.* \| f1 ([\d.]+)", log)]
-    assert len(found) > 2
-    assert 0 < found[0] < max(found)
+    scores = [float(f1) for f1 in re.findall(r"valid on 'valid' subset.* \| f1 ([\d.]+)", log)]
+    assert len(scores) > 2
+    assert 0 < scores[0] < max(scores)
     path = tmp_path / "out" / "checkpoint_best.pt"
     _, messages = labelled(data, "--path", path, "--subset", "valid", "--scores")
-    assert f"F1: {max(found):.2f}%" in messages
+    assert f"F1: {max(scores):.2f}%" in messages
 
 
 def test_unknown_words_are_not_scored_without_the_training_text(
@@ -254,9 +254,9 @@ def test_unknown_words_are_not_scored_without_the_training_text(
     options = ["--labels", "word", "--bpe", "none", *TREES, *dictionaries]
     preprocess(["-s", "en", "-t", "tag", "--testpref", test, "--destdir", alone, *options])
     scoring = ("--path", tagger[0] / "checkpoint_best.pt", "--subset", "test", "--scores")
-    whole, of_whole = labelled(words, *scoring)
+    expected, of_whole = labelled(words, *scoring)
     lines, messages = labelled(alone, *scoring)
-    assert lines == whole
+    assert lines == expected
     assert f"unknown words are not scored, because {alone} has no training text" in messages
     assert "unknown words: " not in messages
     assert re.findall(r"accuracy: .*", messages) == re.findall(r"accuracy: .*", of_whole)
@@ -269,8 +269,8 @@ def test_words_of_any_training_directory_are_known(corpus, words, tagger, tmp_pa
         folder = shutil.copytree(corpus, tmp_path / name)
         trees = (folder / "train.en.conllu").read_text().strip().split("\n\n")
         lines = [(folder / f"train.{suffix}").read_text().splitlines() for suffix in ("en", "tag")]
-        kept = [row for row in zip(*lines, trees, strict=True) if name not in row[0].split()]
-        for suffix, texts in zip(("en", "tag", "en.conllu"), zip(*kept, strict=True), strict=True):
+        rows = [row for row in zip(*lines, trees, strict=True) if name not in row[0].split()]
+        for suffix, texts in zip(("en", "tag", "en.conllu"), zip(*rows, strict=True), strict=True):
             end = "\n\n" if suffix == "en.conllu" else "\n"
             (folder / f"train.{suffix}").write_text("".join(f"{text}{end}" for text in texts))
         parts.append(make_data(folder, tmp_path / f"data-{name}", "word", "--bpe", "none", *TREES,

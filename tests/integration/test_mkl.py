@@ -60,12 +60,16 @@ def common(tmp_path, **variables):
         own_environment(tmp_path)
     code = '. scripts/common.sh; ensure_environment ""; echo "preloaded: ${LD_PRELOAD:-}"'
     folder = os.path.dirname(sys.executable)
-    own = {"FAIRSEQ_PHRASE_READY": "1", "XDG_CACHE_HOME": str(tmp_path), "LD_PRELOAD": ""}
-    own["PATH"] = f"{environment}/bin:{folder}:{os.environ['PATH']}"
+    variables_of_test = {
+        "FAIRSEQ_PHRASE_READY": "1",
+        "XDG_CACHE_HOME": str(tmp_path),
+        "LD_PRELOAD": "",
+    }
+    variables_of_test["PATH"] = f"{environment}/bin:{folder}:{os.environ['PATH']}"
     return subprocess.run(
         ["bash", "-c", code],
         cwd=REPOSITORY,
-        env=os.environ | own | variables,
+        env=os.environ | variables_of_test | variables,
         text=True,
         capture_output=True,
     )
@@ -86,9 +90,9 @@ def test_the_scripts_load_it_once_and_say_so(tmp_path):
 
 def test_a_folder_that_cannot_be_written_stops_no_script(tmp_path):
     (tmp_path / "fairseq_phrase").write_text("not a folder\n")
-    said = common(tmp_path, FAIRSEQ_PHRASE_MKL="avx512")
-    assert (said.returncode, said.stdout) == (0, "preloaded: \n")
-    assert "MKL stays as it is: " in said.stderr
+    process = common(tmp_path, FAIRSEQ_PHRASE_MKL="avx512")
+    assert (process.returncode, process.stdout) == (0, "preloaded: \n")
+    assert "MKL stays as it is: " in process.stderr
 
 
 def test_it_is_switched_off_by_name(tmp_path):
@@ -171,25 +175,25 @@ def test_the_scripts_own_environment_has_it_for_all_commands(tmp_path):
     settings = {"PYTHONPATH": str(REPOSITORY), "LD_PRELOAD": "", "XDG_CACHE_HOME": str(tmp_path)}
 
     def use(**variables):
-        said = subprocess.run(
+        process = subprocess.run(
             ["bash", "-c", f'{code}; echo "preloaded: ${{LD_PRELOAD:-}}"'],
             cwd=REPOSITORY,
             env=os.environ | settings | variables,
             text=True,
             capture_output=True,
         )
-        assert said.returncode == 0, said.stderr
-        return said.stdout
+        assert process.returncode == 0, process.stderr
+        return process.stdout
 
     assert use(FAIRSEQ_PHRASE_MKL="as-it-is") == "preloaded: \n"
     assert not (site / "fairseq_phrase_mkl.pth").exists()
     # For one script on any processor: the environment stays as it is.
     assert f"preloaded: {tmp_path}/fairseq_phrase/mkl_avx512.so" in use(FAIRSEQ_PHRASE_MKL="avx512")
     assert not (site / "fairseq_phrase_mkl.pth").exists()
-    said = use(FAIRSEQ_PHRASE_MKL="")
-    assert said.endswith("preloaded: \n")
+    output = use(FAIRSEQ_PHRASE_MKL="")
+    assert output.endswith("preloaded: \n")
     assert (site / "fairseq_phrase_mkl.pth").exists() is mkl.is_wanted()
-    assert ("AVX-512 in this environment" in said) is mkl.is_wanted()
+    assert ("AVX-512 in this environment" in output) is mkl.is_wanted()
 
 
 @pytest.fixture
@@ -209,8 +213,8 @@ def test_commands_that_compute_name_the_command(amd, capsys, monkeypatch):
     ):
         with pytest.raises(SystemExit):
             main(arguments)
-        said = capsys.readouterr().err
-        assert said.count(f"{mkl.COMMAND} --install") == said.count(advice) == computes
+        stderr = capsys.readouterr().err
+        assert stderr.count(f"{mkl.COMMAND} --install") == stderr.count(advice) == computes
     monkeypatch.setenv("FAIRSEQ_PHRASE_MKL", "as-it-is")
     with pytest.raises(SystemExit):
         translate.main(["data", "--path", "missing.pt"])
@@ -231,7 +235,7 @@ def test_one_process_of_a_training_logs_it(amd, caplog, monkeypatch):
 
 def test_a_training_names_the_command(data_directory, tmp_path):
     """On a processor that the library is for; on others it says nothing."""
-    said = train(
+    log = train(
         data_directory, tmp_path, *PHRASE, "--max-update", 1, "--no-save",
         warm=False, LD_PRELOAD="", FAIRSEQ_PHRASE_MKL="",
     )  # fmt: skip
@@ -240,22 +244,22 @@ def test_a_training_names_the_command(data_directory, tmp_path):
     needed = subprocess.check_output(
         [sys.executable, "-c", code], env=os.environ | settings, cwd=REPOSITORY, text=True
     )
-    assert said.count(f"{mkl.COMMAND} --install") == (needed == "True\n")
+    assert log.count(f"{mkl.COMMAND} --install") == (needed == "True\n")
 
 
 @pytest.mark.parametrize("choice", ["avx512", "as-it-is"])
 def test_benchmarks_load_it_as_scripts_do(choice, tmp_path):
     code = "import os, measuring; measuring.use_avx512(); print(os.environ['LD_PRELOAD'])"
-    own = {"XDG_CACHE_HOME": str(tmp_path), "LD_PRELOAD": "", "FAIRSEQ_PHRASE_MKL": choice}
+    variables = {"XDG_CACHE_HOME": str(tmp_path), "LD_PRELOAD": "", "FAIRSEQ_PHRASE_MKL": choice}
     environment, _ = own_environment(tmp_path)
-    said = subprocess.check_output(
+    output = subprocess.check_output(
         [environment / "bin" / "python", "-c", code],
         cwd=REPOSITORY / "benchmarks",
-        env=os.environ | own,
+        env=os.environ | variables,
         text=True,
     )
     library = tmp_path / "fairseq_phrase" / "mkl_avx512.so"
-    assert said == (f"{library}\n" if choice == "avx512" else "\n")
+    assert output == (f"{library}\n" if choice == "avx512" else "\n")
 
 
 def test_products_and_gradients_are_as_exact_as_without_it(tmp_path):
@@ -265,5 +269,5 @@ def test_products_and_gradients_are_as_exact_as_without_it(tmp_path):
         environment = os.environ | {"LD_PRELOAD": preloaded, "FAIRSEQ_PHRASE_MKL": "as-it-is"}
         code = [sys.executable, "-c", ERRORS]
         errors.append(json.loads(subprocess.check_output(code, env=environment, text=True)))
-    for without, found in zip(*errors, strict=True):
-        assert found <= 2 * without + 1e-7
+    for without, error in zip(*errors, strict=True):
+        assert error <= 2 * without + 1e-7

@@ -39,7 +39,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def stock(data_directory, tmp_path_factory):
     """Checkpoints of fairseq's Transformer, trained for 20 updates and perturbed, by their norms."""
-    made = {}
+    checkpoints = {}
     for norm, flags in NORMS.items():
         folder = tmp_path_factory.mktemp("stock")
         run(
@@ -52,9 +52,9 @@ def stock(data_directory, tmp_path_factory):
         for name, value in state["model"].items():
             if value.is_floating_point() and not name.endswith("version"):
                 value += 0.1 * torch.randn_like(value)
-        made[norm] = folder / "stock.pt"
-        torch.save(state, made[norm])
-    return made
+        checkpoints[norm] = folder / "stock.pt"
+        torch.save(state, checkpoints[norm])
+    return checkpoints
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +102,15 @@ def test_a_stock_checkpoint_is_continued_exactly(
     assert loss(printed) == stock_losses[norm]
     begun = tmp_path / "begun" / "checkpoint_last.pt"
     with torch.no_grad():
-        expected, found = (
-            logits(each, data_directory, monkeypatch) for each in (stock[norm], begun)
+        expected, actual = (
+            logits(checkpoint, data_directory, monkeypatch) for checkpoint in (stock[norm], begun)
         )
-    assert (found - expected).abs().max() <= 1e-12 * expected.abs().max()
+    assert (actual - expected).abs().max() <= 1e-12 * expected.abs().max()
     train("trained", 8, *start, "--disable-validation")
     trained = tmp_path / "trained" / "checkpoint_last.pt"
-    states = [torch.load(each, weights_only=False)["model"] for each in (begun, trained)]
+    states = [
+        torch.load(checkpoint, weights_only=False)["model"] for checkpoint in (begun, trained)
+    ]
     new = states[0].keys() - torch.load(stock[norm], weights_only=False)["model"].keys()
     assert new
     assert all(name in printed for name in new)
@@ -162,13 +164,13 @@ def test_a_whole_model_is_begun_with_its_options_and_a_smaller_learning_rate(
         )  # fmt: skip
 
     begin = ["--pretrained-model", stock["pre"], "--take-options"]
-    found = []
+    losses = []
     for arch in ("relation_transformer", "transformer", "bart_base"):
         log = train(arch, 1, "--arch", arch, *begin, "--lr", "0")
         assert "encoder_normalize_before True" in log
         assert f"--pretrained-model {stock['pre']}: loaded" in log
-        found.append(re.search(r"valid on 'valid' subset \| loss (\S+)", log)[1])
-    assert found[0] == found[1] == found[2]
+        losses.append(re.search(r"valid on 'valid' subset \| loss (\S+)", log)[1])
+    assert losses[0] == losses[1] == losses[2]
 
     def parameters(folder):
         return torch.load(tmp_path / folder / "checkpoint_last.pt", weights_only=False)["model"]
@@ -211,9 +213,9 @@ def test_the_encoder_alone_is_begun_by_fairseqs_architecture(
     )  # fmt: skip
     assert f"--pretrained {stock['post']}: loaded" in log
     states = [
-        torch.load(each, weights_only=False)["model"]
-        for each in (stock["post"], tmp_path / "checkpoint_last.pt")
+        torch.load(checkpoint, weights_only=False)["model"]
+        for checkpoint in (stock["post"], tmp_path / "checkpoint_last.pt")
     ]
-    same = {name for name in states[1] if torch.equal(*(state[name] for state in states))}
-    assert {name for name in states[1] if name.startswith("encoder.")} <= same
-    assert "decoder.layers.0.fc1.weight" not in same
+    unchanged = {name for name in states[1] if torch.equal(*(state[name] for state in states))}
+    assert {name for name in states[1] if name.startswith("encoder.")} <= unchanged
+    assert "decoder.layers.0.fc1.weight" not in unchanged

@@ -46,18 +46,18 @@ def test_it_runs(tmp_path, monkeypatch, capsys):
     names, used = {"__name__": "__main__"}, set()
     for cell in CODE:
         source = "".join(cell["source"])
-        for said, replaced in CHANGED.items():
-            used |= {said} if said in source else set()
-            source = source.replace(said, replaced)
+        for text, replaced in CHANGED.items():
+            used |= {text} if text in source else set()
+            source = source.replace(text, replaced)
         magic, _, commands = source.partition("\n")
         if magic != "%%bash":
             exec(source, names)
             continue
-        done = subprocess.run(
+        process = subprocess.run(
             ["bash", "-e", "-c", commands], env=environment, capture_output=True, text=True
         )
-        assert done.returncode == 0, f"{commands}\n{done.stderr[-5000:]}"
-        print(done.stdout)
+        assert process.returncode == 0, f"{commands}\n{process.stderr[-5000:]}"
+        print(process.stdout)
     assert used == set(CHANGED)
     assert len(names["translations"]) == 200
     assert names["mean"].sum(1) == pytest.approx(1)

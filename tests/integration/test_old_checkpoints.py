@@ -84,7 +84,7 @@ def entry_points(data_directory, lines, tmp_path, command, capsys):
         model = TransformerModel.from_pretrained(str(path.parent), path.name, str(data))
         return model.generate(model.encode("ein Hund"), beam=2, max_len_b=5)[0]["positional_scores"]
 
-    own = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
+    task_arguments = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation"]
     return {
         "fairseq-generate": lambda path: hypotheses(
             command(fairseq_generate, data, *STOCK, "--path", path, *SEARCH)
@@ -98,13 +98,13 @@ def entry_points(data_directory, lines, tmp_path, command, capsys):
         ),
         "--finetune-from-model": lambda path: train("--finetune-from-model", path),
         "neutral start": lambda path: train(
-            "--finetune-from-model", path, "--arch", "relation_transformer", task=own
+            "--finetune-from-model", path, "--arch", "relation_transformer", task=task_arguments
         ),
         "--restore-file": lambda path: train("--restore-file", path),
-        "--pretrained": lambda path: train("--pretrained", path, task=own),
-        "--pretrained-model": lambda path: train("--pretrained-model", path, task=own),
+        "--pretrained": lambda path: train("--pretrained", path, task=task_arguments),
+        "--pretrained-model": lambda path: train("--pretrained-model", path, task=task_arguments),
         "--take-options": lambda path: train(
-            "--pretrained-model", path, "--take-options", "--encoder-layers", "1", task=own
+            "--pretrained-model", path, "--take-options", "--encoder-layers", "1", task=task_arguments
         ),
         "hub": of_hub,
         "fairseq_phrase.load": lambda path: fairseq_phrase.load(

@@ -27,14 +27,14 @@ from fairseq_phrase.visualization.figures import new_figure, save
 
 
 def test_both_sides_of_a_difference_are_named(tmp_path):
-    made, here = {"beam": "5", "seed": "1"}, {"beam": "4", "seed": "1", "text": "a.de 12"}
-    require_same(made, dict(reversed(made.items())), "out", "")
+    recorded, current = {"beam": "5", "seed": "1"}, {"beam": "4", "seed": "1", "text": "a.de 12"}
+    require_same(recorded, dict(reversed(recorded.items())), "out", "")
     with pytest.raises(UserError) as refused:
-        require_same(made, here, "out.en", "remove it")
+        require_same(recorded, current, "out.en", "remove it")
     assert str(refused.value) == (
         "out.en was made with beam 5, text (none); this run has beam 4, text a.de 12: remove it"
     )
-    assert read_key(as_bytes(here), tmp_path) == here
+    assert read_key(as_bytes(current), tmp_path) == current
     for damaged in (b"", b"{", b"[]", b"\xff"):
         with pytest.raises(UserError, match=f"{tmp_path} is damaged"):
             read_key(damaged, tmp_path)
@@ -90,8 +90,8 @@ def test_a_lock_that_its_holder_removed_is_not_held_by_another(tmp_path, monkeyp
 
 
 def write_together(path):
-    with written_together(path.parent) as made:
-        (made / path.name).write_bytes(b"a" * 20)
+    with written_together(path.parent) as staging:
+        (staging / path.name).write_bytes(b"a" * 20)
 
 
 def write_figure(path):
@@ -125,7 +125,7 @@ def test_a_full_disk_is_named_and_what_was_there_is_kept(tmp_path, write, named)
     assert file_of(large.value) == str(tmp_path / named)
     if write is not write_figure:  # not written together with others
         assert path.read_text() == "old"
-    assert [one.name for one in tmp_path.iterdir()] == ["file.png"]
+    assert [file.name for file in tmp_path.iterdir()] == ["file.png"]
 
 
 def test_what_is_no_plain_file_is_written_as_it_is(tmp_path):

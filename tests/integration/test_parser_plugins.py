@@ -11,7 +11,7 @@ from multiprocessing import get_context
 import pytest
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import GROUP, load_parser
+from fairseq_phrase.parsers import PARSER_GROUP, load_parser
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from tests.support.packages import install_package
 from tests.support.repository import REPOSITORY
@@ -41,7 +41,9 @@ def plugin(tmp_path, monkeypatch):
 
     def install(entries, code="", name="mine"):
         module = f"{name}_module"
-        install_package(tmp_path, name, f"[{GROUP}]\n{entries}\n", **{module: PREAMBLE + code})
+        install_package(
+            tmp_path, name, f"[{PARSER_GROUP}]\n{entries}\n", **{module: PREAMBLE + code}
+        )
         monkeypatch.delitem(sys.modules, module, raising=False)
 
     return install
@@ -106,8 +108,8 @@ def test_the_documentation_shows_the_example():
     (group,) = re.findall(
         r'^\[project\.entry-points\."(.*)"\]$', (EXAMPLE / "pyproject.toml").read_text(), re.M
     )
-    assert group == GROUP
-    assert f'[project.entry-points."{GROUP}"]' in document
+    assert group == PARSER_GROUP
+    assert f'[project.entry-points."{PARSER_GROUP}"]' in document
 
 
 def test_what_follows_the_colon_is_handed_on_if_there_is_anything(plugin):

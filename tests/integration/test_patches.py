@@ -84,10 +84,10 @@ def trained(data_directory, tmp_path_factory):
 
 def configuration(kind, parser, arguments):
     """Return the configuration of a command."""
-    given = options.parse_args_and_arch(parser, list(map(str, arguments)))
+    args = options.parse_args_and_arch(parser, list(map(str, arguments)))
     if kind == "namespace":
-        return given
-    cfg = convert_namespace_to_omegaconf(given)
+        return args
+    cfg = convert_namespace_to_omegaconf(args)
     if kind == "dictconfig":
         return cfg
     sections = {}
@@ -100,10 +100,10 @@ def configuration(kind, parser, arguments):
 
 def part(kind, dataclass, **values):
     """Return the configuration of a task, a model or a generator."""
-    given = dataclass(**values)
+    options = dataclass(**values)
     if kind == "namespace":
-        return Namespace(**vars(given))
-    return OmegaConf.structured(given) if kind == "dictconfig" else given
+        return Namespace(**vars(options))
+    return OmegaConf.structured(options) if kind == "dictconfig" else options
 
 
 class Cases:
@@ -115,7 +115,7 @@ class Cases:
 
     def _translations(self, main, *arguments):
         parser = options.get_generation_parser(interactive=main is fairseq_interactive.main)
-        given = [
+        task_arguments = [
             self.data,
             *STOCK,
             "--path",
@@ -126,7 +126,7 @@ class Cases:
             "--max-len-b",
             "4",
         ]
-        main(configuration(self.kind, parser, [*given, "--num-workers", "0", *arguments]))
+        main(configuration(self.kind, parser, [*task_arguments, "--num-workers", "0", *arguments]))
         return re.findall(r"^H-.*$", self.capsys.readouterr().out, re.MULTILINE)
 
     def _task(self, **options):
@@ -190,8 +190,8 @@ class Cases:
         state = checkpoint_utils.load_checkpoint_to_cpu(str(self.checkpoint))
         cfg = {"_name": "transformer", "arch": "transformer", "encoder_layers_to_keep": None}
         cfg["decoder_layers_to_keep"] = None
-        given = Namespace(**cfg) if self.kind == "namespace" else OmegaConf.create(cfg)
-        return str(model.load_state_dict(state["model"], strict=True, model_cfg=given))
+        model_cfg = Namespace(**cfg) if self.kind == "namespace" else OmegaConf.create(cfg)
+        return str(model.load_state_dict(state["model"], strict=True, model_cfg=model_cfg))
 
     def batches(self):
         task = self._task()

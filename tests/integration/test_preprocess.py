@@ -64,10 +64,10 @@ def test_the_summary_shows_how_many_words_the_text_does_not_spell(tmp_path, caps
     write_lines(tmp_path / "t.xx", ["florist's van stopped", "don't"])
     write_lines(tmp_path / "t.en", ["a", "b"])
     arguments = ["-s", "xx", "-t", "en", "--trainpref", str(tmp_path / "t"), "--bpe", "none"]
-    for parser, shown in (("conllu", True), ("conllu:surface", False)):
+    for parser, is_shown in (("conllu", True), ("conllu:surface", False)):
         main([*arguments, "--parser", parser, "--destdir", str(tmp_path / parser)])
         message = "2 words (33.3%) of xx that the text does not spell: florstst 's for florist's"
-        assert (message in capsys.readouterr().out) == shown
+        assert (message in capsys.readouterr().out) == is_shown
 
 
 def with_model_of(directory):
@@ -153,10 +153,10 @@ def test_the_command_runs_as_a_module_and_reports_its_counts(small_corpus, tmp_p
     command = [python(), "-m", "fairseq_phrase.cli", "preprocess", "-s", "de", "-t", "en"]
     command += ["--trainpref", str(small_corpus / "train"), "--destdir", str(tmp_path / "out")]
     command += ["--vocab-size", "200", "--parser", "conllu"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "train: 100 sentence pairs" in done.stdout
-    assert "writing train" in done.stderr  # the progress bar
+    process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert "train: 100 sentence pairs" in process.stdout
+    assert "writing train" in process.stderr  # the progress bar
     assert len(ParseStore(tmp_path / "out", "train.de-en", "de", {"heads"})) == 100
 
 
@@ -192,12 +192,12 @@ def test_the_number_of_workers_changes_nothing(
     if parser != "conllu":  # whose trees are of this text
         with_gaps(small_corpus, "train")
     spec = f"spacy:{trained_pipeline}" if parser == "spacy" else parser
-    one, two = (
+    single, two = (
         preprocess(small_corpus, tmp_path / number, "--parser", spec, "--workers", number,
                    "--protected-tokens", "<2de>", "--max-length", "30", splits=("train",))
         for number in "12"
     )  # fmt: skip
-    assert contents(two) == contents(one)
+    assert contents(two) == contents(single)
     assert len(pools) == 1
 
 
@@ -263,20 +263,20 @@ def with_gaps(folder, split):
 
 
 def test_training_pairs_with_an_empty_side_are_left_out_and_counted(small_corpus, tmp_path, capsys):
-    kept = with_gaps(small_corpus, "train")
+    indices = with_gaps(small_corpus, "train")
     out = preprocess(small_corpus, tmp_path / "out")
     assert "train: 97 sentence pairs" in (printed := capsys.readouterr().out)
     assert "left out: 3 empty" in printed
     for language in ("de", "en"):
         lines = list(read_lines(small_corpus / f"train.{language}"))
-        assert read_by_fairseq(out, "train", language) == [lines[index] for index in kept]
+        assert read_by_fairseq(out, "train", language) == [lines[index] for index in indices]
     words = ParseStore(out, "train.de-en", "de", {"words"})
-    lines = [list(read_lines(small_corpus / "train.de"))[index] for index in kept]
+    lines = [list(read_lines(small_corpus / "train.de"))[index] for index in indices]
     assert [words[i]["words"][-1] + 1 for i in range(len(words))] == [len(x.split()) for x in lines]
 
 
 def test_lines_that_are_left_out_are_listed_and_keep_their_numbers(small_corpus, tmp_path, capsys):
-    kept = with_gaps(small_corpus, "train")
+    indices = with_gaps(small_corpus, "train")
     text, listed = small_corpus / "train.de", tmp_path / "new/left_out.tsv"
     trees = (small_corpus / "train.de.conllu").read_text().split("\n\n")
     trees[10] = trees[10].replace("\t", "\twrong", 1)
@@ -294,13 +294,13 @@ def test_lines_that_are_left_out_are_listed_and_keep_their_numbers(small_corpus,
     record = Manifest.load(out, "de").splits["train.de-en"]
     assert record.left_out["empty"] == "4,6,9"
     lines = list(read_lines(text))
-    left = [n for n in kept if n + 1 not in long]
-    assert [record.line_of(index) - 1 for index in range(len(left))] == left
-    assert [record.index_of(n + 1) for n in left] == list(range(len(left)))
+    remaining = [n for n in indices if n + 1 not in long]
+    assert [record.line_of(index) - 1 for index in range(len(remaining))] == remaining
+    assert [record.index_of(n + 1) for n in remaining] == list(range(len(remaining)))
     capsys.readouterr()
-    inspect([str(out), "--line", str(left[-1] + 1)])
-    assert f"line {left[-1] + 1}: " in (shown := capsys.readouterr().out)
-    assert lines[left[-1]] in shown
+    inspect([str(out), "--line", str(remaining[-1] + 1)])
+    assert f"line {remaining[-1] + 1}: " in (printed := capsys.readouterr().out)
+    assert lines[remaining[-1]] in printed
     with pytest.raises(SystemExit):
         inspect([str(out), "--line", "6"])
     assert "line 6 of the text was left out" in capsys.readouterr().err
@@ -320,9 +320,11 @@ def test_lines_that_subwords_change_are_counted_and_the_first_shown(
     train, test = caplog.messages
     assert train.startswith("7 of the 100 lines of train.de change when")
     assert "(--normal-form nmt_nfkc; identity keeps the text)" in train
-    shown = train.splitlines()[1:]
-    assert len(shown) == 3
-    assert f"{small_corpus}/train.de, line 4: U+200C ZERO WIDTH NON-JOINER becomes" in shown[0]
+    changed_lines = train.splitlines()[1:]
+    assert len(changed_lines) == 3
+    assert (
+        f"{small_corpus}/train.de, line 4: U+200C ZERO WIDTH NON-JOINER becomes" in changed_lines[0]
+    )
     assert test.startswith("7 of the 100 lines of test.en change when")
     manifest = Manifest.load(out, "de")
     assert manifest.splits["train.de-en"].changed == {"de": 7}
@@ -350,16 +352,16 @@ def test_a_perfect_translation_equals_the_reference(tmp_path, caplog):
     out = tmp_path / "out"
     main(["-s", "xx", "-t", "yy", "--trainpref", f"{tmp_path}/train", "--destdir", str(out)])
     for language in ("xx", "yy"):
-        found = read_by_fairseq(out, "train", language, "xx-yy")
-        assert found == [" ".join(line.split()) for line in lines * 3]
+        lines_read = read_by_fairseq(out, "train", language, "xx-yy")
+        assert lines_read == [" ".join(line.split()) for line in lines * 3]
     assert not [message for message in caplog.messages if "change" in message]
 
 
 def test_lines_with_characters_that_training_lacks_are_counted(small_corpus, tmp_path, capsys):
     for language in ("de", "en"):
-        known = list(read_lines(small_corpus / f"train.{language}"))
-        last = "It is 中." if language == "en" else known[99]
-        write_lines(small_corpus / f"test.{language}", [*known[:99], last])
+        training_lines = list(read_lines(small_corpus / f"train.{language}"))
+        last = "It is 中." if language == "en" else training_lines[99]
+        write_lines(small_corpus / f"test.{language}", [*training_lines[:99], last])
     preprocess(small_corpus, tmp_path / "out")
     assert "lines with unknown subwords: 1 of en" in capsys.readouterr().out
     preprocess(small_corpus, tmp_path / "bytes", "--byte-fallback", "--vocab-size", "400")
@@ -420,8 +422,8 @@ def test_a_later_split_is_made_with_the_training_datas_model_and_dictionaries(
 ):
     options = ("--parser", "conllu", *with_model_of(data_directory))
     out = preprocess(small_corpus, tmp_path / "out", *options, splits=("test",))
-    same = [f"test.de-en.{name}" for name in ("de.bin", "en.bin", "de.words.bin", "de.heads.bin")]
-    for name in [*same, "dict.de.txt", "spm.model"]:
+    names = [f"test.de-en.{name}" for name in ("de.bin", "en.bin", "de.words.bin", "de.heads.bin")]
+    for name in [*names, "dict.de.txt", "spm.model"]:
         assert (out / name).read_bytes() == (data_directory / name).read_bytes()
 
 

@@ -242,14 +242,14 @@ def test_a_destination_with_other_text_of_its_dictionaries_is_refused(workplace,
 
 
 def test_text_of_another_pair_stays_with_its_dictionary(workplace):
-    other = workplace.destination / "train.fr-en.en.idx"
-    shutil.copyfile(workplace.destination / "train.de-en.en.idx", other)
+    other_index = workplace.destination / "train.fr-en.en.idx"
+    shutil.copyfile(workplace.destination / "train.de-en.en.idx", other_index)
     model, dictionaries = workplace.destination / "spm.model", workplace.destination
     main(workplace.arguments(
         "--sentencepiece-model", str(model), "--srcdict", str(dictionaries / "dict.de.txt"),
         "--tgtdict", str(dictionaries / "dict.en.txt"),
     ))  # fmt: skip
-    assert other.is_file()
+    assert other_index.is_file()
 
 
 def test_the_target_of_an_earlier_test_set_is_not_left_beside_a_text_without_one(
@@ -354,10 +354,10 @@ def test_what_a_killed_run_left_does_not_hinder_the_next(workplace):
 def test_a_process_prints_one_message_and_no_traceback(workplace):
     workplace.write("en", workplace.lines("en")[:-1])
     command = [python(), "-m", "fairseq_phrase.cli", "preprocess", *workplace.arguments()]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("fairseq-phrase-preprocess: error: ")
-    assert done.stderr.count("\n") == 1
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr.startswith("fairseq-phrase-preprocess: error: ")
+    assert process.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("suffix", ["de", "en", "de.conllu"])

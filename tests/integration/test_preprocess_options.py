@@ -76,15 +76,15 @@ def test_a_split_word_stands_below_the_constituent_over_it_alone(both):
     store = store_of(both, "en", fields=("words", "spans"))
     tags = Dictionary.load(str(both / "dict.tag.txt"))
     labels = Dictionary.load(str(both / "dict.constituent.txt"))
-    found = 0
+    count = 0
     for index in range(len(store)):
         spans = store[index]["spans"].tolist()
         for lower, upper in pairwise(spans):
             if lower[:2] == upper[:2]:
                 assert labels[lower[2]] in tags.indices
                 assert labels[upper[2]] not in tags.indices
-                found += 1
-    assert found > 10
+                count += 1
+    assert count > 10
 
 
 def test_the_subwords_of_a_parsed_side_spell_its_text(both, synthetic_corpus):
@@ -123,21 +123,21 @@ def test_a_parser_of_one_language_does_not_parse_the_other_by_default(
 def test_a_dictionary_needs_the_subword_model_that_made_its_entries(
     data_directory, synthetic_corpus, tmp_path, capsys
 ):
-    given = [
+    arguments = [
         "--srcdict",
         data_directory / "dict.de.txt",
         "--tgtdict",
         data_directory / "dict.en.txt",
     ]
     with pytest.raises(SystemExit):
-        preprocess(synthetic_corpus, tmp_path / "new", *given)
+        preprocess(synthetic_corpus, tmp_path / "new", *arguments)
     message = capsys.readouterr().err
     assert re.search(
         r"differ in subword-model spm\.model \(\w+\) and a new one: .*--sentencepiece-", message
     )
     assert not (tmp_path / "new").exists()
     model = ("--sentencepiece-model", data_directory / "spm.model")
-    preprocess(synthetic_corpus, tmp_path / "same", *given, *model, splits=("test",))
+    preprocess(synthetic_corpus, tmp_path / "same", *arguments, *model, splits=("test",))
 
 
 def test_the_targets_parser_alone_can_be_named(synthetic_corpus, tmp_path):
@@ -186,17 +186,17 @@ def test_sentencepiece_is_trained_on_a_sample_of_a_large_text(both, synthetic_co
         lines: preprocess(synthetic_corpus, tmp_path / str(lines), "--sentencepiece-lines", lines)
         for lines in (2000, 4000)
     }
-    whole = (both / "spm.model").read_bytes()
-    assert (models[4000] / "spm.model").read_bytes() == whole
-    assert (models[2000] / "spm.model").read_bytes() != whole
+    model_of_all = (both / "spm.model").read_bytes()
+    assert (models[4000] / "spm.model").read_bytes() == model_of_all
+    assert (models[2000] / "spm.model").read_bytes() != model_of_all
 
 
 def test_the_default_vocabulary_fits_a_small_text(synthetic_corpus, tmp_path, capsys):
     prefix = synthetic_corpus / "valid"
     main(["-s", "de", "-t", "en", "--trainpref", str(prefix), "--destdir", str(tmp_path / "out")])
-    said = re.search(r"gives (\d+) subwords at most, not 8000", capsys.readouterr().err)
+    match = re.search(r"gives (\d+) subwords at most, not 8000", capsys.readouterr().err)
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "out" / "spm.model"))
-    assert pieces.get_piece_size() == int(said[1])
+    assert pieces.get_piece_size() == int(match[1])
 
 
 # Moses' tokens and subword-nmt
@@ -335,5 +335,5 @@ def test_labels_that_fairseq_gives_a_meaning_are_labels_all_the_same(tmp_path):
     out = preprocess(tmp_path, tmp_path / "out", "--parser", "ptb", "--vocab-size", "14")
     labels = Dictionary.load(str(out / "dict.constituent.txt"))
     spans = store_of(out, "de", fields=("spans", "words"))[0]["spans"]
-    whole = {labels[label] for start, end, label in spans.tolist() if end - start > 1}
-    assert whole == {"<s>_", "</s>_", "<pad>_"}
+    constituent_labels = {labels[label] for start, end, label in spans.tolist() if end - start > 1}
+    assert constituent_labels == {"<s>_", "</s>_", "<pad>_"}

@@ -87,10 +87,10 @@ def test_an_objective_trains_resumes_and_has_a_perplexity(data, tmp_path, comman
         "--valid-subset", "valid,test", "--batch-size", "7", "--num-workers", "0", "--cpu",
         "--no-progress-bar",
     )  # fmt: skip
-    found = re.findall(r"(valid|test) \|.* loss ([\d.]+) .*ppl ([\d.]+)", printed)
-    assert [subset for subset, _, _ in found] == ["valid", "test"]
-    assert float(found[0][1]) == pytest.approx(second, abs=0.002)
-    for _, loss, perplexity in found:
+    results = re.findall(r"(valid|test) \|.* loss ([\d.]+) .*ppl ([\d.]+)", printed)
+    assert [subset for subset, _, _ in results] == ["valid", "test"]
+    assert float(results[0][1]) == pytest.approx(second, abs=0.002)
+    for _, loss, perplexity in results:
         assert float(perplexity) == pytest.approx(2 ** float(loss), rel=0.01)
     if objective == "pairs":
         assert "next_sentence_accuracy" in printed
@@ -113,29 +113,34 @@ def test_pairs_are_told_apart_by_the_words_of_their_documents(tmp_path, command)
     data = make_data(tmp_path / "corpus", tmp_path / "data", "--parser", "none", "--bpe", "none")
     flags = ["--next-sentence", "--criterion", "next_sentence", "--dropout", "0"]
     log = train(command, data, tmp_path / "out", *flags, "--max-tokens", "1000", "--max-epoch", "3")
-    found = re.findall(r'"valid_next_sentence_accuracy": "([\d.]+)"', log)
+    accuracies = re.findall(r'"valid_next_sentence_accuracy": "([\d.]+)"', log)
     # One of eight documents has the same words by chance: of the pairs, 94% can be right.
-    assert float(found[-1]) > 80
+    assert float(accuracies[-1]) > 80
 
 
 def test_two_processes_permute_as_one_with_the_doubled_batch(data, tmp_path, command):
     flags = [*OBJECTIVES["permutation"], "--dropout", "0", "--max-update", "4"]
-    one = train(command, data, tmp_path / "one", *flags, "--update-freq", "2")
+    single = train(command, data, tmp_path / "one", *flags, "--update-freq", "2")
     two = run_by_two_processes(
         data, *USER, "--task", "syntax_pretraining", "--arch", "pretrainer", *SIZES, *TRAINING,
         "--criterion", "masked_lm", "--save-dir", tmp_path / "two", *flags,
     )  # fmt: skip
-    found = [re.findall(r'"loss": "([\d.]+)".*"num_updates"', log) for log in (one, two)]
-    assert len(found[0]) == 4
-    assert list(map(float, found[1])) == pytest.approx(list(map(float, found[0])), abs=2e-3)
+    losses = [re.findall(r'"loss": "([\d.]+)".*"num_updates"', log) for log in (single, two)]
+    assert len(losses[0]) == 4
+    assert list(map(float, losses[1])) == pytest.approx(list(map(float, losses[0])), abs=2e-3)
 
 
 def test_labelling_starts_from_the_encoder(data, tmp_path, command):
     train(command, data, tmp_path / "pre", *OBJECTIVES["phrases"], "--max-update", "1")
-    own = ["--srcdict", data / "dict.en.txt", "--sentencepiece-model", data / "spm.model"]
+    model_arguments = [
+        "--srcdict",
+        data / "dict.en.txt",
+        "--sentencepiece-model",
+        data / "spm.model",
+    ]
     parser = ["--parser", "conllu", "--constituents", "from-dependencies"]
     corpus = write_corpus(tmp_path / "corpus")
-    labelled = make_labelled(corpus, tmp_path / "data", "sentence", *parser, *own)
+    labelled = make_labelled(corpus, tmp_path / "data", "sentence", *parser, *model_arguments)
     log = command(
         train_command, labelled, *USER, "--task", "syntax_labelling", "--arch", "labeller",
         "--encoder", "tree_transformer", *SIZES, *TRAINING, "--criterion", "cross_entropy",

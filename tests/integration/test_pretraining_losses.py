@@ -60,9 +60,9 @@ def test_seeds_are_averaged_and_kept_losses_need_no_model(text, tmp_path, monkey
     pretraining_losses.main()
 
     with open(tmp_path / "report" / "losses.csv", newline="") as stream:
-        found = {line["model"]: line for line in csv.DictReader(stream)}
-    assert list(found) == ["masked", "fairseq", "unigram model"]
-    masked, fairseq = found["masked"], found["fairseq"]
+        losses = {line["model"]: line for line in csv.DictReader(stream)}
+    assert list(losses) == ["masked", "fairseq", "unigram model"]
+    masked, fairseq = losses["masked"], losses["fairseq"]
     assert (masked["seeds"], masked["test loss"], masked["sd of test loss"]) == (
         "2",
         "3.500",

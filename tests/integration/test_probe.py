@@ -52,9 +52,9 @@ def test_a_tree_transformer_is_probed_layer_by_layer(
     assert f"{checkpoint.parent.name}/checkpoint_last.pt" in printed
     results = json.loads((tmp_path / "out" / "probing.json").read_text())
     assert results["tasks"]["sentence_length"]["sentences"] == [160, 40, 100]
-    assert [one["layer"] for one in results["results"]] == [0, 1, 2]
+    assert [result["layer"] for result in results["results"]] == [0, 1, 2]
     majority = results["tasks"]["sentence_length"]["majority"]
-    assert max(one["accuracy"] for one in results["results"]) > majority + 0.1
+    assert max(result["accuracy"] for result in results["results"]) > majority + 0.1
     assert (tmp_path / "out" / "probing.md").read_text() == printed
     assert (tmp_path / "out" / "probing.png").stat().st_size > 5000
 
@@ -63,9 +63,9 @@ def test_a_tree_transformer_is_probed_layer_by_layer(
 def test_what_cannot_be_used_is_named_before_anything_is_trained(
     option, checkpoint, tasks, tmp_path, capsys
 ):
-    taken = tmp_path / "file"
-    taken.touch()
-    value = {"--device": "cuda:77", "--out": str(taken), "--baseline": "zebra"}[option]
+    file = tmp_path / "file"
+    file.touch()
+    value = {"--device": "cuda:77", "--out": str(file), "--baseline": "zebra"}[option]
     with pytest.raises(SystemExit) as ended:
         probe.main(["--path", str(checkpoint), "--tasks", str(tasks), option, value])
     assert ended.value.code == 2
@@ -102,15 +102,15 @@ def test_the_script_prints_the_averages_of_the_papers_table(dry_table, tasks):
 
 
 def test_the_script_makes_top_constituents_only_if_they_are_missing(dry_table, tasks):
-    made = str(dry_table / "probing" / "tasks")
+    folder = str(dry_table / "probing" / "tasks")
     arguments = ["probing_table3", dry_table, "--tasks", tasks, "--dry-run"]
     output = run_script(*arguments)
     assert "--make top_constituents" in output
-    assert probing_command(output).count(made) == 1
+    assert probing_command(output).count(folder) == 1
     (tasks / "top_constituents.txt").touch()
     output = run_script(*arguments)
     assert "--make top_constituents" not in output
-    assert made not in probing_command(output)
+    assert folder not in probing_command(output)
 
 
 def test_the_script_finds_trees_in_any_folders(dry_table, tasks, tmp_path):

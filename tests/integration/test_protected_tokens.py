@@ -57,8 +57,8 @@ TAGS = ("<2de>", "<BT>", "[en_XX]")
 def test_without_a_joiner_tokens_stand_between_white_space(line, text, tokens):
     """Data of earlier versions are so."""
     protected = ProtectedTokens(WholeWords(), TAGS)
-    found, of_line = protected.separate(line)
-    assert (found, [token[:3] for token in of_line]) == (text, tokens)
+    separated, of_line = protected.separate(line)
+    assert (separated, [token[:3] for token in of_line]) == (text, tokens)
     assert protected.segment_line(line) == line.split()
     assert protected.join(" ".join(line.split())) == " ".join(line.split())
 
@@ -95,21 +95,23 @@ def around_tags(request, segmenter, tmp_path):
 def test_tokens_that_touch_words_are_protected_and_their_spaces_kept(
     around_tags, line, text, pieces
 ):
-    found, tokens = around_tags.separate(line)
-    assert found == text
+    separated, tokens = around_tags.separate(line)
+    assert separated == text
     assert [token.token for token in tokens] == [
-        each.replace("+", JOINER) for each in pieces.split() if each in {"+", *around_tags.tokens}
+        piece.replace("+", JOINER)
+        for piece in pieces.split()
+        if piece in {"+", *around_tags.tokens}
     ]
     cut = around_tags.segment_line(line)
     assert [piece for piece in cut if piece in around_tags.tokens] == [t.token for t in tokens]
     assert around_tags.join(" ".join(cut)) == line.strip()
     # The words of a parser, cut one by one, are cut in the same way.
-    for words in (split_at_white_space(found), by_characters(found)):
-        encoded = encode_sentence(words, around_tags, tokens, found)
+    for words in (split_at_white_space(separated), by_characters(separated)):
+        encoded = encode_sentence(words, around_tags, tokens, separated)
         if isinstance(around_tags.segmenter, SentencePieceSegmenter):
             assert around_tags.join(" ".join(encoded.subwords)) == line.strip()
-        kept = [piece in around_tags.tokens for piece in encoded.subwords]
-        assert sum(kept) == len(tokens)
+        is_token = [piece in around_tags.tokens for piece in encoded.subwords]
+        assert sum(is_token) == len(tokens)
         assert encoded.num_words == len(words.words)
     if isinstance(around_tags.segmenter, WholeWords):
         assert cut == pieces.replace("+", JOINER).split()
@@ -214,20 +216,20 @@ def test_the_trees_are_those_of_the_text_without_tokens(data):
         pieces.append(subwords_of(folder, "test"))
     assert {"heads", "spans"} <= fields
     for number in range(12):
-        plain, found = stores[0][number], stores[1][number]
+        plain, parse = stores[0][number], stores[1][number]
         is_token = [piece in TAGS for piece in pieces[1][number]]
         assert any(is_token)
-        at = [index for index, each in enumerate(is_token) if each]
+        at = [index for index, is_tag in enumerate(is_token) if is_tag]
         for index in at:  # of no word, or within the sentence of the word before them
             outside = all(is_token[:index]) or all(is_token[index:])
-            before = [w for w in found["words"][:index] if w >= 0]
-            assert found["words"][index] == (-1 if outside else before[-1])
-        kept = [piece for piece in pieces[1][number] if piece not in TAGS]
-        assert kept == pieces[0][number]
-        found["words"] = found["words"][[not each for each in is_token]]
+            before = [w for w in parse["words"][:index] if w >= 0]
+            assert parse["words"][index] == (-1 if outside else before[-1])
+        text_pieces = [piece for piece in pieces[1][number] if piece not in TAGS]
+        assert text_pieces == pieces[0][number]
+        parse["words"] = parse["words"][[not is_tag for is_tag in is_token]]
         for name in fields - {"deprels", "tags"}:
             columns = slice(0, 2) if name == "spans" else slice(None)
-            assert (plain[name][..., columns] == found[name][..., columns]).all(), name
+            assert (plain[name][..., columns] == parse[name][..., columns]).all(), name
         expected = tagged(list(read_lines(data / "plain/test.de"))[number], number).split()
         at = [index for index, word in enumerate(expected) if word in TAGS]
         joined = "".join(p if p not in TAGS else f"▁{p}" for p in pieces[1][number])
@@ -264,8 +266,8 @@ def test_tokens_that_touch_words_leave_trees_of_files_as_they_are(data, tmp_path
         cut = zip(lines, subwords_of(out, "train", language), strict=True)
         assert [encoder.segmenter.join(" ".join(pieces)) for _, pieces in cut] == lines
     lines = list(read_lines(tmp_path / "test.de"))
-    found, expected = subwords_of(out, "train"), subwords_of(plain, "test")
-    for number, (new, pieces) in enumerate(zip(encoder.encode_lines(lines), found, strict=True)):
+    stored, expected = subwords_of(out, "train"), subwords_of(plain, "test")
+    for number, (new, pieces) in enumerate(zip(encoder.encode_lines(lines), stored, strict=True)):
         assert [piece for piece in pieces if piece not in tokens] == expected[number]
         assert (stores[0][number]["heads"] == stores[1][number]["heads"]).all()
         assert (stores[0][number]["spans"][:, :2] == stores[1][number]["spans"][:, :2]).all()
@@ -274,62 +276,67 @@ def test_tokens_that_touch_words_leave_trees_of_files_as_they_are(data, tmp_path
 
 
 def test_attached_parses_are_those_of_preprocessing(data, tmp_path, capsys):
-    made, splits = data / "data.tagged", ("train", "test")
+    tagged_data, splits = data / "data.tagged", ("train", "test")
     for split in splits:
         for language in ("de", "en"):
-            lines = map(" ".join, subwords_of(made, split, language))
+            lines = map(" ".join, subwords_of(tagged_data, split, language))
             write_lines(tmp_path / f"{split}.{language}", lines)
         shutil.copy(data / f"tagged/{split}.de.conllu", tmp_path)
-    dictionary = ("--joined-dictionary", "--srcdict", made / "dict.de.txt")
-    found = binarize(tmp_path, tmp_path / "data", *dictionary, splits=splits)
-    options = [*GOLD, f"--sentencepiece-model={made}/spm.model", "--protected-tokens"]
-    attach(found, tmp_path, *options, ",".join(TAGS), splits=splits, bpe="sentencepiece")
-    assert Manifest.load(found, "de").protected == [*TAGS, JOINER]
+    dictionary = ("--joined-dictionary", "--srcdict", tagged_data / "dict.de.txt")
+    attached = binarize(tmp_path, tmp_path / "data", *dictionary, splits=splits)
+    options = [*GOLD, f"--sentencepiece-model={tagged_data}/spm.model", "--protected-tokens"]
+    attach(attached, tmp_path, *options, ",".join(TAGS), splits=splits, bpe="sentencepiece")
+    assert Manifest.load(attached, "de").protected == [*TAGS, JOINER]
     fields = {"words", "heads", "spans"}
-    stores = [ParseStore(folder, "test.de-en", "de", fields) for folder in (made, found)]
+    stores = [ParseStore(folder, "test.de-en", "de", fields) for folder in (tagged_data, attached)]
     for number in range(12):
         first, second = (store[number] for store in stores)
         for name in ("words", "heads"):
             assert (first[name] == second[name]).all()
         assert (first["spans"][:, :2] == second["spans"][:, :2]).all()
     with pytest.raises(SystemExit):
-        attach(found, tmp_path, *options, "<2fr>,<2de>", splits=splits, bpe="sentencepiece")
+        attach(attached, tmp_path, *options, "<2fr>,<2de>", splits=splits, bpe="sentencepiece")
     assert "dict.de.txt lacks <2fr>" in capsys.readouterr().err
 
 
 def test_a_later_run_does_not_forget_them(data, tmp_path, capsys):
-    made, splits = data / "data.tagged", ("train", "test")
+    tagged_data, splits = data / "data.tagged", ("train", "test")
     for split in splits:
         for language in ("de", "en"):
-            lines = map(" ".join, subwords_of(made, split, language))
+            lines = map(" ".join, subwords_of(tagged_data, split, language))
             write_lines(tmp_path / f"{split}.{language}", lines)
-    dictionary = ("--joined-dictionary", "--srcdict", made / "dict.de.txt")
-    found = binarize(tmp_path, tmp_path / "data", *dictionary, splits=splits)
+    dictionary = ("--joined-dictionary", "--srcdict", tagged_data / "dict.de.txt")
+    attached = binarize(tmp_path, tmp_path / "data", *dictionary, splits=splits)
     options = ["--parser", "none"]
-    first = [f"--sentencepiece-model={made}/spm.model", "--protected-tokens", ",".join(TAGS)]
-    attach(found, tmp_path, *options, *first, splits=splits[:1], bpe="sentencepiece")
-    expected = Manifest.load(found, "de")
-    for given in ([], ["--protected-tokens", "<2de>"]):
+    first = [f"--sentencepiece-model={tagged_data}/spm.model", "--protected-tokens", ",".join(TAGS)]
+    attach(attached, tmp_path, *options, *first, splits=splits[:1], bpe="sentencepiece")
+    expected = Manifest.load(attached, "de")
+    for protected in ([], ["--protected-tokens", "<2de>"]):
         with pytest.raises(SystemExit):
-            attach(found, tmp_path, *options, *given, splits=splits[1:], bpe="sentencepiece")
+            attach(attached, tmp_path, *options, *protected, splits=splits[1:], bpe="sentencepiece")
         error = capsys.readouterr().err
         assert f"made with --protected-tokens {','.join(TAGS)}, and this run has " in error
-        assert Manifest.load(found, "de") == expected
+        assert Manifest.load(attached, "de") == expected
     tokens = ["--protected-tokens", ",".join(reversed(TAGS))]
-    attach(found, tmp_path, *options, *tokens, splits=splits[1:], bpe="sentencepiece")
-    assert Manifest.load(found, "de").identity() == expected.identity()
+    attach(attached, tmp_path, *options, *tokens, splits=splits[1:], bpe="sentencepiece")
+    assert Manifest.load(attached, "de").identity() == expected.identity()
     english = ["--parser", "none", "--lang", "en"]
     with pytest.raises(SystemExit):
-        attach(found, tmp_path, *english, splits=splits, bpe="sentencepiece")
+        attach(attached, tmp_path, *english, splits=splits, bpe="sentencepiece")
     error = capsys.readouterr().err
     assert f"--protected-tokens {','.join(TAGS)}, which dict.en.txt has, too" in error
-    attach(found, tmp_path, *english, *tokens, splits=splits, bpe="sentencepiece")
+    attach(attached, tmp_path, *english, *tokens, splits=splits, bpe="sentencepiece")
 
 
 def test_a_dictionary_with_tokens_is_not_reused_without_them(data, tmp_path, capsys):
-    made = data / "data.tagged"
-    given = ["--srcdict", f"{made}/dict.de.txt", "--sentencepiece-model", f"{made}/spm.model"]
-    arguments = ["-s", "de", "-t", "en", f"--trainpref={data}/tagged/train", *given]
+    tagged_data = data / "data.tagged"
+    model_arguments = [
+        "--srcdict",
+        f"{tagged_data}/dict.de.txt",
+        "--sentencepiece-model",
+        f"{tagged_data}/spm.model",
+    ]
+    arguments = ["-s", "de", "-t", "en", f"--trainpref={data}/tagged/train", *model_arguments]
     with pytest.raises(SystemExit):
         preprocess([*arguments, "--destdir", str(tmp_path / "data")])
     tokens = ",".join(TAGS)
@@ -356,10 +363,10 @@ def test_a_subword_model_that_knows_the_tokens_cuts_new_lines_as_its_text(tmp_pa
     for language in ("de", "en"):
         write_lines(tmp_path / f"train.{language}", map(" ".join, cut))
     shutil.copy(data / "plain/test.de.conllu", tmp_path / "train.de.conllu")
-    found = binarize(tmp_path, tmp_path / "data", splits=("train",))
+    attached = binarize(tmp_path, tmp_path / "data", splits=("train",))
     options = [*GOLD, f"--sentencepiece-model={model}", "--protected-tokens", "<g1>"]
-    attach(found, tmp_path, *options, splits=("train",), bpe="sentencepiece")
-    segmenter = segmenter_of(found, Manifest.load(found, "de"))
+    attach(attached, tmp_path, *options, splits=("train",), bpe="sentencepiece")
+    segmenter = segmenter_of(attached, Manifest.load(attached, "de"))
     assert list(map(segmenter.segment_line, lines)) == cut
     assert [segmenter.join(" ".join(pieces)) for pieces in cut] == lines
 
@@ -370,7 +377,7 @@ def test_tokens_are_entries_and_in_the_record(data):
     tokens = {*TAGS, JOINER}
     assert not any("<" in symbol for symbol in dictionary.symbols[4:] if symbol not in tokens)
     manifests = [Manifest.load(data / f"data.{name}", "de") for name in ("plain", "tagged")]
-    first, second = (each.identity().entries["segmenter"].value for each in manifests)
+    first, second = (manifest.identity().entries["segmenter"].value for manifest in manifests)
     assert first != second
     inspect([f"{data}/data.tagged", "--check"])
     inspect([f"{data}/data.tagged", "--sentences", "2"])
@@ -395,14 +402,14 @@ def test_raw_lines_have_them_too(data, tmp_path, command, monkeypatch, model):
     )  # fmt: skip
     path = ["--path", tmp_path / "checkpoint_last.pt", "--max-len-b", "8", "--batch-size", "6"]
     printed = command(generate, *common, *path, "--gen-subset", "test")
-    found = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
+    hypotheses = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
     gold = GoldParser(data / "plain/test.de")
     monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: gold))
     raw = ["--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", "gold"]
     monkeypatch.setattr("sys.stdin", io.StringIO((data / "tagged/test.de").read_text()))
     printed = command(interactive, *common, *path, *raw, "--buffer-size", "20")
-    assert dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE)) == found
-    assert len(found) == 12
+    assert dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE)) == hypotheses
+    assert len(hypotheses) == 12
 
 
 def test_what_does_not_go_with_them_is_said(data, texts, capsys):

@@ -50,14 +50,14 @@ def run_as_printed(printed: dict[str, str]) -> str:
         ["bash", "-c", f"exec {printed['demo']} --port {free_port()}"],
         cwd=REPOSITORY, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    said = []
+    lines = []
     for line in demo.stdout:
-        said.append(line)
+        lines.append(line)
         if "http://" in line:
             break
     demo.terminate()
     demo.wait()
-    assert "http://127.0.0.1" in "".join(said)
+    assert "http://127.0.0.1" in "".join(lines)
     return translated.stdout
 
 

@@ -56,10 +56,10 @@ class CountingParser(LineParser):
 @pytest.fixture
 def parser(monkeypatch):
     """A parser whose trees depend on unknown words, ``--source-parser counting``."""
-    made = CountingParser()
-    built_in = parsers._BuiltIn("counting", lambda: made)
+    counting_parser = CountingParser()
+    built_in = parsers._BuiltIn("counting", lambda: counting_parser)
     monkeypatch.setitem(parsers._BUILT_IN, "counting", built_in)
-    return made
+    return counting_parser
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,10 @@ def test_interactive_cuts_and_parses_each_line_once(translate, parser):
 
 def test_the_hub_translates_each_line_by_its_own_parse(hub, parser):
     def scores(lines):
-        return [found[0]["score"].item() for found in hub.generate(list(map(hub.encode, lines)))]
+        return [
+            hypotheses[0]["score"].item()
+            for hypotheses in hub.generate(list(map(hub.encode, lines)))
+        ]
 
     snowman, section = scores([SNOWMAN]), scores([SECTION])
     assert snowman != section
@@ -179,10 +182,10 @@ def test_batches_of_raw_lines_are_freed(data_directory, parser, fields):
     tokens, lengths = task.get_interactive_tokens_and_lengths([SNOWMAN, SECTION], cut(task))
     dataset = task.build_dataset_for_inference(tokens, lengths)
     assert len(list(task.get_batch_iterator(dataset).next_epoch_itr())) > 0
-    gone = weakref.ref(dataset)
+    reference = weakref.ref(dataset)
     del dataset
     gc.collect()
-    assert gone() is None
+    assert reference() is None
 
 
 def test_raw_text_for_ngrams_without_a_tokenizer_is_refused(translate, ngram_checkpoint):

@@ -42,16 +42,21 @@ def folder(data_directory, tmp_path_factory):
 def test_the_report_reads_what_fairseqs_commands_print(folder, synthetic_corpus, tmp_path):
     reference = synthetic_corpus / "test.en"
     main([str(folder.parent), "--reference", str(reference), "--out", str(tmp_path / "out")])
-    (found,) = records(tmp_path / "out" / "runs.csv")
+    (record,) = records(tmp_path / "out" / "runs.csv")
     hypotheses = read_generation(folder / "generate.txt").hypotheses
     references = reference.read_text().splitlines()
     assert len(hypotheses) == len(references) == 100
-    assert float(found["BLEU"]) == sacrebleu.corpus_bleu(hypotheses, [references]).score
-    assert float(found["chrF"]) == sacrebleu.corpus_chrf(hypotheses, [references]).score
-    assert (found["row"], found["seed"], found["updates"], found["beam"]) == ("k2", "3", "6", "2")
-    assert int(found["parameters"]) > 10_000
-    assert float(found["words_per_second"]) > 0
-    assert float(found["sentences_per_second"]) > 0
+    assert float(record["BLEU"]) == sacrebleu.corpus_bleu(hypotheses, [references]).score
+    assert float(record["chrF"]) == sacrebleu.corpus_chrf(hypotheses, [references]).score
+    assert (record["row"], record["seed"], record["updates"], record["beam"]) == (
+        "k2",
+        "3",
+        "6",
+        "2",
+    )
+    assert int(record["parameters"]) > 10_000
+    assert float(record["words_per_second"]) > 0
+    assert float(record["sentences_per_second"]) > 0
     heading, _ = table_lines((tmp_path / "out" / "report.md").read_text())
     assert "sentences/s" in heading
     assert (tmp_path / "out" / "curves.png").is_file()
@@ -87,6 +92,6 @@ def test_minimal_pairs_are_scored_and_reported(folder, data_directory, synthetic
             str(tmp_path / "out"), "--contrastive", str(pairs),
         ]
     )  # fmt: skip
-    (found,) = records(tmp_path / "out" / "runs.csv")
-    assert float(found["length total"]) == float(found["few total"]) == 1
-    assert 0 <= float(found["length mean"]) <= 1
+    (record,) = records(tmp_path / "out" / "runs.csv")
+    assert float(record["length total"]) == float(record["few total"]) == 1
+    assert 0 <= float(record["length mean"]) <= 1

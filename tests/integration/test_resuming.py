@@ -211,9 +211,9 @@ def test_the_loss_scaler_goes_on(kind, tmp_path, monkeypatch):
             if kind == "fp16":
                 one.optimizer.scaler.update()
             else:
-                found = torch.zeros(1)
+                scale = torch.zeros(1)
                 one.optimizer.scaler._per_optimizer_states[0]["found_inf_per_device"] = {
-                    "cpu": found
+                    "cpu": scale
                 }
                 one.optimizer.scaler.update()
         scaler = one.optimizer.scaler
@@ -278,10 +278,10 @@ def test_coverage_is_added_late_and_left_out_again_with_the_optimizer_kept(resum
 )
 def test_a_new_training_from_old_parameters_keeps_the_options_of_the_model(resume, resets):
     resume(1, *PHRASE)
-    other = (*PHRASE, "--phrase-max-length", "3", *resets)
+    flags = (*PHRASE, "--phrase-max-length", "3", *resets)
     with pytest.raises(UserError, match="phrase-max-length 2 and 3: give --phrase-max-length 2"):
-        resume(2, *other)
-    assert "Loaded checkpoint" in resume(2, *other, "--allow-difference", "phrase-max-length")
+        resume(2, *flags)
+    assert "Loaded checkpoint" in resume(2, *flags, "--allow-difference", "phrase-max-length")
 
 
 def test_what_was_allowed_is_recorded(resume, tmp_path):
@@ -303,6 +303,6 @@ def test_options_that_an_older_record_lacks_have_their_defaults():
     del older["phrase-mask"]
     for mask, differs in (("subset", False), ("all", True)):
         now = model_entries({"_name": "phrase_transformer", "phrase_mask": mask})
-        names = {"trained_name": "a.pt", "here_name": "b.pt"}
+        names = {"trained_name": "a.pt", "current_name": "b.pt"}
         with pytest.raises(UserError, match="subset and all") if differs else nullcontext():
             compare(Identity(older), Identity(now), "train", **names)

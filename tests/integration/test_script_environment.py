@@ -115,12 +115,12 @@ def interpreters(folder: Path, fitting: str = "") -> Path:
     """Interpreters of a Python that is too new, and perhaps one that fits."""
     folder.mkdir()
     for name in ("python3", *(f"python3.{minor}" for minor in range(10, 14))):
-        said = (
+        script = (
             f'exec {sys.executable} "$@"'
             if name == fitting
             else "echo Python 3.14.0; [[ $1 == --version ]]"
         )
-        (folder / name).write_text(f"#!/bin/bash\n{said}\n")
+        (folder / name).write_text(f"#!/bin/bash\n{script}\n")
         (folder / name).chmod(0o755)
     return folder
 
@@ -261,11 +261,11 @@ def site(clone, tmp_path):
 
 
 def link(clone: Path, site: Path) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-S", clone / "scripts" / "link_package.py"],
         env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    return done.stderr
+    return process.stderr
 
 
 def test_fairseq_finds_an_editable_installation_from_every_folder(
@@ -303,11 +303,11 @@ def test_a_command_says_that_fairseq_would_import_another_copy(tmp_path):
 
     def warning() -> str:
         # -P: without the working folder in the path, as an installed command runs.
-        done = subprocess.run(
+        process = subprocess.run(
             [command[0], "-P", *command[1:]], cwd=tmp_path, env=environment, capture_output=True,
             text=True, check=True,
         )  # fmt: skip
-        return done.stderr
+        return process.stderr
 
     assert warning() == ""
     shutil.copytree(REPOSITORY / "fairseq_phrase", copy)

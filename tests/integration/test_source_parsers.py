@@ -35,8 +35,8 @@ def test_the_pieces_of_any_line_give_it_back_in_its_normal_form(encoder, normali
     (encoded,) = encoder.encode_lines([line])
     # A word of invisible characters alone, which a parser may make of a joiner, has no subword.
     words = marked_words(encoder.pipeline.tokenize(line))
-    kept = [word for word in words if not is_invisible(word.removeprefix("▁"))]
-    expected = "".join(map(normalize, kept))
+    visible = [word for word in words if not is_invisible(word.removeprefix("▁"))]
+    expected = "".join(map(normalize, visible))
     assert "".join(encoded.subwords).replace("▁", "") == "".join(expected.replace("▁", "").split())
     assert len(encoded.heads) == len(encoded.deprels) == len(set(encoded.words.tolist()))
     check_words(encoded.words)
@@ -53,9 +53,9 @@ def test_words_alone_make_the_subwords_that_the_parse_has(encoder, line):
 
 @pytest.mark.parametrize("parser", ["spacy", "none"])
 def test_half_characters_are_an_error_that_shows_them(encoder, segmenter, parser):
-    made = encoder if parser == "spacy" else TextEncoder(pipeline("none"), segmenter)
+    text_encoder = encoder if parser == "spacy" else TextEncoder(pipeline("none"), segmenter)
     with pytest.raises(UserError, match=r"ud83d|surrogates"):
-        made.encode_lines(["Hund \ud83d"])
+        text_encoder.encode_lines(["Hund \ud83d"])
 
 
 def test_new_text_is_encoded_as_the_data_directory_says(data_directory, trained_pipeline):
@@ -81,8 +81,11 @@ def parsed_by(data_directory, trained_pipeline, tmp_path, monkeypatch):
         shutil.copytree(data_directory, data, dirs_exist_ok=True)
         manifest = Manifest.load(data, "de")
         manifest.parser = parser
-        made = load_parser(parser)
-        manifest.parser_version, manifest.parser_digest = version or made.version, made.digest
+        loaded_parser = load_parser(parser)
+        manifest.parser_version, manifest.parser_digest = (
+            version or loaded_parser.version,
+            loaded_parser.digest,
+        )
         manifest.save(data)
         loaded.clear()
         return data, loaded

@@ -140,8 +140,8 @@ def test_words_that_are_forgotten_change_no_parse(parser, forgetful_parser):
 def test_threads_may_share_a_parser_that_forgets(parser, forgetful_parser):
     parts = [[f"Der Hund {letter * number} schläft."] * 20 for letter in "ab" for number in (7, 8)]
     with ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(forgetful_parser.parse, parts))
-    assert [*map(content, found)] == [content(parser.parse(part)) for part in parts]
+        parses = list(threads.map(forgetful_parser.parse, parts))
+    assert [*map(content, parses)] == [content(parser.parse(part)) for part in parts]
 
 
 def test_a_line_longer_than_spacy_parses_comes_back_unparsed(trained_pipeline):
@@ -204,12 +204,12 @@ def test_given_words_and_the_line_that_spells_them_have_the_same_tree(parser):
 def test_components_that_no_parse_needs_are_not_loaded(parser, spacy_pipeline):
     lines = ["Ein Mann kauft das Haus .", "Die Katze schläft ."]
     parser.parse(lines)
-    whole = spacy.load(spacy_pipeline)
-    assert set(parser._pipeline.pipe_names) <= set(whole.pipe_names)
+    full_pipeline = spacy.load(spacy_pipeline)
+    assert set(parser._pipeline.pipe_names) <= set(full_pipeline.pipe_names)
     assert _unused(["tok2vec", "tagger", "morphologizer", "parser"]) >= {"tagger", "ner"}
     assert "tagger" not in _unused(["tok2vec", "tagger", "attribute_ruler", "parser"])
     assert "tagger" not in _unused(["tagger", "morphologizer", "attribute_ruler", "parser"])
-    for sentence, document in zip(parser.parse(lines), whole.pipe(lines), strict=True):
+    for sentence, document in zip(parser.parse(lines), full_pipeline.pipe(lines), strict=True):
         assert sentence.tags == [token.pos_ or "X" for token in document]
         assert sentence.deprels == [token.dep_ for token in document]
 

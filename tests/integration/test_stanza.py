@@ -152,8 +152,8 @@ def test_surface_tokens_are_words_with_the_trees_of_their_words(parser, models):
     assert surface.tokenize([MULTI_WORD])[0].words == sentence.words
     assert_well_formed(sentence, surface.fields)
     depths = words.tree.depths.tolist()
-    chosen = 2 if depths[2] <= depths[3] else 3
-    assert sentence.deprels == [words.deprels[word] for word in (0, 1, chosen, 4, 5)]
+    highest = 2 if depths[2] <= depths[3] else 3
+    assert sentence.deprels == [words.deprels[word] for word in (0, 1, highest, 4, 5)]
     assert sentence.expansions == []
     with pytest.raises(UserError, match="expected stanza:de,surface"):
         load_parser(f"stanza:de,words@{models}")
@@ -230,9 +230,9 @@ def test_a_line_of_ten_thousand_words_has_its_words(parser):
 
 
 def test_given_words_are_parsed_as_they_are(parser):
-    given = [["Der", "Junge", "im", "Hotel."], [], ["zum", "."]]
-    sentences = parser.parse_words(given)
-    assert [sentence.words for sentence in sentences] == given
+    sentences_of_words = [["Der", "Junge", "im", "Hotel."], [], ["zum", "."]]
+    sentences = parser.parse_words(sentences_of_words)
+    assert [sentence.words for sentence in sentences] == sentences_of_words
     for sentence in sentences:
         assert_well_formed(sentence, parser.fields)
         assert all(sentence.space_before)
@@ -295,12 +295,12 @@ def test_one_parser_alone_gives_the_trees_it_makes(copied, missing, fields, pars
     alone = load_parser(f"stanza:de@{copied}")
     assert alone.fields == fields
     assert missing not in alone.version
-    (sentence,), (both,) = alone.parse([LINE]), parser.parse([LINE])
+    (sentence,), (full,) = alone.parse([LINE]), parser.parse([LINE])
     assert_well_formed(sentence, fields)
     assert (sentence.tree is None) == (missing == "depparse")
     assert (sentence.constituents is None) == (missing == "constituency")
-    assert sentence.tags == both.tags
-    assert sentence.deprels == (both.deprels if "heads" in fields else [])
+    assert sentence.tags == full.tags
+    assert sentence.deprels == (full.deprels if "heads" in fields else [])
 
 
 def test_a_package_without_a_lemmatizer_or_multi_word_tokens_is_parsed(copied):
@@ -355,9 +355,9 @@ def test_nothing_is_printed_or_looked_up(models, offline, capfd):
 
 
 def test_an_alias_names_the_language(models, parser):
-    other = load_parser(f"stanza:german@{models}")
-    assert other.version == parser.version
-    assert other.tokenize([MULTI_WORD])[0].words == MULTI_WORDS
+    aliased = load_parser(f"stanza:german@{models}")
+    assert aliased.version == parser.version
+    assert aliased.tokenize([MULTI_WORD])[0].words == MULTI_WORDS
 
 
 def test_models_that_stanza_downloaded_are_found(models, monkeypatch):

@@ -11,9 +11,9 @@ from fairseq_phrase.errors import UserError
 
 
 def test_damaged_parses_name_the_command_that_made_them(attached_data, data_directory, tmp_path):
-    for made, command in ((attached_data, "attach"), (data_directory, "preprocess")):
+    for data, command in ((attached_data, "attach"), (data_directory, "preprocess")):
         folder = tmp_path / command
-        shutil.copytree(made, folder)
+        shutil.copytree(data, folder)
         (folder / "train.de-en.de.heads.bin").unlink()
         with pytest.raises(UserError, match=f"run fairseq-phrase-{command} again"):
             ParseStore(folder, "train.de-en", "de", {"words", "heads"})

@@ -48,11 +48,11 @@ def options_of(number: str) -> dict:
 
 def flags(options: dict) -> list[str]:
     """The same as flags of fairseq-train."""
-    made = []
+    arguments = []
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
-        made += {True: [flag], False: []}.get(value, [flag, str(value)])
-    return made
+        arguments += {True: [flag], False: []}.get(value, [flag, str(value)])
+    return arguments
 
 
 def generated(command, data: Path, checkpoint: Path) -> dict[str, str]:

@@ -79,25 +79,27 @@ def test_words_are_cut_anew_in_each_epoch_and_say_the_same(data):
     changed = longer = 0
     for index in range(80):
         dataset.set_epoch(1)
-        first, own = dataset[index], plain[index]
+        first, unsampled = dataset[index], plain[index]
         again = dataset[index]
         dataset.set_epoch(2)
         second = dataset[index]
         for side, dictionary in (
             ("source", task.source_dictionary), ("target", task.target_dictionary)
         ):  # fmt: skip
-            expected = text_of(own[side], dictionary, joined)
+            expected = text_of(unsampled[side], dictionary, joined)
             for sample in (first, second):
                 assert text_of(sample[side], dictionary, joined) == expected
                 assert sample[side][-1] == dictionary.eos()
-                assert dictionary.unk() not in sample[side] or dictionary.unk() in own[side]
+                assert dictionary.unk() not in sample[side] or dictionary.unk() in unsampled[side]
             assert torch.equal(first[side], again[side])
         changed += not torch.equal(first["source"], second["source"])
-        longer += len(first["target"]) > len(own["target"])
+        longer += len(first["target"]) > len(unsampled["target"])
         parse, before = first["parse"], stored[index]
         for field in ("heads", "deprels", "tags"):
             assert np.array_equal(parse[field], before[field])
-        check_words(parse, before, first["source"], own["source"], task.source_dictionary, joined)
+        check_words(
+            parse, before, first["source"], unsampled["source"], task.source_dictionary, joined
+        )
         check_constituents(parse, before, task)
     assert changed > 40
     assert longer > 20
@@ -183,14 +185,14 @@ def test_an_epoch_that_is_resumed_is_cut_as_before(data_directory):
             )
         }
 
-    whole = iterator(1)
-    first, second = (cuts(whole.next_epoch_itr()) for _ in range(2))
+    uninterrupted = iterator(1)
+    first, second = (cuts(uninterrupted.next_epoch_itr()) for _ in range(2))
     resumed = iterator(2)
     resumed.load_state_dict({"version": 2, "epoch": 2, "iterations_in_epoch": 3, "shuffle": True})
-    rest = cuts(resumed.next_epoch_itr())
-    assert 0 < len(rest) < len(second)
-    assert rest == {number: second[number] for number in rest}
-    assert rest != {number: first[number] for number in rest}
+    resumed_cuts = cuts(resumed.next_epoch_itr())
+    assert 0 < len(resumed_cuts) < len(second)
+    assert resumed_cuts == {number: second[number] for number in resumed_cuts}
+    assert resumed_cuts != {number: first[number] for number in resumed_cuts}
 
 
 def test_a_model_that_reads_no_parse_gets_none(data_directory):
@@ -212,8 +214,8 @@ def test_validation_text_keeps_its_cut(data_directory):
 def test_sentences_that_would_become_too_long_keep_their_cut(data_directory):
     _, dataset = load(data_directory, 0.01, max_source_positions=12, truncate_source=True)
     for index in range(60):
-        sample, own = dataset[index], dataset.dataset[index]
-        assert len(sample["source"]) <= max(12, len(own["source"]))
+        sample, unsampled = dataset[index], dataset.dataset[index]
+        assert len(sample["source"]) <= max(12, len(unsampled["source"]))
         assert len(sample["parse"]["words"]) == len(sample["source"]) - 1
 
 
@@ -269,11 +271,11 @@ RDROP = ("--criterion", "label_smoothed_cross_entropy_with_rdrop", "--rdrop-alph
 
 def of_different_fields() -> list[str]:
     """A model of each set of parse fields that a batch may have."""
-    found = {(): "transformer"}
+    encoders = {(): "transformer"}
     for name, method in translation_encoders().items():
         cfg = nested_config(MODEL_DATACLASS_REGISTRY[name](**next(iter(method.variants.values()))))
-        found.setdefault(tuple(sorted(method.parse_fields(cfg))), name)
-    return [*found.values()]
+        encoders.setdefault(tuple(sorted(method.parse_fields(cfg))), name)
+    return [*encoders.values()]
 
 
 @pytest.mark.parametrize("name", of_different_fields())

@@ -45,8 +45,8 @@ def test_sources_are_padded_on_the_right(data_directory):
 def test_no_sentence_is_lost_outside_training_whatever_the_batch_multiple(data_directory):
     task = make_task(data_directory)
     task.load_dataset("test")
-    found = batches(task, "test", required_batch_size_multiple=8)
-    assert sorted(i for batch in found for i in batch["id"].tolist()) == list(range(100))
+    batches_of_test = batches(task, "test", required_batch_size_multiple=8)
+    assert sorted(i for batch in batches_of_test for i in batch["id"].tolist()) == list(range(100))
 
 
 def test_generation_loses_no_sentence_of_the_training_set(data_directory, two_parts):
@@ -55,8 +55,8 @@ def test_generation_loses_no_sentence_of_the_training_set(data_directory, two_pa
     training = {"required_batch_size_multiple": 8, "grouped_shuffling": False}
     trained_on = batches(task, "train", **training)
     assert sum(len(batch["id"]) for batch in trained_on) < 100  # as fairseq's own task does
-    found = batches(task, "train", required_batch_size_multiple=8)
-    assert sorted(i for batch in found for i in batch["id"].tolist()) == list(range(100))
+    batches_of_train = batches(task, "train", required_batch_size_multiple=8)
+    assert sorted(i for batch in batches_of_train for i in batch["id"].tolist()) == list(range(100))
     again = batches(task, "train", **training)
     assert [batch["id"].tolist() for batch in again] == [
         batch["id"].tolist() for batch in trained_on
@@ -106,8 +106,8 @@ def test_truncated_sources_have_truncated_parses(data_directory, caplog):
     task.load_dataset("valid")
     store = ParseStore(data_directory, "valid.de-en", "de", {"words", "spans"})
     cut = [store[index] for index in range(len(store)) if len(store[index]["words"]) > 7]
-    kept = [int(parse["words"][6]) + 1 for parse in cut]
-    lost = sum(int((p["spans"][:, 0] >= w).sum()) for p, w in zip(cut, kept, strict=True))
+    counts = [int(parse["words"][6]) + 1 for parse in cut]
+    lost = sum(int((p["spans"][:, 0] >= w).sum()) for p, w in zip(cut, counts, strict=True))
     (message,) = [record.getMessage() for record in caplog.records if "truncate" in record.msg]
     assert message == (
         f"valid: --truncate-source truncates {len(cut)} sources to 7 subwords; lost: {lost} constituents "
@@ -284,10 +284,10 @@ def test_aligned_words_are_aligned_subwords_in_training(data_directory, aligned_
             sources = word_numbers(task.source_dictionary, pair["source"][:-1])
             targets = word_numbers(task.target_dictionary, pair["target"][:-1])
             expected += [
-                [column, row * batch["target"].size(1) + other]
+                [column, row * batch["target"].size(1) + target_word]
                 for word, its in (pair.split("-") for pair in lines[index].split())
                 for column, source in enumerate(sources)
-                for other, target in enumerate(targets)
+                for target_word, target in enumerate(targets)
                 if source == int(word) and target == int(its)
             ]
         assert batch["alignments"].tolist() == expected

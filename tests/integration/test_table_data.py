@@ -125,8 +125,8 @@ def test_a_server_that_is_not_there_is_named(tmp_path):
 
 def sliced(*arguments: object) -> list[str]:
     command = [sys.executable, "scripts/slice.py", *map(str, arguments)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
+    process = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return process.stdout.splitlines()
 
 
 def test_slices_are_the_first_lines_or_others_or_one_of_several(tmp_path):
@@ -305,8 +305,8 @@ def test_a_corpus_is_found_where_all_its_files_are(tmp_path):
     data.mkdir(parents=True)
     settings = {"FAIRSEQ_PHRASE_DATA": str(data.parent)}
     (data / "geo880_train600.tsv").touch()
-    status, found, downloads = find_corpus(project, "geo", **settings)
-    assert (status, found) == ("0", "data/geo")
+    status, folder, downloads = find_corpus(project, "geo", **settings)
+    assert (status, folder) == ("0", "data/geo")
     assert [line.split()[1] for line in downloads] == [
         "data/geo/geo880_train600.tsv",
         "data/geo/geo880_test280.tsv",
@@ -328,8 +328,8 @@ def test_a_folder_may_lack_further_files_and_a_download_has_them(tmp_path):
     assert [line.split()[1] for line in downloads] == [f"data/{name}" for name in names]
     for name in set(names) - FURTHER:
         (data / name).touch()
-    found = find_corpus(project, "multi30k", FAIRSEQ_PHRASE_DATA=str(data))
-    assert found == ("0", f"{data}/multi30k", [])
+    result = find_corpus(project, "multi30k", FAIRSEQ_PHRASE_DATA=str(data))
+    assert result == ("0", f"{data}/multi30k", [])
 
 
 def test_tests_are_those_of_the_folder_and_of_data_that_are_there(tmp_path):
@@ -356,8 +356,8 @@ def test_data_alone_keep_minimal_pairs(tmp_path):
     out = tmp_path / "out"
     commands = f"OUT={out}; CORPORA=(contrastive={pairs.parent}); keep_texts"
     of_data_sh(tmp_path, commands)
-    kept = out / "corpora" / "contrastive" / "agreement"
-    assert {path.name: path.read_text() for path in kept.iterdir()} == {
+    folder = out / "corpora" / "contrastive" / "agreement"
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
         path.name: path.name for path in pairs.iterdir()
     }
 
@@ -370,8 +370,8 @@ def test_data_alone_keep_the_texts_that_another_machine_lacks(tmp_path):
         (data / "sst" / name).write_text(name)
     settings = {"FAIRSEQ_PHRASE_DATA": str(data), "OUT": str(out), "DRY_RUN": ""}
     assert find_corpus(project, "sst; keep_texts", **settings) == ("0", f"{data}/sst", [])
-    kept = sorted(path.name for path in (out / "corpora" / "sst").iterdir())
-    assert kept == ["test_2016.en.gz", "val.en.gz"]
+    names = sorted(path.name for path in (out / "corpora" / "sst").iterdir())
+    assert names == ["test_2016.en.gz", "val.en.gz"]
     assert find_corpus(project, "sst", **settings) == ("0", f"{out}/corpora/sst", [])
     again = settings | {"DATA_ONLY": "1"}
     assert find_corpus(project, "sst", **again) == ("0", f"{data}/sst", [])

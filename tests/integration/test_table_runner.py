@@ -124,16 +124,21 @@ def planned(tmp_path):
         (data / name).write_text(name)
 
     def made(row=None, **changes):
-        given = {"data": data, "source_lang": "de", "target_lang": "en", "out": tmp_path / "runs"}
-        given |= {"average": 1, "max_update": 9, "max_epoch": None, "raw": None, "parser": None}
-        given |= {"subsets": "test", "precision": "fp32", "gpus_per_run": 1}
-        given |= {"train_flags": "", "generate_flags": ""}
+        settings = {
+            "data": data,
+            "source_lang": "de",
+            "target_lang": "en",
+            "out": tmp_path / "runs",
+        }
+        settings |= {"average": 1, "max_update": 9, "max_epoch": None, "raw": None, "parser": None}
+        settings |= {"subsets": "test", "precision": "fp32", "gpus_per_run": 1}
+        settings |= {"train_flags": "", "generate_flags": ""}
         table = {
             "task": {"_name": "translation"},
             "optimization": {"update_freq": [2]},
             **(row or {}),
         }
-        run = plan(argparse.Namespace(**given | changes), "row", table, 1)
+        run = plan(argparse.Namespace(**settings | changes), "row", table, 1)
         for step in run.steps:
             step.command = ["echo", step.name]
         return run
@@ -239,9 +244,9 @@ def test_a_run_from_before_an_option_is_a_run_with_the_value_of_that_time(
         (folder / "key.json").unlink()
     reason = run_all(planned({"model": model}))
     assert reason.startswith(f"{folder} was made with train: --phrase-residual each; this run has ")
-    each = planned({"model": model | {"phrase_residual": "each"}})
-    assert not run_all(each)
-    assert not each.left()
+    residual_run = planned({"model": model | {"phrase_residual": "each"}})
+    assert not run_all(residual_run)
+    assert not residual_run.left()
     assert "--phrase-residual both" in run_all(planned({"model": model}))
 
 
@@ -275,21 +280,21 @@ def test_a_later_option_of_another_encoder_is_in_no_key(planned, tmp_path):
     ],
 )
 def test_a_training_keeps_the_optimizers_state_until_it_has_ended(planned, tmp_path, changes):
-    given = {"row": changes.get("row"), "train_flags": changes.get("train_flags", "")}
-    assert "--no-save-optimizer-state" not in str(planned(**given).steps[0])
-    run = planned(**given)
+    flags = {"row": changes.get("row"), "train_flags": changes.get("train_flags", "")}
+    assert "--no-save-optimizer-state" not in str(planned(**flags).steps[0])
+    run = planned(**flags)
     run.folder.mkdir(parents=True)
     saved = "{'model': {}, 'last_optimizer_state': {'step': 1}}"
     script = f"import sys, torch; torch.save({saved}, sys.argv[1])"
     checkpoint = run.folder / "checkpoint_last.pt"
-    made = Step(
+    save = Step(
         "train", [python(), "-c", script, str(checkpoint)], run.steps[0].output, trains=True
     )
-    stops = Step("train", ["bash", "-c", f"{shlex.join(made.command)}; exit 1"], made.output, True)
-    for step, kept in ((stops, {"model", "last_optimizer_state"}), (made, {"model"})):
+    stops = Step("train", ["bash", "-c", f"{shlex.join(save.command)}; exit 1"], save.output, True)
+    for step, entries in ((stops, {"model", "last_optimizer_state"}), (save, {"model"})):
         run.steps = [step]
         run_all(run)
-        assert set(torch.load(checkpoint, weights_only=True)) == kept
+        assert set(torch.load(checkpoint, weights_only=True)) == entries
     assert [path.name for path in run.folder.glob("checkpoint*")] == ["checkpoint_last.pt"]
 
 
@@ -432,8 +437,8 @@ def test_a_short_row_gives_way_to_longer_ones(tmp_path):
     for run in runs:
         run.folder = tmp_path / "runs" / run.row
         Runner([], jobs=1).do(run, tqdm(file=io.StringIO()), dict(os.environ))
-    here, there = ((run.folder / "step0.txt").read_text() for run in runs)
-    assert int(there) - int(here) == min(2, 19 - int(here))
+    first, second = ((run.folder / "step0.txt").read_text() for run in runs)
+    assert int(second) - int(first) == min(2, 19 - int(first))
 
 
 def test_gpus_are_shared_out_and_hidden_where_none_is_asked_for(tmp_path):
@@ -442,8 +447,8 @@ def test_gpus_are_shared_out_and_hidden_where_none_is_asked_for(tmp_path):
     Runner(["2", "5"], jobs=2).run(
         [run_of(tmp_path, name, f"echo $CUDA_VISIBLE_DEVICES; {end}") for name, end in ends.items()]
     )
-    seen = {(tmp_path / name / "step0.txt").read_text().strip() for name in "ab"}
-    assert seen == {"2", "5"}
+    devices = {(tmp_path / name / "step0.txt").read_text().strip() for name in "ab"}
+    assert devices == {"2", "5"}
     Runner([], jobs=1).run([run_of(tmp_path, "c", "echo [$CUDA_VISIBLE_DEVICES]")])
     assert (tmp_path / "c" / "step0.txt").read_text() == "[]\n"
 
@@ -466,10 +471,10 @@ def test_gpus_are_counted_among_those_that_the_user_lets_be_seen(
 
 
 def test_gpus_that_train_together_train_only(tmp_path):
-    seen = "echo $CUDA_VISIBLE_DEVICES"
+    show_devices = "echo $CUDA_VISIBLE_DEVICES"
     folder = tmp_path / "row"
     steps = [
-        Step(name, ["bash", "-c", seen], folder / f"{name}.txt", trains=name == "train")
+        Step(name, ["bash", "-c", show_devices], folder / f"{name}.txt", trains=name == "train")
         for name in ("train", "translate")
     ]
     Runner(["2,5"], jobs=1).run([Run("row", 1, folder, steps, {})])
@@ -575,8 +580,8 @@ def command(*arguments, action="run", files=SETTINGS["tuned"]):
 
 def test_gpus_that_train_together_must_be_there(tmp_path):
     rows = ["--rows", "transformer", "--out", str(tmp_path)]
-    done = command(*rows, "--gpus-per-run", "1", "--dry-run")
-    assert "--distributed-world-size 1 " in done.stdout  # of fairseq-generate
+    process = command(*rows, "--gpus-per-run", "1", "--dry-run")
+    assert "--distributed-world-size 1 " in process.stdout  # of fairseq-generate
     refused = command(*rows, "--gpus-per-run", "0")
     assert "--gpus-per-run 0: expected at least 1" in refused.stderr
 
@@ -590,15 +595,15 @@ def test_a_row_says_how_many_checkpoints_are_averaged_and_how_it_is_translated(t
         rows={"row": {"title": "Row"}},
     )
     common = ["--out", str(tmp_path), "--dry-run"]
-    own = command(*common, files=[table]).stdout
-    assert "--last 3 " in own
-    assert "--beam 4 " in own
-    assert "--lenpen 0.6 " in own
-    assert "generation" not in own
+    planned_commands = command(*common, files=[table]).stdout
+    assert "--last 3 " in planned_commands
+    assert "--beam 4 " in planned_commands
+    assert "--lenpen 0.6 " in planned_commands
+    assert "generation" not in planned_commands
     flags = ["--average", "1", "--generate-flags", "--beam 2"]
-    other = command(*common, *flags, files=[table]).stdout
-    assert f"fairseq-phrase-average {tmp_path}/row/seed1/checkpoint_last.pt --out" in other
-    assert other.index("--beam 4 ") < other.index("--beam 2 "), "the last one holds"
+    overruled = command(*common, *flags, files=[table]).stdout
+    assert f"fairseq-phrase-average {tmp_path}/row/seed1/checkpoint_last.pt --out" in overruled
+    assert overruled.index("--beam 4 ") < overruled.index("--beam 2 "), "the last one holds"
 
 
 def test_a_row_is_also_translated_with_an_early_checkpoint(tmp_path):
@@ -610,10 +615,10 @@ def test_a_row_is_also_translated_with_an_early_checkpoint(tmp_path):
         optimization={"max_update": 200},
         rows={"row": {"title": "Row"}},
     )
-    shown = command("--out", str(tmp_path), "--dry-run", files=[table]).stdout
+    printed = command("--out", str(tmp_path), "--dry-run", files=[table]).stdout
     folder = f"{tmp_path}/row/seed1"
-    assert f"fairseq-phrase-average {folder} --updates 90 --out {folder}/updates90.pt" in shown
-    (early,) = [line for line in shown.splitlines() if "generate-updates90.txt" in line]
+    assert f"fairseq-phrase-average {folder} --updates 90 --out {folder}/updates90.pt" in printed
+    (early,) = [line for line in printed.splitlines() if "generate-updates90.txt" in line]
     assert f"--path {folder}/updates90.pt" in early
     assert "--gen-subset test " in early
     short = command("--out", str(tmp_path), "--dry-run", "--max-update", "90", files=[table]).stdout
@@ -628,10 +633,10 @@ def test_with_patience_the_checkpoints_around_the_best_are_kept_and_averaged(tmp
         rows={"row": {"title": "Row"}},
     )
     common = ["--out", str(tmp_path), "--dry-run"]
-    shown = command(*common, files=[table]).stdout
-    assert f"fairseq-phrase-average {tmp_path}/row/seed1 --around-best 10 --out" in shown
+    printed = command(*common, files=[table]).stdout
+    assert f"fairseq-phrase-average {tmp_path}/row/seed1 --around-best 10 --out" in printed
     # The best is followed by the patience's 10; of the 9 others, 4 are before it.
-    assert "--keep-last-epochs 15 --patience 10 " in shown
+    assert "--keep-last-epochs 15 --patience 10 " in printed
     assert "--around-best 3 " in command(*common, "--average", "3", files=[table]).stdout
     single = command(*common, "--average", "1", files=[table]).stdout
     assert "--keep-last-epochs 10 " in single
@@ -682,8 +687,8 @@ def test_as_many_epochs_are_kept_as_are_averaged(tmp_path):
         checkpoint={"keep_last_epochs": 3},
         rows={"row": {"title": "Row"}},
     )
-    shown = command("--out", str(tmp_path), "--dry-run", "--average", "5", files=[table]).stdout
-    assert "--keep-last-epochs 5 " in shown
+    printed = command("--out", str(tmp_path), "--dry-run", "--average", "5", files=[table]).stdout
+    assert "--keep-last-epochs 5 " in printed
 
 
 def test_a_precision_needs_a_gpu_only_where_a_training_is_left(tmp_path, monkeypatch, capsys):
@@ -720,10 +725,10 @@ def test_a_row_with_a_metric_uses_its_best_checkpoint(tmp_path):
         rows={"row": {"title": "Row"}},
     )
     common = ["--out", str(tmp_path), "--dry-run"]
-    for given in ([], ["--average", "1"]):  # which --max-update sets
-        shown = command(*common, *given, files=[table]).stdout
-        assert f"fairseq-phrase-average {tmp_path}/row/seed1/checkpoint_best.pt --out" in shown
-        assert "--best-checkpoint-metric accuracy" in shown
+    for arguments in ([], ["--average", "1"]):  # which --max-update sets
+        printed = command(*common, *arguments, files=[table]).stdout
+        assert f"fairseq-phrase-average {tmp_path}/row/seed1/checkpoint_best.pt --out" in printed
+        assert "--best-checkpoint-metric accuracy" in printed
     refused = command(*common, "--average", "5", files=[table])
     assert refused.returncode
     assert "--average 5: this table uses the checkpoint with the best accuracy" in refused.stderr
@@ -731,17 +736,17 @@ def test_a_row_with_a_metric_uses_its_best_checkpoint(tmp_path):
 
 def test_every_command_of_every_row_can_be_looked_at_before(tmp_path):
     for files in SETTINGS.values():
-        done = command("--out", str(tmp_path), "--dry-run", "--seeds", "1,2", files=files)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.count("fairseq-train D ") == 2 * len(ROWS) == 50
+        process = command("--out", str(tmp_path), "--dry-run", "--seeds", "1,2", files=files)
+        assert process.returncode == 0, process.stderr
+        assert process.stdout.count("fairseq-train D ") == 2 * len(ROWS) == 50
         assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_row_is_named_with_those_there_are(tmp_path):
-    done = command("--rows", "transformer,nobody", "--out", str(tmp_path))
-    assert done.returncode == 1
-    assert "no row nobody" in done.stderr
-    assert "phrase_k2" in done.stderr
+    process = command("--rows", "transformer,nobody", "--out", str(tmp_path))
+    assert process.returncode == 1
+    assert "no row nobody" in process.stderr
+    assert "phrase_k2" in process.stderr
 
 
 def test_no_gpu_is_used_where_none_is_asked_for():
@@ -749,10 +754,10 @@ def test_no_gpu_is_used_where_none_is_asked_for():
 
 
 def test_gpus_that_are_not_there_are_refused(tmp_path):
-    done = command("--rows", "transformer", "--gpus", "99", "--out", str(tmp_path))
-    assert done.returncode == 1
-    assert "--gpus 99: this machine has" in done.stderr
-    assert "--gpus none trains on the CPU" in done.stderr
+    process = command("--rows", "transformer", "--gpus", "99", "--out", str(tmp_path))
+    assert process.returncode == 1
+    assert "--gpus 99: this machine has" in process.stderr
+    assert "--gpus none trains on the CPU" in process.stderr
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -777,14 +782,16 @@ def test_the_two_settings_have_the_same_rows_but_for_their_sizes(name):
 )  # fmt: skip
 def test_a_row_named_each_is_its_row_with_two_residuals(name):
     file = REPOSITORY / "configs" / "tables" / f"{name}.yaml"
-    rows, shown = load_rows([file]), titles([file], numbers=True)
+    rows, titles_of_rows = load_rows([file]), titles([file], numbers=True)
     pairs = [(row.removesuffix("_each"), row) for row in rows if row.endswith("_each")]
     assert pairs
-    for row, each in pairs:
+    for row, residual_row in pairs:
         model = rows[row]["model"]
-        assert model | {"phrase_residual": "each"} == rows[each]["model"]
+        assert model | {"phrase_residual": "each"} == rows[residual_row]["model"]
         assert "phrase_residual" not in model
-        assert shown[each] == shown[row] | {"title": f"{shown[row]['title']}, two residuals"}
+        assert titles_of_rows[residual_row] == titles_of_rows[row] | {
+            "title": f"{titles_of_rows[row]['title']}, two residuals"
+        }
 
 
 @pytest.mark.parametrize("task", ["sst5", "sst2"])
@@ -835,10 +842,10 @@ def test_a_row_or_seed_that_is_named_twice_is_run_once():
     ],
 )
 def test_options_of_which_nothing_can_be_made_are_named(arguments, message):
-    done = command(*arguments, "--dry-run")
-    assert done.returncode != 0
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    process = command(*arguments, "--dry-run")
+    assert process.returncode != 0
+    assert message in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 @pytest.mark.parametrize(
@@ -913,26 +920,26 @@ def test_a_row_says_what_kind_of_steps_it_has(tmp_path, monkeypatch, capsys):
 
 def test_a_kind_of_steps_that_nobody_knows_is_named_with_those_there_are(tmp_path):
     path = write_table(tmp_path, rows={"row": {"title": "Row", "steps": "nothing"}})
-    done = command("--dry-run", files=[path])
-    assert done.returncode == 1
-    assert "row row has steps 'nothing': expected one of translation" in done.stderr
+    process = command("--dry-run", files=[path])
+    assert process.returncode == 1
+    assert "row row has steps 'nothing': expected one of translation" in process.stderr
 
 
 def test_a_table_that_is_no_table_is_named(tmp_path):
     path = tmp_path / "table.yaml"
     path.write_text("model: {dropout: 0.1")
-    done = command("--dry-run", files=[path])
-    assert done.returncode == 1
-    assert f'"{path}", line 1' in done.stderr
-    assert "Traceback" not in done.stderr
-    done = command("--dry-run", files=[write_table(tmp_path, model={"dropout": 0.1})])
-    assert "has no rows" in done.stderr
+    process = command("--dry-run", files=[path])
+    assert process.returncode == 1
+    assert f'"{path}", line 1' in process.stderr
+    assert "Traceback" not in process.stderr
+    process = command("--dry-run", files=[write_table(tmp_path, model={"dropout": 0.1})])
+    assert "has no rows" in process.stderr
     for rows in (["transformer", "mine"], {"mine": "transformer"}):
-        done = command("--dry-run", files=[write_table(tmp_path, rows=rows)])
-        assert "expected names of rows below rows:" in done.stderr
-        assert "Traceback" not in done.stderr
-    done = command("--dry-run", files=[tmp_path / "nowhere.yaml"])
-    assert f"No such file or directory: '{tmp_path}/nowhere.yaml'" in done.stderr
+        process = command("--dry-run", files=[write_table(tmp_path, rows=rows)])
+        assert "expected names of rows below rows:" in process.stderr
+        assert "Traceback" not in process.stderr
+    process = command("--dry-run", files=[tmp_path / "nowhere.yaml"])
+    assert f"No such file or directory: '{tmp_path}/nowhere.yaml'" in process.stderr
 
 
 def test_what_runs_is_ended_when_the_runner_is_stopped(tmp_path):

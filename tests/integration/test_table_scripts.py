@@ -53,14 +53,14 @@ _known: set[tuple[str, ...]] = set()  # also of the tables that this process tes
 
 def of_different_options(commands: list[list[str]], out: Path) -> list[list[str]]:
     """One of all commands that differ in their seed and in their files below ``out``."""
-    found = {}
+    by_shape = {}
     for words in commands:
         shape = [re.sub(rf"{re.escape(str(out))}\S*", "FILE", word) for word in words]
         if "--seed" in shape:
             shape[shape.index("--seed") + 1] = "1"
-        found.setdefault(tuple(shape), words)
-    new = [words for shape, words in found.items() if shape not in _known]
-    _known.update(found)
+        by_shape.setdefault(tuple(shape), words)
+    new = [words for shape, words in by_shape.items() if shape not in _known]
+    _known.update(by_shape)
     return new
 
 
@@ -133,10 +133,12 @@ def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, pars
     files = [f"{name}.yaml", *(f"{name}.{word}.yaml" for word in (table.split()[1:]))]
     paths = [REPOSITORY / "configs" / "tables" / file for file in files]
     tables = [yaml.safe_load(path.read_text()) for path in paths if path.exists()]
-    rows = list(dict.fromkeys(row for one in tables for row in one.get("rows", {})))
+    rows = list(dict.fromkeys(row for table in tables for row in table.get("rows", {})))
     out = tmp_path / "out"
-    named = ["--rows", ",".join(rows)] if name == "quickstart" else []  # its default is three rows
-    arguments = [*arguments, *named, "--seeds", "1,2"]
+    row_arguments = (
+        ["--rows", ",".join(rows)] if name == "quickstart" else []
+    )  # its default is three rows
+    arguments = [*arguments, *row_arguments, "--seeds", "1,2"]
     output = run_script(name, DRY, "--with-parsing", *arguments, "--out", out)
     commands = printed_commands(output)
     trained = [Path(words[-2]) for words in commands if words[0] == "fairseq-train"]
@@ -147,8 +149,8 @@ def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, pars
     for words in of_different_options(commands, out):
         parse(words)
     reports = [" ".join(words) for words in commands if words[0] == "fairseq-phrase-report"]
-    said = re.sub(rf"--out {out}\S* ", "", "\n".join(reports))
-    assert REPORTED.get(table, "") in said
+    report_lines = re.sub(rf"--out {out}\S* ", "", "\n".join(reports))
+    assert REPORTED.get(table, "") in report_lines
     assert not out.exists(), "nothing was run"
 
 
@@ -268,8 +270,8 @@ def test_each_test_set_of_multi30k_is_translated_and_reported(
     assert [options.subset for options in reported] == ["test", "test1", "test2"]
     assert [options.out.name for options in reported] == [f"report-{name}" for name in names]
     # The paper's numbers are of one test set, German to English.
-    shown = [options.rows.name == "rows.yaml" for options in reported]
-    assert shown == [bool(with_numbers), False, False]
+    has_numbers = [options.rows.name == "rows.yaml" for options in reported]
+    assert has_numbers == [bool(with_numbers), False, False]
 
 
 @pytest.mark.parametrize(
@@ -313,16 +315,16 @@ def test_texts_are_found_where_the_scripts_look_for_every_text(tmp_path):
         (tmp_path / "texts" / name).mkdir(parents=True)
     (tmp_path / "texts" / "tatoeba" / "deu-eng.tsv.gz").touch()
     command = ["which_syntax", DRY, "--rows", "1", "--data-only", "--out", tmp_path / "out"]
-    found = run_script(
+    printed = run_script(
         *command, "--corpus", "tatoeba", cwd=tmp_path, FAIRSEQ_PHRASE_DATA=str(tmp_path / "texts")
     )
-    assert f"tatoeba.py {tmp_path}/texts/tatoeba/deu-eng.tsv.gz" in found
+    assert f"tatoeba.py {tmp_path}/texts/tatoeba/deu-eng.tsv.gz" in printed
     pairs = run_script(*command, cwd=tmp_path, FAIRSEQ_PHRASE_DATA=str(tmp_path / "texts"))
     assert "/out/corpora/contrastive" in pairs
     assert "distil-lingeval" not in pairs
     (tmp_path / "texts").rename(tmp_path / "data")
-    found = run_script(*command, "--corpus", "tatoeba", cwd=tmp_path, FAIRSEQ_PHRASE_DATA="")
-    assert "tatoeba.py data/tatoeba/deu-eng.tsv.gz" in found
+    printed = run_script(*command, "--corpus", "tatoeba", cwd=tmp_path, FAIRSEQ_PHRASE_DATA="")
+    assert "tatoeba.py data/tatoeba/deu-eng.tsv.gz" in printed
     downloaded = run_script(*command, cwd=tmp_path, FAIRSEQ_PHRASE_DATA="")
     assert "distil-lingeval" in downloaded
     assert "test_2018_flickr.de.gz" in downloaded
@@ -355,11 +357,11 @@ def test_a_dry_run_names_a_text_that_is_missing_and_prints_every_command(table, 
 
 def of_each_part() -> list[str]:
     """The first table of each script, and of each of its parts."""
-    found = {}
+    tables = {}
     for table, arguments in TABLES.items():
         part = arguments[arguments.index("--part") + 1] if "--part" in arguments else ""
-        found.setdefault((table.split()[0], part), table)
-    return [*found.values()]
+        tables.setdefault((table.split()[0], part), table)
+    return [*tables.values()]
 
 
 @pytest.mark.parametrize("table", of_each_part())
@@ -468,11 +470,11 @@ def test_a_report_has_the_numbers_of_its_corpus(table, numbers, tmp_path):
     commands = printed_commands(run_script(table.split()[0], DRY, *arguments))
     (words,) = (words for words in commands if words[1:3] == ["scripts/table.py", "titles"])
     assert "--without-numbers" not in words
-    found: dict[str, str] = {}
+    paper_numbers: dict[str, str] = {}
     for file in words[3:]:
         rows = yaml.load((REPOSITORY / file).read_text(), yaml.BaseLoader).get("rows", {})
-        found |= {name: row["paper"] for name, row in rows.items() if "paper" in row}
-    assert found == numbers
+        paper_numbers |= {name: row["paper"] for name, row in rows.items() if "paper" in row}
+    assert paper_numbers == numbers
 
 
 def test_help_says_which_options_there_are():
@@ -510,9 +512,9 @@ def test_a_report_of_labels_has_the_sentences(table, folder, known, tmp_path, pa
     commands = printed_commands(
         run_script(table.split()[0], DRY, *TABLES[table], "--rows", "1", "--out", out)
     )
-    found = [parse(words) for words in commands if words[0] == "fairseq-phrase-report"]
-    assert found
-    for args in found:
+    reports = [parse(words) for words in commands if words[0] == "fairseq-phrase-report"]
+    assert reports
+    for args in reports:
         assert args.source == [str(out / folder / "test.en")]
         assert args.known_words == (out / folder / "train.en" if known else None)
 

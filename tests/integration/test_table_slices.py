@@ -145,20 +145,22 @@ def test_a_slice_of_the_tables_of_pre_training_comes_to_its_end(
     rows = ("--rows", "masked_lm,masked_phrases")
     run_script("pretraining", *options, "--part", "objectives", *rows, **settings)
     losses = (out / "report-objectives" / "losses.md").read_text()
-    named = [line.split("|")[1].strip() for line in losses.splitlines() if line.startswith("| ")]
-    assert named[1:] == ["masked_lm (fairseq)", "masked, phrases", "unigram model"]
+    models = [line.split("|")[1].strip() for line in losses.splitlines() if line.startswith("| ")]
+    assert models[1:] == ["masked_lm (fairseq)", "masked, phrases", "unigram model"]
     rows = ("--rows", "none,masked_phrases", "--fractions", "1/4,1")
     run_script("pretraining", *options, "--part", "translation", *rows, **settings)
     for fraction in ("1-4", "1"):
         folder = out / "translation" / f"fraction-{fraction}"
-        found = [row["row"] for row in rows_with_runs(folder / "report")]
-        assert found == ["none", "masked_phrases"]
+        row_names = [row["row"] for row in rows_with_runs(folder / "report")]
+        assert row_names == ["none", "masked_phrases"]
         log = (folder / "rows" / "masked_phrases" / "seed1" / "train.log").read_text()
         assert "objectives/masked_phrases/seed1/checkpoint_best.pt" in log
     assert "| 1/4 | 1 |" in re.sub(" +", " ", (out / "translation" / "curve.md").read_text())
     assert (out / "translation" / "curve.png").is_file()
-    other = json.loads((out / "text" / "syntax.en.json").read_text())
-    other["splits"]["train"]["checksums"]["train.en.words.bin"] = "of other text"
-    (out / "text" / "kept.syntax.en.json").write_text(json.dumps(other))
-    said = run_script("pretraining", *options, "--part", "translation", *rows, **settings, expect=1)
-    assert "text is not what the kept runs were trained on: train.en.words.bin differ" in said
+    manifest = json.loads((out / "text" / "syntax.en.json").read_text())
+    manifest["splits"]["train"]["checksums"]["train.en.words.bin"] = "of other text"
+    (out / "text" / "kept.syntax.en.json").write_text(json.dumps(manifest))
+    message = run_script(
+        "pretraining", *options, "--part", "translation", *rows, **settings, expect=1
+    )
+    assert "text is not what the kept runs were trained on: train.en.words.bin differ" in message

@@ -36,10 +36,10 @@ def sizes_of(manifest: dict) -> dict[str, int]:
 def test_multi30k_in_tokens_of_moses(gold_corpus, trained_pipeline, tmp_path):
     data, out = tmp_path / "multi30k", tmp_path / "out"
     data.mkdir()
-    for name, other in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr")):
+    for name, file_name in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr")):
         for language in ("de", "en"):
             lines = (gold_corpus / f"{name}.{language}").read_text().splitlines()
-            with gzip.open(data / f"{other}.{language}.gz", "wt") as file:
+            with gzip.open(data / f"{file_name}.{language}.gz", "wt") as file:
                 file.writelines(f"It's {line}\n" for line in lines)
     manifest = texts_of(
         "multi30k_table1", out, "--text", "moses", "--vocab-size", "300", "--slice", "150",
@@ -81,8 +81,8 @@ def test_shares_of_the_training_text(trained_pipeline, tmp_path):
         "--out", tmp_path, FAIRSEQ_PHRASE_PARSER=pipeline_of("de", trained_pipeline),
     )  # fmt: skip
     folders = [tmp_path / f"fraction-{name}" for name in ("1-2", "1")]
-    half, whole = ((folder / "raw" / "train.de").read_text().splitlines() for folder in folders)
-    assert half == whole[::2]
+    half, full = ((folder / "raw" / "train.de").read_text().splitlines() for folder in folders)
+    assert half == full[::2]
     assert all((folder / "data-bin" / "syntax.de.json").is_file() for folder in folders)
 
 
@@ -119,10 +119,12 @@ def test_splits_of_tatoeba_share_no_sentence(tmp_path):
         for name in ("train", "valid", "test")
     }
     assert len(splits["train"][0]) == 500
-    for one, other in combinations(splits.values(), 2):
-        for these, those in zip(one, other, strict=True):
-            assert these
-            assert not {text.rstrip(".") for text in these} & {text.rstrip(".") for text in those}
+    for first, second in combinations(splits.values(), 2):
+        for first_texts, second_texts in zip(first, second, strict=True):
+            assert first_texts
+            assert not {text.rstrip(".") for text in first_texts} & {
+                text.rstrip(".") for text in second_texts
+            }
     table.write_text("one\teins\ntwo\n")
     failed = subprocess.run(
         [*tatoeba, table, tmp_path], capture_output=True, text=True, cwd=REPOSITORY
@@ -231,8 +233,8 @@ def test_true_trees_and_a_parsers_trees_of_the_same_words(gold_corpus, trained_p
     out.mkdir()
     (out / "parser.txt").write_text("of restored results, which have no parser")
     for split in ("train", "valid", "test"):
-        for own, language in (("en", "en"), ("de", "tr")):
-            trees = (gold_corpus / f"{split}.{own}.conllu").read_text()
+        for gold_language, language in (("en", "en"), ("de", "tr")):
+            trees = (gold_corpus / f"{split}.{gold_language}.conllu").read_text()
             (data / f"{split}.{language}.conllu").write_text(_with_spaces(trees))
     run_script(
         "true_trees", "--data-only", "--slice", "150", "--data", data, "--rows",
@@ -245,10 +247,10 @@ def test_true_trees_and_a_parsers_trees_of_the_same_words(gold_corpus, trained_p
             out / f"data-bin{data}" / f"{name}.en-tr.en" for data in ("", ".parsed", ".adapted")
         )
         for end in (".bin", ".words.bin"):
-            same = Path(f"{gold}{end}").read_bytes()
-            assert Path(f"{parsed}{end}").read_bytes() == same
-            assert Path(f"{adapted}{end}").read_bytes() == same
-        trees = [Path(f"{each}.heads.bin").read_bytes() for each in (gold, parsed, adapted)]
+            expected = Path(f"{gold}{end}").read_bytes()
+            assert Path(f"{parsed}{end}").read_bytes() == expected
+            assert Path(f"{adapted}{end}").read_bytes() == expected
+        trees = [Path(f"{prefix}.heads.bin").read_bytes() for prefix in (gold, parsed, adapted)]
         assert len(set(trees)) == 3
 
 

@@ -41,8 +41,10 @@ def test_moses_tokenized_text_keeps_its_words_under_spacy(spacy_pipeline):
     else:
         with gzip.open(folder / "slice10k.de.gz", "rt", encoding="utf-8") as stream:
             texts = [line.rstrip("\n") for line in itertools.islice(stream, 300)]
-    made = loaded(ParsingOptions(f"spacy:{spacy_pipeline}", "from-dependencies", tokenized=True))
-    parsed = made.parse([*texts, *SNIPPETS])
+    pipeline = loaded(
+        ParsingOptions(f"spacy:{spacy_pipeline}", "from-dependencies", tokenized=True)
+    )
+    parsed = pipeline.parse([*texts, *SNIPPETS])
     for sentence, text in zip(parsed, [*texts, *SNIPPETS], strict=True):
         assert sentence.words == text.split()
     assert sum(len(sentence.constituents) for sentence in parsed) > len(texts)

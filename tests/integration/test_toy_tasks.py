@@ -52,8 +52,8 @@ def test_dot_attention_learns_it(tmp_path, kind, longest, options, updates, leas
         "fairseq-generate", data, "--user-dir", "fairseq_phrase", "--cpu", "--beam", 1,
         "--path", tmp_path / "checkpoint_last.pt", "--batch-size", 100,
     )  # fmt: skip
-    found = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", output, re.MULTILINE))
-    wanted = dict(re.findall(r"^T-(\d+)\t(.*)$", output, re.MULTILINE))
-    assert len(found) == 500
-    right = sum(found[number] == target for number, target in wanted.items()) / len(wanted)
+    hypotheses = dict(re.findall(r"^H-(\d+)\t\S+\t(.*)$", output, re.MULTILINE))
+    targets = dict(re.findall(r"^T-(\d+)\t(.*)$", output, re.MULTILINE))
+    assert len(hypotheses) == 500
+    right = sum(hypotheses[number] == target for number, target in targets.items()) / len(targets)
     assert right >= least, f"{right:.3f} of the sequences"

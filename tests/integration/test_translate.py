@@ -93,7 +93,7 @@ def translate(capsys, text):
 def test_hypotheses_are_those_of_fairseq_generate(
     name, data_directory, checkpoints, translate, text, command, synthetic_corpus
 ):
-    path = ":".join(str(checkpoints[one]) for one in name.split(":"))
+    path = ":".join(str(checkpoints[model_name]) for model_name in name.split(":"))
     printed = command(
         generate, data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
         "--path", path, "--beam", "3", "--nbest", "2", "--batch-size", "50", "--cpu",
@@ -101,16 +101,18 @@ def test_hypotheses_are_those_of_fairseq_generate(
     )  # fmt: skip
     generated = re.findall(r"^H-(\d+)\t(.*)\t(.*)$", printed, re.MULTILINE)
     source = list(read_lines(synthetic_corpus / "test.de"))
-    asked = [source.index(line) for line in read_lines(text)]
-    expected = [found for index in asked for found in generated if int(found[0]) == index]
+    numbers = [source.index(line) for line in read_lines(text)]
+    expected = [
+        hypothesis for index in numbers for hypothesis in generated if int(hypothesis[0]) == index
+    ]
     lines = translate(
         data_directory, "--path", path, text, "--beam", "3", "--nbest", "2", "--scores",
         "--batch-size", "7", "--device", "cpu",
     )  # fmt: skip
     assert len(lines) == 40
     for line, (_, score, hypothesis) in zip(lines, expected, strict=True):
-        own_score, own = line.split("\t")
-        assert own == hypothesis.strip()
+        own_score, text_of_line = line.split("\t")
+        assert text_of_line == hypothesis.strip()
         assert float(own_score) == pytest.approx(float(score), abs=2e-4)
 
 
@@ -119,27 +121,29 @@ def test_constraints_are_those_of_fairseq_interactive(
 ):
     monkeypatch.setattr(search, "longest_target", lambda source: 30)
     lines = list(read_lines(text))
-    asked = {2: "The woman", 3: "runs\tman", 11: "the house"}
-    beside, both = tmp_path / "constraints.txt", tmp_path / "both.txt"
-    beside.write_text("".join(f"{asked.get(number, '')}\n" for number in range(20)))
-    both.write_text("".join(f"{lines[number]}\t{asked[number]}\n" for number in asked))
+    constraints = {2: "The woman", 3: "runs\tman", 11: "the house"}
+    beside, with_constraints = tmp_path / "constraints.txt", tmp_path / "both.txt"
+    beside.write_text("".join(f"{constraints.get(number, '')}\n" for number in range(20)))
+    with_constraints.write_text(
+        "".join(f"{lines[number]}\t{constraints[number]}\n" for number in constraints)
+    )
     path = checkpoints["transformer"]
     printed = command(
         interactive, data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
         "--path", path, "--beam", "4", "--cpu", "--constraints", "unordered",
-        "--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", "none", "--input", both,
-        "--max-len-b", "30",
+        "--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", "none", "--input",
+        with_constraints, "--max-len-b", "30",
     )  # fmt: skip
     expected = re.findall(r"^D-\d+\t(.*)\t(.*)$", printed, re.MULTILINE)
     options = ["--path", path, text, "--beam", "4", "--scores", "--device", "cpu"]
-    plainly, found = translate(*options), translate(*options, "--constraints", beside)
-    for row, (score, hypothesis) in zip(asked, expected, strict=True):
-        own_score, own = found[row].split("\t")
-        assert own == hypothesis
+    plainly, constrained = translate(*options), translate(*options, "--constraints", beside)
+    for row, (score, hypothesis) in zip(constraints, expected, strict=True):
+        own_score, text_of_line = constrained[row].split("\t")
+        assert text_of_line == hypothesis
         assert float(own_score) == pytest.approx(float(score), abs=2e-4)
-        for part in asked[row].split("\t"):
-            assert part in own
-    assert {row for row in range(20) if found[row] != plainly[row]} == set(asked)
+        for part in constraints[row].split("\t"):
+            assert part in text_of_line
+    assert {row for row in range(20) if constrained[row] != plainly[row]} == set(constraints)
     # Few hypotheses have the constraints in time. The number of lines stays.
     assert len(translate(*options, "--nbest", "4", "--constraints", beside)) == 80
 
@@ -166,18 +170,18 @@ def test_prefixes_are_those_of_fairseq_generate(
     beside = tmp_path / "prefix.txt"
     beside.write_text("".join(f"{word}\n" for word in words))
     options = ["--path", path, text, "--beam", "3", "--device", "cpu"]
-    plainly, found = translate(*options), translate(*options, "--prefix", beside)
+    plainly, prefixed = translate(*options), translate(*options, "--prefix", beside)
     assert sum(map(bool, words)) > 3
-    for line, word, without, own in zip(lines, words, plainly, found, strict=True):
-        assert own == (generated[str(source.index(line))].strip() if word else without)
-        assert own.startswith(word)
+    for line, word, without, translation in zip(lines, words, plainly, prefixed, strict=True):
+        assert translation == (generated[str(source.index(line))].strip() if word else without)
+        assert translation.startswith(word)
 
 
 @pytest.mark.parametrize("name", ["transformer", "phrases:tree"])
 def test_scores_of_given_translations_are_those_of_fairseq_generate(
     name, data_directory, checkpoints, translate, text, command, synthetic_corpus, tmp_path
 ):
-    path = ":".join(str(checkpoints[one]) for one in name.split(":"))
+    path = ":".join(str(checkpoints[model_name]) for model_name in name.split(":"))
     printed = command(
         generate, data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
         "--path", path, "--batch-size", "50", "--cpu", "--score-reference",
@@ -185,15 +189,15 @@ def test_scores_of_given_translations_are_those_of_fairseq_generate(
     expected = dict(re.findall(r"^H-(\d+)\t(.*)\t.*$", printed, re.MULTILINE))
     source = list(read_lines(synthetic_corpus / "test.de"))
     targets = list(read_lines(synthetic_corpus / "test.en"))
-    asked = [source.index(line) for line in read_lines(text)]
-    given = tmp_path / "given.en"
-    given.write_text("".join(f"{targets[index]}\n" for index in asked))
-    options = ["--path", path, text, "--device", "cpu", "--score", given, "--batch-size", "7"]
-    found = translate(*options)
-    assert [float(score) for score in found] == pytest.approx(
-        [float(expected[str(index)]) for index in asked], abs=2e-4
+    numbers = [source.index(line) for line in read_lines(text)]
+    target_file = tmp_path / "given.en"
+    target_file.write_text("".join(f"{targets[index]}\n" for index in numbers))
+    options = ["--path", path, text, "--device", "cpu", "--score", target_file, "--batch-size", "7"]
+    scores = translate(*options)
+    assert [float(score) for score in scores] == pytest.approx(
+        [float(expected[str(index)]) for index in numbers], abs=2e-4
     )
-    assert [line.split("\t")[0] for line in translate(*options, "--alignments")] == found
+    assert [line.split("\t")[0] for line in translate(*options, "--alignments")] == scores
 
 
 @pytest.mark.parametrize("name", ["transformer", "phrases", "tree"])
@@ -207,35 +211,35 @@ def test_alignments_are_those_of_fairseq_generate_between_words(
     )  # fmt: skip
     source = list(read_lines(synthetic_corpus / "test.de"))
     options = ["--path", checkpoints[name], text, "--beam", "3", "--device", "cpu"]
-    found = translate(*options, "--alignments")
-    assert [line.split("\t")[0] for line in found] == translate(*options)
-    for line, own in zip(read_lines(text), found, strict=True):
+    aligned_lines = translate(*options, "--alignments")
+    assert [line.split("\t")[0] for line in aligned_lines] == translate(*options)
+    for line, aligned_line in zip(read_lines(text), aligned_lines, strict=True):
         index = source.index(line)
-        (pieces,), (other,), (pairs,) = (
+        (pieces,), (target_pieces,), (pairs,) = (
             re.findall(rf"^{kind}-{index}\t(?:.*\t)?(.*)$", printed, re.MULTILINE) for kind in "SHA"
         )
-        words, others = (
+        words, target_words = (
             list(itertools.accumulate(piece.startswith("▁") for piece in side.split()))
-            for side in (pieces, other)
+            for side in (pieces, target_pieces)
         )
         expected = {
-            (words[int(one)] - words[0], others[int(two)] - others[0])
-            for one, two in (pair.split("-") for pair in pairs.split())
+            (words[int(source_piece)] - words[0], target_words[int(two)] - target_words[0])
+            for source_piece, two in (pair.split("-") for pair in pairs.split())
         }
-        aligned = own.split("\t")[1].split()
-        assert aligned == [f"{one}-{two}" for one, two in sorted(expected)]
+        aligned = aligned_line.split("\t")[1].split()
+        assert aligned == [f"{source_word}-{two}" for source_word, two in sorted(expected)]
 
 
 @pytest.mark.parametrize("terms", [{}, {"Hund": "dog", "Der": "The"}])
 def test_unknown_words_are_replaced_as_fairseq_replaces_them(terms, checkpoints, text):
     model = fairseq_phrase.load(checkpoints["phrases"], device="cpu", source_parser="gold")
     lines, target = list(read_lines(text))[:5], "The ☃ runs ☃☃"
-    given = [target] * len(lines)
+    targets = [target] * len(lines)
     scorer = model.task.build_generator(
         model.models, SimpleNamespace(score_reference=True, print_alignment="hard")
     )
-    found = model.hypotheses(lines, target=given, replace_unk=terms or True)
-    for line, (own,) in zip(lines, found, strict=True):
+    hypotheses = model.hypotheses(lines, target=targets, replace_unk=terms or True)
+    for line, (hypothesis,) in zip(lines, hypotheses, strict=True):
         (sentence,) = model._lines.encode([line])
         sample = model.task.source_text.batch([sentence])
         add_targets(sample, [model._target_of(target, (), "")], model.task.target_dictionary)
@@ -248,8 +252,8 @@ def test_unknown_words_are_replaced_as_fairseq_replaces_them(terms, checkpoints,
             model.task.target_dictionary.string(plainly["tokens"]),
             " ".join(words), [source for source, _ in plainly["alignment"]], terms, "<unk>",
         )  # fmt: skip
-        assert own.text == model._target.join(replaced)
-        assert "unk" not in own.text
+        assert hypothesis.text == model._target.join(replaced)
+        assert "unk" not in hypothesis.text
 
 
 def test_words_without_attention_cannot_be_aligned(checkpoints, text):
@@ -274,12 +278,12 @@ def test_terms_of_a_glossary_are_in_the_translations_of_their_lines(
     glossary = tmp_path / "terms.tsv"
     glossary.write_text(f"{word}\twoman house\n{word[:-1]}\tdog\n")
     options = ["--path", checkpoints["tree"], text, "--device", "cpu"]
-    plainly, found = translate(*options), translate(*options, "--glossary", glossary)
-    for line, without, own in zip(lines, plainly, found, strict=True):
-        assert own == without if word not in line.split() else "woman house" in own
-    assert found != plainly
+    plainly, with_terms = translate(*options), translate(*options, "--glossary", glossary)
+    for line, without, translation in zip(lines, plainly, with_terms, strict=True):
+        assert translation == without if word not in line.split() else "woman house" in translation
+    assert with_terms != plainly
     model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="gold")
-    assert model.translate(lines, glossary={word: "woman house"}) == found
+    assert model.translate(lines, glossary={word: "woman house"}) == with_terms
     forced = model.translate(lines[0], prefix="The woman", constraints="dog")
     assert forced.startswith("The woman")
     assert "dog" in forced
@@ -287,18 +291,18 @@ def test_terms_of_a_glossary_are_in_the_translations_of_their_lines(
 
 def test_lines_keep_their_places(checkpoints, translate, text, monkeypatch):
     (first, second) = translate("--path", checkpoints["phrases"], text)[:2]
-    source, other = text.read_text(encoding="utf-8").splitlines()[:2]
-    lines = f"\n{source}\n  \n\u200b\n{other}\n\n".encode()
+    source, second_source = text.read_text(encoding="utf-8").splitlines()[:2]
+    lines = f"\n{source}\n  \n\u200b\n{second_source}\n\n".encode()
     monkeypatch.setattr(
         sys, "stdin", SimpleNamespace(buffer=io.BytesIO(lines), isatty=lambda: False)
     )
-    found = translate("--path", checkpoints["phrases"], "--buffer-size", "2")
-    assert found == ["", first, "", "", second, ""]
+    printed = translate("--path", checkpoints["phrases"], "--buffer-size", "2")
+    assert printed == ["", first, "", "", second, ""]
     monkeypatch.setattr(
         sys, "stdin", SimpleNamespace(buffer=io.BytesIO(lines), isatty=lambda: False)
     )
-    found = translate("--path", checkpoints["phrases"], "--scores", "--nbest", "2")
-    assert [line == "\t" for line in found] == [
+    printed = translate("--path", checkpoints["phrases"], "--scores", "--nbest", "2")
+    assert [line == "\t" for line in printed] == [
         True, True, False, False, True, True, True, True, False, False, True, True,
     ]  # fmt: skip
 
@@ -308,7 +312,7 @@ def test_a_line_that_is_too_long_is_translated_in_pieces(checkpoints, translate,
     path = tmp_path / "long.txt"
     path.write_text(f"{line}\nDer Mann läuft .\nDie Frau sieht das Kind .\n{line * 20}\n")
     long, first, second, longest = translate("--path", checkpoints["short"], path, "--scores")
-    scores, texts = zip(*(found.split("\t") for found in (long, first, second)), strict=True)
+    scores, texts = zip(*(line.split("\t") for line in (long, first, second)), strict=True)
     assert texts[0] == " ".join(filter(None, texts[1:]))
     assert min(scores[1:]) <= scores[0] <= max(scores[1:])
     assert re.search(
@@ -355,9 +359,9 @@ def test_mistakes_are_one_message(arguments, message, checkpoints, tmp_path, tex
     with pytest.raises(SystemExit) as ended:
         translate_command.main([part.format(**places) for part in arguments] + GOLD)
     assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert len(said.splitlines()) == 1
+    stderr = capsys.readouterr().err
+    assert message in stderr
+    assert len(stderr.splitlines()) == 1
 
 
 @pytest.fixture
@@ -411,17 +415,19 @@ def test_a_damaged_bundle_is_refused(damage, bundle, text):
 
 def test_a_hostile_bundle_opens_nothing_that_its_user_did_not_name(bundle, text, tmp_path):
     contents, manifest = bundle / "config.json", bundle / "syntax.de.json"
-    whole = json.loads(contents.read_text(encoding="utf-8"))["bundle"]
+    contents_of_bundle = json.loads(contents.read_text(encoding="utf-8"))["bundle"]
     expected = fairseq_phrase.load(bundle, source_parser="gold").translate("Der Hund")
     trap = tmp_path / "trap"  # opening it would be an error
 
     def write(model=(), task=()):
-        files = {**whole["files"], manifest.name: digest_of(manifest)}
+        files = {**contents_of_bundle["files"], manifest.name: digest_of(manifest)}
         changed = {
-            "model": {**whole["model"], **dict(model)},
-            "task": {**whole["task"], **dict(task)},
+            "model": {**contents_of_bundle["model"], **dict(model)},
+            "task": {**contents_of_bundle["task"], **dict(task)},
         }
-        contents.write_text(json.dumps({"bundle": {**whole, "files": files, **changed}}))
+        contents.write_text(
+            json.dumps({"bundle": {**contents_of_bundle, "files": files, **changed}})
+        )
 
     write(
         {"encoder_embed_path": f"{trap}", "decoder_embed_path": f"{trap}", "pretrained": f"{trap}"},
@@ -431,8 +437,10 @@ def test_a_hostile_bundle_opens_nothing_that_its_user_did_not_name(bundle, text,
     write(task={"eval_bleu_args": "${oc.env:HOME}"})
     with pytest.raises(UserError, match=r"its cfg\.task\.eval_bleu_args is the interpolation \$"):
         fairseq_phrase.load(bundle, source_parser="gold")
-    named = json.loads(manifest.read_text(encoding="utf-8")) | {"parser": f"spacy:{trap}"}
-    manifest.write_text(json.dumps(named))
+    manifest_contents = json.loads(manifest.read_text(encoding="utf-8")) | {
+        "parser": f"spacy:{trap}"
+    }
+    manifest.write_text(json.dumps(manifest_contents))
     write()
     with pytest.raises(UserError, match="a parser is loaded from a path only if you name it"):
         fairseq_phrase.load(bundle).translate("Der Hund")
@@ -468,9 +476,9 @@ def test_load_translates_parses_scores_and_looks(checkpoints, data_directory, te
     (parsed,) = model.parse(lines[:1])
     assert "".join(parsed.words) == "".join(lines[0].split())
     assert len(parsed.tree) == len(parsed.words)
-    seen = model.attention(lines[0])
-    nodes = len(seen.labels)
-    weights = seen.weights["all nodes"]
+    attention = model.attention(lines[0])
+    nodes = len(attention.labels)
+    weights = attention.weights["all nodes"]
     assert weights.shape == (2, 2, nodes, nodes)
     assert weights.sum(-1) == pytest.approx(1, abs=1e-5)
     # The same number for a translation and for its text, if it is cut into the same subwords.
@@ -490,11 +498,11 @@ def test_the_score_of_a_translation_is_that_of_the_search(checkpoints, data_dire
             compared += 1
     assert compared
     for line, (best,) in zip(lines, model.hypotheses(lines, lenpen=0.4), strict=True):
-        ((given,),) = model.hypotheses([line], target=[best.text], lenpen=0.4)
-        if given.tokens == best.tokens:
-            assert given.score == pytest.approx(best.score, abs=1e-4)
+        ((scored,),) = model.hypotheses([line], target=[best.text], lenpen=0.4)
+        if scored.tokens == best.tokens:
+            assert scored.score == pytest.approx(best.score, abs=1e-4)
             mean = model.score(line, best.text)
-            assert given.score == pytest.approx(mean * best.tokens**0.6, abs=1e-4)
+            assert scored.score == pytest.approx(mean * best.tokens**0.6, abs=1e-4)
             compared -= 1
     assert compared <= 0
 
@@ -502,9 +510,9 @@ def test_the_score_of_a_translation_is_that_of_the_search(checkpoints, data_dire
 def test_the_score_of_a_line_of_several_sentences_has_the_length_of_all():
     # The sums of the log probabilities are -3 and -6, of 3 and 6 subwords.
     parts = [[Hypothesis("a", -3 / 3**0.5, 3)], [Hypothesis("b", -6 / 6**0.5, 6)]]
-    (whole,) = joined_hypotheses(parts, 1, 0.5)
-    assert (whole.text, whole.tokens) == ("a b", 9)
-    assert whole.score == pytest.approx(-9 / 9**0.5)
+    (joined,) = joined_hypotheses(parts, 1, 0.5)
+    assert (joined.text, joined.tokens) == ("a b", 9)
+    assert joined.score == pytest.approx(-9 / 9**0.5)
 
 
 def test_fairseqs_own_encoder_has_no_attention_maps(checkpoints, text):

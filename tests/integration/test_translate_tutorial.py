@@ -19,13 +19,13 @@ def folder(tmp_path_factory):
 
 
 def test_the_commands_of_the_tutorial_run(spacy_pipeline, folder):
-    _, trees, _, readings, own, _, _ = run_page(
+    _, trees, _, readings, scores_of_text, _, _ = run_page(
         "docs/tutorials/translate.md", folder,
         {"--train 20000": "--train 300", "spacy:de_core_news_sm": f"spacy:{spacy_pipeline}"},
     )  # fmt: skip
     assert trees.count("Der Mann wird manchmal die Zeitung vom Anwalt stehlen.") == 2
     assert len(readings.splitlines()) == 2
-    assert re.fullmatch(r"(-\d+\.\d+\t.*\n){2}", own)
+    assert re.fullmatch(r"(-\d+\.\d+\t.*\n){2}", scores_of_text)
     assert (folder / "attention.png").stat().st_size > 10_000
 
 
@@ -38,7 +38,7 @@ def test_the_python_of_the_page_on_translation_runs(spacy_pipeline, folder, monk
     page = (REPOSITORY / "docs" / "translate.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     options = f'source_parser="spacy:{spacy_pipeline}", device="cpu")'
-    here = {
+    replacements = {
         '"runs/chains/seed1/average.pt", "data-bin/multi30k.de-en")': (
             f'"{checkpoint}", "{data}", {options}'
         ),
@@ -47,9 +47,9 @@ def test_the_python_of_the_page_on_translation_runs(spacy_pipeline, folder, monk
         "num_beams=5": "num_beams=5, max_length=12",
     }
     code = "\n".join(blocks)
-    for said, replaced in here.items():
-        assert said in code
-        code = code.replace(said, replaced)
+    for text, replaced in replacements.items():
+        assert text in code
+        code = code.replace(text, replaced)
     names: dict = {}
     exec(code, names)
     assert names["sentence"].words == ["Ein", "Hund", "läuft", "."]

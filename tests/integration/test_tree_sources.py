@@ -37,14 +37,14 @@ READS_TREES = ("--arch", "structural_transformer_tiny", "--structural-absolute")
 
 
 def make_task(directory, **options):
-    given = {"train_subset": "train", **options}
+    task_options = {"train_subset": "train", **options}
     config = SyntaxTranslationConfig(
         data=str(directory),
         source_lang="de",
         target_lang="en",
         dataset_impl="mmap",
         required_seq_len_multiple=1,
-        **given,
+        **task_options,
     )
     task = SyntaxTranslationTask.setup_task(config)
     task.require_parses(["words", "heads"])
@@ -91,34 +91,34 @@ def test_every_tree_is_drawn_equally_often():
 @given(st.integers(1, 12), st.integers(0, 20), st.integers(0, 2**32))
 def test_a_tree_is_cut_or_extended_by_a_chain(length, words, seed):
     heads = random_tree(length, np.random.default_rng(seed))
-    made = fitted(heads, words)
-    assert len(made) == words
-    assert (made == np.arange(words)).sum() == min(words, 1)
-    DependencyTree(made)
+    tree_heads = fitted(heads, words)
+    assert len(tree_heads) == words
+    assert (tree_heads == np.arange(words)).sum() == min(words, 1)
+    DependencyTree(tree_heads)
     if words >= length:
-        assert np.array_equal(made[:length], heads)
+        assert np.array_equal(tree_heads[:length], heads)
     for word in range(length, words):
-        assert made[word] == (word + 1 if word + 1 < words else DependencyTree(heads).root)
+        assert tree_heads[word] == (word + 1 if word + 1 < words else DependencyTree(heads).root)
     for word in range(min(words, length)):
         if heads[word] < words and words:
-            assert made[word] == heads[word]
+            assert tree_heads[word] == heads[word]
 
 
 @pytest.mark.parametrize("source", TREE_SOURCES)
 def test_batches_carry_the_trees_of_the_source(data_directory, source):
     _, dataset = load(data_directory, tree_source=source)
     parses = ParseStore(data_directory, "train.de-en", "de", {"words", "heads"})
-    kept = different = 0
+    unchanged = different = 0
     for index in range(200):
-        found, own = dataset[index]["parse"], parses[index]
-        assert np.array_equal(found["words"], own["words"])
-        assert len(found["heads"]) == len(own["heads"])
-        DependencyTree(found["heads"])
-        same = np.array_equal(found["heads"], own["heads"])
-        kept, different = kept + same, different + (not same)
+        parse, stored = dataset[index]["parse"], parses[index]
+        assert np.array_equal(parse["words"], stored["words"])
+        assert len(parse["heads"]) == len(stored["heads"])
+        DependencyTree(parse["heads"])
+        is_same = np.array_equal(parse["heads"], stored["heads"])
+        unchanged, different = unchanged + is_same, different + (not is_same)
         if source == "linear":
-            assert np.array_equal(found["heads"], chain(len(own["heads"])))
-    assert kept == 200 if source == "parse" else different > 150
+            assert np.array_equal(parse["heads"], chain(len(stored["heads"])))
+    assert unchanged == 200 if source == "parse" else different > 150
     batch = dataset.collater([dataset[index] for index in (3, 1, 2)])["net_input"]
     together = dataset.collater(dataset.__getitems__([3, 1, 2]))["net_input"]
     assert torch.equal(batch["src_heads"], together["src_heads"])
@@ -140,9 +140,9 @@ def test_a_shuffled_tree_is_the_parse_of_another_sentence(data_directory):
     for index in range(200):
         words = len(parses[index]["heads"])
         for drawn in range(3):
-            other = source._other(words, drawn, index)
-            assert other != index
-            assert abs(len(parses[other]["heads"]) - words) <= max(4, words // 4)
+            sentence = source._other(words, drawn, index)
+            assert sentence != index
+            assert abs(len(parses[sentence]["heads"]) - words) <= max(4, words // 4)
 
 
 def test_the_sentences_whose_parses_are_shuffled_are_recorded(data_directory):
@@ -171,13 +171,16 @@ def test_raw_lines_get_the_trees_of_the_data(data_directory, source):
 def test_the_same_words_cut_otherwise_have_the_same_tree(data_directory):
     dictionary = make_task(data_directory).source_dictionary
     pieces = [symbol for symbol in dictionary.symbols[4:] if len(symbol) == 1 and symbol != "▁"]
-    whole = next(
+    long_word = next(
         symbol
         for symbol in dictionary.symbols[4:]
         if len(symbol) > 1 and all(letter in pieces for letter in symbol)
     )
     source = TreeSource("random", 1, dictionary)
-    once, letters = [dictionary.index(whole)], [dictionary.index(letter) for letter in whole]
+    once, letters = (
+        [dictionary.index(long_word)],
+        [dictionary.index(letter) for letter in long_word],
+    )
     assert source._draw(once) == source._draw([*letters, dictionary.eos()])
 
 
@@ -234,14 +237,14 @@ def test_a_checkpoint_remembers_its_trees(data_directory, command, tmp_path):
     _, _, task = checkpoint_utils.load_model_ensemble_and_task([path])
     assert task._trees.settings == [("random", 5)]
     flags = ("--path", path, "--gen-subset", "test", "--beam", "1", "--max-len-b", "5")
-    found = command(fairseq_generate, *arguments, *flags)
+    output = command(fairseq_generate, *arguments, *flags)
     again = command(fairseq_generate, *arguments, *flags, "--tree-source", "random")
     parsed = command(fairseq_generate, *arguments, *flags, "--tree-source", "parse")
 
     def scores(text):
         return [line for line in text.splitlines() if line.startswith("H-")]
 
-    assert scores(found) == scores(again) != scores(parsed)
+    assert scores(output) == scores(again) != scores(parsed)
 
 
 def of_trees(source, seed=1):
@@ -256,13 +259,13 @@ def test_a_resumed_training_has_the_trees_of_its_checkpoint(data_directory, comm
     )  # fmt: skip
     command(fairseq_train, *arguments, "1", "--tree-source", "random", "--tree-seed", "5")
     printed = command(fairseq_train, *arguments, "3")
-    kept = re.findall(r"loss=([\d.]+)|valid_loss ([\d.]+)", printed)
-    assert kept
+    losses = re.findall(r"loss=([\d.]+)|valid_loss ([\d.]+)", printed)
+    assert losses
     recorded = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)["task_state"][
         "identity"
     ]
-    found = {name: recorded["entries"][name]["value"] for name in ("tree-source", "tree-seed")}
-    assert found == {"tree-source": "random", "tree-seed": "5"}
+    values = {name: recorded["entries"][name]["value"] for name in ("tree-source", "tree-seed")}
+    assert values == {"tree-source": "random", "tree-seed": "5"}
 
 
 def test_an_ensembles_models_each_keep_their_trees(data_directory):
@@ -273,11 +276,11 @@ def test_an_ensembles_models_each_keep_their_trees(data_directory):
     batch = dataset.collater([dataset[index] for index in range(9)])["net_input"]
     alone = [load(data_directory, "valid", tree_source="random", tree_seed=s)[1] for s in (5, 6)]
     read = []
-    for seed, one in zip((5, 6), alone, strict=True):
+    for seed, dataset_alone in zip((5, 6), alone, strict=True):
         encoder = Namespace(forward=lambda **inputs: read.append(inputs))
         read_own_trees(encoder, "random", seed)
         encoder.forward(**batch)
-        expected = one.collater([one[index] for index in range(9)])["net_input"]
+        expected = dataset_alone.collater([dataset_alone[index] for index in range(9)])["net_input"]
         assert read[-1].keys() == expected.keys()
         assert torch.equal(read[-1]["src_heads"], expected["src_heads"])
     assert not torch.equal(read[0]["src_heads"], read[1]["src_heads"])

@@ -44,9 +44,9 @@ class KnownLines(torch.nn.Module):
         scores = torch.zeros(len(tokens), 1, len(self.subwords))
         for row, (_, *written) in zip(scores[:, 0], tokens.tolist(), strict=True):
             text = "".join(self.subwords[token] for token in written)
-            for rest in (line[len(text) :] for line in self.lines if line.startswith(text)):
+            for remainder in (line[len(text) :] for line in self.lines if line.startswith(text)):
                 for token, subword in enumerate(self.subwords):
-                    if rest.startswith(subword) if rest else token == self.end:
+                    if remainder.startswith(subword) if remainder else token == self.end:
                         row[token] = 12 + len(subword)
         return scores, None
 
@@ -88,17 +88,17 @@ def test_in_thai_terms_and_constraints_have_no_space_in_front(translator_of):
     translator = translator_of(THAI, source, 70)
     assert translator.translate("w") in THAI
     for noun in NOUNS:
-        found = translator.translate("w", constraints=noun)
-        assert noun in found
-        assert found in THAI
-        assert translator.translate("w", glossary={"w": noun}) == found
+        translation = translator.translate("w", constraints=noun)
+        assert noun in translation
+        assert translation in THAI
+        assert translator.translate("w", glossary={"w": noun}) == translation
 
 
 def test_terms_of_an_unspaced_source_are_found_within_its_lines(translator_of):
     translator = translator_of(QUOTED, THAI[: len(QUOTED)], 55)
     terms = {"แม่น้ำ": "horse", "แม": "cat", "ครู": "mouse"}  # the second is not a word of the lines
-    found = translator.translate(["คนเห็นแม่น้ำ", "คนเห็นครู"], glossary=terms)
-    animals = [[animal for animal in ANIMALS if animal in line] for line in found]
+    translations = translator.translate(["คนเห็นแม่น้ำ", "คนเห็นครู"], glossary=terms)
+    animals = [[animal for animal in ANIMALS if animal in line] for line in translations]
     assert animals == [["horse"], ["mouse"]]
 
 

@@ -30,10 +30,10 @@ CODES = {
 
 
 def run(interpreter, *words, **options):
-    done = subprocess.run(
+    process = subprocess.run(
         [interpreter, *words], capture_output=True, text=True, check=False, input="a\nb", **options
     )
-    return done.returncode, done.stdout, done.stderr
+    return process.returncode, process.stdout, process.stderr
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -99,8 +99,8 @@ def run_by_two_processes(data: Path, *arguments: object) -> str:
 
 def losses(log: str) -> dict[int, float]:
     """The training loss after each update."""
-    found = re.findall(r"train_inner.* loss=([\d.]+).*num_updates=(\d+)", log)
-    return {int(update): float(loss) for loss, update in found}
+    matches = re.findall(r"train_inner.* loss=([\d.]+).*num_updates=(\d+)", log)
+    return {int(update): float(loss) for loss, update in matches}
 
 
 def train_with_stops(train: Callable[..., object], folder: Path, epochs: int = 2) -> None:
@@ -113,8 +113,8 @@ def train_with_stops(train: Callable[..., object], folder: Path, epochs: int = 2
     """
     train("--max-epoch", epochs, "--save-dir", folder / "once")
     once = torch.load(folder / "once" / "checkpoint_last.pt", weights_only=True)
-    updates, rest = divmod(once["optimizer_history"][-1]["num_updates"], epochs)
-    assert not rest
+    updates, remainder = divmod(once["optimizer_history"][-1]["num_updates"], epochs)
+    assert not remainder
     assert updates > 2
     save = ("--save-dir", folder / "stopped")
     for epoch in range(1, epochs + 1):

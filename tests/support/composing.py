@@ -25,14 +25,16 @@ _composed: dict[tuple[str, ...], tuple[list[str], DictConfig]] = {}
 def compose_again(name: str, overrides: list[str], **given: Any) -> DictConfig:
     """Compose as hydra does; the arguments are those that fairseq gives."""
     # "task=translation" chooses a group of options, "task.data='x'" sets one.
-    keys = [one.partition("=")[0] for one in overrides]
-    shape = tuple(key if "." in key else one for key, one in zip(keys, overrides, strict=True))
+    keys = [override.partition("=")[0] for override in overrides]
+    shape = tuple(
+        key if "." in key else override for key, override in zip(keys, overrides, strict=True)
+    )
     if shape not in _composed:
         _composed[shape] = overrides, compose(name, overrides, **given)
     before, config = _composed[shape]
     config = copy.deepcopy(config)
-    others = [now for now, then in zip(overrides, before, strict=True) if now != then]
-    parsed = OverridesParser.create().parse_overrides(others)
+    differing = [now for now, then in zip(overrides, before, strict=True) if now != then]
+    parsed = OverridesParser.create().parse_overrides(differing)
     ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
     return config
 
@@ -54,13 +56,15 @@ def remember() -> None:
 
 def learn(task: str, *architectures: str) -> None:
     """Compose what forks of this process will: options of trainings and of a generation."""
-    given = ["data", "--task", task]
+    arguments = ["data", "--task", task]
     training = ["--optimizer", "adam", "--lr-scheduler", "inverse_sqrt"]
     training += ["--criterion", "label_smoothed_cross_entropy"]
     generation = options.get_generation_parser()
     generation.add_argument("--arch", default="wav2vec2")  # as fairseq-generate does
-    commands = [(generation, [*given, "--path", "model"])]
-    for one in architectures:
-        commands.append((options.get_training_parser(), [*given, *training, "--arch", one]))
+    commands = [(generation, [*arguments, "--path", "model"])]
+    for architecture in architectures:
+        commands.append(
+            (options.get_training_parser(), [*arguments, *training, "--arch", architecture])
+        )
     for parser, words in commands:
         utils.convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words))

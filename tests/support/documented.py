@@ -73,19 +73,21 @@ def run_page(
         environment["PYTHONPATH"] = str(packages)
     printed, used = [], set()
     for block in blocks_of(page):
-        for said, replaced in (changed or {}).items():
-            used |= {said} if said in block else set()
-            block = block.replace(said, replaced)
+        for text, replaced in (changed or {}).items():
+            used |= {text} if text in block else set()
+            block = block.replace(text, replaced)
         for pattern, short in _SMALLER.items():
             block = re.sub(pattern, short, block)
         lines = block.splitlines(keepends=True)
-        kept = "".join(line for line in lines if not line.startswith((*LEFT_OUT, *left_out)))
-        done = subprocess.run(
-            ["bash", "-e", "-o", "pipefail", "-c", kept],
+        block_to_run = "".join(
+            line for line in lines if not line.startswith((*LEFT_OUT, *left_out))
+        )
+        process = subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", block_to_run],
             cwd=folder, env=environment, capture_output=True, text=True,
         )  # fmt: skip
-        assert done.returncode == 0, f"{page}:\n{kept}\n{done.stderr[-5000:]}"
-        printed.append(done.stdout)
+        assert process.returncode == 0, f"{page}:\n{block_to_run}\n{process.stderr[-5000:]}"
+        printed.append(process.stdout)
     assert used == set(changed or {}), set(changed or {}) - used
     return printed
 

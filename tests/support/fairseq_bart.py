@@ -22,9 +22,9 @@ def write_bart(folder: Path, text: Path) -> Path:
         text: the file that the BPE is trained on.
     """
     folder.mkdir(exist_ok=True)
-    made = ByteLevelBPETokenizer()
-    made.train([str(text)], 320, special_tokens=[], show_progress=False)
-    made.save_model(str(folder))
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train([str(text)], 320, special_tokens=[], show_progress=False)
+    tokenizer.save_model(str(folder))
     encoder = json.loads((folder / "vocab.json").read_text())
     encoder["<|endoftext|>"] = len(encoder)
     (folder / "encoder.json").write_text(json.dumps(encoder))

@@ -83,9 +83,9 @@ SIZES = {
 def small_config(model_type: str, **options: object) -> transformers.PreTrainedConfig:
     """Make a small configuration of a type of transformers' models."""
     default = transformers.AutoConfig.for_model(model_type)
-    known = default.to_dict().keys() | default.attribute_map.keys()
-    sizes = {name: size for name, size in SIZES.items() if name in known}
-    if "kv_lora_rank" in known:  # every head of queries has its own keys
+    option_names = default.to_dict().keys() | default.attribute_map.keys()
+    sizes = {name: size for name, size in SIZES.items() if name in option_names}
+    if "kv_lora_rank" in option_names:  # every head of queries has its own keys
         sizes["num_key_value_heads"] = sizes["num_attention_heads"]
     return type(default)(**sizes | options)
 

@@ -29,7 +29,7 @@ def write_documents(folder: Path, seed: int = 1) -> Path:
         path.write_text("".join(f"{line}\n" for line in text))
         (folder / f"{path.name}.ptb").write_text("".join(f"{line}\n" for line in ptb))
         (folder / f"{path.name}.conllu").write_text(
-            "".join(f"{each.strip()}\n\n" for each in conllu)
+            "".join(f"{sentence.strip()}\n\n" for sentence in conllu)
         )
     return folder
 

@@ -16,10 +16,10 @@ from fairseq_phrase.testing import SIZES, any_label_dictionary, randomized
 
 def make_task(dictionary: Dictionary, **attributes: Any) -> Namespace:
     """What models ask of a task."""
-    known = {"source_dictionary": dictionary, "target_dictionary": dictionary}
-    known |= {"label_dictionary": any_label_dictionary, "require_parses": lambda fields: None}
-    known |= {"check_record": lambda record, path, entry_point: None}
-    return Namespace(**{**known, **attributes})
+    defaults = {"source_dictionary": dictionary, "target_dictionary": dictionary}
+    defaults |= {"label_dictionary": any_label_dictionary, "require_parses": lambda fields: None}
+    defaults |= {"check_record": lambda record, path, entry_point: None}
+    return Namespace(**{**defaults, **attributes})
 
 
 def options(arch: str, **changed: Any) -> Any:

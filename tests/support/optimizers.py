@@ -16,8 +16,17 @@ SHAPES = ((7, 5), (5,), (), (3, 2, 4))
 def configuration(*flags: str) -> Any:
     """All of fairseq's options of a training."""
     parser = options.get_training_parser()
-    given = ["data", "--arch", "transformer", "--optimizer", "adam", "--lr", "0.01", "--cpu"]
-    arguments = options.parse_args_and_arch(parser, [*given, *flags])
+    train_arguments = [
+        "data",
+        "--arch",
+        "transformer",
+        "--optimizer",
+        "adam",
+        "--lr",
+        "0.01",
+        "--cpu",
+    ]
+    arguments = options.parse_args_and_arch(parser, [*train_arguments, *flags])
     return convert_namespace_to_omegaconf(arguments)
 
 
@@ -45,13 +54,13 @@ def make_gradients(
 
 def build_optimizer(parameters: Sequence[nn.Parameter], *flags: str) -> Any:
     """The optimizer that fairseq's trainer builds."""
-    cfg, common = (whole := configuration(*flags)).optimizer, whole.common
+    cfg, common = (cfg_of_all := configuration(*flags)).optimizer, cfg_of_all.common
     if common.memory_efficient_fp16 or common.memory_efficient_bf16:
-        return optim.MemoryEfficientFP16Optimizer.build_optimizer(whole, parameters)
+        return optim.MemoryEfficientFP16Optimizer.build_optimizer(cfg_of_all, parameters)
     if common.amp:
-        return optim.AMPOptimizer.build_optimizer(whole, parameters)
+        return optim.AMPOptimizer.build_optimizer(cfg_of_all, parameters)
     if common.fp16 or common.bf16:
-        return optim.FP16Optimizer.build_optimizer(whole, parameters)
+        return optim.FP16Optimizer.build_optimizer(cfg_of_all, parameters)
     return optim.build_optimizer(cfg, parameters)
 
 

@@ -42,13 +42,13 @@ def pad_heads(heads: list[list[int]]) -> Tensor:
 
 def phrases_of(batch: PhraseBatch) -> list[TokenSets]:
     """Return each sentence's phrases, after checking that none stands there twice."""
-    found = []
+    phrases_of_sentences = []
     for nodes in batch.members():
         phrases = [node for node in nodes[batch.num_tokens :] if node]
         assert len(phrases) == len(set(phrases))
         assert all(len(phrase) >= 2 for phrase in phrases)
-        found.append(set(phrases))
-    return found
+        phrases_of_sentences.append(set(phrases))
+    return phrases_of_sentences
 
 
 def members_of(sets: list[list[tuple[int, ...]]], padding: Tensor) -> Tensor:

@@ -27,13 +27,13 @@ SOURCES = [f"Quelle {i}: {' '.join(reversed(text.split()))}" for i, text in enum
 
 def translations(wrong: int, shift: int = 0) -> list[str]:
     """References of which every ``wrong``-th has two words exchanged."""
-    found = []
+    lines = []
     for index, reference in enumerate(REFERENCES):
         words = reference.split()
         if (index + shift) % wrong == 0:
             words[1], words[-2] = words[-2], "large"
-        found.append(" ".join(words))
-    return found
+        lines.append(" ".join(words))
+    return lines
 
 
 TRANSLATIONS = {

@@ -23,8 +23,8 @@ def shared_data(folder: str) -> Path | None:
         if neither exists.
     """
     roots = [os.environ.get("FAIRSEQ_PHRASE_DATA"), _SHARED / "data"]
-    found = (Path(root) / folder for root in roots if root)
-    return next((path for path in found if path.is_dir()), None)
+    folders = (Path(root) / folder for root in roots if root)
+    return next((path for path in folders if path.is_dir()), None)
 
 
 def shared_pipeline(name: str = "de_ud_sm") -> Path | None:

@@ -86,7 +86,7 @@ class LogWriter:
         numbers["num_updates"] = str(update)
         if self.style == "json":
             text = json.dumps(
-                {"epoch": 1, **{f"valid_{name}": one for name, one in numbers.items()}}
+                {"epoch": 1, **{f"valid_{name}": number for name, number in numbers.items()}}
             )
         else:
             pairs = " | ".join(f"{name} {value}" for name, value in numbers.items())
@@ -98,7 +98,7 @@ class LogWriter:
                    "wall": "60"}  # fmt: skip
         if self.style == "json":
             text = json.dumps(
-                {"epoch": 1, **{f"train_{name}": one for name, one in numbers.items()}}
+                {"epoch": 1, **{f"train_{name}": number for name, number in numbers.items()}}
             )
         else:
             text = "epoch 001 | " + " | ".join(f"{name} {value}" for name, value in numbers.items())

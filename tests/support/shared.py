@@ -23,15 +23,15 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     base = factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
     shared.mkdir(exist_ok=True)
-    folder, done = shared / name, shared / f"{name}.done"
+    folder, marker = shared / name, shared / f"{name}.done"
     with open(shared / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
-            if not done.exists():
+            if not marker.exists():
                 shutil.rmtree(folder, ignore_errors=True)  # half made
                 folder.mkdir()
                 make(folder)
-                done.touch()
+                marker.touch()
         finally:
             fcntl.flock(lock, fcntl.LOCK_UN)  # also for forks of this process
     return folder
@@ -53,7 +53,7 @@ def checkpoints_of(
     """
     from fairseq_cli import train as fairseq_train  # it configures logging
 
-    found = {}
+    checkpoints = {}
     for name, model in models.items():
         options = [*model, "--max-update", str((updates or {}).get(name, 30))]
         folder = "-".join(option.strip("-") for option in options)
@@ -67,5 +67,5 @@ def checkpoints_of(
                 patch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
                 fairseq_train.cli_main()
 
-        found[name] = made_once(factory, folder, make) / "checkpoint_last.pt"
-    return found
+        checkpoints[name] = made_once(factory, folder, make) / "checkpoint_last.pt"
+    return checkpoints

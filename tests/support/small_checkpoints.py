@@ -70,10 +70,10 @@ def make_checkpoint(
         shared: share all embeddings.
     """
     task = ["--task", "syntax_translation", "--source-lang", "de", "--target-lang", "en"]
-    given = [str(data), *task, *SIZES, *arguments]
-    given += ["--share-all-embeddings"] * shared
+    train_arguments = [str(data), *task, *SIZES, *arguments]
+    train_arguments += ["--share-all-embeddings"] * shared
     parser = options.get_training_parser()
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, given))
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, train_arguments))
     torch.manual_seed(seed)
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)

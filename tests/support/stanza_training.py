@@ -119,8 +119,10 @@ def _silent_trainers() -> Iterator[None]:
 
 
 def _run(trainer, *flags: str, **options: object) -> None:
-    named = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-    trainer.main([*named, *flags])
+    option_arguments = [
+        text for name, value in options.items() for text in (f"--{name}", str(value))
+    ]
+    trainer.main([*option_arguments, *flags])
 
 
 def _train_tokenizers(treebank: Path, paragraphs: Path, models: Path, work: Path) -> None:

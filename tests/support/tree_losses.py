@@ -33,7 +33,7 @@ def own_inputs(name, model, inputs):
 
 def with_loss(loss, criterion, model, weight, layer, **options):
     """A criterion with a loss as the task adds it; its options without their prefix."""
-    given = {loss.option: weight, f"{loss.option}_layer": layer}
-    given |= {f"{loss.option}_{name}": value for name, value in options.items()}
-    setting = loss.setting_for(TreeLossOptions(**given), model)
+    loss_options = {loss.option: weight, f"{loss.option}_layer": layer}
+    loss_options |= {f"{loss.option}_{name}": value for name, value in options.items()}
+    setting = loss.setting_for(TreeLossOptions(**loss_options), model)
     return loss.over(criterion, weight, setting).double()

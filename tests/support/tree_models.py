@@ -15,10 +15,10 @@ FOREST = [grown(6, 5, 4), Tree(1, [], [-1]), unary(3, 2), chain(3), flat(4)]
 
 
 def labels() -> Dictionary:
-    made = Dictionary()
+    dictionary = Dictionary()
     for name in ("NP", "VP", "S"):
-        made.add_symbol(name)
-    return made
+        dictionary.add_symbol(name)
+    return dictionary
 
 
 def build(dictionary: Dictionary, task=None, **options):

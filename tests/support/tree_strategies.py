@@ -29,11 +29,11 @@ class Tree:
 
     def ancestors(self, leaf: int) -> list[int]:
         """The nonterminals above a leaf, from the lowest to the root."""
-        found, node = [], self.above[leaf]
+        above, node = [], self.above[leaf]
         while node >= 0:
-            found.append(node)
+            above.append(node)
             node = self.parents[node]
-        return found
+        return above
 
     def path(self, node: int, leaf: int) -> list[int]:
         """The nonterminals from the lowest above the leaf up to the node, empty if it is not there."""

@@ -188,8 +188,8 @@ def serve(listener: socket.socket) -> tuple[list[str], dict[int, int]]:
         ready = select.select([listener, alive, *running, *clients], [], [])[0]
         if alive in ready:
             sys.exit()
-        for one in ready:
-            if one is listener:
+        for connection in ready:
+            if connection is listener:
                 client, _ = listener.accept()
                 _, received, _, _ = socket.recv_fds(client, 1, 64)
                 streams, inherited = received[:3], received[3:]
@@ -203,17 +203,17 @@ def serve(listener: socket.socket) -> tuple[list[str], dict[int, int]]:
                 client.sendall(b"%d\n" % pid)
                 watched = os.pidfd_open(pid)
                 running[watched], clients[client] = (pid, client), pid
-            elif one in running:
-                pid, client = running.pop(one)
+            elif connection in running:
+                pid, client = running.pop(connection)
                 status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                 if client in clients:
                     del clients[client]
                     client.sendall(b"%d\n" % status)
                     client.close()
-                os.close(one)
-            elif one in clients:  # it was killed, and so is the command
-                os.kill(clients.pop(one), signal.SIGKILL)
-                one.close()
+                os.close(connection)
+            elif connection in clients:  # it was killed, and so is the command
+                os.kill(clients.pop(connection), signal.SIGKILL)
+                connection.close()
 
 
 def become(streams: list[int], folder: str, environment: dict[str, str]) -> None:
@@ -231,8 +231,8 @@ def become(streams: list[int], folder: str, environment: dict[str, str]) -> None
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    found = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    paths = [path for path in map(os.path.abspath, found) if path not in sys.path[1:]]
+    folders = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    paths = [path for path in map(os.path.abspath, folders) if path not in sys.path[1:]]
     sys.path[1:1] = paths
     replaced = {file.stem for path in paths for file in Path(path).glob("*")}
     if replaced:  # to read all names takes 15 milliseconds

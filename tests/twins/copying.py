@@ -18,8 +18,8 @@ def joint(words: Tensor, positions: Tensor, source: list[int]) -> Tensor:
     totals = []
     for word in range(len(words)):
         total = everything[word]
-        for j, own in enumerate(source):
-            if own == word:
+        for j, source_word in enumerate(source):
+            if source_word == word:
                 total = total + everything[len(words) + j]
         totals.append(total)
     return torch.stack(totals)
@@ -38,8 +38,8 @@ def gate(words: Tensor, weights: Tensor, p: Tensor, source: list[int]) -> Tensor
     totals = []
     for word in range(len(words)):
         total = p * vocabulary[word]
-        for j, own in enumerate(source):
-            if own == word:
+        for j, source_word in enumerate(source):
+            if source_word == word:
                 total = total + (1 - p) * weights[j]
         totals.append(total)
     return torch.stack(totals)

@@ -17,7 +17,11 @@ def smoothed_cross_entropy(
             if word == padding:
                 continue
             log_p = linear(state, weight, bias).log_softmax(-1)
-            others = [log_p[other] for other in range(len(weight)) if other != word]
+            log_p_of_others = [log_p[number] for number in range(len(weight)) if number != word]
             nll_loss = nll_loss - log_p[word]
-            loss = loss - (1 - ε) * log_p[word] - ε / len(others) * torch.stack(others).sum()
+            loss = (
+                loss
+                - (1 - ε) * log_p[word]
+                - ε / len(log_p_of_others) * torch.stack(log_p_of_others).sum()
+            )
     return loss, nll_loss

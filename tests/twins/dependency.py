@@ -16,13 +16,13 @@ def edges_between(heads, start):
         if word != head:
             neighbours[word].append(head)
             neighbours[head].append(word)
-    found, front = {start: 0}, [start]
+    distances, front = {start: 0}, [start]
     for word in front:
-        for other in neighbours[word]:
-            if other not in found:
-                found[other] = found[word] + 1
-                front.append(other)
-    return [found[word] for word in range(len(heads))]
+        for neighbour in neighbours[word]:
+            if neighbour not in distances:
+                distances[neighbour] = distances[word] + 1
+                front.append(neighbour)
+    return [distances[word] for word in range(len(heads))]
 
 
 def is_above(heads, upper, lower):

@@ -93,9 +93,9 @@ def twin_members(cfg, tokens, words, heads) -> list[set[int]]:
     """The nodes' token sets, by the definitions of ``docs/models/phrase_transformer.md``."""
     n = len(tokens) - 1  # without the end of sentence
     k = cfg.phrase_max_length
-    found: list[set[int]] = []
+    phrases: list[set[int]] = []
     if cfg.phrase_source == "ngram" and cfg.phrase_unit == "token":
-        found = [set(range(i, i + size)) for size in range(2, k + 1) for i in range(n - size + 1)]
+        phrases = [set(range(i, i + size)) for size in range(2, k + 1) for i in range(n - size + 1)]
     else:
         count = int(words.max()) + 1
         spans: list[list[int]] = []
@@ -110,5 +110,5 @@ def twin_members(cfg, tokens, words, heads) -> list[set[int]]:
         for span in spans:
             members = {t for t in range(n) if int(words[t]) in span}
             if len(members) > 1:
-                found.append(members)
-    return [{token} for token in range(n + 1)] + found
+                phrases.append(members)
+    return [{token} for token in range(n + 1)] + phrases

@@ -11,13 +11,13 @@ def lstm_direction(network, states: list[Tensor], suffix: str) -> list[Tensor]:
     w, u, b, d = weights(network, suffix)
     width = u.size(1)
     h = c = torch.zeros(width, dtype=states[0].dtype)
-    found = []
+    outputs = []
     for x in states:
         i, f, g, o = (w @ x + b + u @ h + d).split(width)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
-        found.append(h)
-    return found
+        outputs.append(h)
+    return outputs
 
 
 def gru_direction(network, states: list[Tensor], suffix: str) -> list[Tensor]:
@@ -25,15 +25,15 @@ def gru_direction(network, states: list[Tensor], suffix: str) -> list[Tensor]:
     w, u, b, d = weights(network, suffix)
     width = u.size(1)
     h = torch.zeros(width, dtype=states[0].dtype)
-    found = []
+    outputs = []
     for x in states:
         r_x, z_x, n_x = (w @ x + b).split(width)
         r_h, z_h, n_h = (u @ h + d).split(width)
         z = torch.sigmoid(z_x + z_h)
         n = torch.tanh(n_x + torch.sigmoid(r_x + r_h) * n_h)
         h = (1 - z) * n + z * h
-        found.append(h)
-    return found
+        outputs.append(h)
+    return outputs
 
 
 def weights(network, suffix: str) -> list[Tensor]:

@@ -66,8 +66,8 @@ def lstm_cell(layer, inputs: Tensor, hidden: Tensor, memory: Tensor) -> tuple[Te
 
 def gru_cell(layer, inputs: Tensor, hidden: Tensor) -> Tensor:
     w_input, w_hidden, b_input, b_hidden = layer
-    own, kept = w_input @ inputs + b_input, w_hidden @ hidden + b_hidden
-    (r, z, n), (hr, hz, hn) = own.chunk(3), kept.chunk(3)
+    from_inputs, from_hidden = w_input @ inputs + b_input, w_hidden @ hidden + b_hidden
+    (r, z, n), (hr, hz, hn) = from_inputs.chunk(3), from_hidden.chunk(3)
     reset, update = (r + hr).sigmoid(), (z + hz).sigmoid()
     return (1 - update) * (n + reset * hn).tanh() + update * hidden
 
@@ -89,24 +89,24 @@ def decode(module, names, inputs: Tensor, states: list[Tensor], first) -> tuple[
     is_lstm = module.layers.has_memory
     layers, outputs, maps = [list(state) for state in first], [], []
     fed = inputs.new_zeros(module.output_width)
-    for step, own in enumerate(inputs):
+    for step, step_input in enumerate(inputs):
         if module.before:
             context, weights = attend(module.attention, names, layers[-1][0], states, step)
-            own = torch.cat([own, context])
+            step_input = torch.cat([step_input, context])
         elif module.input_feeding:
-            own = torch.cat([own, fed])
+            step_input = torch.cat([step_input, fed])
         for number, state in enumerate(layers):
             weights_of_layer = cells.all_weights[number]
             if is_lstm:
-                layers[number] = [*lstm_cell(weights_of_layer, own, *state)]
+                layers[number] = [*lstm_cell(weights_of_layer, step_input, *state)]
             else:
-                layers[number] = [gru_cell(weights_of_layer, own, *state)]
-            own = layers[number][0]
-        output = own
+                layers[number] = [gru_cell(weights_of_layer, step_input, *state)]
+            step_input = layers[number][0]
+        output = step_input
         if names is not None:
             if not module.before:
-                context, weights = attend(module.attention, names, own, states, step)
-            output = torch.cat([context, own])
+                context, weights = attend(module.attention, names, step_input, states, step)
+            output = torch.cat([context, step_input])
             if module.readout.projection is not None:
                 output = torch.tanh(module.readout.projection.weight @ output)
             maps.append(torch.stack(weights))
@@ -127,9 +127,11 @@ def coverage(weights: list[list[float]]) -> float:
 def plain_self_attention(states: Tensor) -> Tensor:
     """x'_i = Σ_j softmax(x_i · x_j) x_j of one sentence."""
     rows = []
-    for own in states:
-        scores = [math.e ** (own @ other) for other in states]
-        rows.append(sum(s * other for s, other in zip(scores, states, strict=True)) / sum(scores))
+    for state in states:
+        scores = [math.e ** (state @ state_2) for state_2 in states]
+        rows.append(
+            sum(s * state_2 for s, state_2 in zip(scores, states, strict=True)) / sum(scores)
+        )
     return torch.stack(rows)
 
 
@@ -139,8 +141,10 @@ def bilinear_self_attention(module, states: Tensor) -> Tensor:
     values = module.values.weight.chunk(len(module.weight))
     for matrix, value in zip(module.weight, values, strict=True):
         rows = []
-        for own in states:
-            weights = torch.stack([own @ matrix @ other for other in states]).softmax(0)
-            rows.append(sum(w * (value @ other) for w, other in zip(weights, states, strict=True)))
+        for state in states:
+            weights = torch.stack([state @ matrix @ state_2 for state_2 in states]).softmax(0)
+            rows.append(
+                sum(w * (value @ state_2) for w, state_2 in zip(weights, states, strict=True))
+            )
         heads.append(torch.stack(rows))
     return torch.cat(heads, 1)

@@ -43,7 +43,7 @@ def twin_path(encoding, cfg, row: int, token: int) -> Tensor:
     for level in range(levels):
         if word == root:
             break
-        siblings = [other for other, head in enumerate(heads) if head == heads[word] != other]
+        siblings = [sibling for sibling, head in enumerate(heads) if head == heads[word] != sibling]
         step = min(siblings.index(word), branches - 1)
         for copy, raw in enumerate(encoding.decay):
             p = torch.tanh(raw)

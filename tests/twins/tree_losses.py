@@ -9,26 +9,26 @@ from tests.twins.dependency import edges_between
 
 def tokens_of(words):
     """The columns of each word's tokens."""
-    found = {}
+    columns_of = {}
     for column, word in enumerate(words.tolist()):
         if word >= 0:
-            found.setdefault(word, []).append(column)
-    return found
+            columns_of.setdefault(word, []).append(column)
+    return columns_of
 
 
 def divisions(spans, num_words):
     """First word, last word before the division, and last word, of the binarized tree's constituents."""
     nodes = {(start, end) for start, end, _ in spans.tolist() if start >= 0}
     nodes |= {(word, word + 1) for word in range(num_words)}
-    found = []
+    splits = []
     for start, end in sorted(nodes):
         parts, begin = [], start
         while begin < end and end - start > 1:
             stop = max(e for s, e in nodes if s == begin and e <= end and (s, e) != (start, end))
             parts.append((begin, stop))
             begin = stop
-        found += [(first, after - 1, end - 1) for first, after in parts[:-1]]
-    return found
+        splits += [(first, after - 1, end - 1) for first, after in parts[:-1]]
+    return splits
 
 
 def independence(states, tokens, i, j):

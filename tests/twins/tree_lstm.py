@@ -77,7 +77,7 @@ def twin(module, roots: Sequence[Node], inputs: Tensor, cell) -> dict[int, Tenso
         inputs: of the nodes. Shape: (nodes, width)
         cell: :func:`child_sum` or :func:`binary`.
     """
-    found: dict[int, Tensor] = {}
+    states: dict[int, Tensor] = {}
     for root in roots:
-        cell(module, root, inputs, found)
-    return found
+        cell(module, root, inputs, states)
+    return states

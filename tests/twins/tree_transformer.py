@@ -111,11 +111,13 @@ def twin_decoder(model, cfg, previous, source, tree):
     if decoder.layernorm_embedding is not None:
         states = torch.stack([twin_layer_norm(decoder.layernorm_embedding, row) for row in states])
     for layer in decoder.layers:
-        own, cross = layer.self_attn, layer.encoder_attn
+        self_attention, cross = layer.self_attn, layer.encoder_attn
         blocks = [
             (
                 layer.self_attn_layer_norm,
-                lambda x, a=own: twin_attention(a, x, x, lambda i, j: j <= i, tree, None),
+                lambda x, a=self_attention: twin_attention(
+                    a, x, x, lambda i, j: j <= i, tree, None
+                ),
             ),
             (
                 layer.encoder_attn_layer_norm,

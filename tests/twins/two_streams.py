@@ -13,7 +13,7 @@ def sinusoids(distance: int, width: int) -> Tensor:
     """Sines and cosines of a distance."""
     half = (width + 1) // 2
     angles = [distance / 10000 ** (k / half) for k in range(half)]
-    values = [math.sin(each) for each in angles] + [math.cos(each) for each in angles]
+    values = [math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles]
     return torch.tensor(values[:width], dtype=torch.float64)
 
 
@@ -26,9 +26,9 @@ def attend(attention, query, place, segment, seen):
         part = slice(head * width, (head + 1) * width)
         u, v = attention.content_bias[head, 0], attention.position_bias[head, 0]
         scores, values = [], []
-        for state, other, other_segment in seen:
+        for state, place_of_key, other_segment in seen:
             k, value = attention.k_proj(state)[part], attention.v_proj(state)[part]
-            distance = sinusoids(place - other, attention.embed_dim)
+            distance = sinusoids(place - place_of_key, attention.embed_dim)
             r = linear(distance, attention.distance_proj.weight)[part]
             score = (q[part] + u) @ k + (q[part] + v) @ r
             if attention.segment_keys is not None:

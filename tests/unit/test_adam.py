@@ -49,8 +49,11 @@ def test_an_update_is_that_of_the_equations(weight_decay):
         update(optimizer, parameters, step, sample_size=1)
     options = {"lr": 0.01, "betas": (0.9, 0.98), "eps": 0.001, "weight_decay": weight_decay}
     for index, parameter in enumerate(parameters):
-        own = [step[index] for step in gradients]
-        assert_same(parameter.detach(), adam_update(before[index].detach(), own, **options))
+        gradients_of_parameter = [step[index] for step in gradients]
+        assert_same(
+            parameter.detach(),
+            adam_update(before[index].detach(), gradients_of_parameter, **options),
+        )
 
 
 @pytest.mark.parametrize("clip_norm", [0.0, 1.0, 1000.0])
@@ -59,12 +62,12 @@ def test_updates_in_single_precision_are_fairseqs(clip_norm):
     optimizers = build_fused(fused, BETAS), build_optimizer(stock, BETAS)
     for gradients in make_gradients(fused, 10):
         norm, expected = (
-            update(optimizer, own, gradients, clip_norm=clip_norm)
-            for optimizer, own in zip(optimizers, (fused, stock), strict=True)
+            update(optimizer, parameters, gradients, clip_norm=clip_norm)
+            for optimizer, parameters in zip(optimizers, (fused, stock), strict=True)
         )
         torch.testing.assert_close(norm, expected, rtol=1e-6, atol=0)
-        for parameter, other in zip(fused, stock, strict=True):
-            torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-6, atol=1e-8)
+        for parameter, stock_parameter in zip(fused, stock, strict=True):
+            torch.testing.assert_close(parameter.grad, stock_parameter.grad, rtol=1e-6, atol=1e-8)
     torch.testing.assert_close(fused, stock, rtol=1e-6, atol=1e-7)
 
 
@@ -82,14 +85,15 @@ def test_updates_in_half_precision_are_fairseqs(flags, clip_norm, flat_on_cpu):
     steps[2][1] = steps[4][0] = None  # parameters without a gradient
     for gradients in steps:
         norm, expected = (
-            update(optimizer, own, gradients, clip_norm=clip_norm)
-            for optimizer, own in zip(optimizers, (fused, stock), strict=True)
+            update(optimizer, parameters, gradients, clip_norm=clip_norm)
+            for optimizer, parameters in zip(optimizers, (fused, stock), strict=True)
         )
         torch.testing.assert_close(norm, expected, rtol=1e-6, atol=0)
-    single, other = (
-        [p.detach() for group in each.param_groups for p in group["params"]] for each in optimizers
+    single, double = (
+        [p.detach() for group in optimizer.param_groups for p in group["params"]]
+        for optimizer in optimizers
     )
-    torch.testing.assert_close(single, other, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(single, double, rtol=1e-6, atol=1e-7)
     assert all(p.dtype == dtype for p in fused)
     torch.testing.assert_close(fused, stock)
 
@@ -111,10 +115,10 @@ def test_an_overflow_in_half_precision_is_noticed(flat_on_cpu):
 def test_a_checkpoint_continues_with_either(flags):
     dtype = torch.bfloat16 if flags else torch.float32
     uninterrupted = make_parameters(dtype)
-    whole = build_optimizer(uninterrupted, *flags)
+    uninterrupted_optimizer = build_optimizer(uninterrupted, *flags)
     steps = make_gradients(uninterrupted, 6)
     for gradients in steps:
-        update(whole, uninterrupted, gradients)
+        update(uninterrupted_optimizer, uninterrupted, gradients)
     for first, second in ((build_fused, build_optimizer), (build_optimizer, build_fused)):
         parameters = make_parameters(dtype)
         saved = first(parameters, *flags)
@@ -162,8 +166,8 @@ def test_parameters_that_had_no_gradient_have_fewer_steps():
     for number, gradients in enumerate(make_gradients(fused, 6)):
         if number % 2:
             gradients[0] = None
-        for optimizer, own in zip(optimizers, (fused, stock), strict=True):
-            update(optimizer, own, gradients)
+        for optimizer, parameters in zip(optimizers, (fused, stock), strict=True):
+            update(optimizer, parameters, gradients)
     steps = [optimizers[0].optimizer.state[parameter]["step"] for parameter in fused]
     assert steps == [3, 6, 6, 6]
     torch.testing.assert_close(fused, stock, rtol=1e-6, atol=1e-7)
@@ -172,22 +176,22 @@ def test_parameters_that_had_no_gradient_have_fewer_steps():
 def test_a_transposed_parameter_is_updated_as_by_fairseq():
     fused, stock = make_parameters(), make_parameters()
     optimizers = []
-    for own, build in ((fused, build_fused), (stock, build_optimizer)):
-        own[0] = torch.nn.Parameter(own[0].detach().t())
-        optimizers.append(build(own))
+    for parameters, build in ((fused, build_fused), (stock, build_optimizer)):
+        parameters[0] = torch.nn.Parameter(parameters[0].detach().t())
+        optimizers.append(build(parameters))
     for gradients in make_gradients(fused, 3):
-        for optimizer, own in zip(optimizers, (fused, stock), strict=True):
-            update(optimizer, own, gradients)
+        for optimizer, parameters in zip(optimizers, (fused, stock), strict=True):
+            update(optimizer, parameters, gradients)
     torch.testing.assert_close(fused, stock, rtol=1e-6, atol=1e-7)
 
 
 def test_amsgrad_is_computed_as_by_fairseq():
     fused, stock = make_parameters(), make_parameters()
-    optimizers = [adam.Adam(own, lr=0.01, amsgrad=True) for own in (fused, stock)]
+    optimizers = [adam.Adam(parameters, lr=0.01, amsgrad=True) for parameters in (fused, stock)]
     optimizers[0].__class__ = Adam
     for gradients in make_gradients(fused, 4):
-        for optimizer, own in zip(optimizers, (fused, stock), strict=True):
-            for parameter, gradient in zip(own, gradients, strict=True):
+        for optimizer, parameters in zip(optimizers, (fused, stock), strict=True):
+            for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient.clone()
             optimizer.step()
     torch.testing.assert_close(fused, stock, rtol=0, atol=0)

@@ -40,11 +40,11 @@ def translator(request, tmp_path, monkeypatch):
 @pytest.mark.parametrize("heads", [None, [1, 2, 2]])
 def test_an_answer_is_of_the_text_with_its_protected_tokens(translator, heads):
     text = f"{TAG} der Hund schläft"
-    found = answer(translator, text, heads, 10)
-    assert found["translation"] == translator.translate(text)
-    assert found["words"] == ["der", "Hund", "schläft"]
-    assert found["attention"]["nodes"][:2] == [TAG, "der"]
-    assert found["translation"] != translator.translate("der Hund schläft")
+    content = answer(translator, text, heads, 10)
+    assert content["translation"] == translator.translate(text)
+    assert content["words"] == ["der", "Hund", "schläft"]
+    assert content["attention"]["nodes"][:2] == [TAG, "der"]
+    assert content["translation"] != translator.translate("der Hund schläft")
 
 
 HEADS, FLAT = [1, 2, 2, 2], [2, 2, 2, 2]
@@ -62,7 +62,7 @@ def parsed(constituents):
 @pytest.mark.parametrize("heads", [None, HEADS, FLAT])
 def test_only_constituents_that_are_made_of_the_tree_follow_an_edit(monkeypatch, made_by, heads):
     """A constituency parser's stay: they do not depend on the heads."""
-    own = {
+    trees = {
         "parser": ConstituencyTree([(2, 4), (0, 4)], ["VP", "S"], 4),
         "from-dependencies": ConstituencyTree.from_dependencies(
             DependencyTree(HEADS), parsed(None).tags, parsed(None).deprels
@@ -75,7 +75,7 @@ def test_only_constituents_that_are_made_of_the_tree_follow_an_edit(monkeypatch,
         raise UserError("no maps")
 
     stub = SimpleNamespace(
-        parse=lambda lines: [parsed(own[made_by])], attention=refused,
+        parse=lambda lines: [parsed(trees[made_by])], attention=refused,
         translate=lambda lines, parses: read.extend(parses) or ["a"],
         task=SimpleNamespace(
             cfg=SimpleNamespace(data="a:b", source_lang="de"),
@@ -84,17 +84,17 @@ def test_only_constituents_that_are_made_of_the_tree_follow_an_edit(monkeypatch,
     )  # fmt: skip
     manifest = SimpleNamespace(constituents=made_by)
     monkeypatch.setattr(Manifest, "load", lambda directory, language: manifest)
-    found = answer(stub, "der Hund schläft gern", heads, 10)
-    expected = own[made_by]
+    content = answer(stub, "der Hund schläft gern", heads, 10)
+    expected = trees[made_by]
     if made_by == "from-dependencies" and heads is not None:
         tree = DependencyTree(heads)
         expected = ConstituencyTree.from_dependencies(tree, parsed(None).tags, parsed(None).deprels)
-        assert (expected.spans.tolist() == own[made_by].spans.tolist()) == (heads == HEADS)
+        assert (expected.spans.tolist() == trees[made_by].spans.tolist()) == (heads == HEADS)
     spans = [] if expected is None else expected.spans.tolist()
-    assert [list(span) for *span, _ in found["constituents"]] == spans
-    assert found["heads"] == (heads or HEADS)
+    assert [list(span) for *span, _ in content["constituents"]] == spans
+    assert content["heads"] == (heads or HEADS)
     (sentence,) = read
-    assert sentence.tree.heads.tolist() == found["heads"]
+    assert sentence.tree.heads.tolist() == content["heads"]
     assert (sentence.constituents is None) == (expected is None)
 
 
@@ -103,12 +103,16 @@ def test_attention_of_too_many_nodes_is_not_sent(nodes, is_drawn):
     maps = SimpleNamespace(
         labels=["a"] * nodes, num_tokens=1, weights={"attention": np.ones((1, 1, 1, 1))}
     )
-    found = attention_of(SimpleNamespace(attention=lambda *_: maps), "a", None)
+    attention = attention_of(SimpleNamespace(attention=lambda *_: maps), "a", None)
     if is_drawn:
-        assert found == {"nodes": ["a"] * nodes, "tokens": 1, "blocks": {"attention": [[[[1.0]]]]}}
+        assert attention == {
+            "nodes": ["a"] * nodes,
+            "tokens": 1,
+            "blocks": {"attention": [[[[1.0]]]]},
+        }
     else:
         assert (
-            found
+            attention
             == f"the sentence has {nodes} nodes, and attention is drawn for {MAX_NODES} at most"
         )
 

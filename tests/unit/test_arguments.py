@@ -43,8 +43,8 @@ def test_seeds_have_the_range_of_the_libraries(text):
 
 @pytest.mark.parametrize("command", [translate, label])
 def test_files_may_follow_options(command):
-    given = command._parser().parse_args(["DATA", "--path", "model.pt", "text"])
-    files = given.inputs if command is label else given.inputs[1:]
+    args = command._parser().parse_args(["DATA", "--path", "model.pt", "text"])
+    files = args.inputs if command is label else args.inputs[1:]
     assert list(map(Path, files)) == [Path("text")]
 
 
@@ -58,14 +58,14 @@ def test_files_may_follow_options(command):
     ],
 )  # fmt: skip
 def test_a_subword_model_goes_with_its_kind_of_subwords(bpe, option, is_allowed):
-    given = {"bpe": bpe, "sentencepiece_model": None, "bpe_codes": None, option: Path("model")}
+    options = {"bpe": bpe, "sentencepiece_model": None, "bpe_codes": None, option: Path("model")}
     if is_allowed:
-        assert model_of(given) == Path("model")
-        assert given == {"bpe": bpe}
+        assert model_of(options) == Path("model")
+        assert options == {"bpe": bpe}
         return
     flag = option.replace("_", "-")
     with pytest.raises(UserError, match=f"--{flag} needs --bpe "):
-        model_of(given)
+        model_of(options)
 
 
 @pytest.mark.parametrize("bpe", ["sentencepiece", "subword_nmt", "none"])

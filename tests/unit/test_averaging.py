@@ -49,13 +49,13 @@ def test_every_parameter_is_the_mean_and_the_rest_is_kept(tmp_path):
 )
 def test_branches_of_one_training_are_averaged_with_a_warning(processes, warned, tmp_path, caplog):
     paths = [tmp_path / f"checkpoint{i}.pt" for i in range(len(processes))]
-    for path, each in zip(paths, processes, strict=True):
+    for path, numbers in zip(paths, processes, strict=True):
         state = {"model": {"weight": torch.ones(2)}, "cfg": {"model": {"_name": "x"}}}
-        torch.save({**state, "extra_state": {"processes": each}}, path)
+        torch.save({**state, "extra_state": {"processes": numbers}}, path)
     average_checkpoints(paths, tmp_path / "average.pt")
-    found = [each for each in caplog.messages if "continue one training" in each]
-    assert len(found) == (warned is not None)
-    assert all(re.search(str(warned), each) for each in found)
+    warnings = [message for message in caplog.messages if "continue one training" in message]
+    assert len(warnings) == (warned is not None)
+    assert all(re.search(str(warned), warning) for warning in warnings)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -41,7 +41,7 @@ def test_layer_norms_get_the_names_of_their_blocks():
 
 def test_names_that_a_model_has_or_cannot_place_are_kept():
     theirs = torch.nn.MultiheadAttention(4, 2).state_dict()
-    for own in (theirs, {}):  # a model with torch's attention, and one without attention
+    for model_names in (theirs, {}):  # a model with torch's attention, and one without attention
         saved = dict(theirs)
-        rename_old_parameters(saved, own)
+        rename_old_parameters(saved, model_names)
         assert saved.keys() == theirs.keys()

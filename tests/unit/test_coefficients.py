@@ -39,14 +39,16 @@ def twin(
 ) -> Tensor:
     """One sentence's coefficients, triple by triple. Shape: (heads, nonterminals, sum of sizes)."""
     nodes, vertical, _ = sizes
-    found = weights.new_zeros(weights.size(1), nodes - leaves, sum(sizes)) + 0 * weights.sum()
+    coefficients = (
+        weights.new_zeros(weights.size(1), nodes - leaves, sum(sizes)) + 0 * weights.sum()
+    )
     convention = "released" if indices.from_root else "paper"
     for j in range(tree.leaves):
         for i in tree.ancestors(j):
             path = tree.path(i, j)
             branch = len(path) + (convention == "paper")
             share = weights[j] / (len(tree.under(i)) * branch)
-            found[:, i, j] = found[:, i, j] + share
+            coefficients[:, i, j] = coefficients[:, i, j] + share
             for t in path:
                 places = [leaves + t]
                 if indices.max_vertical:
@@ -54,8 +56,8 @@ def twin(
                     places.append(nodes + min(v, indices.max_vertical) - 1)
                     places.append(nodes + vertical + min(h, indices.max_horizontal) - 1)
                 for k in places:
-                    found[:, i, k] = found[:, i, k] + share
-    return found
+                    coefficients[:, i, k] = coefficients[:, i, k] + share
+    return coefficients
 
 
 @given(
@@ -76,19 +78,19 @@ def test_both_forms_are_the_sum_over_triples_in_value_and_gradient(
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(coefficients.CHUNK, "cpu", piece)
         for form in FORMS:
-            made = form(batch, indices, torch.float64)
-            found = made(weights)
+            module = form(batch, indices, torch.float64)
+            sums = module(weights)
             expected = torch.stack(
                 [
-                    twin(weights[row], tree, indices, made.sizes, batch.num_leaves)
+                    twin(weights[row], tree, indices, module.sizes, batch.num_leaves)
                     for row, tree in enumerate(forest)
                 ]
             )
-            assert_same(found, expected)
-            direction = torch.randn(found.shape, generator=generator, dtype=torch.float64)
+            assert_same(sums, expected)
+            direction = torch.randn(sums.shape, generator=generator, dtype=torch.float64)
             gradients = [
                 torch.autograd.grad((output * direction).sum(), weights, materialize_grads=True)
-                for output in (found, expected)
+                for output in (sums, expected)
             ]
             assert_same(gradients[0][0], gradients[1][0])
 
@@ -99,7 +101,7 @@ def test_both_forms_are_the_sum_over_triples_in_value_and_gradient(
 def twin_of_columns(
     leaves: Tensor, nonterminals: Tensor, states: Tensor, tree: Tree, module: Any, head: int
 ) -> Tensor:
-    """As :func:`test_hierarchical_accumulation.twin_head`."""
+    """As :func:`test_tree_attention.twin_head`."""
     outputs = torch.zeros_like(nonterminals)
     counts = torch.tensor([end - start for start, end in tree.spans]).unsqueeze(1)
     starts = [start for start, _ in tree.spans]
@@ -149,18 +151,18 @@ def test_deep_trees_are_the_definition_in_value_and_gradient(tree: Tree, convent
     module = build(1, 4, convention=convention)
     batch = pad_trees([tree, flat(3)], leaves=1, nonterminals=1)
     values, states = random_values(batch, module), random_states(batch, module)
-    found = module(values, states, batch)[0, batch.num_leaves :, 0][: len(tree.parents)]
+    accumulated = module(values, states, batch)[0, batch.num_leaves :, 0][: len(tree.parents)]
     expected = twin_of_columns(
         values[0, : tree.leaves, 0],
         values[0, batch.num_leaves : batch.num_leaves + len(tree.parents), 0],
         states[0, : tree.leaves], tree, module, 0,
     )  # fmt: skip
-    assert_same(found, expected)
-    direction = torch.randn_like(found)
-    wanted = [values, states, *module.parameters()]
+    assert_same(accumulated, expected)
+    direction = torch.randn_like(accumulated)
+    variables = [values, states, *module.parameters()]
     gradients = [
-        torch.autograd.grad((output * direction).sum(), wanted, retain_graph=True)
-        for output in (found, expected)
+        torch.autograd.grad((output * direction).sum(), variables, retain_graph=True)
+        for output in (accumulated, expected)
     ]
     for actual, literal in zip(*gradients, strict=True):
         assert_same(actual, literal)
@@ -216,7 +218,7 @@ def test_a_sentence_beside_a_deep_one_is_accumulated_as_if_alone() -> None:
     alone, beside = pad_trees([tree]), pad_trees([tree, chain(150)])
     values, states = random_values(beside, module), random_states(beside, module)
     n, m = tree.leaves, len(tree.parents)
-    own = torch.cat([values[:1, :n], values[:1, beside.num_leaves : beside.num_leaves + m]], 1)
-    expected = module(own, states[:1, :n], alone)[:, n:]
-    found = module(values, states, beside)[:1, beside.num_leaves : beside.num_leaves + m]
-    assert_same(found, expected)
+    nodes = torch.cat([values[:1, :n], values[:1, beside.num_leaves : beside.num_leaves + m]], 1)
+    expected = module(nodes, states[:1, :n], alone)[:, n:]
+    accumulated = module(values, states, beside)[:1, beside.num_leaves : beside.num_leaves + m]
+    assert_same(accumulated, expected)

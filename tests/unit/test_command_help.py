@@ -34,17 +34,17 @@ COMMANDS = [
 def parsers_of(command: str) -> list[argparse.ArgumentParser]:
     """A command's parser, or those of its subcommands too."""
     parser = importlib.import_module(f"fairseq_phrase.cli.{command}")._parser()
-    found = [parser]
+    parsers = [parser]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            found += action.choices.values()
-    return found
+            parsers += action.choices.values()
+    return parsers
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_is_explained_and_its_default_shown(command):
     for parser in parsers_of(command):
-        shown = " ".join(parser.format_help().split())
+        help_text = " ".join(parser.format_help().split())
         for action in parser._actions:
             if not action.option_strings:
                 continue
@@ -52,7 +52,7 @@ def test_every_option_is_explained_and_its_default_shown(command):
             if action.default not in (None, False, argparse.SUPPRESS, "", (), []):
                 assert "default" in parser._get_formatter()._get_help_string(action)
         for nothing in ("None", "False", "()", "[]", ")"):
-            assert f"default: {nothing}" not in shown
+            assert f"default: {nothing}" not in help_text
 
 
 def test_the_same_thing_has_the_same_name_in_every_command():
@@ -70,11 +70,11 @@ def test_the_same_thing_has_the_same_name_in_every_command():
     assert {name for name, kinds in metavars.items() if len(kinds) > 1} <= {"--out", "--test"}
     # Besides those: a test set is translated by default, but a split to label or to look at is asked for.
     # The synthetic corpus has two languages. Sentences to make have another limit than those to read.
-    others = {"--out", "--test", "--subset", "-s", "-t", "--source-lang", "--target-lang"}
+    exceptions = {"--out", "--test", "--subset", "-s", "-t", "--source-lang", "--target-lang"}
     # The size of a batch that labels fastest depends on the device.
-    others |= {"--bpe", "--max-words", "--max-tokens"}
-    assert {name for name, values in defaults.items() if len(values) > 1} <= others
-    for other in (
+    exceptions |= {"--bpe", "--max-words", "--max-tokens"}
+    assert {name for name, values in defaults.items() if len(values) > 1} <= exceptions
+    for metavar in (
         "--split",
         "--gen-subset",
         "--index",
@@ -83,7 +83,7 @@ def test_the_same_thing_has_the_same_name_in_every_command():
         "--model",
         "--cpu",
     ):
-        assert other not in metavars, other
+        assert metavar not in metavars, metavar
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -220,9 +220,9 @@ def test_similar_names_are_suggested_by_fairseqs_commands(arguments, message, ca
 
 @pytest.mark.parametrize("command", ["preprocess", "attach"])
 def test_every_parser_is_named(command):
-    shown = " ".join(parsers_of(command)[0].format_help().split())
+    help_text = " ".join(parsers_of(command)[0].format_help().split())
     for parser in _BUILT_IN.values():
-        assert parser.usage.replace("…", "...") in shown
+        assert parser.usage.replace("…", "...") in help_text
 
 
 def test_every_normal_form_is_one_of_sentencepiece():

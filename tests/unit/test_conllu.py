@@ -94,8 +94,8 @@ def test_a_line_without_text_has_no_sentence_in_the_file(tmp_path):
 
 def test_a_line_of_invisible_characters_may_have_a_sentence_or_none(tmp_path):
     lines = "Der Hund bellt", "\u200b", "\ufeff \u200d", "Der Hund bellt"
-    for own in ([], [row(1, "\u200b", 0), ""]):
-        sentences = read(tmp_path, [*DOG, "", *own, *DOG], *lines)
+    for rows in ([], [row(1, "\u200b", 0), ""]):
+        sentences = read(tmp_path, [*DOG, "", *rows, *DOG], *lines)
         assert [getattr(sentence, "words", None) for sentence in sentences] == [
             ["Der", "Hund", "bellt"], ["\u200b"], ["\ufeff", "\u200d"], ["Der", "Hund", "bellt"],
         ]  # fmt: skip
@@ -174,11 +174,11 @@ def test_surface_tokens_of_any_tree_make_a_tree(tmp_path_factory, heads, data):
     assert words.tree.heads.tolist() == heads
     tokens = [token for token, size in enumerate(sizes) for _ in range(size)]
     for token, head in enumerate(sentence.tree.heads.tolist()):
-        chosen = int(sentence.deprels[token][1:])
+        highest = int(sentence.deprels[token][1:])
         inside = [word for word, of in enumerate(tokens) if of == token]
-        assert chosen in inside
-        assert words.tree.depths[chosen] == min(words.tree.depths[inside])
-        assert head == tokens[heads[chosen]]
+        assert highest in inside
+        assert words.tree.depths[highest] == min(words.tree.depths[inside])
+        assert head == tokens[heads[highest]]
 
 
 def test_words_or_surface_tokens_and_nothing_else():
@@ -493,9 +493,9 @@ def test_the_ninth_column_is_a_graph_without_its_empty_nodes(tmp_path):
     # Two sentences of a line, and a chain of empty nodes that goes round.
     round_ = [row(1, "Ja", 0, deps="0:root|1.1:x"), row("1.1", "_", "_", deps="1.2:y"),
               row("1.2", "_", "_", deps="1.1:z|1:w")]  # fmt: skip
-    (both,) = read(tmp_path, [*sie_kommt(), "", *round_], f"{text} Ja", words="enhanced")
-    assert both.edges["enhanced"] == [*SIE_KOMMT, (6, 6, "root"), (6, 6, "w>y>x")]
-    assert both.lost_edges == 1
+    (joined,) = read(tmp_path, [*sie_kommt(), "", *round_], f"{text} Ja", words="enhanced")
+    assert joined.edges["enhanced"] == [*SIE_KOMMT, (6, 6, "root"), (6, 6, "w>y>x")]
+    assert joined.lost_edges == 1
 
 
 @pytest.mark.parametrize(
@@ -602,11 +602,11 @@ def test_the_record_has_the_columns_and_their_order(tmp_path):
         "feats,xpos",
         "surface,xpos,feats",
     ]
-    versions = [ConlluFiles(each).version for each in options]
+    versions = [ConlluFiles(argument).version for argument in options]
     assert versions[:2] == ["CoNLL-U", "CoNLL-U, surface tokens"]
     records = [
-        parser_entries(f"conllu:{each}", version, "", "none")["parser"].value
-        for each, version in zip(options, versions, strict=True)
+        parser_entries(f"conllu:{argument}", version, "", "none")["parser"].value
+        for argument, version in zip(options, versions, strict=True)
     ]
     assert len(set(records)) == len(options)
     assert ConlluFiles("words,xpos").version == ConlluFiles("xpos").version

@@ -20,7 +20,9 @@ def contains(outer, inner):
 def parent(spans, node):
     """The first of the later ones over the same words, as children stand before their parents."""
     later = range(node + 1, len(spans))
-    return next((other for other in later if contains(spans[other], spans[node])), None)
+    return next(
+        (later_node for later_node in later if contains(spans[later_node], spans[node])), None
+    )
 
 
 def chain(spans, node):
@@ -54,7 +56,9 @@ def lifted(heads, draw):
         crossing = [
             word
             for word, head in enumerate(heads)
-            if not all(depends(other, head) for other in range(min(word, head), max(word, head)))
+            if not all(
+                depends(between, head) for between in range(min(word, head), max(word, head))
+            )
         ]
         if not crossing:
             return heads
@@ -118,15 +122,15 @@ def test_of_a_unary_chain_the_lowest_label_stays(tree):
 def test_constituents_lose_the_words_that_are_left_out(tree, data):
     count = tree.num_words
     keep = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
-    kept = [word for word in range(count) if keep[word]]
+    words_left = [word for word in range(count) if keep[word]]
     expected = []
     for start, end, label in triples(tree):
-        words = [kept.index(word) for word in range(start, end) if keep[word]]
+        words = [words_left.index(word) for word in range(start, end) if keep[word]]
         if words:
             expected.append((words[0], words[-1] + 1, label))
     restricted = tree.restricted_to(np.array(keep, dtype=bool))
     assert triples(restricted) == expected
-    assert restricted.num_words == len(kept)
+    assert restricted.num_words == len(words_left)
 
 
 @given(st.lists(constituents(6), max_size=4))
@@ -239,10 +243,10 @@ def test_of_dependencies_the_sentences_of_a_line_hang_under_one_root():
     joined = ConstituencyTree.from_dependencies(tree, list("ABCDEF"), relations)
     assert triples(joined) == [(0, 3, "B"), (4, 6, "F"), (0, 6, "ROOT")]
     # Without relations, or without another root, it is one sentence.
-    whole = [(4, 6, "F"), (0, 6, "B")]
-    assert triples(ConstituencyTree.from_dependencies(tree, list("ABCDEF"))) == whole
+    expected = [(4, 6, "F"), (0, 6, "B")]
+    assert triples(ConstituencyTree.from_dependencies(tree, list("ABCDEF"))) == expected
     relations = ["x", "root", *"xxxx"]
-    assert triples(ConstituencyTree.from_dependencies(tree, list("ABCDEF"), relations)) == whole
+    assert triples(ConstituencyTree.from_dependencies(tree, list("ABCDEF"), relations)) == expected
 
 
 def test_of_dependencies_sentences_whose_words_alternate_are_one():
@@ -255,13 +259,19 @@ def test_of_dependencies_sentences_whose_words_alternate_are_one():
 @given(st.lists(trees(6), min_size=1, max_size=4))
 def test_of_dependencies_sentences_have_the_constituents_that_they_have_alone(sentences):
     heads, relations, alone = [], [], []
-    for own in sentences:
+    for heads_of_sentence in sentences:
         start = len(heads)
-        relations += ["root" if head == word else "x" for word, head in enumerate(own)]
-        heads += [start + head for head in own]
-        alone.append(ConstituencyTree.from_dependencies(DependencyTree(own), ["X"] * len(own)))
-    found = ConstituencyTree.from_dependencies(DependencyTree(heads), ["X"] * len(heads), relations)
-    assert found == ConstituencyTree.joined(alone)
+        relations += [
+            "root" if head == word else "x" for word, head in enumerate(heads_of_sentence)
+        ]
+        heads += [start + head for head in heads_of_sentence]
+        alone.append(
+            ConstituencyTree.from_dependencies(
+                DependencyTree(heads_of_sentence), ["X"] * len(heads_of_sentence)
+            )
+        )
+    tree = ConstituencyTree.from_dependencies(DependencyTree(heads), ["X"] * len(heads), relations)
+    assert tree == ConstituencyTree.joined(alone)
 
 
 @pytest.mark.parametrize("heads", [[], [0]])

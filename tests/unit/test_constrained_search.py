@@ -44,7 +44,10 @@ def generated(model, dictionary, search, given, **options):
     )
     sample = {"net_input": {"src_tokens": torch.tensor([[4, 2]]), "src_lengths": torch.tensor([2])}}
     (hypotheses,) = generator.generate([model], sample, **given)
-    return [(tuple(one["tokens"].tolist()), one["score"].item()) for one in hypotheses]
+    return [
+        (tuple(hypothesis["tokens"].tolist()), hypothesis["score"].item())
+        for hypothesis in hypotheses
+    ]
 
 
 def by_fairseq(constraints, given=None, **options):
@@ -60,9 +63,12 @@ def by_this(constraints, prefix=(), **options):
     """The hypotheses of this search, where each subword is a word."""
     dictionary = make_dictionary(20)
     search = ConstrainedSearch(dictionary, words_of)
-    search.begin([[RequiredText(words_of(one), (*one,)) for one in constraints]], len(prefix))
-    given = {"prefix_tokens": torch.tensor([prefix])} if prefix else {}
-    return generated(Bigrams(dictionary), dictionary, search, given, **options)
+    search.begin(
+        [[RequiredText(words_of(constraint), (*constraint,)) for constraint in constraints]],
+        len(prefix),
+    )
+    prefix_tokens = {"prefix_tokens": torch.tensor([prefix])} if prefix else {}
+    return generated(Bigrams(dictionary), dictionary, search, prefix_tokens, **options)
 
 
 def words_of(tokens):
@@ -74,15 +80,15 @@ def words_of(tokens):
 def test_the_search_after_a_prefix_is_fairseqs_search_that_begins_there(prefix, constraints):
     hypotheses = by_this(constraints, prefix, max_len_b=12 + len(prefix))
     # The next token depends on the last one only.
-    rest = [one for one in constraints if not set(one) <= set(prefix)]
+    remaining = [constraint for constraint in constraints if not set(constraint) <= set(prefix)]
     expected = by_fairseq(
-        rest, {"bos_token": prefix[-1]}, max_len_b=12, min_len=1 if rest else 0
+        remaining, {"bos_token": prefix[-1]}, max_len_b=12, min_len=1 if remaining else 0
     )  # fmt: skip
     logs = Bigrams(make_dictionary(20)).scores.log_softmax(-1)
     score = sum(logs[pair].item() for pair in itertools.pairwise([2, *prefix]))
-    assert [one for one, _ in hypotheses] == [(*prefix, *one) for one, _ in expected]
-    assert [one for _, one in hypotheses] == pytest.approx(
-        [score + one for _, one in expected], abs=1e-4
+    assert [tokens for tokens, _ in hypotheses] == [(*prefix, *tokens) for tokens, _ in expected]
+    assert [score for _, score in hypotheses] == pytest.approx(
+        [score + score_of_rest for _, score_of_rest in expected], abs=1e-4
     )
 
 
@@ -203,9 +209,11 @@ LINES = ["▁ 我 养猫", "▁ 我 养 鱼", "▁ 鱼 养 我", "▁ a ▁( cat
 )
 def test_a_translation_that_has_the_text_stays_as_it_is(text, after_space, line):
     dictionary = Dictionary()
-    for subword in sorted({part for one in LINES for part in one.split()} | {"猫", "▁猫", "▁cat"}):
+    for subword in sorted(
+        {part for line in LINES for part in line.split()} | {"猫", "▁猫", "▁cat"}
+    ):
         dictionary.add_symbol(subword)
-    lines = [[*map(dictionary.index, one.split())] for one in LINES]
+    lines = [[*map(dictionary.index, line.split())] for line in LINES]
     model = Lines(dictionary, lines[line // 3 * 3 : line // 3 * 3 + 3] + 3 * [lines[line]])
     required = RequiredText(
         text, (*map(dictionary.index, after_space.split()),), (dictionary.index(text),)

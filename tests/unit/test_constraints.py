@@ -33,15 +33,15 @@ def required_text_of(text, slots, where):
 
 def cut(texts):
     """Two subwords for a word of two or more letters."""
-    found = []
+    sentences = []
     for text in texts:
         words = [[word[:1] + "@@", word[1:]] if word[1:] else [word] for word in text.split()]
         numbers = [number for number, pieces in enumerate(words) for _ in pieces]
         pieces = [piece for pieces in words for piece in pieces]
-        found.append(
+        sentences.append(
             SimpleNamespace(subwords=pieces, words=torch.tensor(numbers), num_words=len(words))
         )
-    return found
+    return sentences
 
 
 def glossary(terms, **options):
@@ -53,22 +53,24 @@ def glossary(terms, **options):
 def pieces(texts, glossary=None, **given):
     """The constraints and the prefix of each piece, as texts; ``|`` cuts a line into pieces."""
     beside = ParallelTexts(**given)
-    made = Requirements(beside, tokens_of, required_text_of, tokens_of, glossary)
-    found = []
+    requirements = Requirements(beside, tokens_of, required_text_of, tokens_of, glossary)
+    pieces_of_lines = []
     for number, line in enumerate(beside.lines(texts), start=1):
-        own = made.segments(
+        segments = requirements.segments(
             line, number, cut(line.text.split("|")), lambda _: (), lambda _: LONGEST
         )
-        found += [
+        pieces_of_lines += [
             ([required.text for required in piece.constraints], "".join(map(chr, piece.prefix)))
-            for piece in own
+            for piece in segments
         ]
-    return found
+    return pieces_of_lines
 
 
 def test_each_line_has_what_is_beside_it():
-    found = pieces(["l", "m", "n"], constraints=["", "ab\tc", " "], prefix=["", "d", "e f"])
-    assert found == [([], ""), (["ab", "c"], "d"), ([], "ef")]
+    pieces_of_lines = pieces(
+        ["l", "m", "n"], constraints=["", "ab\tc", " "], prefix=["", "d", "e f"]
+    )
+    assert pieces_of_lines == [([], ""), (["ab", "c"], "d"), ([], "ef")]
 
 
 def test_a_constraint_that_leaves_no_subword_requires_nothing():
@@ -143,8 +145,8 @@ def test_words_are_translated_by_a_file(tmp_path):
 
 def test_pieces_of_a_line_are_aligned_one_after_the_other():
     pieces = [Hypothesis("a b", -1, 3, [(0, 0), (2, 1)], (3, 2)), Hypothesis("c", -1, 2, [(1, 0)])]
-    (whole,) = joined_hypotheses([[piece] for piece in pieces], 1)
-    assert whole.alignment == [(0, 0), (2, 1), (4, 2)]
+    (joined,) = joined_hypotheses([[piece] for piece in pieces], 1)
+    assert joined.alignment == [(0, 0), (2, 1), (4, 2)]
 
 
 def test_pieces_of_chinese_lines_are_joined_without_a_space():
@@ -153,6 +155,6 @@ def test_pieces_of_chinese_lines_are_joined_without_a_space():
         Hypothesis("你 a", -1, 2, [(0, 0), (1, 1)], (2, 2)),
     ]
     pieces += [Hypothesis("b", -1, 2, [(0, 0)], (1, 1)), Hypothesis("", -1, 1)]
-    (whole,) = joined_hypotheses([[piece] for piece in pieces], 1)
-    assert whole.text.rstrip() == "我。你 a b"
-    assert whole.alignment == [(0, 0), (1, 0), (2, 1), (3, 2)]
+    (joined,) = joined_hypotheses([[piece] for piece in pieces], 1)
+    assert joined.text.rstrip() == "我。你 a b"
+    assert joined.alignment == [(0, 0), (1, 0), (2, 1), (3, 2)]

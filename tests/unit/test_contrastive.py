@@ -39,10 +39,10 @@ def write_pairs(folder, phenomena):
 
 def write_scores(run, name, pairs):
     (run / "contrastive").mkdir(exist_ok=True)
-    for which, side in enumerate(("correct", "incorrect")):
+    for column, side in enumerate(("correct", "incorrect")):
         lines = []
         for index in reversed(range(len(pairs))):  # fairseq sorts by length
-            lines += [f"S-{index}\tx", f"H-{index}\t-0.1\t▁y", f"P-{index}\t{pairs[index][which]}"]
+            lines += [f"S-{index}\tx", f"H-{index}\t-0.1\t▁y", f"P-{index}\t{pairs[index][column]}"]
         (run / "contrastive" / f"{name}.{side}.txt").write_text("\n".join(lines) + "\n")
 
 
@@ -99,9 +99,9 @@ def refusal(table, capsys) -> str:
 def test_files_of_unequal_length_are_refused_with_their_numbers_of_lines(table, capsys):
     with gzip.open(table / "pairs" / "agreement.mt" / "tgt.incorrect.de.gz", "at") as stream:
         stream.write("one more\n")
-    said = refusal(table, capsys)
-    assert "agreement.mt: src.en.gz has 4 lines, tgt.correct.de.gz has 4 lines" in said
-    assert "tgt.incorrect.de.gz has 5 lines" in said
+    message = refusal(table, capsys)
+    assert "agreement.mt: src.en.gz has 4 lines, tgt.correct.de.gz has 4 lines" in message
+    assert "tgt.incorrect.de.gz has 5 lines" in message
 
 
 def test_missing_and_other_scores_are_refused(table, capsys):
@@ -149,12 +149,12 @@ def scored(table, monkeypatch):
     monkeypatch.setattr(contrastive.subprocess, "run", generate)
 
     def score(**changes):
-        given = {
+        defaults = {
             "data": data, "work": binarized.parent, "source": "en", "target": "de", "parser": None,
             "checkpoint": "average.pt", "max_tokens": 8, "jobs": 1, "generate_flags": "",
         }  # fmt: skip
         runs = [table / "runs" / part / "seed1" for part in ("k2", "baseline")]
-        args = Namespace(**given | changes)
+        args = Namespace(**defaults | changes)
         contrastive.score_all(args, read_pairs(table / "pairs"), runs)
         return runs
 

@@ -32,22 +32,22 @@ HOSTILE = ["<copy1>", "Šx", "a\N{COMBINING ACUTE ACCENT}", "🙂", "<unk>"]
 
 @pytest.fixture
 def slots():
-    made = SourceDictionary()
+    dictionary = SourceDictionary()
     for entry in ("the", "is", ".", slot(1), slot(2)):
-        made.add_symbol(entry)
-    return made
+        dictionary.add_symbol(entry)
+    return dictionary
 
 
 def test_slots_are_in_the_order_of_the_source_and_alike_in_the_target(slots):
-    known = slots.indices
-    assert number_of_slots(known) == slots.slots == 2
-    source, words = number_unknown(["Qi", "is", "the", "Xu", ".", "Qi", "Lu"], known, 2)
+    indices = slots.indices
+    assert number_of_slots(indices) == slots.slots == 2
+    source, words = number_unknown(["Qi", "is", "the", "Xu", ".", "Qi", "Lu"], indices, 2)
     # Lu comes after the last slot.
     assert source == ["<copy1>", "is", "the", "<copy2>", ".", "<copy1>", "Lu"]
     assert words == ["Qi", "Xu"]
-    target, same = number_unknown(["Xu", "Lu", "the", "Qi"], known, 0, words)
+    target, words_of_target = number_unknown(["Xu", "Lu", "the", "Qi"], indices, 0, words)
     assert target == ["<copy2>", "Lu", "the", "<copy1>"]
-    assert same == words
+    assert words_of_target == words
 
 
 def test_a_target_without_source_words_gets_no_slots(slots):
@@ -86,8 +86,8 @@ def test_a_line_carries_its_words_into_text(slots):
 def test_a_constraint_with_an_unknown_word_is_refused(slots, word):
     """fairseq-interactive encodes --constraints without their source, which numbers unknown words."""
     as_fairseq = {"append_eos": False, "add_if_not_exist": False}
-    known = slots.encode_line(f"the .{LINE}the .", **as_fairseq)
-    assert known.tolist() == [slots.index("the"), slots.index(".")]
+    tokens = slots.encode_line(f"the .{LINE}the .", **as_fairseq)
+    assert tokens.tolist() == [slots.index("the"), slots.index(".")]
     with pytest.raises(UserError, match=f"--constraints: '{word}' is not in the dictionary"):
         slots.encode_line(f"the {word}", **as_fairseq)
 

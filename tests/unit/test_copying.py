@@ -41,11 +41,11 @@ def compare(found, expected, leaves):
     assert_same(found, expected)
     upstream = torch.randn_like(found)
     gradients = [
-        torch.autograd.grad((each * upstream).sum(), leaves, allow_unused=True, retain_graph=True)
-        for each in (found, expected)
+        torch.autograd.grad((scores * upstream).sum(), leaves, allow_unused=True, retain_graph=True)
+        for scores in (found, expected)
     ]
-    for own, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(own, other, rtol=1e-8, atol=1e-10)
+    for gradient, expected_gradient in zip(*gradients, strict=True):
+        torch.testing.assert_close(gradient, expected_gradient, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
@@ -54,7 +54,7 @@ def test_joint_scores_are_the_enumeration_over_words_and_positions(left):
     torch.manual_seed(1)
     source, padding = make_source(left)
     words, positions = randn(3, TARGET, VOCABULARY), randn(3, TARGET, source.size(1))
-    found = join_scores(words, positions, source, padding).log_softmax(-1)
+    scores = join_scores(words, positions, source, padding).log_softmax(-1)
     expected = torch.stack(
         [
             torch.stack(
@@ -66,7 +66,7 @@ def test_joint_scores_are_the_enumeration_over_words_and_positions(left):
             for b in range(len(SOURCES))
         ]
     )
-    compare(found, expected, [words, positions])
+    compare(scores, expected, [words, positions])
 
 
 def test_the_gradient_is_the_numerical_one():
@@ -82,16 +82,16 @@ def test_scores_far_apart_neither_overflow_nor_vanish():
     words = torch.tensor([[[0.0, 500.0, -500.0, -900.0]]])
     positions = torch.tensor([[[-501.0, -499.0, -500.0]]])
     source = torch.tensor([[2, 2, 3]])
-    found = join_scores(words, positions, source, source < 0)
+    scores = join_scores(words, positions, source, source < 0)
     expected = torch.logsumexp(torch.tensor([-500.0, -501.0, -499.0]), 0)
-    torch.testing.assert_close(found[0, 0], torch.tensor([0.0, 500.0, expected, -500.0]))
+    torch.testing.assert_close(scores[0, 0], torch.tensor([0.0, 500.0, expected, -500.0]))
 
 
 def test_padding_is_not_copied_even_where_its_word_is_in_the_source():
     words, positions = torch.zeros(1, 1, 3), torch.zeros(1, 1, 3)
     source, padding = torch.tensor([[1, 1, 1]]), torch.tensor([[True, False, True]])
-    found = join_scores(words, positions, source, padding)
-    torch.testing.assert_close(found.exp(), torch.tensor([[[1.0, 2.0, 1.0]]]))
+    scores = join_scores(words, positions, source, padding)
+    torch.testing.assert_close(scores.exp(), torch.tensor([[[1.0, 2.0, 1.0]]]))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -118,18 +118,18 @@ def test_far_from_the_vocabularys_scores_only_the_result_is_rounded(dtype):
     upstream = torch.randn(2, 3, 50).to(dtype)
 
     half = join_scores(words, positions, source, padding)
-    found = torch.autograd.grad(half, [words, positions], upstream)
+    gradients = torch.autograd.grad(half, [words, positions], upstream)
     exact_words = words.detach().double().requires_grad_()
     exact = join_scores(exact_words, positions.double(), source, padding)
     expected = torch.autograd.grad(exact, [exact_words, positions], upstream.double())
 
-    assert half.dtype == found[0].dtype == dtype
+    assert half.dtype == gradients[0].dtype == dtype
     # Half the distance of neighbouring numbers, and single precision's own error.
     numbers = torch.finfo(dtype)
-    own = {"rtol": 0.51 * numbers.eps, "atol": numbers.tiny * numbers.eps}
-    torch.testing.assert_close(half.double(), exact, **own)
-    torch.testing.assert_close(found[0].double(), expected[0], **own)
-    torch.testing.assert_close(found[1], expected[1], rtol=1e-4, atol=1e-6)
+    tolerance = {"rtol": 0.51 * numbers.eps, "atol": numbers.tiny * numbers.eps}
+    torch.testing.assert_close(half.double(), exact, **tolerance)
+    torch.testing.assert_close(gradients[0].double(), expected[0], **tolerance)
+    torch.testing.assert_close(gradients[1], expected[1], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -142,11 +142,11 @@ def test_a_pointers_probabilities_sum_to_one_in_half_precision(dtype):
         torch.randn(3, len(source[0]), SOURCE_WIDTH),
     )
     words = torch.zeros(3, TARGET, VOCABULARY, dtype=dtype)
-    found = module(
+    scores = module(
         words, states.to(dtype), CopySource(source_states.to(dtype), source, padding), None
     )
     # log p of 10 is rounded by 5 eps at most.
-    total = found.double().exp().sum(-1)
+    total = scores.double().exp().sum(-1)
     torch.testing.assert_close(
         total, torch.ones_like(total), rtol=0, atol=5 * torch.finfo(dtype).eps
     )
@@ -158,10 +158,10 @@ def test_excluded_words_can_be_copied_and_padding_keeps_them_excluded(dtype):
     words = torch.tensor([[[0.0, -torch.inf, -torch.inf]]], dtype=dtype, requires_grad=True)
     positions = torch.tensor([[[-3.0, 5.0]]], dtype=dtype, requires_grad=True)
     source, padding = torch.tensor([[2, 1]]), torch.tensor([[False, True]])
-    found = join_scores(words, positions, source, padding)
-    assert found.softmax(-1).tolist()[0][0][1] == 0
-    assert found[0, 0, [0, 2]].tolist() == [0, -3]
-    of_words, of_positions = torch.autograd.grad(found[0, 0, 2], [words, positions])
+    scores = join_scores(words, positions, source, padding)
+    assert scores.softmax(-1).tolist()[0][0][1] == 0
+    assert scores[0, 0, [0, 2]].tolist() == [0, -3]
+    of_words, of_positions = torch.autograd.grad(scores[0, 0, 2], [words, positions])
     assert of_words.tolist() == [[[0, 0, 0]]]
     assert of_positions.tolist() == [[[1, 0]]]
 
@@ -185,14 +185,14 @@ def rows(make):
 def test_joint_copying_scores_positions_by_a_bilinear_form():
     torch.manual_seed(4)
     module = JointCopy(WIDTH, SOURCE_WIDTH).double()
-    words, states, source_states, padding, found = copied(module)
+    words, states, source_states, padding, scores = copied(module)
 
     def expected(b, t):
         keys = source_states[b][~padding[b]]
         positions = torch.stack([key @ module.weight @ states[b, t] for key in keys])
         return twin.joint(words[b, t], positions, SOURCES[b]).log()
 
-    compare(found, rows(expected), [words, states, source_states, module.weight])
+    compare(scores, rows(expected), [words, states, source_states, module.weight])
 
 
 def test_gated_copying_is_the_mixture():
@@ -201,7 +201,7 @@ def test_gated_copying_is_the_mixture():
     source, padding = make_source()
     scores = randn(3, TARGET, source.size(1))
     attention = scores.masked_fill(padding[:, None], -torch.inf).softmax(-1)
-    words, states, source_states, _, found = copied(module, attention)
+    words, states, source_states, _, mixture = copied(module, attention)
 
     def expected(b, t):
         context = attention[b, t] @ source_states[b]
@@ -209,7 +209,7 @@ def test_gated_copying_is_the_mixture():
         return twin.gate(words[b, t], attention[b, t][~padding[b]], p[0], SOURCES[b]).log()
 
     leaves = [words, states, source_states, scores, *module.parameters()]
-    compare(found, rows(expected), leaves)
+    compare(mixture, rows(expected), leaves)
 
 
 def test_weights_of_a_window_are_normalized_before_they_are_mixed():
@@ -219,15 +219,15 @@ def test_weights_of_a_window_are_normalized_before_they_are_mixed():
     attention = torch.rand(3, TARGET, source.size(1)).double() / 9
     attention = attention.masked_fill(padding[:, None], 0.0)
     attention[:, :, 2] = 0.0
-    found = copied(module, attention)[-1].exp()
-    torch.testing.assert_close(found.sum(-1), torch.ones_like(found[..., 0]))
-    assert found.isfinite().all()
+    probabilities = copied(module, attention)[-1].exp()
+    torch.testing.assert_close(probabilities.sum(-1), torch.ones_like(probabilities[..., 0]))
+    assert probabilities.isfinite().all()
 
 
 def test_a_pointer_produces_source_words_only():
     torch.manual_seed(7)
     module = PointerCopy(WIDTH, SOURCE_WIDTH).double()
-    _, states, source_states, padding, found = copied(module)
+    _, states, source_states, padding, scores = copied(module)
 
     def expected(b, t):
         keys = source_states[b][~padding[b]]
@@ -235,17 +235,21 @@ def test_a_pointer_produces_source_words_only():
         return torch.stack(
             [
                 sum(
-                    (w for w, own in zip(weights, SOURCES[b], strict=True) if own == word),
+                    (
+                        w
+                        for w, source_word in zip(weights, SOURCES[b], strict=True)
+                        if source_word == word
+                    ),
                     weights.new_zeros(()),
                 )
                 for word in range(VOCABULARY)
             ]
         )
 
-    torch.testing.assert_close(found.exp(), rows(expected), rtol=1e-9, atol=1e-40)
+    torch.testing.assert_close(scores.exp(), rows(expected), rtol=1e-9, atol=1e-40)
     outside = [word for word in range(VOCABULARY) if word not in SOURCES[0]]
-    assert (found[0][:, outside] == -100).all()
-    gradient = torch.autograd.grad(found[0][:, outside].sum(), source_states)[0]
+    assert (scores[0][:, outside] == -100).all()
+    gradient = torch.autograd.grad(scores[0][:, outside].sum(), source_states)[0]
     torch.testing.assert_close(gradient, torch.zeros_like(gradient), rtol=0, atol=1e-12)
 
 
@@ -257,7 +261,7 @@ def test_scores_of_words_that_a_pointer_does_not_use_have_a_gradient_of_zero():
     words = randn(3, TARGET, VOCABULARY)
     excluded = words.masked_fill(torch.arange(VOCABULARY) == 3, -torch.inf)
     states, source_states = randn(3, TARGET, WIDTH), randn(3, source.size(1), SOURCE_WIDTH)
-    found = module(excluded, states, CopySource(source_states, source, padding), None)
-    assert found.isfinite().all()
-    gradient = torch.autograd.grad(found.square().sum(), words)[0]
+    scores = module(excluded, states, CopySource(source_states, source, padding), None)
+    assert scores.isfinite().all()
+    gradient = torch.autograd.grad(scores.square().sum(), words)[0]
     assert (gradient == 0).all()

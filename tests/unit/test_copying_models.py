@@ -118,9 +118,9 @@ def test_a_sentence_in_a_padded_batch_copies_as_if_alone(dictionary, name, kind,
         sentence = random_sentence(dictionary, length, seed=7 + index)
         alone = {key: values.unsqueeze(0) for key, values in sentence.items()}
         alone["src_lengths"] = torch.tensor([length + 1])
-        own, _ = model(**alone, prev_output_tokens=previous[index : index + 1])
+        logits, _ = model(**alone, prev_output_tokens=previous[index : index + 1])
         torch.testing.assert_close(
-            together[index].softmax(-1), own[0].softmax(-1), rtol=1e-5, atol=1e-7
+            together[index].softmax(-1), logits[0].softmax(-1), rtol=1e-5, atol=1e-7
         )
 
 
@@ -130,8 +130,8 @@ def test_beam_search_is_that_of_whole_targets(dictionary, name, kind):
     model = build(name, dictionary, kind)
     inputs = prepared(dictionary)
     generator = SequenceGenerator([model], dictionary, beam_size=4, max_len_b=5)
-    found = generator.generate([model], {"net_input": inputs})
-    for index, hypotheses in enumerate(found):
+    generated = generator.generate([model], {"net_input": inputs})
+    for index, hypotheses in enumerate(generated):
         for hypothesis in hypotheses[:2]:
             tokens = hypothesis["tokens"]
             previous = tokens.roll(1).unsqueeze(0)
@@ -155,13 +155,13 @@ def test_an_ensemble_mixes_models_that_copy_and_do_not(dictionary):
     inputs, previous = prepared(dictionary), targets(dictionary)[:, :1]
     ensemble = EnsembleModel(models)
     encoded = [model.encoder(**inputs) for model in models]
-    found, _ = ensemble.forward_decoder(previous, encoded, [{} for _ in models])
+    log_probabilities, _ = ensemble.forward_decoder(previous, encoded, [{} for _ in models])
     single = [
-        model.decoder(previous, encoder_out=own)[0][:, -1].softmax(-1)
-        for model, own in zip(models, encoded, strict=True)
+        model.decoder(previous, encoder_out=encoder_out)[0][:, -1].softmax(-1)
+        for model, encoder_out in zip(models, encoded, strict=True)
     ]
     torch.testing.assert_close(
-        found.double().exp(), torch.stack(single).mean(0), rtol=1e-4, atol=1e-7
+        log_probabilities.double().exp(), torch.stack(single).mean(0), rtol=1e-4, atol=1e-7
     )
 
 
@@ -172,10 +172,10 @@ def test_references_are_scored_with_their_copies(dictionary, name, kind, softmax
     inputs, previous = prepared(dictionary), targets(dictionary)
     target = previous.roll(-1, 1)
     sample = {"net_input": {**inputs, "prev_output_tokens": previous}, "target": target}
-    found = SequenceScorer(dictionary, softmax_batch=softmax_batch).generate([model], sample)
+    scored = SequenceScorer(dictionary, softmax_batch=softmax_batch).generate([model], sample)
     scores, _ = model(**sample["net_input"])
     expected = scores.log_softmax(-1).gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    for row, (hypothesis,) in enumerate(found):
+    for row, (hypothesis,) in enumerate(scored):
         torch.testing.assert_close(
             hypothesis["positional_scores"].double(), expected[row], rtol=1e-4, atol=1e-4
         )
@@ -187,8 +187,8 @@ def test_words_that_the_target_lacks_are_its_unknown_word():
         source.add_symbol(word)
     for word in ("c", "a"):
         target.add_symbol(word)
-    found = source_words(source, target).tolist()
-    assert [target[index] for index in found] == [
+    indices = source_words(source, target).tolist()
+    assert [target[index] for index in indices] == [
         "<s>",
         "<pad>",
         "</s>",

@@ -51,13 +51,13 @@ def spread(values_by_line):
 
 def test_lines_are_those_of_the_text_if_some_are_left_out(data_directory):
     of_sentences, of_text = (
-        {name: each for name, each in vars(counted(data_directory, **left_out)).items()
-         if isinstance(each, Spread)}
+        {name: spread for name, spread in vars(counted(data_directory, **left_out)).items()
+         if isinstance(spread, Spread)}
         for left_out in ({}, {"empty": "1-3", "too_long": "5"})
     )  # fmt: skip
-    assert all(each.line for each in of_sentences.values())
-    for name, each in of_sentences.items():
-        assert of_text[name].line == (4 if each.line == 1 else each.line + 4)
+    assert all(spread.line for spread in of_sentences.values())
+    for name, spread in of_sentences.items():
+        assert of_text[name].line == (4 if spread.line == 1 else spread.line + 4)
 
 
 def test_words_and_subwords_are_counted(statistics, parses):

@@ -72,8 +72,8 @@ def test_values_and_gradients_are_those_of_the_definition(size_of_parts, bias, s
     loss, nll_loss = twin(*tensors, target, PADDING, smoothing)
     assert_same(losses.loss, loss)
     assert_same(losses.nll_loss, nll_loss)
-    found = gradients_of(3 * losses.loss, tensors)
-    for gradient, expected in zip(found, gradients_of(3 * loss, tensors), strict=True):
+    gradients = gradients_of(3 * losses.loss, tensors)
+    for gradient, expected in zip(gradients, gradients_of(3 * loss, tensors), strict=True):
         assert_same(gradient, expected)
 
 
@@ -85,10 +85,10 @@ def test_padding_on_a_gpu_is_masked(size_of_parts, monkeypatch):
     loss, nll_loss = twin(*tensors, target, PADDING, 0.1)
     assert_same(losses.loss, loss)
     assert_same(losses.nll_loss, nll_loss)
-    found = gradients_of(losses.loss, tensors)
-    for gradient, expected in zip(found, gradients_of(loss, tensors), strict=True):
+    gradients = gradients_of(losses.loss, tensors)
+    for gradient, expected in zip(gradients, gradients_of(loss, tensors), strict=True):
         assert_same(gradient, expected)
-    assert not found[0][target == PADDING].any()
+    assert not gradients[0][target == PADDING].any()
 
 
 @HALF
@@ -104,14 +104,14 @@ def test_half_precision_is_as_exact_as_fairseqs(size_of_parts, dtype, smoothing)
     losses = smoothed_cross_entropy(*tensors, target, PADDING, smoothing)
     assert losses.loss.dtype == torch.float32
     assert error(losses.loss, expected) <= 2 * error(stock, expected) + 1e-6 * expected.item()
-    for gradient, others, right in zip(
+    for gradient, fairseqs, right in zip(
         gradients_of(losses.loss, tensors),
         gradients_of(stock, tensors),
         gradients_of(expected, exact),
         strict=True,
     ):
         assert gradient.dtype == dtype
-        assert error(gradient, right) <= 2 * error(others, right)
+        assert error(gradient, right) <= 2 * error(fairseqs, right)
 
 
 def test_the_loss_scale_keeps_small_gradients():
@@ -165,8 +165,8 @@ def build_lstm(dictionary, **options):
     sizes = {"encoder_embed_dim": 8, "decoder_embed_dim": 8, "decoder_out_embed_dim": 8}
     task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
     torch.manual_seed(0)
-    given = Namespace(**sizes, dropout=0.0, decoder_attention="1", criterion="", **options)
-    return ARCH_MODEL_REGISTRY["lstm"].build_model(given, task).double()
+    args = Namespace(**sizes, dropout=0.0, decoder_attention="1", criterion="", **options)
+    return ARCH_MODEL_REGISTRY["lstm"].build_model(args, task).double()
 
 
 MODELS = {
@@ -202,8 +202,8 @@ def test_the_criterion_of_every_model_has_fairseqs_values_and_gradients(dictiona
             gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
             results.append((loss, size, logged, gradients))
         # fairseq computes the logarithm of the softmax in single precision.
-        for found, expected in zip(*results, strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6, check_dtype=False)
+        for actual, expected in zip(*results, strict=True):
+            torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6, check_dtype=False)
     assert "output_layer" not in vars(model.decoder)
 
 
@@ -299,8 +299,8 @@ def test_several_processes_find_the_parameters_that_are_used(dictionary, tmp_pat
         wrapped.decoder = model.decoder  # as fairseq's wrapper
         for _ in range(2):
             criterion(wrapped, sample)[0].backward()
-        found = [parameter.grad / 2 for parameter in model.parameters()]
-        torch.testing.assert_close(found, expected)
+        gradients = [parameter.grad / 2 for parameter in model.parameters()]
+        torch.testing.assert_close(gradients, expected)
     finally:
         torch.distributed.destroy_process_group()
 
@@ -345,8 +345,8 @@ def test_what_may_read_or_change_the_scores_stays_fairseqs(dictionary):
         if "labeller" in change:
             del model.decoder
         criterion = make_criterion(kind, dictionary)
-        found = take_loss_by_parts(model, criterion, change.get("optimizer"))
-        assert re.search(reason, found)
+        obstacle = take_loss_by_parts(model, criterion, change.get("optimizer"))
+        assert re.search(reason, obstacle)
         assert type(criterion) is kind
 
 
@@ -356,4 +356,4 @@ def test_the_losses_are_a_tuple_of_tensors():
     losses = smoothed_cross_entropy(*tensors, target, PADDING)
     assert isinstance(losses, tuple)
     assert isinstance(losses, Losses)
-    assert all(isinstance(each, torch.Tensor) for each in losses)
+    assert all(isinstance(loss, torch.Tensor) for loss in losses)

@@ -21,10 +21,10 @@ def nearest_kept(heads, word, keep):
 
 def without(heads, keep):
     """The heads of the kept words by a walk for each; the first without a kept ancestor is root."""
-    kept = [word for word in range(len(heads)) if keep[word]]
-    lifted = {word: nearest_kept(heads, word, keep) for word in kept}
-    root = next((word for word in kept if lifted[word] is None), None)
-    return [kept.index(root if lifted[word] is None else lifted[word]) for word in kept]
+    words = [word for word in range(len(heads)) if keep[word]]
+    lifted = {word: nearest_kept(heads, word, keep) for word in words}
+    root = next((word for word in words if lifted[word] is None), None)
+    return [words.index(root if lifted[word] is None else lifted[word]) for word in words]
 
 
 @st.composite

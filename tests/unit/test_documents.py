@@ -45,9 +45,9 @@ def test_documents_are_sentences_between_blank_lines(corpora, tmp_path):
     ]
     reviews = []
     for split, part in (("valid", "dev"), ("test", "test")):
-        first, second, *rest = documents_of(tmp_path / "out" / f"{split}.en")
+        first, second, *further_reviews = documents_of(tmp_path / "out" / f"{split}.en")
         assert [first, second] == [[f"{part} 0", "Go."], [f"{part} 1", "Go."]]
-        reviews += rest
+        reviews += further_reviews
     # Held-out reviews are of the test file, and each is in one split.
     assert [review[0] for review in reviews] == ["It is test 0.", "It is test 2."]
 

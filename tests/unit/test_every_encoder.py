@@ -38,26 +38,28 @@ def test_an_ensemble_of_all_encoders_averages_their_probabilities(dictionary):
     ensemble = EnsembleModel(models)
     encoded = ensemble.forward_encoder(inputs)
     previous = torch.full((len(LENGTHS), 1), dictionary.eos())
-    found, _ = ensemble.forward_decoder(previous, encoded, [{} for _ in models])
+    log_probs, _ = ensemble.forward_decoder(previous, encoded, [{} for _ in models])
     single = [
-        model.decoder(previous, encoder_out=own)[0][:, -1].softmax(-1)
-        for model, own in zip(models, encoded, strict=True)
+        model.decoder(previous, encoder_out=encoder_out)[0][:, -1].softmax(-1)
+        for model, encoder_out in zip(models, encoded, strict=True)
     ]
     # fairseq takes the logarithms of probabilities in single precision.
     expected = torch.stack(single).mean(0)
-    torch.testing.assert_close(found.double().exp(), expected, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(log_probs.double().exp(), expected, rtol=1e-4, atol=1e-7)
 
 
 def test_an_encoder_without_options_shows_the_attention_of_fairseqs_layers(dictionary):
     model = build_model("structural_transformer", dictionary)
     inputs = make_batch(dictionary, LENGTHS)
-    seen = []
+    weights = []
     for layer in model.encoder.layers:
-        layer.self_attn.register_forward_hook(lambda module, args, output: seen.append(output[1]))
+        layer.self_attn.register_forward_hook(
+            lambda module, args, output: weights.append(output[1])
+        )
     _, maps = model.encoder.attention_maps(**inputs)
     assert [layer["all nodes"].shape for layer in maps] == [(len(LENGTHS), 2, 8, 8)] * 2
     # fairseq's own forward asks for no weights; attention_maps' calls come after it.
-    torch.testing.assert_close(maps[1]["all nodes"], seen[-1].transpose(0, 1))
+    torch.testing.assert_close(maps[1]["all nodes"], weights[-1].transpose(0, 1))
 
 
 @pytest.mark.parametrize("name", translation_encoders())
@@ -73,15 +75,17 @@ def test_a_hook_after_the_last_layer_changes_what_the_decoder_gets(dictionary):
         model = build_model(name, dictionary, encoder_normalize_before=True)
         inputs = make_batch(dictionary, LENGTHS)
         before, norm = encode(model, inputs), model.encoder.layer_norm
-        seen = []
-        model.encoder.after_layers = lambda states, structure, s=seen: (
+        states = []
+        model.encoder.after_layers = lambda states, structure, s=states: (
             s.append(states) or states * 3
         )
         encode(model, inputs)
-        shown = seen[0].transpose(0, 1) if model.encoder.layer_class.time_first else seen[0]
-        torch.testing.assert_close(norm(shown), before)
+        last_states = (
+            states[0].transpose(0, 1) if model.encoder.layer_class.time_first else states[0]
+        )
+        torch.testing.assert_close(norm(last_states), before)
         model.encoder.layer_norm = None
-        torch.testing.assert_close(encode(model, inputs), 3 * shown)
+        torch.testing.assert_close(encode(model, inputs), 3 * last_states)
 
 
 @pytest.mark.parametrize("kept", ["0,1", "1,2", "0,2"])
@@ -101,15 +105,15 @@ def test_a_hook_after_the_last_layer_changes_what_the_decoder_gets(dictionary):
 )
 def test_a_pruned_encoder_has_the_layers_that_are_kept(dictionary, name, options, kept):
     options = {**options, "encoder_layers": 3}
-    whole = build_model(name, dictionary, **options)
+    full = build_model(name, dictionary, **options)
     keep = {"encoder_layers_to_keep": kept, "decoder_layers_to_keep": "0,1"}
     pruned = build_model(name, dictionary, **options, **keep)
-    pruned.load_state_dict(whole.state_dict(), model_cfg=Namespace(arch=name, **keep))
-    layers = [whole.encoder.layers[int(number)] for number in kept.split(",")]
-    del whole.encoder.layers[:]
-    whole.encoder.layers.extend(layers)
+    pruned.load_state_dict(full.state_dict(), model_cfg=Namespace(arch=name, **keep))
+    layers = [full.encoder.layers[int(number)] for number in kept.split(",")]
+    del full.encoder.layers[:]
+    full.encoder.layers.extend(layers)
     inputs = make_batch(dictionary, LENGTHS)
-    assert torch.equal(encode(pruned, inputs), encode(whole, inputs))
+    assert torch.equal(encode(pruned, inputs), encode(full, inputs))
     assert len(pruned.encoder.attention_maps(**inputs)[1]) == 2
 
 

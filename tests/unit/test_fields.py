@@ -16,7 +16,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.parsers import LineParser, Unparsed
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.fields import FIELDS, GROUP, ParseField
+from fairseq_phrase.syntax.fields import FIELD_GROUP, FIELDS, ParseField
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
 from tests.support.data_tasks import batches, make_task
@@ -143,7 +143,7 @@ def test_a_new_row_comes_to_the_batch_of_a_split_and_of_raw_text(data, synthetic
     task.require_parses(["lengths", "extents"])
     task.load_dataset("test")
     store = ParseStore(data, "test.de-en", "de", {"lengths", "extents"})
-    seen = 0
+    count = 0
     for batch in batches(task, "test"):
         parse = ParseBatch.from_net_input(
             {name: value for name, value in batch["net_input"].items() if name[4:] in FIELDS}
@@ -152,11 +152,11 @@ def test_a_new_row_comes_to_the_batch_of_a_split_and_of_raw_text(data, synthetic
         for row, index in enumerate(batch["id"].tolist()):
             for name in ("lengths", "extents"):
                 expected = store[index][name]
-                found = parse[name][row]
-                assert found[: len(expected)].tolist() == expected.tolist()
-                assert (found[len(expected) :] == -1).all()
-            seen += 1
-    assert seen == 100
+                numbers = parse[name][row]
+                assert numbers[: len(expected)].tolist() == expected.tolist()
+                assert (numbers[len(expected) :] == -1).all()
+            count += 1
+    assert count == 100
     lines = list(read_lines(synthetic_corpus / "test.de"))[:5]
     for index, sentence in enumerate(task.source_text.encode(lines)):
         net_input = task.source_text.batch([sentence])["net_input"]
@@ -293,12 +293,12 @@ TAGS = ParseField(name="tags", per="word", meaning="x", made_by="x", label_file=
 
 
 def test_installed_packages_add_rows(tmp_path, monkeypatch, caplog):
-    known = [*FIELDS]  # it is read once in a process: before there is such a package
+    names = [*FIELDS]  # it is read once in a process: before there is such a package
     entries = "lemmas = offered_fields:LEMMAS\ntags = offered_fields:TAGS\nnone = nowhere:ROW\n"
-    install_package(tmp_path, "rows", f"[{GROUP}]\n{entries}", offered_fields=ROW)
+    install_package(tmp_path, "rows", f"[{FIELD_GROUP}]\n{entries}", offered_fields=ROW)
     monkeypatch.syspath_prepend(str(tmp_path))
     table = type(FIELDS)()
-    assert [*table] == [*known, "lemmas"]
+    assert [*table] == [*names, "lemmas"]
     assert table["lemmas"].is_feature
     assert table["tags"] is FIELDS["tags"]
     assert (

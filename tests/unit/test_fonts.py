@@ -39,9 +39,11 @@ def make_font(path, name, characters):
 @pytest.fixture
 def installed(monkeypatch):
     """Sets the files of the fonts that are installed in addition to matplotlib's."""
-    own = [font for font in font_manager.fontManager.ttflist if "mpl-data" in font.fname]
+    fonts_of_matplotlib = [
+        font for font in font_manager.fontManager.ttflist if "mpl-data" in font.fname
+    ]
     files: list[str] = []
-    monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", fonts_of_matplotlib)
     monkeypatch.setattr(font_manager, "findSystemFonts", lambda: files)
     fonts._installed.cache_clear()
     yield files
@@ -56,11 +58,11 @@ def draw(text, path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # matplotlib names glyphs that a font lacks
         save(figure, path)
-    return {each.get_text(): each.get_fontfamily() for each in axes.get_xticklabels()}
+    return {label.get_text(): label.get_fontfamily() for label in axes.get_xticklabels()}
 
 
 def warned(caplog):
-    return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
 
 
 def test_installed_fonts_have_what_the_usual_one_lacks(tmp_path, installed, caplog):

@@ -15,7 +15,7 @@ import pytest
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics import regexes
-from fairseq_phrase.evaluation.metrics.forms import Brackets, ExactMatch, Queries
+from fairseq_phrase.evaluation.metrics.forms import BracketForm, ExactMatch, Queries
 from fairseq_phrase.evaluation.metrics.measure_registry import FORMS
 from fairseq_phrase.evaluation.metrics.regexes import (
     CLASSES,
@@ -43,10 +43,10 @@ from tests.support.run_folders import write_run
     ],
 )
 def test_logical_forms_need_matching_brackets_and_known_predicates(inside, text, right):
-    known = ["( _answer ( _river $0 ) )" if inside else "_answer ( _river ( _loc ( A , B ) ) )"]
-    assert Brackets(inside, known).well_formed(text) is right
+    training = ["( _answer ( _river $0 ) )" if inside else "_answer ( _river ( _loc ( A , B ) ) )"]
+    assert BracketForm(inside, training).well_formed(text) is right
     if "rivers" in text:
-        assert Brackets(inside).well_formed(text)
+        assert BracketForm(inside).well_formed(text)
 
 
 #: Expressions that Python's re has too, with intersection and complement written as look-ahead.
@@ -65,16 +65,22 @@ TWINS = [
 
 @pytest.mark.parametrize(("text", "twin"), TWINS)
 def test_expressions_accept_what_pythons_do(text, twin):
-    found = automaton(parse(text))
-    words = ["".join(each) for size in range(5) for each in itertools.product("abd", repeat=size)]
+    dfa = automaton(parse(text))
+    words = [
+        "".join(characters)
+        for size in range(5)
+        for characters in itertools.product("abd", repeat=size)
+    ]
     for word in [*words, "dog", "do", "E"]:
-        assert found.accepts(word) == (re.fullmatch(twin, word) is not None), word
+        assert dfa.accepts(word) == (re.fullmatch(twin, word) is not None), word
 
 
 def test_classes_and_strings_are_those_of_the_corpus():
     for name, characters in CLASSES.items():
-        found = automaton(parse(f"[ {name} ]"))
-        assert {one for one in string.printable if found.accepts(one)} == set(characters)
+        dfa = automaton(parse(f"[ {name} ]"))
+        assert {character for character in string.printable if dfa.accepts(character)} == set(
+            characters
+        )
     for name, word in STRINGS.items():
         assert automaton(parse(name)).accepts(word)
 
@@ -128,8 +134,8 @@ def test_pairs_are_compared_in_a_process_within_a_limit_of_cpu_time():
     assert form.equal(pairs[1:2]) == [None]  # the verdict is remembered
     assert form.equal(pairs) == [True, None, True, False, True]
     metrics = ExactMatch([right for _, right in pairs], form)
-    found = metrics.statistics([own for own, _ in pairs])
-    scores = {name: metrics.score(name, found[name].sum(0)) for name in metrics.names}
+    statistics = metrics.statistics([hypothesis for hypothesis, _ in pairs])
+    scores = {name: metrics.score(name, statistics[name].sum(0)) for name in metrics.names}
     assert scores == {
         "exact match": 20.0, "equal languages": 60.0, "undecided": 20.0, "well-formed": 80.0
     }  # fmt: skip
@@ -190,9 +196,9 @@ def test_queries_are_well_formed_if_sqlglot_parses_them(text, right):
 
 def test_queries_are_equal_up_to_case_and_the_order_of_conditions():
     query = 'SELECT " a " FROM t WHERE " b " = \' 1 \' AND " c " > \' 2 \''
-    other = 'select " a " from T where " c " > \' 2 \' and " b " = \' 1 \''
+    reordered = 'select " a " from T where " c " > \' 2 \' and " b " = \' 1 \''
     wrong = query.replace(">", "<")
-    assert Queries().equal([(query, query), (other, query), (wrong, query), ("x", query)]) == [
+    assert Queries().equal([(query, query), (reordered, query), (wrong, query), ("x", query)]) == [
         True, True, False, False
     ]  # fmt: skip
     assert Queries().equal([("not SQL", "not  SQL"), ("not SQL", "nor SQL")]) == [True, False]

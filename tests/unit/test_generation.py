@@ -24,9 +24,13 @@ def output(path, **options):
 
 
 def test_sentences_come_in_the_test_sets_order_whatever_is_in_them(tmp_path):
-    found = read_generation(output(tmp_path, subset="test1", beam=4))
-    assert (found.hypotheses, found.sources, found.targets) == (HYPOTHESES, SOURCES, TARGETS)
-    assert (found.subset, found.beam, found.speed) == ("test1", 4, None)
+    generation = read_generation(output(tmp_path, subset="test1", beam=4))
+    assert (generation.hypotheses, generation.sources, generation.targets) == (
+        HYPOTHESES,
+        SOURCES,
+        TARGETS,
+    )
+    assert (generation.subset, generation.beam, generation.speed) == ("test1", 4, None)
 
 
 def test_the_speed_is_in_the_log_beside_the_output_or_in_the_output_itself(tmp_path):
@@ -55,16 +59,18 @@ def test_the_log_names_batches_models_and_search(tmp_path, options, search):
     log.write_text(
         f"INFO:{record.name}:{record.getMessage()}\n" + log.read_text().partition("\n")[2]
     )
-    found = read_generation(path)
-    assert (found.batch, found.search, found.speed) == ("4000 tokens", search, 15.38)
-    assert found.models == "'checkpoint_best.pt', 'average.pt'"
+    generation = read_generation(path)
+    assert (generation.batch, generation.search, generation.speed) == ("4000 tokens", search, 15.38)
+    assert generation.models == "'checkpoint_best.pt', 'average.pt'"
 
 
 @pytest.mark.parametrize("options", [{"strict": False}, {"strict": True, "allow": "tree-source"}])
 def test_the_log_names_differences_that_passed(tmp_path, caplog, options, monkeypatch):
     monkeypatch.setattr("sys.argv", ["fairseq-generate"])
-    names = {"trained_name": tmp_path / "a.pt", "here_name": f"this run on {options}"}
-    records = (Identity({"tree-source": Entry(one, one, "trees")}) for one in ("parse", "linear"))
+    names = {"trained_name": tmp_path / "a.pt", "current_name": f"this run on {options}"}
+    records = (
+        Identity({"tree-source": Entry(source, source, "trees")}) for source in ("parse", "linear")
+    )
     compare(*records, "use", **names, **options)
     path = output(tmp_path, speed=15.38)
     (record,) = caplog.records

@@ -54,10 +54,10 @@ MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
 
 
 def made(model_type, auto_class=AutoModel, **options):
-    known = small_config(model_type)
-    options |= {name: 0.0 for name in DROPOUTS if hasattr(known, name)}
+    small = small_config(model_type)
+    options |= {name: 0.0 for name in DROPOUTS if hasattr(small, name)}
     # Larger weights than at the start: the functions differ by more than rounding.
-    deviation = "init_std" if hasattr(known, "init_std") else "initializer_range"
+    deviation = "init_std" if hasattr(small, "init_std") else "initializer_range"
     config = small_config(model_type, vocab_size=30, **{deviation: 0.3}, **options)
     torch.manual_seed(0)
     return auto_class.from_config(config).double().eval()
@@ -81,8 +81,8 @@ def stock(batch):
 
 def states(model, batch):
     """The states of real tokens, of the decoder if there is one."""
-    found = model(**batch)[0]
-    return found if model.config.is_encoder_decoder else found[batch["attention_mask"].bool()]
+    output = model(**batch)[0]
+    return output if model.config.is_encoder_decoder else output[batch["attention_mask"].bool()]
 
 
 def tables(model):
@@ -111,9 +111,9 @@ def test_tables_of_zeros_change_nothing_and_get_gradients(model_type, left):
     batch = inputs(model, left)
     expected = states(model, stock(batch))
     add_relation_bias(model, labels=LABELS, vectors=left)
-    found = states(model, batch)
-    assert torch.allclose(found, expected, rtol=0, atol=1e-12)
-    (found * torch.randn_like(found)).sum().backward()
+    output = states(model, batch)
+    assert torch.allclose(output, expected, rtol=0, atol=1e-12)
+    (output * torch.randn_like(output)).sum().backward()
     layers = 1 if model_type == "albert" else 2
     assert len(tables(model)) == (7 if left else 3) * layers
     for name, table in tables(model).items():
@@ -136,8 +136,8 @@ def relation(words, heads, labels, i, j):
 
 
 def number_of(table, row, name, label):
-    found = table.tree_bias[row, TREE_RELATIONS.index(name)]
-    return found if label is None else found + table.label_bias[row, label]
+    number = table.tree_bias[row, TREE_RELATIONS.index(name)]
+    return number if label is None else number + table.label_bias[row, label]
 
 
 def bucket(offset):
@@ -184,8 +184,8 @@ def test_attention_is_the_equation_in_loops(model_type, left):
     expected = states(model, stock(batch))
     moved(add_relation_bias(model, labels=LABELS, vectors=left))
     with torch.no_grad():
-        found = states(model, batch)
-        assert not torch.allclose(found, expected, atol=1e-4)
+        output = states(model, batch)
+        assert not torch.allclose(output, expected, atol=1e-4)
         transformers.AttentionInterface.register("loops", loops)
         all_pairs = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
         AttentionMaskInterface.register("loops", lambda **given: sdpa_mask(**given | all_pairs))
@@ -193,7 +193,7 @@ def test_attention_is_the_equation_in_loops(model_type, left):
         model.set_attn_implementation("loops")
         # Within the encoder, and for no other query, the keys are the parse's tokens.
         twin = states(model, stock(batch) | dict.fromkeys(PARSE))
-    assert torch.allclose(found, twin, rtol=0, atol=1e-6 if "gemma" in model_type else 1e-10)
+    assert torch.allclose(output, twin, rtol=0, atol=1e-6 if "gemma" in model_type else 1e-10)
 
 
 @pytest.mark.parametrize("model_type", sorted({*TYPES} - {"albert"}))  # which has none
@@ -202,10 +202,10 @@ def test_gradient_checkpointing_keeps_the_relations_of_each_batch(model_type):
     batches = inputs(model), inputs(model, left=True)
     expected = gradients(model, *batches)
     model.gradient_checkpointing_enable({"use_reentrant": False})
-    found = gradients(model, *batches)
-    assert found.keys() == expected.keys() >= tables(model).keys()
+    actual = gradients(model, *batches)
+    assert actual.keys() == expected.keys() >= tables(model).keys()
     for name, gradient in expected.items():
-        assert torch.allclose(found[name], gradient, atol=1e-12), name
+        assert torch.allclose(actual[name], gradient, atol=1e-12), name
 
 
 @pytest.mark.parametrize("model_type", TYPES)
@@ -228,13 +228,13 @@ def test_beams_read_the_biases_in_the_encoder(model_type):
     del batch["decoder_input_ids"]
     options = {"num_beams": 3, "max_new_tokens": 5, "output_scores": True}
     options |= {"return_dict_in_generate": True, "do_sample": False, "decoder_start_token_id": 2}
-    found = model.generate(**batch, **options)
+    generated = model.generate(**batch, **options)
     encoded = model.get_encoder()(**batch)
     expected = model.generate(
         encoder_outputs=encoded, attention_mask=MASK, use_cache=False, **options
     )
-    assert torch.equal(found.sequences, expected.sequences)
-    assert torch.allclose(found.sequences_scores, expected.sequences_scores)
+    assert torch.equal(generated.sequences, expected.sequences)
+    assert torch.allclose(generated.sequences_scores, expected.sequences_scores)
     with pytest.raises(UserError, match="pass src_words"):
         model.generate(**stock(batch), max_new_tokens=2, decoder_start_token_id=2)
 
@@ -296,17 +296,17 @@ def test_biases_of_the_sentence_need_no_parse():
 def test_a_copy_reads_its_own_biases():
     model = moved(add_relation_bias(made("bart"), labels=LABELS))
     expected = states(model, inputs(model))
-    other = copy.deepcopy(model)
+    model_copy = copy.deepcopy(model)
     for table in tables(model).values():
         torch.nn.init.zeros_(table)
-    assert torch.equal(states(other, inputs(model)), expected)
+    assert torch.equal(states(model_copy, inputs(model)), expected)
 
 
 def test_half_precision_has_no_nan_where_all_pairs_are_masked():
     model = moved(add_relation_bias(made("llama"), labels=LABELS)).bfloat16()
-    found = model(**inputs(model, left=True))[0]  # the first tokens of a causal mask are padding
-    found.float().sum().backward()
-    assert found.isfinite().all()
+    output = model(**inputs(model, left=True))[0]  # the first tokens of a causal mask are padding
+    output.float().sum().backward()
+    assert output.isfinite().all()
     assert all(table.grad.isfinite().all() for table in tables(model).values())
 
 
@@ -323,8 +323,8 @@ class Tokenized:
 
 def test_words_heads_and_labels_are_collated():
     parses = [([1, 2, 2], LABELS), ([1, 1], LABELS[1:])]
-    found = collate(Tokenized(), parses, LABELS)
-    assert {name: tensor.tolist() for name, tensor in found.items()} == {
+    collated = collate(Tokenized(), parses, LABELS)
+    assert {name: tensor.tolist() for name, tensor in collated.items()} == {
         name: tensor.tolist() for name, tensor in PARSE.items()
     }
     assert "src_deprels" not in collate(Tokenized(), parses)
@@ -339,10 +339,10 @@ def test_a_batch_without_words_is_collated():
     parse = collate(Special(), [([], []), ([], [])], LABELS)
     assert {tensor.dtype for tensor in parse.values()} == {torch.int64}
     assert [list(tensor.shape) for tensor in parse.values()] == [[2, 2], [2, 0], [2, 0]]
-    found = model(torch.tensor([[4, 5], [6, 7]]), **parse)[0]
+    output = model(torch.tensor([[4, 5], [6, 7]]), **parse)[0]
     alone = model(torch.tensor([[4, 5]]), **{name: rows[:1] for name, rows in parse.items()})[0]
-    assert found.isfinite().all()
-    torch.testing.assert_close(found[:1], alone)
+    assert output.isfinite().all()
+    torch.testing.assert_close(output[:1], alone)
 
 
 def test_words_are_found_in_the_text_of_a_parsed_sentence():
@@ -356,14 +356,14 @@ def test_words_are_found_in_the_text_of_a_parsed_sentence():
     )
     encoded = tokenizer([text, "Hunde"], padding=True)
     short = ParsedSentence(["Hunde"], [True], DependencyTree([0]), ["x"])
-    found = collate(encoded, [sentence, short], ["x"])
-    assert found["src_heads"].tolist() == [tree.heads.tolist(), [0, *[-1] * 6]]
+    collated = collate(encoded, [sentence, short], ["x"])
+    assert collated["src_heads"].tolist() == [tree.heads.tolist(), [0, *[-1] * 6]]
     spelled = dict.fromkeys(range(-1, 7), "")
-    for token, word in zip(encoded.tokens(0), found["src_words"][0].tolist(), strict=True):
+    for token, word in zip(encoded.tokens(0), collated["src_words"][0].tolist(), strict=True):
         spelled[word] += token
     spelled.pop(-1)
     assert [word.strip("▁") for word in spelled.values()] == words
-    assert set(found["src_words"][1].tolist()) == {0, -1}
+    assert set(collated["src_words"][1].tolist()) == {0, -1}
     with pytest.raises(UserError, match=r"sentence 0: the tokens go on .* text_of"):
         collate(tokenizer(["Hunde bellen laut"]), [short])
     with pytest.raises(UserError, match="sentence 0 has no dependency tree"):
@@ -563,15 +563,15 @@ def test_a_given_configuration_is_not_changed(tmp_path):
 )
 def test_an_exported_program_reads_other_trees_of_the_same_shape(options):
     model = moved(add_relation_bias(made("bert"), **options)).requires_grad_(False)
-    batch, other = inputs(model), inputs(model)
-    other["input_ids"] = batch["input_ids"].flip(1)
-    other["attention_mask"] = torch.ones_like(MASK)
-    other["src_words"] = torch.tensor([[0, 0, 1, 2, 2, -1], [-1, 0, 0, 1, -1, -1]])
-    other["src_heads"] = torch.tensor([[0, 0, 1], [0, 0, -1]])
+    batch, other_batch = inputs(model), inputs(model)
+    other_batch["input_ids"] = batch["input_ids"].flip(1)
+    other_batch["attention_mask"] = torch.ones_like(MASK)
+    other_batch["src_words"] = torch.tensor([[0, 0, 1, 2, 2, -1], [-1, 0, 0, 1, -1, -1]])
+    other_batch["src_heads"] = torch.tensor([[0, 0, 1], [0, 0, -1]])
     program = torch.export.export(model, (), batch).module()
-    expected = model(**other)[0]
+    expected = model(**other_batch)[0]
     assert not torch.allclose(expected, model(**batch)[0])
-    assert torch.allclose(program(**other)[0], expected, rtol=0, atol=1e-12)
+    assert torch.allclose(program(**other_batch)[0], expected, rtol=0, atol=1e-12)
     # onnxruntime has no choice among numbers of 16 bits.
     dtypes = {
         n.meta["val"].dtype for n in program.graph.nodes if hasattr(n.meta.get("val"), "dtype")

@@ -63,9 +63,9 @@ def task_of(folder):
 
 def words_of(line):
     """A sentence whose words are separated by white space, or are marks."""
-    found = re.findall(r"(\s|^)?(\w+|[^\w\s])", line)
+    matches = re.findall(r"(\s|^)?(\w+|[^\w\s])", line)
     return ParsedSentence(
-        [word for _, word in found], [s != "" or not n for n, (s, _) in enumerate(found)]
+        [word for _, word in matches], [s != "" or not n for n, (s, _) in enumerate(matches)]
     )
 
 
@@ -99,8 +99,8 @@ def segmenter(folder):
 def encoder_of(folder, task, **options):
     """As users build it: :func:`tests.support.labellers.build` replaces zeros."""
     sizes = {f"encoder_{name}": value for name, value in SIZES.items()}
-    given = {"encoder": "huggingface", "huggingface_model": str(folder), **sizes, **options}
-    cfg = MODEL_DATACLASS_REGISTRY["labeller"](**given)
+    model_options = {"encoder": "huggingface", "huggingface_model": str(folder), **sizes, **options}
+    cfg = MODEL_DATACLASS_REGISTRY["labeller"](**model_options)
     return ARCH_MODEL_REGISTRY["labeller"].build_model(cfg, task).encoder.double().eval()
 
 
@@ -109,15 +109,17 @@ def encoder_of(folder, task, **options):
 def test_it_starts_as_the_models_own_function(folder, task, segmenter, left_pad, options):
     encoder = encoder_of(folder, task, **options)
     inputs = batch(task, segmenter, left_pad)
-    found = encoder(**inputs, return_all_hiddens=True)
+    output = encoder(**inputs, return_all_hiddens=True)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder).double().eval()
     for row, line in enumerate(LINES):
         ids = tokenizer(line, return_tensors="pt")
         expected = model(**ids).last_hidden_state[0, 1:]
         real = inputs["src_tokens"][row].ne(1)
-        torch.testing.assert_close(found["encoder_out"][0][real, row], expected, rtol=0, atol=1e-12)
-    assert len(found["encoder_states"]) == 3
+        torch.testing.assert_close(
+            output["encoder_out"][0][real, row], expected, rtol=0, atol=1e-12
+        )
+    assert len(output["encoder_states"]) == 3
 
 
 @pytest.mark.parametrize("left_pad", [False, True])
@@ -133,7 +135,7 @@ def test_other_models_start_as_their_own_function(tmp_path, model_type, left_pad
     task, segmenter = task_of(folder), TokenizerSegmenter(tokenizer_file(str(folder)))
     encoder = encoder_of(folder, task, relation_bias="both", relation_labels=True)
     inputs = batch(task, segmenter, left_pad, TEXT)
-    found = encoder(**inputs)["encoder_out"][0]
+    padded_states = encoder(**inputs)["encoder_out"][0]
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder).double().eval()
     model = model.get_encoder() if model.config.is_encoder_decoder else model
@@ -142,8 +144,8 @@ def test_other_models_start_as_their_own_function(tmp_path, model_type, left_pad
         real = inputs["src_tokens"][row].ne(1)
         states = model(**ids).last_hidden_state[0]
         expected = states[tokenizer.cls_token_id is not None :]  # T5 and Marian have no <s>
-        torch.testing.assert_close(found[real, row], expected, rtol=0, atol=1e-12)
-    (found * torch.randn_like(found)).sum().backward()
+        torch.testing.assert_close(padded_states[real, row], expected, rtol=0, atol=1e-12)
+    (padded_states * torch.randn_like(padded_states)).sum().backward()
     biases = [p for n, p in encoder.named_parameters() if ".relation_bias." in n]
     assert len(biases) == 6
     assert all(p.grad.any() for p in biases)
@@ -171,8 +173,8 @@ def framed(tmp_path, name, language, **options):
     task = task_of(folder)
     biases = {"relation_bias": "none"} if name == "XLNetTokenizer" else {"relation_bias": "both"}
     encoder = encoder_of(folder, task, huggingface_language=language, **biases, **options)
-    known = {} if language is None else {"src_lang": language}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **known)
+    language_options = {} if language is None else {"src_lang": language}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **language_options)
     model = transformers.AutoModel.from_pretrained(folder).double().eval()
     model = model.get_encoder() if model.config.is_encoder_decoder else model
     return encoder, task, tokenizer, model
@@ -185,7 +187,7 @@ def test_a_sentence_has_the_frame_of_the_models_own_tokenizer(
 ):
     encoder, task, tokenizer, model = framed(tmp_path, name, language)
     inputs = batch(task, TokenizerSegmenter(tmp_path / "model/tokenizer.json"), left_pad, TEXT)
-    found = encoder(**inputs, return_all_hiddens=True)
+    encoded = encoder(**inputs, return_all_hiddens=True)
     for row, line in enumerate(TEXT):
         ids = tokenizer(line, return_tensors="pt", return_token_type_ids=False)
         names = tokenizer.convert_ids_to_tokens(ids["input_ids"][0])
@@ -193,19 +195,19 @@ def test_a_sentence_has_the_frame_of_the_models_own_tokenizer(
         assert names[len(names) - len(after) :] == after
         output = model(**ids, output_hidden_states=True)
         real = inputs["src_tokens"][row].ne(1)
-        for states, here in (
-            (output.last_hidden_state, found["encoder_out"][0]),
-            (output.hidden_states[1], found["encoder_states"][1]),
+        for states, actual in (
+            (output.last_hidden_state, encoded["encoder_out"][0]),
+            (output.hidden_states[1], encoded["encoder_states"][1]),
         ):
             of_text = slice(len(before), len(before) + int(real.sum()))
             expected = states[0, of_text]
             if not after:  # no end is read, so it has no state
                 expected = torch.cat([expected, expected.new_zeros(1, expected.size(1))])
-            torch.testing.assert_close(here[real, row], expected, rtol=0, atol=1e-12)
+            torch.testing.assert_close(actual[real, row], expected, rtol=0, atol=1e-12)
         padding = ~real
         padding[real.nonzero()[-1]] = not after
-        assert torch.equal(found["encoder_padding_mask"][0][row], padding)
-    assert found["src_lengths"][0][:, 0].tolist() == inputs["src_tokens"].ne(1).sum(1).tolist()
+        assert torch.equal(encoded["encoder_padding_mask"][0][row], padding)
+    assert encoded["src_lengths"][0][:, 0].tolist() == inputs["src_tokens"].ne(1).sum(1).tolist()
 
 
 @pytest.mark.parametrize(("name", "language"), LANGUAGE)
@@ -225,8 +227,10 @@ def test_a_checkpoint_has_the_frame(tmp_path, name, language):
     )  # fmt: skip
     again.load_state_dict(encoder.state_dict())
     inputs = batch(task, segmenter, lines=TEXT)
-    found, expected = (each(**inputs)["encoder_out"][0] for each in (again, encoder))
-    torch.testing.assert_close(found, expected)
+    states, expected = (
+        encoder_or_copy(**inputs)["encoder_out"][0] for encoder_or_copy in (again, encoder)
+    )
+    torch.testing.assert_close(states, expected)
 
 
 @pytest.mark.parametrize(
@@ -251,10 +255,10 @@ def test_an_empty_line_and_gradients_are_finite(tmp_path, name, language, left_p
     for field in ("src_words", "src_heads", "src_deprels"):
         nothing = inputs[field].new_full((1, inputs[field].size(1)), -1)
         inputs[field] = torch.cat([inputs[field], nothing])
-    found = encoder.train()(**inputs)
+    output = encoder.train()(**inputs)
     end = empty.eq(2)
-    assert found["encoder_padding_mask"][0][-1].equal(~end)
-    states = found["encoder_out"][0]
+    assert output["encoder_padding_mask"][0][-1].equal(~end)
+    states = output["encoder_out"][0]
     real = inputs["src_tokens"].ne(1)
     assert states.transpose(0, 1)[real].isfinite().all()
     states.transpose(0, 1)[real].sum().backward()
@@ -330,13 +334,13 @@ def test_pooling_of_the_first_token_needs_one_that_reads_the_sentence(tmp_path, 
         return
     model = make().double().eval()
     inputs = batch(task, TokenizerSegmenter(folder / "tokenizer.json"), lines=TEXT)
-    found = model(inputs.pop("src_tokens"), **inputs)
+    logits = model(inputs.pop("src_tokens"), **inputs)
     stock = transformers.AutoModel.from_pretrained(folder).double().eval()
     stock = stock.get_encoder() if stock.config.is_encoder_decoder else stock
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for row, line in enumerate(TEXT):
         state = stock(**tokenizer(line, return_tensors="pt")).last_hidden_state[:, :1]
-        torch.testing.assert_close(found[row], model.head(state)[0], rtol=0, atol=1e-12)
+        torch.testing.assert_close(logits[row], model.head(state)[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("left_pad", [False, True])
@@ -349,11 +353,11 @@ def test_biases_change_the_states_and_have_gradients(folder, task, segmenter, le
             torch.nn.init.normal_(parameter)
     after = encoder(**inputs)["encoder_out"][0]
     assert not torch.allclose(before, after)
-    other = encoder(**batch(task, segmenter, not left_pad))["encoder_out"][0]
+    states_of_other_side = encoder(**batch(task, segmenter, not left_pad))["encoder_out"][0]
     for row in range(len(LINES)):
         real = inputs["src_tokens"][row].ne(1)
         moved = batch(task, segmenter, not left_pad)["src_tokens"][row].ne(1)
-        torch.testing.assert_close(after[real, row], other[moved, row])
+        torch.testing.assert_close(after[real, row], states_of_other_side[moved, row])
     after.square().sum().backward()
     biases = {n: p for n, p in encoder.named_parameters() if n.endswith("_bias")}
     assert len(biases) == 6
@@ -378,8 +382,8 @@ def test_a_first_token_of_labelling_is_the_models(folder, task, segmenter):
     encoder = encoder_of(folder, task, relation_bias="none")
     tokens = batch(task, segmenter)["src_tokens"][:1]
     with_first = torch.cat([torch.tensor([[0]]), tokens], 1)
-    found = encoder(with_first)["encoder_out"][0]
-    torch.testing.assert_close(found[1:], encoder(tokens)["encoder_out"][0])
+    states = encoder(with_first)["encoder_out"][0]
+    torch.testing.assert_close(states[1:], encoder(tokens)["encoder_out"][0])
 
 
 def test_a_checkpoint_needs_no_folder(folder, task, segmenter):
@@ -465,10 +469,12 @@ KERNELS = ["a/kernel", "kernels-community/flash-attn2", "flash_attention_2"]
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_folder_does_not_choose_code(folder, task, tmp_path, name):
-    other = changed(folder, tmp_path, attn_implementation=name, auto_map={"AutoModel": "a/b--c.D"})
+    changed_folder = changed(
+        folder, tmp_path, attn_implementation=name, auto_map={"AutoModel": "a/b--c.D"}
+    )
     with pytest.raises(ImportError):  # the package that fetches it is not installed
-        transformers.AutoModel.from_pretrained(other, local_files_only=True)
-    encoder = encoder_of(other, task, relation_bias="none")
+        transformers.AutoModel.from_pretrained(changed_folder, local_files_only=True)
+    encoder = encoder_of(changed_folder, task, relation_bias="none")
     assert encoder.model.config._attn_implementation in ("sdpa", "eager")
 
 
@@ -488,10 +494,10 @@ def test_a_configuration_in_a_checkpoint_does_not_choose_code(folder, task, name
 
 def test_a_folder_that_a_checkpoint_names_is_not_read(folder, task, tmp_path, monkeypatch):
     options = {"encoder": "huggingface", "huggingface_model": str(folder)}
-    given = {**vars(MODEL_DATACLASS_REGISTRY["labeller"](**options)), "_name": "labeller"}
-    given = {name: value for name, value in given.items() if "${" not in str(value)}
+    config = {**vars(MODEL_DATACLASS_REGISTRY["labeller"](**options)), "_name": "labeller"}
+    config = {name: value for name, value in config.items() if "${" not in str(value)}
     path = tmp_path / "a.pt"
-    torch.save({"cfg": {"model": given, "task": {}}, "model": {}}, path)
+    torch.save({"cfg": {"model": config, "task": {}}, "model": {}}, path)
     assert load_checkpoint(path)["cfg"]["model"]["huggingface_model"] is None
     for mine in (None, "mine"):
         cfg = MODEL_DATACLASS_REGISTRY["labeller"](huggingface_model=mine)
@@ -547,9 +553,9 @@ def test_marks_are_cut_as_in_their_line(make, tmp_path):
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     segmenter = TokenizerSegmenter(tmp_path / "tokenizer.json")
     for line in TEXT:
-        own = tokenizer.encode(line, add_special_tokens=False).tokens
-        assert encode_sentence(words_of(line), segmenter).subwords == own
-        assert segmenter.join(" ".join(own)) == tokenizer.decoder.decode(own).strip()
+        subwords = tokenizer.encode(line, add_special_tokens=False).tokens
+        assert encode_sentence(words_of(line), segmenter).subwords == subwords
+        assert segmenter.join(" ".join(subwords)) == tokenizer.decoder.decode(subwords).strip()
     for line in LINES:  # words with labels, and without a parse
-        own = tokenizer.encode(line, add_special_tokens=False).tokens
-        assert EveryWord(segmenter).segment_line(line) == own
+        subwords = tokenizer.encode(line, add_special_tokens=False).tokens
+        assert EveryWord(segmenter).segment_line(line) == subwords

@@ -243,10 +243,10 @@ def test_pipelines_read_trees_by_a_tokenizer_that_parses(tmp_path, size):
             scores = model(**encoded).logits[0].softmax(-1).max(-1).values[1:-1]
             expected = encoder(**encoded).last_hidden_state
         assert [row["score"] for row in tags] == pytest.approx(scores.tolist(), rel=1e-6)
-        found = torch.tensor(states)[:, : expected.size(1)]
+        piped = torch.tensor(states)[:, : expected.size(1)]
         if size == 1:
-            assert torch.equal(found, expected)
-        torch.testing.assert_close(found, expected)
+            assert torch.equal(piped, expected)
+        torch.testing.assert_close(piped, expected)
         spelled = [text[row["start"] : row["end"]] for row in tags]
         assert "".join(spelled) == text.replace(" ", "")
     with pytest.raises(UserError, match="pairs and words have no parse"):

@@ -128,9 +128,9 @@ def test_the_weights_are_those_of_the_models_attention(model_type, implementatio
     with _recorded({1, 2}) as recorder:
         encoder_of(model)(**inputs)
     for number, weights in enumerate(expected, 1):
-        found = recorder.calls[number].weights()
+        actual = recorder.calls[number].weights()
         for row in range(2):  # rows of padding are free
-            assert_same(found[row][:, real[row]], weights[row][:, real[row]])
+            assert_same(actual[row][:, real[row]], weights[row][:, real[row]])
 
 
 def test_weights_exclude_what_relation_vectors_add_to_values():
@@ -169,10 +169,10 @@ def of_fairseq(kind, setting, layer, inputs, outputs, parse):
     if kind is TreePlantingCriterion:
         states = inputs.transpose(0, 1)
         padding = batch(None)["attention_mask"] == 0
-        found = layer.self_attn(
+        output = layer.self_attn(
             states, states, states, padding, need_head_weights=True, static_kv=True
         )  # fmt: skip
-        weights = [found[1].transpose(0, 1)]
+        weights = [output[1].transpose(0, 1)]
     call = Call((inputs.transpose(0, 1),), {}, outputs.transpose(0, 1))
     summed, *_, count = criterion.taught(layer, call, parse, weights)
     return summed / count
@@ -204,11 +204,11 @@ def test_values_and_gradients_are_those_of_fairseq(monkeypatch, loss, kind):
     gradients = torch.autograd.grad(output.loss + 0.7 * expected, lower)
 
     add_tree_losses(model, loss)
-    found = model(**inputs)
+    taught = model(**inputs)
     expected = expected.double()  # fairseq's weights are of single precision
-    assert_same(found.loss, output.loss + 0.7 * expected)
-    assert found.loss != output.loss
-    assert_same(torch.autograd.grad(found.loss, lower), gradients)
+    assert_same(taught.loss, output.loss + 0.7 * expected)
+    assert taught.loss != output.loss
+    assert_same(torch.autograd.grad(taught.loss, lower), gradients)
     assert_same(model.tree_losses.latest[loss.name], expected)
 
 
@@ -265,10 +265,10 @@ def test_a_causal_model_plants_trees_on_the_left_only():
                 target = (
                     torch.tensor([-float(edges[i][j]) for j in range(i + 1)]).double().softmax(0)
                 )
-                seen = torch.stack([
+                visible = torch.stack([
                     weights[row, head][tokens[i]][:, tokens[j]].sum() for j in range(i + 1)
                 ])  # fmt: skip
-                losses.append((target * (target.log() - (seen / seen.sum()).log())).sum())
+                losses.append((target * (target.log() - (visible / visible.sum()).log())).sum())
     assert_same(model.tree_losses.latest["tree_planting"], torch.stack(losses).mean())
 
 
@@ -280,37 +280,40 @@ def test_words_without_tokens_do_not_count():
     words = torch.tensor([[1, 1, 2, 4]])
     fewer = torch.tensor([[0, 0, 1, 2]])
     pointer = ParentPointer(6).double()
-    found = pointer(states, states, words, torch.tensor([heads]))
+    result = pointer(states, states, words, torch.tensor([heads]))
     expected = pointer(states, states, fewer, torch.tensor([[0, 0, 1]]))
-    assert [int(x) for x in found[1:]] == [int(x) for x in expected[1:]]
-    assert_same(found.loss, expected.loss)
+    assert [int(x) for x in result[1:]] == [int(x) for x in expected[1:]]
+    assert_same(result.loss, expected.loss)
 
     spans = torch.tensor([[(0, 1, 7), (1, 5, 7), (2, 5, 7), (3, 4, 7), (0, 5, 7)]])
-    found = tree_regularization(states, words, spans)
+    result = tree_regularization(states, words, spans)
     expected = twins.regularization(
         states, fewer, torch.tensor([[(0, 3, 7), (1, 3, 7), (0, 3, 7)]])
     )
-    assert_same(found[0], expected[0])
-    assert [int(x) for x in found[1:]] == list(expected[1:]) == [int(found[1]), 1]
+    assert_same(result[0], expected[0])
+    assert [int(x) for x in result[1:]] == list(expected[1:]) == [int(result[1]), 1]
 
     weights = torch.rand(1, 1, 4, 4, dtype=torch.double).softmax(3)
     distances = tree_distances(words, torch.tensor([heads]))
-    kept = distances[:, [1, 2, 4]][:, :, [1, 2, 4]]
-    assert_same(tree_planting(weights, words, distances)[0], tree_planting(weights, fewer, kept)[0])
+    distances_left = distances[:, [1, 2, 4]][:, :, [1, 2, 4]]
+    assert_same(
+        tree_planting(weights, words, distances)[0],
+        tree_planting(weights, fewer, distances_left)[0],
+    )
 
 
 def test_a_call_without_trees_or_labels_is_transformers_own():
     model = new_model("bert")
-    own = copy.deepcopy(model)
+    plain_model = copy.deepcopy(model)
     add_tree_losses(model, *all_losses())
     inputs = batch(model)
     plain = {name: x for name, x in inputs.items() if not name.startswith("src_")}
-    assert_same(model(**plain).loss, own(**plain).loss)
+    assert_same(model(**plain).loss, plain_model(**plain).loss)
     inputs.pop("labels")
     plain.pop("labels")
-    found, expected = model(**inputs), own(**plain)
-    assert found.keys() == expected.keys() == {"logits"}
-    assert_same(found.logits, expected.logits)
+    actual, expected = model(**inputs), plain_model(**plain)
+    assert actual.keys() == expected.keys() == {"logits"}
+    assert_same(actual.logits, expected.logits)
 
 
 @pytest.mark.parametrize("model_type", ["bert", "m2m_100"])
@@ -321,8 +324,8 @@ def test_outputs_are_those_that_the_caller_wants(model_type):
     expected = [model(**plain).keys(), model(**plain, output_hidden_states=True).keys()]
     count = len(model(**plain, return_dict=False))
     add_tree_losses(model, *all_losses())
-    found = [model(**inputs).keys(), model(**inputs, output_hidden_states=True).keys()]
-    assert found == expected
+    outputs = [model(**inputs).keys(), model(**inputs, output_hidden_states=True).keys()]
+    assert outputs == expected
     as_tuple = model(**inputs, return_dict=False)
     assert isinstance(as_tuple, tuple)
     assert len(as_tuple) == count
@@ -354,13 +357,13 @@ def test_losses_of_several_batches_add_up_to_their_mean():
     plain = {name: x for name, x in inputs.items() if not name.startswith("src_")}
     expected = model(**plain, num_items_in_batch=40).loss
     add_tree_losses(model, ParseLoss(0.5))
-    found = model(**inputs, num_items_in_batch=torch.tensor(40)).loss
+    loss = model(**inputs, num_items_in_batch=torch.tensor(40)).loss
     # 9 and 6 tokens, of which each but the first is predicted
-    assert_same(found, expected + 0.5 * model.tree_losses.latest["parse_loss"] * 13 / 40)
+    assert_same(loss, expected + 0.5 * model.tree_losses.latest["parse_loss"] * 13 / 40)
 
 
 def test_checkpointed_activations_have_the_same_gradients():
-    found = []
+    gradients_of_models = []
     for checkpointed in (False, True):
         model = add_tree_losses(new_model("bert"), *all_losses()).train()
         for module in model.modules():
@@ -369,10 +372,12 @@ def test_checkpointed_activations_have_the_same_gradients():
         if checkpointed:
             model.gradient_checkpointing_enable()
         model(**batch(model)).loss.backward()
-        found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
-    assert found[0].keys() == found[1].keys()
-    for name, gradient in found[0].items():
-        assert_same(gradient, found[1][name])
+        gradients_of_models.append(
+            {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        )
+    assert gradients_of_models[0].keys() == gradients_of_models[1].keys()
+    for name, gradient in gradients_of_models[0].items():
+        assert_same(gradient, gradients_of_models[1][name])
 
 
 def test_biases_and_losses_read_one_parse():
@@ -466,8 +471,8 @@ def test_constituents_come_from_a_parse_or_from_its_heads():
     text = "".join(
         f"{i}\tw{i}\t_\tX\t_\t_\t{head}\tdep\t_\t_\n" for i, head in ((1, 2), (2, 0), (3, 2))
     )
-    made = collate_spans([text, ([1, 1], []), ([0], [])])["src_spans"]
-    assert made.tolist() == [[[0, 3, 0]], [[0, 2, 0]], [[-1, -1, -1]]]
+    spans = collate_spans([text, ([1, 1], []), ([0], [])])["src_spans"]
+    assert spans.tolist() == [[[0, 3, 0]], [[0, 2, 0]], [[-1, -1, -1]]]
     with pytest.raises(
         UserError, match="sentence 1 has neither constituents nor a dependency tree"
     ):

@@ -41,7 +41,7 @@ ENTRIES = {
 }  # fmt: skip
 #: Commands that load neither a checkpoint nor a data directory, or only show them.
 WITHOUT = {"synthetic", "inspect"}
-NAMES = {"trained_name": "a.pt", "here_name": "data"}
+NAMES = {"trained_name": "a.pt", "current_name": "data"}
 
 
 def record(**changed: str) -> Identity:
@@ -56,23 +56,25 @@ def test_every_part_has_an_entry_here() -> None:
 @pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 @pytest.mark.parametrize("name", ENTRIES)
 def test_every_entry_is_compared_at_every_door_that_has_its_part(name, entry_point, caplog) -> None:
-    part, other = ENTRIES[name], record(**{name.replace("-", "_"): "two"})
+    part, changed_record = ENTRIES[name], record(**{name.replace("-", "_"): "two"})
     way = REMEDIES.get(entry_point, f'.*allow_difference="{name}"')
     message = rf"^a\.pt and data differ in {name} one and two: {way}$"
     if part not in ENTRY_POINTS[entry_point]:
-        assert compare(record(), other, entry_point, strict=True, **NAMES).allowed == ()
+        assert compare(record(), changed_record, entry_point, strict=True, **NAMES).allowed == ()
         return
     with pytest.raises(UserError, match=message):
-        compare(record(), other, entry_point, strict=True, **NAMES)
-    (allowed,) = compare(record(), other, entry_point, allow=name, strict=True, **NAMES).allowed
+        compare(record(), changed_record, entry_point, strict=True, **NAMES)
+    (allowed,) = compare(
+        record(), changed_record, entry_point, allow=name, strict=True, **NAMES
+    ).allowed
     assert allowed == f"{name} one and two (a.pt)"
     if PARTS[part].kind == "may":
-        names = {**NAMES, "here_name": f"data of {entry_point}"}  # a warning is given once
-        compare(record(), other, entry_point, **names)
+        names = {**NAMES, "current_name": f"data of {entry_point}"}  # a warning is given once
+        compare(record(), changed_record, entry_point, **names)
         assert f"differ in {name} one and two (strict_identity " in caplog.text
     else:
         with pytest.raises(UserError, match=message):
-            compare(record(), other, entry_point, **NAMES)
+            compare(record(), changed_record, entry_point, **NAMES)
 
 
 def test_every_command_that_loads_a_model_or_data_is_among_the_doors() -> None:
@@ -100,7 +102,7 @@ def test_an_entry_that_one_record_lacks_is_a_difference(lacks) -> None:
 
 def test_what_a_stock_checkpoint_lacks_is_said_in_one_warning(caplog) -> None:
     stock = Identity({"encoder": Entry("one", "one", "encoder")}, is_whole=False)
-    compare(stock, record(), "use", trained_name="stock.pt", here_name="data")
+    compare(stock, record(), "use", trained_name="stock.pt", current_name="data")
     assert len(caplog.records) == 1
     assert "stock.pt does not record its source-language, source-dictionary" in caplog.text
 
@@ -109,8 +111,8 @@ def test_what_a_stock_checkpoint_lacks_is_said_in_one_warning(caplog) -> None:
 def test_a_damaged_record_is_named(damage) -> None:
     with pytest.raises(UserError, match=r"a\.pt: its identity record is damaged"):
         Identity.from_dict(damage, "a.pt")
-    whole = replace(record(), is_whole=False)
-    assert Identity.from_dict(whole.as_dict(), "a.pt") == whole
+    partial_record = replace(record(), is_whole=False)
+    assert Identity.from_dict(partial_record.as_dict(), "a.pt") == partial_record
 
 
 def test_what_is_free_is_not_recorded() -> None:
@@ -142,23 +144,23 @@ def test_parameters_that_would_become_one_are_compared_by_content(tmp_path) -> N
         task.cfg = PretrainedOptions(pretrained_model=str(path))
         with pytest.raises(UserError, match=rf"^--pretrained-model .*untied\.pt: {message}"):
             begin_from_checkpoint(model, task.cfg, task)
-    same = {**saved, "decoder.embed_tokens.weight": saved["encoder.embed_tokens.weight"].clone()}
+    tied = {**saved, "decoder.embed_tokens.weight": saved["encoder.embed_tokens.weight"].clone()}
     output = "decoder.output_projection.weight"
     with pytest.raises(UserError, match=f"{output} have different values"):
-        check_ties(same, model.state_dict(), "a.pt")
-    check_ties({**same, output: same["encoder.embed_tokens.weight"]}, model.state_dict(), "a.pt")
+        check_ties(tied, model.state_dict(), "a.pt")
+    check_ties({**tied, output: tied["encoder.embed_tokens.weight"]}, model.state_dict(), "a.pt")
 
 
 @pytest.mark.parametrize("tie", ["share_all_embeddings", "share_decoder_input_output_embed"])
 @pytest.mark.parametrize("entry_point", ["train", "use", "average", "pretrained-model"])
 def test_a_tie_is_compared_also_with_a_stock_checkpoint(tie, entry_point) -> None:
-    given = {"arch": "transformer", tie: False}
-    stock = Identity(model_entries(given), is_whole=False)
-    here = Identity(model_entries({"_name": "relation_transformer", tie: True}))
+    model_options = {"arch": "transformer", tie: False}
+    stock = Identity(model_entries(model_options), is_whole=False)
+    current = Identity(model_entries({"_name": "relation_transformer", tie: True}))
     model = build_model("relation_transformer", make_dictionary())
-    trained = begin_neutrally(stock, here, model.encoder, "a.pt", None)
+    trained = begin_neutrally(stock, current, model.encoder, "a.pt", None)
     with pytest.raises(UserError, match=f"differ in .*{tie.replace('_', '-')} False and True"):
-        compare(trained, here, entry_point, **NAMES)
+        compare(trained, current, entry_point, **NAMES)
 
 
 @pytest.mark.parametrize(
@@ -166,12 +168,12 @@ def test_a_tie_is_compared_also_with_a_stock_checkpoint(tie, entry_point) -> Non
 )
 @pytest.mark.parametrize("langs", ["en,de", "fr,de,en", None])
 def test_language_tags_are_part_of_the_source(entry_point, langs) -> None:
-    one, two = (
-        Identity(task_entries({"_name": "syntax_translation", "langs": each}))
-        for each in ("de,en", langs)
+    first, two = (
+        Identity(task_entries({"_name": "syntax_translation", "langs": languages}))
+        for languages in ("de,en", langs)
     )
     with pytest.raises(UserError, match=f"differ in langs de,en and {langs}: give --langs de,en"):
-        compare(one, two, entry_point, **NAMES)
+        compare(first, two, entry_point, **NAMES)
     stock = {"_name": "translation_from_pretrained_bart", "langs": "de,en"}
     with pytest.raises(UserError, match=f"differ in langs de,en and {langs}: give --langs de,en"):
         compare(Identity(task_entries(stock), is_whole=False), two, entry_point, **NAMES)
@@ -190,9 +192,9 @@ def test_a_neutral_start_adds_what_its_encoder_reads_and_nothing_else(part) -> N
     """A stock record has none of these entries."""
     model = build_model("relation_transformer", make_dictionary())
     stock = Identity(model_entries({"_name": "transformer"}), is_whole=False)
-    own = model_entries({"_name": "relation_transformer", "relation_labels": True})
-    here = Identity({**own, "entry": Entry("value", "value", part)})
-    begun = begin_neutrally(stock, here, model.encoder, "a.pt", None)
+    entries = model_entries({"_name": "relation_transformer", "relation_labels": True})
+    current = Identity({**entries, "entry": Entry("value", "value", part)})
+    begun = begin_neutrally(stock, current, model.encoder, "a.pt", None)
     is_read = part in ("labels", "parser", "trees")
     assert begun.value("entry") == ("value" if is_read else None)
     assert begun.value("encoder") == "relation_transformer"
@@ -202,24 +204,24 @@ def test_a_neutral_start_overwrites_no_entry_of_the_checkpoint() -> None:
     """Factors of a stock model are read with the checkpoint's numbers, not with this run's."""
     model = build_model("relation_transformer", make_dictionary())
     data = {"tags-labels": "labels", "parser": "parser", "tree-source": "trees"}
-    own = {"deprels-labels": Entry("one", "one", "labels")}
-    trained, here = (
+    labels = {"deprels-labels": Entry("one", "one", "labels")}
+    trained, current = (
         Identity(
             {
                 **model_entries({"_name": arch, "relation_labels": True}),
                 **{name: Entry(value, value, part) for name, part in data.items()},
-                **(own if value == "two" else {}),
+                **(labels if value == "two" else {}),
             }
         )
         for arch, value in (("transformer", "one"), ("relation_transformer", "two"))
     )
-    begun = begin_neutrally(trained, here, model.encoder, "a.pt", None)
+    begun = begin_neutrally(trained, current, model.encoder, "a.pt", None)
     assert all(begun.value(name) == "one" for name in data)
     assert begun.value("deprels-labels") == "one"
     assert begun.value("relation-labels") == "True"
     message = "differ in tags-labels one and two, parser one and two, tree-source one and two: "
     with pytest.raises(UserError, match=message):
-        compare(begun, here, "train", strict=True, **NAMES)
+        compare(begun, current, "train", strict=True, **NAMES)
 
 
 def test_a_record_of_an_earlier_version_is_completed_by_the_configuration(tmp_path) -> None:
@@ -234,14 +236,14 @@ def test_a_record_of_an_earlier_version_is_completed_by_the_configuration(tmp_pa
     }  # fmt: skip
     recorded = Identity(entries).as_dict()
     del recorded["version"]
-    found = identity_of({"cfg": cfg, "task_state": {"identity": recorded}}, "a.pt")
-    assert found.value("relation-bias") == "tree"  # as it was recorded
-    assert found.value("share-all-embeddings") == "True"
-    assert found.value("training") == "seed 3 in runs/a"
-    assert found.entries["langs"].part == "source"
-    assert not found.is_whole
-    added = Identity({**found.entries, "new": Entry("x", "x", "source")})
-    assert compare(found, added, "use", **NAMES).allowed == ()
+    completed = identity_of({"cfg": cfg, "task_state": {"identity": recorded}}, "a.pt")
+    assert completed.value("relation-bias") == "tree"  # as it was recorded
+    assert completed.value("share-all-embeddings") == "True"
+    assert completed.value("training") == "seed 3 in runs/a"
+    assert completed.entries["langs"].part == "source"
+    assert not completed.is_whole
+    added = Identity({**completed.entries, "new": Entry("x", "x", "source")})
+    assert compare(completed, added, "use", **NAMES).allowed == ()
 
 
 @pytest.mark.parametrize("arch", ["transformer", "relation_transformer"])
@@ -250,11 +252,11 @@ def test_a_model_is_used_without_some_of_its_layers(tmp_path, arch):
     data = make_data(tmp_path / "data")
     path = make_checkpoint(tmp_path / "whole.pt", data, "--arch", arch)
     overrides = {"encoder_layers_to_keep": "1", "decoder_layers_to_keep": "0"}
-    (whole,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)])
+    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)])
     (pruned,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(path)], overrides)
-    for side, kept in (("encoder", 1), ("decoder", 0)):
+    for side, number in (("encoder", 1), ("decoder", 0)):
         (layer,) = getattr(pruned, side).layers
-        for name, value in getattr(whole, side).layers[kept].state_dict().items():
+        for name, value in getattr(model, side).layers[number].state_dict().items():
             assert value.equal(layer.state_dict()[name]), name
     with pytest.raises(UserError, match="differ in encoder-attention-heads 2 and 4"):
         checkpoint_utils.load_model_ensemble_and_task([str(path)], {"encoder_attention_heads": 4})

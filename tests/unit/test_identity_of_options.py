@@ -17,7 +17,14 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf
 
 from fairseq_phrase.checkpoints.entries import model_entries, option_entries, task_entries
-from fairseq_phrase.data.store.identity import FREE, LEFT_OUT, PARTS, Identity, compare, why_free
+from fairseq_phrase.data.store.identity import (
+    FREE_OPTIONS,
+    LEFT_OUT,
+    PARTS,
+    Identity,
+    compare,
+    why_free,
+)
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS, option, translation_encoders
 from fairseq_phrase.models.named_encoder import NAMED_MODELS
@@ -66,11 +73,17 @@ def is_free(field: Field[Any]) -> bool:
 
 def is_read(model: str, field: Field[Any]) -> bool:
     """Return whether an option is not only of encoders that the model does not have."""
-    choice = {each.name: each for each in fields(MODEL_DATACLASS_REGISTRY[model])}.get("encoder")
+    choice = {
+        model_field.name: model_field for model_field in fields(MODEL_DATACLASS_REGISTRY[model])
+    }.get("encoder")
     method = ENCODERS.get(model if choice is None else choice.default)
-    own = {each.name for each in method.options} if method else set()  # recurrent, of seq2seq
-    of_encoders = {each.name for one in ENCODERS.values() for each in one.options}
-    return field.name not in of_encoders - own
+    own_options = (
+        {encoder_option.name for encoder_option in method.options} if method else set()
+    )  # recurrent, of seq2seq
+    of_encoders = {
+        encoder_option.name for encoder in ENCODERS.values() for encoder_option in encoder.options
+    }
+    return field.name not in of_encoders - own_options
 
 
 def assert_compared(entries: dict, changed: dict, name: str, of: str, caplog) -> None:
@@ -78,8 +91,8 @@ def assert_compared(entries: dict, changed: dict, name: str, of: str, caplog) ->
     name = name.replace("_", "-")
     assert entries[name].value != changed[name].value
     for entry_point, left_out in LEFT_OUT.items():
-        records = [Identity({name: each[name]}) for each in (entries, changed)]
-        names = {"trained_name": "a.pt", "here_name": f"{entry_point} {of}"}
+        records = [Identity({name: entry_set[name]}) for entry_set in (entries, changed)]
+        names = {"trained_name": "a.pt", "current_name": f"{entry_point} {of}"}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sys.argv", ["fairseq-train"])
             if left_out.get(entries[name].part):
@@ -90,7 +103,7 @@ def assert_compared(entries: dict, changed: dict, name: str, of: str, caplog) ->
             assert len(compare(*records, entry_point, allow=name, **names).allowed) == 1
             if entries[name].kind == "may":
                 compare(*records, entry_point, **names)
-                assert f"{names['here_name']} differ in {name}" in caplog.text
+                assert f"{names['current_name']} differ in {name}" in caplog.text
 
 
 @pytest.mark.parametrize(("model", "field"), every_option(MODELS, MODEL_DATACLASS_REGISTRY))
@@ -121,7 +134,11 @@ def test_every_option_of_fairseqs_installed_transformer_is_compared_or_free() ->
     for outer in fields(TransformerConfig):
         nested = outer.type if isinstance(outer.type, type) else None
         inner = fields(nested) if nested and issubclass(nested, FairseqDataclass) else ()
-        flat |= {f"{outer.name}_{each.name}": each for each in inner if each.name != "_name"}
+        flat |= {
+            f"{outer.name}_{inner_field.name}": inner_field
+            for inner_field in inner
+            if inner_field.name != "_name"
+        }
         if not inner and outer.name != "_name":
             flat[outer.name] = outer
     assert {"encoder_layers", "quant_noise_pq", "share_all_embeddings"} < flat.keys()
@@ -132,8 +149,17 @@ def test_every_option_of_fairseqs_installed_transformer_is_compared_or_free() ->
 
 def stock(arch: str, *arguments: str) -> Any:
     """The configuration of an old architecture: the options of all parts of fairseq."""
-    given = ["data", "--arch", arch, "--task", "translation", "--optimizer", "adam", *arguments]
-    return parse_args_and_arch(get_training_parser(), given)
+    train_arguments = [
+        "data",
+        "--arch",
+        arch,
+        "--task",
+        "translation",
+        "--optimizer",
+        "adam",
+        *arguments,
+    ]
+    return parse_args_and_arch(get_training_parser(), train_arguments)
 
 
 @pytest.mark.parametrize("arch", ["transformer", "bart_base", "lstm", "lightconv"])
@@ -169,20 +195,20 @@ def test_everything_left_out_has_a_reason_and_a_use() -> None:
     parts = {part for left_out in LEFT_OUT.values() for part in left_out}
     assert parts <= set(PARTS)
     assert all(reason for left_out in LEFT_OUT.values() for reason in left_out.values())
-    known = {
+    names_of_options = {
         field.name
         for options in (*MODEL_DATACLASS_REGISTRY.values(), *TASK_DATACLASS_REGISTRY.values())
         for field in fields(options)
     }
-    for reason, names in FREE.items():
-        assert any(why_free(name) == reason for name in known), reason
+    for reason, names in FREE_OPTIONS.items():
+        assert any(why_free(name) == reason for name in names_of_options), reason
         for pattern in names.split():
-            assert "*" in pattern or pattern in known, pattern
+            assert "*" in pattern or pattern in names_of_options, pattern
 
 
 def test_the_documentation_has_what_is_free_and_the_files_of_every_step() -> None:
     page = (REPOSITORY / "docs" / "identity.md").read_text(encoding="utf-8")
-    for reason, names in FREE.items():
+    for reason, names in FREE_OPTIONS.items():
         assert f"| {', '.join(f'`{name}`' for name in names.split())} | {reason} |" in page
     steps = re.findall(r"^\d+\. .*(?:\n {3,}.*)*", page, re.MULTILINE)
     files = re.findall(r"`(\w+/\w+\.py)`", "".join(steps))
@@ -210,15 +236,15 @@ def outputs(model: Any) -> torch.Tensor:
     if hasattr(model, "decoder"):
         inputs["src_lengths"] = inputs["src_tokens"].ne(DICTIONARY.pad()).sum(1)
         inputs["prev_output_tokens"] = inputs["src_tokens"].roll(1, 1)
-    found = model(**inputs)
-    return found[0] if isinstance(found, tuple) else found
+    result = model(**inputs)
+    return result[0] if isinstance(result, tuple) else result
 
 
 def free_options_of_models() -> list[Any]:
     every = every_option(MODELS, MODEL_DATACLASS_REGISTRY)
     # Where encoders and models differ, one of each kind is enough.
     models = {"relation_transformer", "parent_scaled_transformer", *NAMED_MODELS}
-    return [each for each in every if is_free(each.values[1]) and each.values[0] in models]
+    return [case for case in every if is_free(case.values[1]) and case.values[0] in models]
 
 
 @pytest.fixture(scope="module")
@@ -267,20 +293,20 @@ def options_left_out() -> list[Any]:
     entries = {model: model_entries({"_name": model}) for model in models}
     left_out = LEFT_OUT["pretrained"].keys() - {"training"}
     return [
-        each
-        for each in every_option(sorted(models), MODEL_DATACLASS_REGISTRY)
-        if (entry := entries[each.values[0]].get(each.values[1].name.replace("_", "-")))
+        case
+        for case in every_option(sorted(models), MODEL_DATACLASS_REGISTRY)
+        if (entry := entries[case.values[0]].get(case.values[1].name.replace("_", "-")))
         and entry.part in left_out
-        and NOT_BUILT.isdisjoint({each.id, each.values[1].name})
+        and NOT_BUILT.isdisjoint({case.id, case.values[1].name})
     ]
 
 
 @pytest.mark.parametrize(("model", "field"), options_left_out())
 def test_what_pretrained_leaves_out_does_not_change_the_states_of_tokens(model, field) -> None:
     """Neither another value of the option, nor other weights than the encoder's."""
-    given = WITH.get(field.name, {})
-    first = built(model, **given)
-    second = built(model, **given, **{field.name: OF_DECODERS.get(field.name, other(field))})
+    needed = WITH.get(field.name, {})
+    first = built(model, **needed)
+    second = built(model, **needed, **{field.name: OF_DECODERS.get(field.name, other(field))})
     second.encoder.load_state_dict(first.encoder.state_dict())
     of_encoder = set(second.encoder.parameters())
     for parameter in second.parameters():
@@ -289,10 +315,11 @@ def test_what_pretrained_leaves_out_does_not_change_the_states_of_tokens(model, 
     inputs = make_batch(DICTIONARY, [5, 3])
     inputs["src_lengths"] = inputs["src_tokens"].ne(DICTIONARY.pad()).sum(1)
     tokens = inputs["src_tokens"].size(1)
-    found, expected = (
-        each.eval().encoder(**inputs)["encoder_out"][0][:tokens] for each in (second, first)
+    states, expected = (
+        model_to_run.eval().encoder(**inputs)["encoder_out"][0][:tokens]
+        for model_to_run in (second, first)
     )
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(states, expected, rtol=1e-9, atol=1e-9)
 
 
 #: Options of a task that are free, with a value, if it needs another than :func:`other` gives.
@@ -317,7 +344,7 @@ def validated(task: Any, model: Any) -> list[torch.Tensor]:
     """What a model computes for the first sentences of validation, whatever the padding."""
     task.require_parses(["words", "heads"])
     task.load_dataset("valid")
-    found = {}
+    states_by_number = {}
     for batch in batches(task, "valid"):
         inputs = {
             name: value.clamp(max=33) if name.endswith("tokens") else value
@@ -326,8 +353,8 @@ def validated(task: Any, model: Any) -> list[torch.Tensor]:
         states = model(**inputs)[0]
         for row, number in enumerate(batch["id"].tolist()):
             real = batch["target"][row].ne(DICTIONARY.pad())
-            found[number] = states[row][real]
-    return [found[number] for number in range(5)]
+            states_by_number[number] = states[row][real]
+    return [states_by_number[number] for number in range(5)]
 
 
 @pytest.mark.parametrize(
@@ -346,9 +373,11 @@ def test_a_free_option_of_a_task_does_not_change_what_a_model_computes(
     value = OF_TASKS.get(field.name, other(field))
     default = None if field.default is MISSING else field.default
     assert value != default or field.name in ("dataset_impl", "guided_alignments")
-    found = validated(make_task(data_directory, **{field.name: value}), expected["model"])
-    for one, two in zip(found, expected["outputs"], strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-9)
+    states_of_sentences = validated(
+        make_task(data_directory, **{field.name: value}), expected["model"]
+    )
+    for actual, two in zip(states_of_sentences, expected["outputs"], strict=True):
+        torch.testing.assert_close(actual, two, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -370,8 +399,8 @@ def test_options_that_have_other_entries_change_them(given, names, data_director
             cfg._name = "relation_transformer"
             task.build_model(OmegaConf.create({"model": OmegaConf.structured(cfg)}).model)
         else:
-            task.identity = task._here()
+            task.identity = task._current_record()
         records.append(task.identity.labels())
-    one, two = records
-    assert names <= {name for name in {**one, **two} if one.get(name) != two.get(name)}
+    first, two = records
+    assert names <= {name for name in {**first, **two} if first.get(name) != two.get(name)}
     assert {"langs", "truncate-source"} < two.keys()

@@ -156,8 +156,8 @@ def lengthen(path):
 
 def overwrite(start, content):
     def damage(path):
-        whole = path.read_bytes()
-        path.write_bytes(whole[:start] + content + whole[start + len(content) :])
+        content_before = path.read_bytes()
+        path.write_bytes(content_before[:start] + content + content_before[start + len(content) :])
 
     return damage
 

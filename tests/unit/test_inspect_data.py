@@ -204,9 +204,9 @@ def test_parses_of_words_alone_are_inspected(directory, capsys):
     content["fields"], content["constituents"] = ["words"], "none"
     content["labels"] = {}
     checksums = content["splits"][SPLIT]["checksums"]
-    kept = {f"{SPLIT}.de.{end}" for end in ("bin", "idx", "words.bin", "words.idx")}
+    names = {f"{SPLIT}.de.{end}" for end in ("bin", "idx", "words.bin", "words.idx")}
     content["splits"][SPLIT]["checksums"] = {
-        name: fingerprint(directory / name) for name in checksums if name in kept
+        name: fingerprint(directory / name) for name in checksums if name in names
     }
     path.write_text(json.dumps(content))
     inspect(directory)

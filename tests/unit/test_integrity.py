@@ -100,11 +100,13 @@ def test_an_index_with_a_wrong_number_is_named_with_its_line(
     path.write_bytes(content)
     sign(directory)
     # A wrong start is the end of the line before, and the last line's end is that of the file.
-    named = line - 1 if what == "start" and line > 1 else line
+    named_line = line - 1 if what == "start" and line > 1 else line
     with pytest.raises(UserError, match=r"words\.(idx, line|bin has)") as caught:
         verify(directory)
     if line < 100:
-        assert f"words.idx, line {named}: expected its values right between" in str(caught.value)
+        assert f"words.idx, line {named_line}: expected its values right between" in str(
+            caught.value
+        )
 
 
 @pytest.mark.parametrize("count", ["sentences", "words", "subwords"])

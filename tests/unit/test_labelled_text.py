@@ -113,8 +113,8 @@ def test_the_penn_treebanks_sections(tmp_path, sections, counts):
     source = write_splits(tmp_path / "wsj", names, TREE)
     out = tmp_path / "out"
     main(["ptb", str(source), str(out)])
-    found = [len(lines_of(out, "en", split)) for split in ("train", "valid", "test")]
-    assert found == counts
+    sizes = [len(lines_of(out, "en", split)) for split in ("train", "valid", "test")]
+    assert sizes == counts
     assert lines_of(out, "en")[:2] == ["The dog sees ( 1/2 )", "Dogs bark"]
     assert lines_of(out, "tag")[0] == "DT NN VBZ -LRB- NN -RRB-"
     sentence = next(BracketFiles().read(out / "train.en.ptb", read_lines(out / "train.en")))
@@ -127,8 +127,8 @@ def test_chunks_and_their_trees(tmp_path):
     source = write_splits(tmp_path / "conll", ["train.txt", "test.txt"], text)
     out = tmp_path / "out"
     main(["conll2000", str(source), str(out)])
-    found = [len(lines_of(out, "en", split)) for split in ("train", "valid", "test")]
-    assert found == [9, 1, 10]
+    sizes = [len(lines_of(out, "en", split)) for split in ("train", "valid", "test")]
+    assert sizes == [9, 1, 10]
     assert lines_of(out, "tag")[0] == "B-NP B-VP B-NP I-NP I-NP O"
     sentence = next(BracketFiles().read(out / "train.en.ptb", read_lines(out / "train.en")))
     spans = sentence.constituents.spans.tolist()
@@ -236,19 +236,19 @@ def test_a_slice_has_texts_of_all_places_of_a_corpus(tmp_path):
     ],
 )
 def test_a_slice_is_of_the_training_text_alone(tmp_path, format, names, text):
-    source, whole, out = write_splits(tmp_path / "in", names, text), tmp_path / "a", tmp_path / "b"
-    main([format, str(source), str(whole)])
+    source, full, out = write_splits(tmp_path / "in", names, text), tmp_path / "a", tmp_path / "b"
+    main([format, str(source), str(full)])
     main([format, str(source), str(out), "--slice", "5"])
-    files = sorted(path.name for path in whole.iterdir())
+    files = sorted(path.name for path in full.iterdir())
     assert files == sorted(path.name for path in out.iterdir())
     for name in files:
         if not name.startswith("train"):
-            assert (out / name).read_bytes() == (whole / name).read_bytes()
-    found = set(lines_of(whole, "en"))
+            assert (out / name).read_bytes() == (full / name).read_bytes()
+    texts = set(lines_of(full, "en"))
     for suffix in [name.removeprefix("train.") for name in files if name.startswith("train")]:
         if suffix != "en.conllu":
             assert len(lines_of(out, suffix)) == 5
-    assert found.issuperset(lines_of(out, "en"))
+    assert texts.issuperset(lines_of(out, "en"))
 
 
 def test_a_slice_of_no_text_is_refused(tmp_path, capsys):
@@ -262,8 +262,8 @@ def test_probing_tasks(tmp_path):
     (source / "depth.te.txt").write_text("c d\t3\n" * 10)
     out = tmp_path / "out"
     main(["probing", str(source), str(out)])
-    found = [len(lines_of(out, "en", split)) for split in ("train", "valid", "test")]
-    assert found == [8, 2, 10]
+    sizes = [len(lines_of(out, "en", split)) for split in ("train", "valid", "test")]
+    assert sizes == [8, 2, 10]
     assert lines_of(out, "class")[0] == "3"
 
 

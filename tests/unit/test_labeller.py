@@ -46,8 +46,8 @@ def test_a_padded_batch_has_the_logits_of_single_sentences(name, variant, labell
     assert together.shape == (4, words if labelled == "word" else 1, 9)
     for index in range(len(LENGTHS)):
         single = model(**alone(model.dictionary, index))[0]
-        found = together[index, : len(single)]
-        torch.testing.assert_close(found, single, rtol=1e-9, atol=1e-9)
+        logits = together[index, : len(single)]
+        torch.testing.assert_close(logits, single, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -126,8 +126,8 @@ def test_first_and_mean_are_those_of_a_words_subwords():
         logits = model(**inputs)
         for sentence in range(2):
             for word in range(int(words[sentence].max()) + 1):
-                own = states[sentence][words[sentence] == word]
-                expected = own[0] if pooling == "first" else own.mean(0)
+                word_states = states[sentence][words[sentence] == word]
+                expected = word_states[0] if pooling == "first" else word_states.mean(0)
                 torch.testing.assert_close(logits[sentence, word], model.head(expected))
 
 
@@ -152,11 +152,11 @@ def test_targets_are_as_wide_as_the_logits():
 
 def test_the_head_has_one_or_two_layers():
     inputs = make_batch(make_dictionary(), [4])
-    one, two = (build("sentence", head_layers=layers) for layers in (1, 2))
+    single_layer, two = (build("sentence", head_layers=layers) for layers in (1, 2))
     assert sum(p.numel() for p in two.head.parameters()) > sum(
-        p.numel() for p in one.head.parameters()
+        p.numel() for p in single_layer.head.parameters()
     )
-    assert one(**inputs).shape == two(**inputs).shape
+    assert single_layer(**inputs).shape == two(**inputs).shape
 
 
 def test_a_frozen_encoder_gets_no_gradient_and_no_dropout():

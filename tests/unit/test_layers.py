@@ -64,7 +64,7 @@ def package_of(module: str) -> str | None:
 
 def imported_packages(path: Path) -> set[str]:
     names = imported_modules(path)
-    return {found for name in names if (found := package_of(name) or package_of(f"{name}.x"))}
+    return {package for name in names if (package := package_of(name) or package_of(f"{name}.x"))}
 
 
 @pytest.mark.parametrize("package", sorted(MAY_IMPORT))

@@ -26,13 +26,13 @@ def parsed(name: str) -> ast.Module:
 
 def imported(name: str) -> set[str]:
     """Every module and every name of a module that a file imports."""
-    found = set()
+    names = set()
     for node in ast.walk(parsed(name)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
 
 
 def test_tests_are_in_unit_integration_and_twins():
@@ -60,4 +60,4 @@ def test_unit_tests_start_no_process_and_train_nothing():
         arguments = {node.arg for node in ast.walk(parsed(name)) if isinstance(node, ast.arg)}
         slow[name] = arguments & SLOW_FIXTURES
         slow[name] |= {m for m in imported(name) if f"{m}.".startswith(SLOW_MODULES)}
-    assert not {name: found for name, found in slow.items() if found}
+    assert not {name: calls for name, calls in slow.items() if calls}

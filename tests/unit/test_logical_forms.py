@@ -46,8 +46,8 @@ def test_atis_gets_the_brackets_that_a_form_lacks_at_its_end(tmp_path, capsys):
     )
     (tmp_path / "atis-logic.txt").write_text(text)
     run("atis", tmp_path, tmp_path / "out")
-    found = {line for path in (tmp_path / "out").glob("*.lf") for line in lines(path)}
-    assert found == {"( lambda $0 e ( flight $0 ) )", "( capacity d9s : ac )", "ap : al"}
+    forms = {line for path in (tmp_path / "out").glob("*.lf") for line in lines(path)}
+    assert forms == {"( lambda $0 e ( flight $0 ) )", "( capacity d9s : ac )", "ap : al"}
     assert "(added): 1\n" in capsys.readouterr().out
 
 
@@ -65,8 +65,8 @@ def test_atis_numbers_a_forms_variables_in_their_order(tmp_path, outer, inner):
     form = f"( lambda {outer} e ( exists {inner} ( from {inner} {outer} ) ) )"
     (tmp_path / "atis-logic.txt").write_text(f"which airlines ||| {form}\n" * 2)
     run("atis", tmp_path, tmp_path / "out")
-    found = "".join(path.read_text() for path in (tmp_path / "out").glob("*.lf"))
-    assert found == "( lambda $0 e ( exists $1 ( from $1 $0 ) ) )\n" * 2
+    text = "".join(path.read_text() for path in (tmp_path / "out").glob("*.lf"))
+    assert text == "( lambda $0 e ( exists $1 ( from $1 $0 ) ) )\n" * 2
 
 
 def test_scan_is_read_by_its_split(tmp_path):

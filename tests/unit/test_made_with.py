@@ -64,17 +64,17 @@ def test_data_without_a_record_are_accepted(made_with):
 )
 def test_options_are_compared(made_with, words, message):
     made_with("record", *WORDS, "--parser", "spacy:de")
-    said = made_with("check", *words)
-    assert message in said
-    assert bool(message) == said.startswith("error: data-bin was made with ")
+    output = made_with("check", *words)
+    assert message in output
+    assert bool(message) == output.startswith("error: data-bin was made with ")
 
 
 @pytest.mark.parametrize("name", ["train.de", "train.en.gz", "train.fr", "train.de.conllu"])
 def test_texts_are_compared_by_their_contents(made_with, tmp_path, name):
     made_with("record", *WORDS)
     (tmp_path / "raw" / name).write_bytes(gzip.compress(b"another\n"))
-    said = made_with("check", *WORDS)
-    assert (f"--trainpref {name} " in said) == (name != "train.fr")
+    output = made_with("check", *WORDS)
+    assert (f"--trainpref {name} " in output) == (name != "train.fr")
 
 
 def test_texts_that_are_not_here_are_not_compared(made_with, tmp_path):

@@ -17,7 +17,7 @@ from fairseq_phrase.data.preprocessing.options import Options
 from fairseq_phrase.data.preprocessing.split_writer import begin_manifest
 from fairseq_phrase.data.store.identity import Entry, Identity, compare
 from fairseq_phrase.data.store.manifest import (
-    FREE,
+    FREE_FIELDS,
     Manifest,
     SplitRecord,
     data_identity,
@@ -49,7 +49,7 @@ WHOLE = Manifest(
     labelling="word",
     splits={"test.de-en": SplitRecord(1, 2, 3, {})},
 )
-NAMES = {"trained_name": "old", "here_name": "new"}
+NAMES = {"trained_name": "old", "current_name": "new"}
 
 
 def changed(value: Any) -> Any:
@@ -62,25 +62,30 @@ def changed(value: Any) -> Any:
 
 @pytest.mark.parametrize("field", [each.name for each in fields(Manifest)])
 def test_every_field_is_compared_or_free(field) -> None:
-    other = replace(WHOLE, **{field: changed(getattr(WHOLE, field))})
-    assert getattr(other, field) != getattr(WHOLE, field)
-    one, two = (
-        {name: entry.value for name, entry in each.identity().entries.items()}
-        for each in (WHOLE, other)
+    changed_manifest = replace(WHOLE, **{field: changed(getattr(WHOLE, field))})
+    assert getattr(changed_manifest, field) != getattr(WHOLE, field)
+    first, two = (
+        {name: entry.value for name, entry in manifest.identity().entries.items()}
+        for manifest in (WHOLE, changed_manifest)
     )
-    assert (one == two) == (field in FREE)
+    assert (first == two) == (field in FREE_FIELDS)
 
 
 def test_what_is_free_or_apart_is_a_field_and_has_a_reason() -> None:
-    names = {each.name for each in fields(Manifest)}
-    for reasons in (FREE, existing_parses.APART):
+    names = {manifest_field.name for manifest_field in fields(Manifest)}
+    for reasons in (FREE_FIELDS, existing_parses.APART):
         assert reasons.keys() <= names
         assert all(reasons.values())
 
 
 def test_a_field_that_is_added_later_is_compared_without_a_line() -> None:
     later = make_dataclass("Later", [("a_new_option", str, "off")], bases=(Manifest,))
-    old = Manifest(**{each.name: getattr(WHOLE, each.name) for each in fields(Manifest)})
+    old = Manifest(
+        **{
+            manifest_field.name: getattr(WHOLE, manifest_field.name)
+            for manifest_field in fields(Manifest)
+        }
+    )
     values = vars(old)
     assert later(**values).identity().entries["a-new-option"].value == "off"
     with pytest.raises(UserError, match="differ in a-new-option off and on: give --a-new-option"):
@@ -125,21 +130,21 @@ def test_all_parsers_of_this_project_have_their_arguments_in_their_versions() ->
 def test_what_parsed_is_compared_as_a_parsers_version_is(
     entry_point, field, value, message, caplog
 ):
-    other = replace(WHOLE, **{field: value}).identity()
-    names = {"trained_name": entry_point, "here_name": value}
-    compare(WHOLE.identity(), other, entry_point, **names)
+    other_record = replace(WHOLE, **{field: value}).identity()
+    names = {"trained_name": entry_point, "current_name": value}
+    compare(WHOLE.identity(), other_record, entry_point, **names)
     assert f"differ in {message} " in caplog.text
     with pytest.raises(UserError, match=f"differ in {message}: parse with the training's parser"):
-        compare(WHOLE.identity(), other, entry_point, strict=True, **names)
+        compare(WHOLE.identity(), other_record, entry_point, strict=True, **names)
 
 
 @pytest.mark.parametrize("entry_point", ["train", "use", "average", "ensemble", "shards", "report"])
 def test_labels_of_words_and_of_sentences_do_not_go_together(entry_point) -> None:
-    other = replace(WHOLE, labelling="sentence").identity()
+    other_record = replace(WHOLE, labelling="sentence").identity()
     with pytest.raises(UserError, match="differ in labels word and sentence: "):
-        compare(WHOLE.identity(), other, entry_point, **NAMES)
+        compare(WHOLE.identity(), other_record, entry_point, **NAMES)
     # An encoder is the same for both.
-    compare(WHOLE.identity(), other, "pretrained", **NAMES)
+    compare(WHOLE.identity(), other_record, "pretrained", **NAMES)
 
 
 @pytest.mark.parametrize(
@@ -155,11 +160,11 @@ def test_labels_of_words_and_of_sentences_do_not_go_together(entry_point) -> Non
 def test_the_targets_subword_model_is_compared_where_the_target_is(
     entry_point, changes, message
 ) -> None:
-    other = replace(WHOLE, **changes).identity()
+    other_record = replace(WHOLE, **changes).identity()
     with pytest.raises(UserError, match=f"differ in {message}: "):
-        compare(WHOLE.identity(), other, entry_point, **NAMES)
+        compare(WHOLE.identity(), other_record, entry_point, **NAMES)
     # The decoder is not loaded.
-    compare(WHOLE.identity(), other, "pretrained", **NAMES)
+    compare(WHOLE.identity(), other_record, "pretrained", **NAMES)
 
 
 def test_older_records_and_manifests_are_read(tmp_path, caplog) -> None:
@@ -174,9 +179,9 @@ def test_older_records_and_manifests_are_read(tmp_path, caplog) -> None:
     for name in ("parser-name", "constituents", "labels", "target-segmenter"):
         del entries[name]
     older = Identity(entries, is_whole=False)
-    for other in (manifest.identity(), WHOLE.identity()):
-        compare(older, other, "use", **NAMES, strict=True)
-        compare(other, older, "use", **NAMES, strict=True)
+    for newer in (manifest.identity(), WHOLE.identity()):
+        compare(older, newer, "use", **NAMES, strict=True)
+        compare(newer, older, "use", **NAMES, strict=True)
     assert "old does not record its target-segmenter, labels" in caplog.text
 
 
@@ -306,12 +311,14 @@ def test_every_option_is_recorded_or_free(command) -> None:
 
 def identity_of_run(arguments: str, language: str, folder: Path, monkeypatch) -> Identity:
     """Return the identity of the manifest that a run of preprocessing would write."""
-    found: list[Options] = []
-    monkeypatch.setattr(preprocessing, "preprocess", lambda options: found.append(options) or {})
+    options_of_runs: list[Options] = []
+    monkeypatch.setattr(
+        preprocessing, "preprocess", lambda options: options_of_runs.append(options) or {}
+    )
     common = ["-s", "de", "-t", "en", "--trainpref", "x", "--destdir", str(folder)]
     words = [str(folder / "model") if word == "FILE" else word for word in arguments.split()]
     preprocess_command.main([*common, *words])
-    (options,) = found
+    (options,) = options_of_runs
     pipeline = ParsingPipeline(options.parsing[language])
     model = options.bpe_model
     return begin_manifest(options, language, pipeline, folder / "dict", model).identity()
@@ -322,21 +329,21 @@ def test_a_recorded_option_changes_its_entry(option, tmp_path, monkeypatch, caps
     for name in ("model", "dict"):
         (tmp_path / name).write_text("content")
     case = RECORDED[option]
-    one, other = (
+    first, second = (
         identity_of_run(arguments, case.language, tmp_path, monkeypatch)
         for arguments in (case.base, f"{case.base} {case.arguments}")
     )
-    assert one.entries.get(case.entry) != other.entries.get(case.entry)
+    assert first.entries.get(case.entry) != second.entries.get(case.entry)
 
 
 def test_differences_that_were_allowed_are_listed_once() -> None:
     options = Options("de", "en", Path("data"), {}, {}, allow_difference="protected-tokens")
-    one, other = (
+    first, second = (
         Identity({"protected-tokens": Entry(value, value, "data")}, tuple(options.allowed))
         for value in ("<2de>", "none")
     )
     for _ in range(2):
-        options.check(one, replace(other, allowed=tuple(options.allowed)), "reuse", Path("dict"))
+        options.check(first, replace(second, allowed=tuple(options.allowed)), "reuse", Path("dict"))
     assert options.allowed == ["protected-tokens <2de> and none (dict)"]
 
 
@@ -363,7 +370,7 @@ def test_the_subword_model_of_each_language_is_its_own_or_unknown(source, target
         entry = manifest.subword_model_of(language)
         assert (None if entry is None else entry.value) == digest
         if entry is not None:
-            own = language == "de" or not target[0]
-            assert entry.part == ("text" if own else "target-text")
-            name = "a.model" if own else "b.model"
+            is_source = language == "de" or not target[0]
+            assert entry.part == ("text" if is_source else "target-text")
+            name = "a.model" if is_source else "b.model"
             assert name in entry.label or digest == "none"

@@ -30,17 +30,25 @@ UTILITIES = {
 
 def overlap(sources, outputs, references):
     pairs = zip(outputs, references[0], strict=True)
-    return [len(set(one.split()) & set(other.split())) for one, other in pairs]
+    return [
+        len(set(hypothesis.split()) & set(reference.split())) for hypothesis, reference in pairs
+    ]
 
 
 def distance(sources, outputs, references):
     assert set(sources) == {"the source"}
-    return [abs(len(one) - len(other)) for one, other in zip(outputs, references[0], strict=True)]
+    return [
+        abs(len(hypothesis) - len(reference))
+        for hypothesis, reference in zip(outputs, references[0], strict=True)
+    ]
 
 
 def statistics(sources, outputs, references):
     pairs = zip(outputs, references[0], strict=True)
-    return [[len(set(one) & set(other)), max(1, len(set(one)))] for one, other in pairs]
+    return [
+        [len(set(hypothesis) & set(reference)), max(1, len(set(hypothesis)))]
+        for hypothesis, reference in pairs
+    ]
 
 
 distance.lower_is_better = True
@@ -63,7 +71,7 @@ def drawn_texts(rng, count):
 
 @pytest.mark.parametrize("name", UTILITIES)
 def test_the_choice_is_that_of_a_plain_loop(name):
-    rng, chosen = random.Random(1), MinimumRisk(name)
+    rng, risk = random.Random(1), MinimumRisk(name)
     for count in (1, 2, 3, 5, 12, 20):
         samples = drawn_texts(rng, count)
         best, most = None, -float("inf")
@@ -73,7 +81,7 @@ def test_the_choice_is_that_of_a_plain_loop(name):
                 expected += UTILITIES[name](candidate, reference) / count
             if expected > most + 1e-6:
                 best, most = index, expected
-        assert chosen.choose("the source", samples) == best
+        assert risk.choose("the source", samples) == best
 
 
 def test_a_text_counts_as_often_as_it_was_drawn():
@@ -130,20 +138,25 @@ def test_the_command_writes_the_chosen_sample_of_each_line(checkpoint, tmp_path)
     text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     model = fairseq_phrase.load(checkpoint, data, device="cpu")
     samples = list(model.hypotheses(lines, sampling=True, nbest=12))
-    assert len({one.text for one in samples[0]}) > 2
+    assert len({sample.text for sample in samples[0]}) > 2
     expected = [
-        own[MinimumRisk("chrf").choose(line, [one.text for one in own])]
-        for line, own in zip(lines, samples, strict=True)
+        samples_of_line[
+            MinimumRisk("chrf").choose(line, [sample.text for sample in samples_of_line])
+        ]
+        for line, samples_of_line in zip(lines, samples, strict=True)
     ]
-    assert [one.text for one in expected] != [own[0].text for own in samples]
+    assert [sample.text for sample in expected] != [
+        samples_of_line[0].text for samples_of_line in samples
+    ]
     assert list(model.hypotheses(lines, sampling=True, nbest=12, mbr="chrf")) == [
-        [one] for one in expected
+        [sample] for sample in expected
     ]
     options = ["--sampling", "--nbest", "12", "--mbr", "chrf", "--scores"]
     out = tmp_path / "out"
     translate([data, "--path", str(checkpoint), str(text), *options, "--out", str(out)])
     written = [
-        f"{'' if one.score is None else f'{one.score:.4f}'}\t{one.text}\n" for one in expected
+        f"{'' if hypothesis.score is None else f'{hypothesis.score:.4f}'}\t{hypothesis.text}\n"
+        for hypothesis in expected
     ]
     assert out.read_text(encoding="utf-8") == "".join(written)
 

@@ -68,9 +68,9 @@ def test_words_that_moses_made_are_those_it_makes_without_escapes(synthetic_corp
     path = synthetic_corpus / "test.en" if folder is None else folder / "test_2016_flickr.en.gz"
     odd = ["A \"well-known\" <b> & 'old' [dog]|cat isn't $5.", "state-of-the-art R&D &amp; &lt;"]
     for line in [*list(read_lines(path))[:200], *odd]:
-        made = {
+        words_of_moses = {
             escape: TOKENIZER.tokenize(line, aggressive_dash_splits=True, escape=escape)
             for escape in (True, False)
         }
-        plain = ["-" if word == "@-@" else word for word in made[False]]
-        assert [unescape_moses(word) for word in made[True]] == plain
+        plain = ["-" if word == "@-@" else word for word in words_of_moses[False]]
+        assert [unescape_moses(word) for word in words_of_moses[True]] == plain

@@ -93,12 +93,12 @@ def test_every_encoder_is_built_and_returns_fairseqs_dictionary(task, name, vari
     )
     inputs = make_batch(task.source_dictionary, [5, 3], extra=1)
     lengths = inputs["src_tokens"].ne(task.source_dictionary.pad()).sum(1)
-    found = encoder.eval()(**inputs, src_lengths=lengths, return_all_hiddens=True)
-    nodes, batch, width = found["encoder_out"][0].shape
+    output = encoder.eval()(**inputs, src_lengths=lengths, return_all_hiddens=True)
+    nodes, batch, width = output["encoder_out"][0].shape
     num_tokens = inputs["src_tokens"].size(1)
     assert (batch, width) == (2, SIZES["embed_dim"])
     assert nodes >= num_tokens
-    padding = found["encoder_padding_mask"][0]
+    padding = output["encoder_padding_mask"][0]
     assert padding.shape == (batch, nodes)
     # The first nodes are the tokens.
     expected = inputs["src_tokens"].eq(task.source_dictionary.pad())
@@ -151,10 +151,10 @@ def test_an_unknown_name_is_answered_with_the_names(task):
 
 
 def test_the_encoders_parses_are_asked_for(task):
-    asked = []
-    task.require_parses = asked.extend
+    fields = []
+    task.require_parses = fields.extend
     build_named_encoder(config(encoder="tree_transformer"), task, task.source_dictionary)
-    assert asked == ["words", "spans"]
+    assert fields == ["words", "spans"]
 
 
 def test_options_that_contradict_each_other_are_refused(task):
@@ -285,11 +285,11 @@ def test_encoders_with_trees_name_the_root(task):
         options = next(iter(method.variants.values()))
         encoder = build_named_encoder(config(encoder=name, **options), task, task.source_dictionary)
         needed = set(method.parse_fields(encoder.cfg))
-        own = ParseBatch({field: parse[field] for field in needed})
+        read_fields = ParseBatch({field: parse[field] for field in needed})
         if not hasattr(encoder, "root_nodes"):
             continue
         encoded = encoder.eval()(**inputs)
-        roots = encoder.root_nodes(encoded, own)
+        roots = encoder.root_nodes(encoded, read_fields)
         if "spans" in needed:
             num_tokens = inputs["src_tokens"].size(1)
             # The root covers the sentence, and comes after all its other constituents.

@@ -80,13 +80,13 @@ def as_built(name: str, dictionary, **options: Any) -> Any:
 
 def rows() -> list[Any]:
     """All registered rows that start neutrally."""
-    found = []
+    cases = []
     for name, method in translation_encoders().items():
         for row, options in method.variants.items():
             cfg = nested_config(MODEL_DATACLASS_REGISTRY[name](**options))
             if not neutral_obstacle(method.encoder, cfg):
-                found.append(pytest.param(name, options, id=row))
-    return found
+                cases.append(pytest.param(name, options, id=row))
+    return cases
 
 
 def stock(dictionary, **options: Any) -> Any:
@@ -115,13 +115,16 @@ neutral_rows = pytest.mark.parametrize(("name", "options"), rows())
 
 def rows_and_norms() -> list[Any]:
     """Each row with one of the norms in turn, and the first row of each encoder with all of them."""
-    found, seen = [], set()
+    cases, names = [], set()
     for row, norm in zip(rows(), itertools.cycle(NORMS)):
         name, options = row.values
-        norms = [norm] if name in seen else NORMS
-        found += [pytest.param(name, options, each, id=f"{row.id}-{each}") for each in norms]
-        seen.add(name)
-    return found
+        norms = [norm] if name in names else NORMS
+        cases += [
+            pytest.param(name, options, norm_option, id=f"{row.id}-{norm_option}")
+            for norm_option in norms
+        ]
+        names.add(name)
+    return cases
 
 
 @pytest.mark.parametrize(("name", "options", "norm"), rows_and_norms())
@@ -132,22 +135,32 @@ def test_logits_are_those_of_the_checkpoint_and_new_parameters_learn(
     model = as_built(name, dictionary, **options, **NORMS[norm]).eval()
     with caplog.at_level(logging.INFO):
         model.load_state_dict(copy.deepcopy(trained.state_dict()), strict=True)
-    batches = [make_batch(dictionary, LENGTHS, left=left, extra=1) for left in (False, True)]
+    batches = [
+        make_batch(dictionary, LENGTHS, left=left_pad, extra=1) for left_pad in (False, True)
+    ]
     for inputs in batches:
         expected = logits(trained, {"src_tokens": inputs["src_tokens"]})
         real = inputs["src_tokens"].ne(dictionary.pad())
         difference = (logits(model, inputs) - expected)[real].abs().max()
         assert difference <= 1e-12 * expected.abs().max()
-    new = {each for each, _ in model.named_parameters()} - dict(trained.named_parameters()).keys()
+    new = {parameter_name for parameter_name, _ in model.named_parameters()} - dict(
+        trained.named_parameters()
+    ).keys()
     assert new
-    assert all(each in caplog.text for each in new)
-    before = {each: value.detach().clone() for each, value in model.named_parameters()}
+    assert all(parameter_name in caplog.text for parameter_name in new)
+    before = {
+        parameter_name: value.detach().clone() for parameter_name, value in model.named_parameters()
+    }
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(20):
         optimizer.zero_grad()
         logits(model.train(), batches[0]).square().mean().backward()
         optimizer.step()
-    assert {each for each in new if torch.equal(before[each], model.get_parameter(each))} == set()
+    assert {
+        parameter_name
+        for parameter_name in new
+        if torch.equal(before[parameter_name], model.get_parameter(parameter_name))
+    } == set()
 
 
 @pytest.mark.parametrize("option", STOCK)
@@ -173,14 +186,14 @@ def test_every_row_over_an_option_of_fairseq_starts_neutrally_or_is_refused(
         "--structural-absolute has no neutral start with --no-token-positional-embeddings: leave one of "
         "them out"
     )
-    known = {
+    refused_options = {
         "no positions": {
             f"--neutral-start, {name}: {no_depths}"
             for name in ("structural_transformer", "phrase_transformer")
         },
         "cross and self": {"--cross-self-attention: trees have cross-attention of their own"},
     }
-    assert refused == known.get(option.partition(",")[0], set())
+    assert refused == refused_options.get(option.partition(",")[0], set())
 
 
 @neutral_rows
@@ -189,12 +202,16 @@ def test_the_gradient_of_what_starts_at_zero_is_not_zero(dictionary, name, optio
     logits(model, make_batch(dictionary, LENGTHS)).square().mean().backward()
     added = ENCODERS[name].encoder.neutral_parameters
     learn = {
-        each: bool(value.grad.any())
-        for each, value in model.named_parameters()
-        if not set(each.split(".")).isdisjoint(added) and not value.any()
+        parameter_name: bool(value.grad.any())
+        for parameter_name, value in model.named_parameters()
+        if not set(parameter_name.split(".")).isdisjoint(added) and not value.any()
     }
     assert any(learn.values())
-    assert all(value for each, value in learn.items() if each.endswith(("gate", "factor")))
+    assert all(
+        value
+        for parameter_name, value in learn.items()
+        if parameter_name.endswith(("gate", "factor"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -219,11 +236,11 @@ def record(name: str, **options: Any) -> Identity:
 
 def test_options_of_the_encoder_may_differ_from_the_checkpoint(dictionary) -> None:
     model = as_built("relation_transformer", dictionary, relation_bias="both")
-    here = record("relation_transformer", relation_bias="both", encoder_attention_heads=4)
+    current = record("relation_transformer", relation_bias="both", encoder_attention_heads=4)
     stock = record("transformer", encoder_attention_heads=8)
-    trained = begin_neutrally(stock, here, model.encoder, "a.pt", None)
+    trained = begin_neutrally(stock, current, model.encoder, "a.pt", None)
     with pytest.raises(UserError, match="differ in encoder-attention-heads 8 and 4: "):
-        compare(trained, here, "train", trained_name="a.pt", here_name="b.pt")
+        compare(trained, current, "train", trained_name="a.pt", current_name="b.pt")
 
 
 @pytest.mark.parametrize("name", ["xl_transformer", "parent_scaled_transformer"])
@@ -246,28 +263,28 @@ def test_an_encoder_without_a_neutral_start_is_named(dictionary, name) -> None:
 )  # fmt: skip
 def test_other_sizes_have_one_message(dictionary, changed, message) -> None:
     words = changed.pop("words", 30)
-    other = as_built("relation_transformer", make_dictionary(words), **changed)
+    other_model = as_built("relation_transformer", make_dictionary(words), **changed)
     with pytest.raises(UserError, match=message):
-        check_sizes(stock(dictionary).state_dict(), other.state_dict(), "a.pt")
+        check_sizes(stock(dictionary).state_dict(), other_model.state_dict(), "a.pt")
 
 
 def twin_node_attention(query, key, value, mask, num_tokens, gate):
     """Nodes one by one: tokens have a softmax over tokens, and tanh(g) times one over further nodes."""
     attended, weights = torch.zeros_like(query), query.new_zeros(*query.shape[:3], key.size(2))
     for b, h, i in itertools.product(*map(range, query.shape[:3])):
-        seen = [j for j in range(key.size(2)) if mask[b, 0, min(i, mask.size(2) - 1), j]]
-        groups = [(seen, 1.0)]
+        visible = [j for j in range(key.size(2)) if mask[b, 0, min(i, mask.size(2) - 1), j]]
+        groups = [(visible, 1.0)]
         if i < num_tokens:
             groups = [
-                ([j for j in seen if j < num_tokens], 1.0),
-                ([j for j in seen if j >= num_tokens], gate[h].tanh()),
+                ([j for j in visible if j < num_tokens], 1.0),
+                ([j for j in visible if j >= num_tokens], gate[h].tanh()),
             ]
         for keys, factor in groups:
             if keys:
                 scores = torch.stack([query[b, h, i] @ key[b, h, j] for j in keys])
-                own = factor * (scores / query.size(3) ** 0.5).softmax(0)
-                attended[b, h, i] = attended[b, h, i] + own @ value[b, h, keys]
-                weights[b, h, i, keys] = own
+                weights_of_group = factor * (scores / query.size(3) ** 0.5).softmax(0)
+                attended[b, h, i] = attended[b, h, i] + weights_of_group @ value[b, h, keys]
+                weights[b, h, i, keys] = weights_of_group
     return attended, weights
 
 
@@ -282,15 +299,15 @@ def test_gated_attention_is_its_definition_in_loops(rows, g) -> None:
     mask[1, ..., 3:] = False  # a sentence without further nodes
     expected, weights = twin_node_attention(*inputs, mask, 3, gate)
     direction = torch.randn_like(expected)
-    wanted = torch.autograd.grad((expected * direction).sum(), [*inputs, gate])
+    expected_gradients = torch.autograd.grad((expected * direction).sum(), [*inputs, gate])
     for need_weights in (False, True):
-        found, own = node_attention(*inputs, mask, gate, 3, 0.0, need_weights)
-        assert_same(found, expected)
-        gradients = torch.autograd.grad((found * direction).sum(), [*inputs, gate])
-        for one, other in zip(gradients, wanted, strict=True):
-            assert_same(one, other)
-            assert other.any()
-    assert_same(own, weights)
+        attended, actual_weights = node_attention(*inputs, mask, gate, 3, 0.0, need_weights)
+        assert_same(attended, expected)
+        gradients = torch.autograd.grad((attended * direction).sum(), [*inputs, gate])
+        for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+            assert_same(gradient, expected_gradient)
+            assert expected_gradient.any()
+    assert_same(actual_weights, weights)
     all_seen = torch.ones(3, 1, 1, 5, dtype=torch.bool)
     everything, _ = node_attention(*inputs, all_seen, gate, 3)
     assert_same(everything, twin_node_attention(*inputs, all_seen, 3, gate)[0])

@@ -84,7 +84,7 @@ def test_seeds_that_are_good_or_bad_for_all_rows_are_noted():
 
 def test_rows_of_other_seeds_do_not_count_for_seeds_that_go_together():
     bleu = [30.0, 33.1, 31.2, 35.0]
-    other = row("a", 4, bleu=bleu)
-    for run in other.runs:
+    other_row = row("a", 4, bleu=bleu)
+    for run in other_row.runs:
         run.seed += 10
-    assert TOGETHER not in " ".join(notes(row("base", 4, bleu=bleu), other))
+    assert TOGETHER not in " ".join(notes(row("base", 4, bleu=bleu), other_row))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.checkpoints.option_texts import Form, form_of
+from fairseq_phrase.checkpoints.option_texts import TextForm, form_of
 
 DATA = [
     "1", " -0.5e-4", "1/6", "None", "'a'", "(0.9, 0.98)", "1,2,3", "[]", "{}", "[[1], (2, 'x')]",
@@ -56,16 +56,16 @@ def evaluation(text: str) -> object:
 
 @pytest.mark.parametrize("text", DATA)
 def test_data_have_the_value_that_python_gives_them(text) -> None:
-    assert form_of(text) == (Form.DATA, evaluation(text))
+    assert form_of(text) == (TextForm.DATA, evaluation(text))
 
 
 @pytest.mark.parametrize(
     ("form", "text"),
     [
-        *((Form.WORDS, text) for text in WORDS),
-        *((Form.PATH, text) for text in PATHS),
-        *((Form.PROSE, text) for text in PROSE),
-        *((Form.CODE, text) for text in CODE),
+        *((TextForm.WORDS, text) for text in WORDS),
+        *((TextForm.PATH, text) for text in PATHS),
+        *((TextForm.PROSE, text) for text in PROSE),
+        *((TextForm.CODE, text) for text in CODE),
     ],
 )
 def test_all_other_texts_have_a_form(form, text) -> None:
@@ -74,7 +74,7 @@ def test_all_other_texts_have_a_form(form, text) -> None:
 
 @pytest.mark.parametrize("text", LARGE, ids=range(len(LARGE)))
 def test_what_is_too_large_is_code(text) -> None:
-    assert form_of(text)[0] is Form.CODE
+    assert form_of(text)[0] is TextForm.CODE
 
 
 #: Expressions of the parts that data have, and of others.
@@ -112,13 +112,13 @@ def test_an_expression_of_more_than_data_is_never_data(text) -> None:
     try:
         nodes = list(ast.walk(ast.parse(text, mode="eval")))
     except SyntaxError:
-        assert form_of(text)[0] in (Form.PROSE, Form.PATH)
+        assert form_of(text)[0] in (TextForm.PROSE, TextForm.PATH)
         return
     form, value = form_of(text)
-    if form is Form.DATA:
+    if form is TextForm.DATA:
         assert all(isinstance(node, ALLOWED) for node in nodes)
         assert value == evaluation(text)
-    elif form is not Form.CODE:
+    elif form is not TextForm.CODE:
         names = (
             ast.Expression,
             ast.Name,
@@ -129,5 +129,5 @@ def test_an_expression_of_more_than_data_is_never_data(text) -> None:
             ast.Load,
         )
         of_words, of_paths = (ast.Sub,), (ast.Sub, ast.Add, ast.Div, ast.MatMult)
-        others = of_words if form is Form.WORDS else of_paths
-        assert all(isinstance(node, (*names, *others)) for node in nodes)
+        further_nodes = of_words if form is TextForm.WORDS else of_paths
+        assert all(isinstance(node, (*names, *further_nodes)) for node in nodes)

@@ -16,7 +16,7 @@ from fairseq_phrase.data.store.outputs import only_writer
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.constraints import Line
 from fairseq_phrase.inference.output_files import (
-    FREE,
+    FREE_ARGUMENTS,
     OutputFile,
     Shard,
     translation_key,
@@ -37,8 +37,8 @@ def translated(chunks):
 
 def stopped_after(count):
     def translate(chunks):
-        found = translated(chunks)
-        yield from islice(found, count)
+        chunks_of_text = translated(chunks)
+        yield from islice(chunks_of_text, count)
         raise KeyboardInterrupt
 
     return translate
@@ -194,8 +194,8 @@ def test_a_disk_that_is_full_is_named_and_what_is_whole_is_kept(tmp_path, limit)
 def test_all_options_are_in_the_key_unless_they_are_declared_free():
     """An option that is renamed, or added, is compared."""
     options = {action.dest for action in translate_command._parser()._actions} | {"data"}
-    assert FREE.keys() <= options
-    assert {"beam", "nbest", "lenpen", "sampling", "seed", "batch_size"}.isdisjoint(FREE)
+    assert FREE_ARGUMENTS.keys() <= options
+    assert {"beam", "nbest", "lenpen", "sampling", "seed", "batch_size"}.isdisjoint(FREE_ARGUMENTS)
 
 
 @pytest.mark.parametrize(
@@ -203,18 +203,18 @@ def test_all_options_are_in_the_key_unless_they_are_declared_free():
 )
 def test_a_finished_part_with_other_content_is_not_joined(tmp_path, content):
     """As many bytes as were written, more or fewer."""
-    whole, parts = tmp_path / "out", [Shard(1, 2), Shard(2, 2)]
-    write_translations(whole, parts[0], {}, iter(CHUNKS[:2]), translated, print)
-    changed = parts[0].path(whole)
+    path, parts = tmp_path / "out", [Shard(1, 2), Shard(2, 2)]
+    write_translations(path, parts[0], {}, iter(CHUNKS[:2]), translated, print)
+    changed = parts[0].path(path)
     changed.write_bytes(content)
     for part, chunks in zip(parts, (CHUNKS[:2], CHUNKS[2:]), strict=True):
         with pytest.raises(UserError, match=r"out.1-of-2 is not as it was written: remove it and"):
-            write_translations(whole, part, {}, iter(chunks), translated, print)
-    assert not whole.exists()
+            write_translations(path, part, {}, iter(chunks), translated, print)
+    assert not path.exists()
     assert changed.read_bytes() == content
     changed.write_bytes(b"ONE\nTWO\nTHREE\n")
-    write_translations(whole, parts[1], {}, iter(CHUNKS[2:]), translated, print)
-    assert whole.read_bytes() == b"ONE\nTWO\nTHREE\nFOUR\n"
+    write_translations(path, parts[1], {}, iter(CHUNKS[2:]), translated, print)
+    assert path.read_bytes() == b"ONE\nTWO\nTHREE\nFOUR\n"
 
 
 @pytest.mark.parametrize("record", ["[", "{}", '["a", "b", "c"]', '["a", 1]', "3"])
@@ -240,7 +240,7 @@ def test_the_argument_of_a_plugins_parser_is_in_the_key(tmp_path, monkeypatch):
     data, text = make_data(tmp_path / "data", "numbered:1"), tmp_path / "text"
     text.write_text("Hund\n")
     checkpoint = make_checkpoint(tmp_path / "a.pt", data, "--arch", "transformer")
-    options = dict.fromkeys(FREE, None)
+    options = dict.fromkeys(FREE_ARGUMENTS, None)
     options |= {"path": str(checkpoint), "data": str(data), "inputs": [text]}
 
     def key(parser):

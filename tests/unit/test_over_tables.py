@@ -35,11 +35,11 @@ def table(difference, error, freedom, seed_error=None):
 
 
 def test_of_one_table_the_mean_is_its_difference():
-    *one, expected = welch([30.1, 31.0, 30.4], [29.0, 29.9, 29.2])
-    found = mean_over_tables([[table(*one)]])
+    *runs, expected = welch([30.1, 31.0, 30.4], [29.0, 29.9, 29.2])
+    mean = mean_over_tables([[table(*runs)]])
     low, high = expected.confidence_interval()
-    assert found.p == pytest.approx(expected.pvalue)
-    assert (found.low, found.high) == pytest.approx((low, high))
+    assert mean.p == pytest.approx(expected.pvalue)
+    assert (mean.low, mean.high) == pytest.approx((low, high))
 
 
 def test_equal_tables_have_the_interval_of_all_their_seeds():
@@ -55,7 +55,7 @@ def test_a_true_null_hypothesis_is_rejected_in_one_case_of_twenty():
     systems, baselines = rng.normal(30, spreads, (2, 2000, 3, 3))
     tests = zip(*welch(systems, baselines)[:3], strict=True)  # (2,000 cases, three tables) each
     rejected = [
-        mean_over_tables([[table(*one)] for one in zip(*three, strict=True)]).p < 0.05
+        mean_over_tables([[table(*runs)] for runs in zip(*three, strict=True)]).p < 0.05
         for three in tests
     ]
     assert 0.03 < np.mean(rejected) < 0.06
@@ -67,10 +67,10 @@ def test_tables_of_the_same_sentences_are_one_corpus_and_share_the_sentences_err
         table(2.0, 0.5, 4.0, 0.3),
         table(3.0, 0.2, 4.0, 0.2),
     )
-    found = mean_over_tables([[first, second], [third]])
-    assert found.difference == pytest.approx((1.5 + 3.0) / 2)
+    mean = mean_over_tables([[first, second], [third]])
+    assert mean.difference == pytest.approx((1.5 + 3.0) / 2)
     # Sentences give each of the first two an error of 0.4, which their mean keeps; seeds average out.
-    assert found.error**2 == pytest.approx((0.4**2 + 0.3**2 / 2 + 0.2**2) / 4)
+    assert mean.error**2 == pytest.approx((0.4**2 + 0.3**2 / 2 + 0.2**2) / 4)
     assert mean_over_tables([[first], [second]]).error < mean_over_tables([[first, second]]).error
 
 

@@ -49,7 +49,7 @@ def twin_middles(words, heads, padding):
             first_root = next(w for w, h in enumerate(of_word.tolist()) if w == h)
             if parent == word:
                 parent = first_root  # of several roots the later ones hang off the first
-            places = [j for j, other in enumerate(of_token.tolist()) if other == parent]
+            places = [j for j, token_word in enumerate(of_token.tolist()) if token_word == parent]
             row.append((places[0] + places[-1]) / 2)
         middles.append(row)
     return torch.tensor(middles, dtype=torch.double)
@@ -121,7 +121,7 @@ def test_attention_is_the_equation_in_loops(dictionary, left, scaling, heads, ig
     )  # fmt: skip
     middles = parent_middles(tree).double()
     for need_weights in (False, True):
-        found, weights = parent_scaled_attention(
+        attended, weights = parent_scaled_attention(
             *inputs,
             parent_scales(middles, std, scaling),
             masked_keys(padding),
@@ -132,14 +132,18 @@ def test_attention_is_the_equation_in_loops(dictionary, left, scaling, heads, ig
             need_weights=need_weights,
         )
         direction = torch.randn_like(expected) * ~padding[:, None, :, None]
-        assert_same(found * direction, expected * direction)
-        wanted = torch.autograd.grad((expected * direction).sum(), learned, retain_graph=True)
-        for gradient, own in zip(
-            torch.autograd.grad((found * direction).sum(), learned), wanted, strict=True
+        assert_same(attended * direction, expected * direction)
+        expected_gradients = torch.autograd.grad(
+            (expected * direction).sum(), learned, retain_graph=True
+        )
+        for gradient, expected_gradient in zip(
+            torch.autograd.grad((attended * direction).sum(), learned),
+            expected_gradients,
+            strict=True,
         ):
-            assert_same(gradient, own)
-            assert own.any()
-    assert_same(weights.double() @ inputs[2], found)
+            assert_same(gradient, expected_gradient)
+            assert expected_gradient.any()
+    assert_same(weights.double() @ inputs[2], attended)
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -157,11 +161,11 @@ def test_what_is_ignored_is_drawn_for_each_sentence_head_and_token(dictionary, s
         attention.ignoring = ignoring
         return attention(*inputs, need_weights=True)[1]
 
-    found = []
+    outputs = []
     for need_weights in (False, True):
         torch.manual_seed(5)
-        found.append(attention(*inputs, need_weights)[0])
-    assert_same(*found)
+        outputs.append(attention(*inputs, need_weights)[0])
+    assert_same(*outputs)
     scaled, plain, some = weights(0.0), weights(1.0), weights(0.5)
     real = ~padding
     as_scaled = (some == scaled).all(-1).transpose(1, 2)[real]
@@ -188,27 +192,29 @@ def test_a_long_sentence_does_not_overflow_half_precision(dtype):
 def test_without_scaled_heads_it_is_fairseqs_transformer_to_the_last_bit(dictionary, pre_norm):
     options = {"encoder_normalize_before": pre_norm}
     plain = build_model("transformer", dictionary, **options)
-    own = build_model(NAME, dictionary, parent_heads="0", **options)
+    unscaled = build_model(NAME, dictionary, parent_heads="0", **options)
     scaled = build_model(NAME, dictionary, **options)
-    assert plain.state_dict().keys() == own.state_dict().keys() == scaled.state_dict().keys()
+    assert plain.state_dict().keys() == unscaled.state_dict().keys() == scaled.state_dict().keys()
     for name, parameter in plain.state_dict().items():
-        assert torch.equal(parameter, own.state_dict()[name])
+        assert torch.equal(parameter, unscaled.state_dict()[name])
         assert torch.equal(parameter, scaled.state_dict()[name])
     tokens = make_batch(dictionary, LENGTHS)["src_tokens"]
     arguments = {"src_tokens": tokens, "src_lengths": None}
-    expected, found = (model.encoder(**arguments) for model in (plain, own))
-    assert torch.equal(expected["encoder_out"][0], found["encoder_out"][0])
+    expected, actual = (model.encoder(**arguments) for model in (plain, unscaled))
+    assert torch.equal(expected["encoder_out"][0], actual["encoder_out"][0])
 
 
 def test_heads_that_are_not_scaled_are_as_in_fairseqs_layer(dictionary):
     """Of two heads one is scaled: the other's weights are those without scaling."""
     inputs = make_batch(dictionary, LENGTHS)
-    one, all_heads = (build_model(NAME, dictionary, parent_heads=heads) for heads in ("1", "2"))
+    single_head, all_heads = (
+        build_model(NAME, dictionary, parent_heads=heads) for heads in ("1", "2")
+    )
     none = build_model(NAME, dictionary, parent_heads="0")
     real = inputs["src_tokens"].ne(dictionary.pad())
     first, every, plain = (
         model.encoder.attention_maps(**inputs)[1][0]["all nodes"].double()
-        for model in (one, all_heads, none)
+        for model in (single_head, all_heads, none)
     )
     assert_same(first[:, 0][real], every[:, 0][real])
     # fairseq returns weights in single precision.

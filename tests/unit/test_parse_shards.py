@@ -70,10 +70,10 @@ def test_files_of_shards_that_are_no_longer_needed_are_removed(tmp_path, monkeyp
     folder = ShardFolder(tmp_path, {})
     for number in range(10):
         folder.write(number, ["a"], b"x")
-    for below, left in ((3, 0), (4, 4), (7, 4), (8, 8), (8, 8), (20, 20)):
+    for below, first_left in ((3, 0), (4, 4), (7, 4), (8, 8), (8, 8), (20, 20)):
         folder.remove_below(below)
-        assert shards_in(tmp_path) == list(range(left, 10))
-        assert [n for n in range(10) if folder.holds(n, ["a"])] == list(range(left, 10))
+        assert shards_in(tmp_path) == list(range(first_left, 10))
+        assert [n for n in range(10) if folder.holds(n, ["a"])] == list(range(first_left, 10))
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=20)), max_size=9), st.data())
@@ -86,9 +86,9 @@ def test_whenever_a_run_is_killed_the_shards_before_are_there(tmp_path_factory, 
     file = path / "000000.shards"
     content = file.read_bytes() if shards else b""
     file.write_bytes(content[: data.draw(st.integers(0, len(content)))])
-    whole = shards_in(path)
+    finished = shards_in(path)
     again = ShardFolder(path, {})
-    there = dict(shards[: len(whole)])
+    there = dict(shards[: len(finished)])
     assert {n: again.read(n) for n in range(10) if again.holds(n, [str(n)])} == there
     again.write(3, ["3"], b"new")
     there[3] = b"new"

@@ -34,14 +34,14 @@ def test_text_words_and_labels_are_those_that_were_preprocessed(data_directory, 
     gold = list(ConlluFiles().read(synthetic_corpus / "test.de.conllu", iter(lines)))
     assert len(reader) == len(lines) == len(gold) == 100
     for number, (line, expected) in enumerate(zip(lines, gold, strict=True), start=1):
-        found = reader.read(reader.index_of(number))
-        assert found.location == f"test.de-en.de, line {number}"
-        assert found.text == line
-        assert found.words == expected.words
-        assert found.space_before == expected.space_before
-        assert found.heads.tolist() == expected.tree.heads.tolist()
-        assert (found.deprels, found.tags) == (expected.deprels, expected.tags)
-        for word, pieces in zip(found.words, found.subwords, strict=True):
+        sentence = reader.read(reader.index_of(number))
+        assert sentence.location == f"test.de-en.de, line {number}"
+        assert sentence.text == line
+        assert sentence.words == expected.words
+        assert sentence.space_before == expected.space_before
+        assert sentence.heads.tolist() == expected.tree.heads.tolist()
+        assert (sentence.deprels, sentence.tags) == (expected.deprels, expected.tags)
+        for word, pieces in zip(sentence.words, sentence.subwords, strict=True):
             assert "".join(pieces).removeprefix("▁") == word
 
 
@@ -82,24 +82,28 @@ def stored(tmp_path, bpe, symbols, counts):
 
 def test_sentencepiece_marks_are_taken_off(tmp_path):
     symbols = ["▁", "Hu", "nd", ",", "▁New", "▁York", "<unk>"]
-    found = stored(tmp_path, "sentencepiece", symbols, [3, 1, 2, 1])
-    assert found.words == ["Hund", ",", "New York", "<unk>"]
-    assert found.subwords == [["▁", "Hu", "nd"], [","], ["New", "▁York"], ["<unk>"]]
-    assert found.text == "Hund, New York<unk>"
-    assert found.summary == f"{SPLIT}.de, line 1: 4 words, 7 subwords"
+    sentence = stored(tmp_path, "sentencepiece", symbols, [3, 1, 2, 1])
+    assert sentence.words == ["Hund", ",", "New York", "<unk>"]
+    assert sentence.subwords == [["▁", "Hu", "nd"], [","], ["New", "▁York"], ["<unk>"]]
+    assert sentence.text == "Hund, New York<unk>"
+    assert sentence.summary == f"{SPLIT}.de, line 1: 4 words, 7 subwords"
 
 
 def test_subword_nmt_marks_are_taken_off(tmp_path):
-    found = stored(tmp_path, "subword_nmt", ["Hu@@", "nd", "@@", "a@@", "@@"], [2, 1, 2])
-    assert found.words == ["Hund", "@@", "a@@"]
-    assert found.text == "Hund @@ a@@"
+    sentence = stored(tmp_path, "subword_nmt", ["Hu@@", "nd", "@@", "a@@", "@@"], [2, 1, 2])
+    assert sentence.words == ["Hund", "@@", "a@@"]
+    assert sentence.text == "Hund @@ a@@"
 
 
 @given(st.text(st.characters()))
 def test_printable_text_says_the_same_and_holds_no_control_characters(text):
-    shown = printable(text)
-    assert shown.isprintable() or not any(ord(sign) < 32 or sign in "\x7f\x9b" for sign in shown)
-    assert not set(shown) & set("\x1b\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028")
+    printed = printable(text)
+    assert printed.isprintable() or not any(
+        ord(sign) < 32 or sign in "\x7f\x9b" for sign in printed
+    )
+    assert not set(printed) & set(
+        "\x1b\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028"
+    )
     if text.isprintable() and "\\" not in text:
-        assert shown == text
-    shown.encode("utf-8")  # no lone surrogate is left
+        assert printed == text
+    printed.encode("utf-8")  # no lone surrogate is left

@@ -152,7 +152,7 @@ def parsed(monkeypatch, tmp_path):
 
 def lines_of(chunks):
     """The lines of parses, and of shards of parses."""
-    parses = (unpacked(each) if isinstance(each, bytes) else each for each in chunks)
+    parses = (unpacked(chunk) if isinstance(chunk, bytes) else chunk for chunk in chunks)
     return [" ".join(parse.words) for chunk in parses for parse in chunk]
 
 

@@ -57,9 +57,10 @@ def gradients(
     )
     loss = (output * weight).masked_fill(phrases.padding_mask[:, :, None], 0).sum()
     inputs = [states, *attention.parameters()]
-    found = torch.autograd.grad(loss, inputs, allow_unused=True)
+    gradients_of_inputs = torch.autograd.grad(loss, inputs, allow_unused=True)
     return [
-        torch.zeros_like(x) if grad is None else grad for x, grad in zip(inputs, found, strict=True)
+        torch.zeros_like(x) if grad is None else grad
+        for x, grad in zip(inputs, gradients_of_inputs, strict=True)
     ]
 
 
@@ -138,14 +139,18 @@ def test_what_stands_at_padding_changes_nothing(
     attention = make_attention(mask)
     states = random_states(phrases)
     padding = phrases.padding_mask[:, :, None]
-    other = (states.detach() + 100 * padding * random_states(phrases, seed=5)).requires_grad_()
+    changed_states = (
+        states.detach() + 100 * padding * random_states(phrases, seed=5)
+    ).requires_grad_()
     output, _ = attention(states, phrases)
-    other_output, _ = attention(other, phrases)
+    other_output, _ = attention(changed_states, phrases)
     is_node = ~phrases.padding_mask
     assert torch.equal(output[is_node], other_output[is_node])
     grads = gradients(attention, output, states, phrases)
     assert (grads[0] * padding == 0).all()
-    for left, right in zip(grads, gradients(attention, other_output, other, phrases), strict=True):
+    for left, right in zip(
+        grads, gradients(attention, other_output, changed_states, phrases), strict=True
+    ):
         assert_same(left, right)
 
 
@@ -242,8 +247,8 @@ def test_in_bfloat16_a_fast_path_errs_at_most_twice_as_much_as_the_dense_one(
 
     exact = evaluate(torch.float64, "dense")
     plain, fast = evaluate(torch.bfloat16, "dense"), evaluate(torch.bfloat16, path)
-    for which, (true, dense, other) in enumerate(zip(exact, plain, fast, strict=True)):
-        assert error(other, true) <= 2 * error(dense, true) + 1e-12, which
+    for number, (true, dense, actual) in enumerate(zip(exact, plain, fast, strict=True)):
+        assert error(actual, true) <= 2 * error(dense, true) + 1e-12, number
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -278,13 +283,13 @@ def test_dropout_of_adjacent_pairs_is_unbiased_on_every_path(
     function = FUNCTIONS[mask]
     inputs = random_heads(phrases)
     is_node = ~phrases.padding_mask
-    kept = function(*inputs, phrases, path=path).transpose(1, 2)[is_node]
+    without_dropout = function(*inputs, phrases, path=path).transpose(1, 2)[is_node]
     draws = torch.stack(
         [function(*inputs, phrases, 0.3, path=path).transpose(1, 2)[is_node] for _ in range(400)]
     )
     assert (draws[0] != draws[1]).any()
     noise = draws.std(0) / math.sqrt(len(draws))
-    assert ((draws.mean(0) - kept).abs() <= 5 * noise + 1e-9).all()
+    assert ((draws.mean(0) - without_dropout).abs() <= 5 * noise + 1e-9).all()
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -385,14 +390,14 @@ def test_short_inputs_take_the_dense_path_and_long_ones_a_linear_one() -> None:
 def test_the_choice_of_path_is_the_functions_default(monkeypatch: pytest.MonkeyPatch) -> None:
     phrases = make_phrases("token")
     inputs = random_heads(phrases)
-    chosen = []
+    choices = []
     monkeypatch.setattr(
-        phrase_attention, "choose_path", lambda *asked: chosen.append(asked) or "dense"
+        phrase_attention, "choose_path", lambda *asked: choices.append(asked) or "dense"
     )
     for function in FUNCTIONS.values():
         function(*inputs, phrases)
         function(*inputs, phrases, path="edges")
-    assert chosen == [(phrases, mask) for mask in FUNCTIONS]
+    assert choices == [(phrases, mask) for mask in FUNCTIONS]
 
 
 def test_parameters_are_named_and_initialized_as_in_fairseq() -> None:

@@ -37,10 +37,10 @@ def test_token_ngrams_are_the_spans_of_each_sentence(
 ) -> None:
     words, padding = pad(sentences, left)
     batch = token_ngrams(words >= 0, padding, k, ends_with_eos=ends_with_eos)
-    for found, row in zip(phrases_of(batch), words.tolist(), strict=True):
+    for phrases, row in zip(phrases_of(batch), words.tolist(), strict=True):
         positions = [position for position, word in enumerate(row) if word >= 0]
         spans = ngram_phrases(len(positions), k).tolist()
-        assert found == {tuple(positions[start:end]) for start, end in spans}
+        assert phrases == {tuple(positions[start:end]) for start, end in spans}
 
 
 @given(sentences(), st.integers(2, 8), st.booleans())

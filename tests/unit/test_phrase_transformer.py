@@ -62,10 +62,12 @@ def test_the_encoder_is_the_equations_in_value_and_gradient(dictionary, options)
     actual = encode(model, inputs)
     expected = twin_encoder(model, cfg, inputs["src_tokens"][0], members).unsqueeze(0)
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
-    for name, found, wanted in zip(parameters, gradients(actual), gradients(expected), strict=True):
-        assert (found is None) == (wanted is None), name
-        if found is not None:
-            torch.testing.assert_close(found, wanted, rtol=1e-7, atol=1e-9, msg=name)
+    for name, gradient, expected_gradient in zip(
+        parameters, gradients(actual), gradients(expected), strict=True
+    ):
+        assert (gradient is None) == (expected_gradient is None), name
+        if gradient is not None:
+            torch.testing.assert_close(gradient, expected_gradient, rtol=1e-7, atol=1e-9, msg=name)
 
 
 @each_kind
@@ -93,13 +95,15 @@ def test_padding_on_the_left_changes_nothing(dictionary):
 @each_kind
 def test_training_mode_with_checkpointed_activations_has_the_same_gradients(dictionary, options):
     inputs = batch(dictionary, [5, 3])
-    found = []
+    gradients_of_models = []
     for checkpointed in (False, True):
         model = build(dictionary, checkpoint_activations=checkpointed, **options).train()
         encode(model, inputs).square().sum().backward()
-        found.append([p.grad for p in model.encoder.parameters() if p.grad is not None])
-    assert len(found[0]) == len(found[1]) > 20
-    torch.testing.assert_close(found[0], found[1])
+        gradients_of_models.append(
+            [p.grad for p in model.encoder.parameters() if p.grad is not None]
+        )
+    assert len(gradients_of_models[0]) == len(gradients_of_models[1]) > 20
+    torch.testing.assert_close(gradients_of_models[0], gradients_of_models[1])
 
 
 def test_attention_maps_are_distributions_and_keep_within_phrases(dictionary):
@@ -129,8 +133,8 @@ def test_beam_search_over_a_batch_is_that_of_single_sentences_and_beam_one_is_gr
     def generate(beam, rows):
         net_input = {name: value[rows] for name, value in inputs.items()}
         net_input["src_lengths"] = net_input["src_tokens"].ne(dictionary.pad()).sum(1)
-        found = generators[beam].generate([model], {"net_input": net_input})
-        return [hypotheses[0]["tokens"].tolist() for hypotheses in found]
+        generated = generators[beam].generate([model], {"net_input": net_input})
+        return [hypotheses[0]["tokens"].tolist() for hypotheses in generated]
 
     for beam in (1, 4):
         alone = [generate(beam, slice(row, row + 1))[0] for row in range(4)]
@@ -216,16 +220,20 @@ def test_phrases_longer_than_any_sentence_are_no_phrases_too_many(dictionary):
 def test_a_source_sees_tokens_dictionary_and_an_argument(dictionary):
     @phrase_source("starting")
     def starting(tokens, parse, options, argument="w1"):
-        wanted = torch.tensor([each.startswith(argument) for each in tokens.dictionary.symbols])
-        return (wanted[tokens.indices] & tokens.is_unit)[:, None]
+        starts = torch.tensor([symbol.startswith(argument) for symbol in tokens.dictionary.symbols])
+        return (starts[tokens.indices] & tokens.is_unit)[:, None]
 
     try:
         inputs = make_batch(dictionary, [9, 9])
         model = build_model("phrase_transformer", dictionary, phrase_source="starting:w2")
-        found = model.encoder.structure(inputs["src_tokens"], ParseBatch({})).members()
-        for members, indices in zip(found, inputs["src_tokens"].tolist(), strict=True):
+        members_of_sentences = model.encoder.structure(
+            inputs["src_tokens"], ParseBatch({})
+        ).members()
+        for members, indices in zip(
+            members_of_sentences, inputs["src_tokens"].tolist(), strict=True
+        ):
             expected = [i for i, index in enumerate(indices) if dictionary[index].startswith("w2")]
-            assert [each for each in members if len(each) > 1] == [tuple(expected)]
+            assert [tokens for tokens in members if len(tokens) > 1] == [tuple(expected)]
         with pytest.raises(ValueError, match="a phrase source 'starting' is registered already"):
             phrase_source("starting")(make_batch)
     finally:

@@ -156,9 +156,9 @@ def test_words_of_a_tokenizer_are_compared_with_the_line(around):
         def tokenize(self, lines):
             return [split_at_white_space("other words") if "x" in line else None for line in lines]
 
-    made = around(Other())
-    assert made.tokenize("an x") == split_at_white_space("an x")
-    assert made.tokenize("a b") == split_at_white_space("a b")
+    pipeline = around(Other())
+    assert pipeline.tokenize("an x") == split_at_white_space("an x")
+    assert pipeline.tokenize("a b") == split_at_white_space("a b")
 
 
 def test_words_that_differ_in_case_get_the_form_of_the_text(around):
@@ -219,13 +219,13 @@ def test_a_parse_that_does_not_fit_its_words_counts_as_none(around, sentence, me
 
 def test_constituents_are_the_parsers_or_from_dependencies_or_none(around):
     parser = Chains()
-    made = {name: around(parser, name) for name in CONSTITUENTS}
+    pipelines = {name: around(parser, name) for name in CONSTITUENTS}
     spans = {
         name: [None if s.constituents is None else len(s.constituents) for s in p.parse(["a b c"])]
-        for name, p in made.items()
+        for name, p in pipelines.items()
     }
     assert spans == {"parser": [1], "from-dependencies": [2], "none": [None]}
-    assert [("spans" in p.fields, p.constituents) for p in made.values()] == [
+    assert [("spans" in p.fields, p.constituents) for p in pipelines.values()] == [
         (True, "parser"),
         (True, "from-dependencies"),
         (False, "none"),
@@ -250,9 +250,9 @@ def test_constituents_from_dependencies_need_a_dependency_parser():
 
 @pytest.mark.parametrize("constituents", CONSTITUENTS)
 def test_a_line_without_a_parse_gets_trees_that_say_nothing(around, constituents):
-    made = around(Chains(), constituents)
-    (unparsed,) = made.parse(["x bad y"])
-    sentence = flat(unparsed.sentence, made.fields)
+    pipeline = around(Chains(), constituents)
+    (unparsed,) = pipeline.parse(["x bad y"])
+    sentence = flat(unparsed.sentence, pipeline.fields)
     assert sentence.words == ["x", "bad", "y"]
     assert sentence.tree.heads.tolist() == [0, 0, 0]
     assert (sentence.deprels, sentence.tags) == (["root", "dep", "dep"], ["X", "X", "X"])
@@ -261,21 +261,21 @@ def test_a_line_without_a_parse_gets_trees_that_say_nothing(around, constituents
 
 
 def test_a_line_that_cannot_be_tokenized_is_cut_as_it_is_where_it_cannot_be_parsed(around):
-    made = around(Chains())
-    assert made.tokenize("a b").words == ["a", "b"]
-    assert made.tokenize("a bad  one") == made.parse(["a bad  one"])[0].sentence
+    pipeline = around(Chains())
+    assert pipeline.tokenize("a b").words == ["a", "b"]
+    assert pipeline.tokenize("a bad  one") == pipeline.parse(["a bad  one"])[0].sentence
 
 
 def test_tokenized_words_are_kept_and_the_parser_sees_them_unescaped(around):
     parser = Chains()
-    made = around(parser, tokenized=True)
+    pipeline = around(parser, tokenized=True)
     line = "a &apos;s  well @-@ known\u00a0&#91;x&#93; &amp;amp; 👩‍👩‍👧‍👦 \0"
-    (sentence,) = made.parse([line])
+    (sentence,) = pipeline.parse([line])
     assert parser.seen == [[["a", "'s", "well", "-", "known", "[x]", "&amp;", "👩‍👩‍👧‍👦", "\0"]]]
-    assert sentence.words == line.split() == made.tokenize(line).words
+    assert sentence.words == line.split() == pipeline.tokenize(line).words
     assert sentence.space_before == [True] * 9
     assert sentence.tree.depths.tolist() == list(range(9))
-    (unparsed,) = made.parse(["&apos;s long"])
+    (unparsed,) = pipeline.parse(["&apos;s long"])
     assert unparsed == Unparsed("too long", split_at_white_space("&apos;s long"))
 
 
@@ -284,10 +284,10 @@ def test_a_parser_that_changes_tokenized_words_has_not_parsed_them(around):
         def parse_words(self, sentences):
             return [self.chain("".join(words).split("-")) for words in sentences]
 
-    same, other = around(Splitting(), tokenized=True).parse(["&lt;", "a b @-@ c"])
-    assert same.words == ["&lt;"]
-    assert other.sentence.words == ["a", "b", "@-@", "c"]
-    assert "expected word 1 to be 'a', found 'ab' (4 words in the text, 2 in the" in other.reason
+    unchanged, changed = around(Splitting(), tokenized=True).parse(["&lt;", "a b @-@ c"])
+    assert unchanged.words == ["&lt;"]
+    assert changed.sentence.words == ["a", "b", "@-@", "c"]
+    assert "expected word 1 to be 'a', found 'ab' (4 words in the text, 2 in the" in changed.reason
 
 
 def test_a_parser_of_raw_text_alone_refuses_tokenized_text(around):
@@ -301,8 +301,8 @@ def test_a_parser_of_raw_text_alone_refuses_tokenized_text(around):
 
 @given(lines(), st.booleans())
 def test_without_a_parser_every_line_keeps_its_words(line, tokenized):
-    made = ParsingPipeline(ParsingOptions("none", "parser", tokenized))
-    assert made.parse([line]) == [made.tokenize(line)] == [split_at_white_space(line)]
+    pipeline = ParsingPipeline(ParsingOptions("none", "parser", tokenized))
+    assert pipeline.parse([line]) == [pipeline.tokenize(line)] == [split_at_white_space(line)]
 
 
 class Rows(FileParser):
@@ -334,9 +334,9 @@ def test_files_of_parses_fit_tokenized_text(tmp_path, parser, line, text, words)
     path = tmp_path / "parses"
     path.write_text(f"{line}\n", encoding="utf-8")
     for tokenized in (True, False):
-        made = ParsingPipeline(ParsingOptions(parser, "parser", tokenized))
+        pipeline = ParsingPipeline(ParsingOptions(parser, "parser", tokenized))
         plain = " ".join(map(unescape_moses, text.split()))
-        (sentence,) = made.read(path, iter([text if tokenized else plain]))
+        (sentence,) = pipeline.read(path, iter([text if tokenized else plain]))
         assert not isinstance(sentence, Unparsed), sentence.reason
         assert sentence.words == (words if tokenized else plain.split())
 
@@ -350,8 +350,8 @@ def test_files_of_parses_with_other_words_than_the_tokenized_text_are_refused_li
         "1-2\tzum\t_\t_\t_\t_\t_\t_\t_\t_\n" + row.format(1, "zu", 0) + row.format(2, "dem", 1)
         + "\n" + row.format(1, "ab", 0) + row.format(2, "c", 1) + "\n" + row.format(1, "ab", 0)
     )  # fmt: skip
-    made = ParsingPipeline(ParsingOptions("conllu", "parser", tokenized=True))
-    first, second, third = made.read(path, iter(["zum", "a bc", "ab"]))
+    pipeline = ParsingPipeline(ParsingOptions("conllu", "parser", tokenized=True))
+    first, second, third = pipeline.read(path, iter(["zum", "a bc", "ab"]))
     assert "expected word 1 to be 'zum', found 'zu' (1 words in the text, 2" in first.reason
     assert "give --parser conllu:surface" in first.reason
     assert "expected word 1 to be 'a', found 'a▁b' (2 words in the text, 2" in second.reason
@@ -363,9 +363,9 @@ def test_what_comes_out_of_files_is_finished_like_what_a_parser_makes(around, tm
     path = tmp_path / "parses"
     path.write_text("a b\nc\n")
     for tokenized in (True, False):
-        made = around(Rows(), "from-dependencies", tokenized)
-        assert made.fields == ("words", "heads", "spans")
-        first, second = made.read(path, iter(["a b", "c"]))
+        pipeline = around(Rows(), "from-dependencies", tokenized)
+        assert pipeline.fields == ("words", "heads", "spans")
+        first, second = pipeline.read(path, iter(["a b", "c"]))
         assert first.constituents == ConstituencyTree([(0, 2)], ["X"], 2)
         assert len(second.constituents) == 0
         assert first.space_before == [tokenized] * 2

@@ -31,13 +31,13 @@ ENCODERS = {
 
 def pretrained(folder, case, words=30):
     """A checkpoint of pre-training, whose dictionary has ``<mask>``."""
-    name, own, objective = ENCODERS[case]
+    name, encoder_options, objective = ENCODERS[case]
     dictionary = make_dictionary(words)
     dictionary.save(str(folder / "dict.txt"))
     dictionary.add_symbol("<mask>")
     task = make_task(dictionary, require_objective=lambda objective: None)
     torch.manual_seed(5)
-    cfg = options("pretrainer", encoder=name, **own, **objective)
+    cfg = options("pretrainer", encoder=name, **encoder_options, **objective)
     model = MODEL_REGISTRY["pretrainer"].build_model(cfg, task)
     task_cfg = {"_name": "syntax_pretraining", "data": str(folder), "source_lang": None}
     path = folder / "pretrained.pt"
@@ -47,7 +47,7 @@ def pretrained(folder, case, words=30):
 
 
 def translation(path, case, target=None, task=None, **changed):
-    name, own, _ = ENCODERS[case]
+    name, encoder_options, _ = ENCODERS[case]
     # fairseq's own architecture "transformer" has no dataclass; this one is the same without options.
     arch = {"transformer": "structural_transformer"}.get(name, name)
     dictionary = make_dictionary()
@@ -57,7 +57,7 @@ def translation(path, case, target=None, task=None, **changed):
         setattr(task.cfg, option, changed.pop(option))
     sizes = {f"decoder_{key}": 16 for key in ("embed_dim", "output_dim", "input_dim")}
     sizes |= {"decoder_attention_heads": 2, "decoder_layers": 1}
-    cfg = options(arch, **{**sizes, **own, **changed})
+    cfg = options(arch, **{**sizes, **encoder_options, **changed})
     torch.manual_seed(6)
     model = MODEL_REGISTRY[arch].build_model(cfg, task)
     return model, task
@@ -82,14 +82,14 @@ def test_all_parameters_of_the_encoder_are_loaded_without_the_mask(tmp_path, cap
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_decoders_embeddings_start_from_the_checkpoint(tmp_path, shared):
     path, source = pretrained(tmp_path, "plain")
-    given = {"share_all_embeddings": True} if shared else {"pretrained_decoder_embeddings": True}
-    model, task = translation(path, "plain", **given)
+    start = {"share_all_embeddings": True} if shared else {"pretrained_decoder_embeddings": True}
+    model, task = translation(path, "plain", **start)
     begin_from_checkpoint(model, task.cfg, task)
     expected = source.encoder.embed_tokens.weight[:-1]
     assert torch.equal(model.decoder.embed_tokens.weight, expected)
     assert torch.equal(model.encoder.embed_tokens.weight, expected)
-    same = model.decoder.embed_tokens is model.encoder.embed_tokens
-    assert same == shared
+    is_shared = model.decoder.embed_tokens is model.encoder.embed_tokens
+    assert is_shared == shared
 
 
 def test_a_frozen_encoder_is_not_trained_and_has_no_dropout(tmp_path):
@@ -98,8 +98,8 @@ def test_a_frozen_encoder_is_not_trained_and_has_no_dropout(tmp_path):
     begin_from_checkpoint(model, task.cfg, task)
     model.train()
     encode(model, make_batch(make_dictionary(), [4]))
-    assert not any(each.requires_grad for each in model.encoder.parameters())
-    assert all(each.requires_grad for each in model.decoder.parameters())
+    assert not any(parameter.requires_grad for parameter in model.encoder.parameters())
+    assert all(parameter.requires_grad for parameter in model.decoder.parameters())
     assert not any(module.training for module in model.encoder.modules())
     assert model.decoder.training
 
@@ -191,16 +191,16 @@ def test_a_whole_model_is_loaded_and_dictionaries_may_differ_at_their_ends(
     model, task = whole(path, words=ours)
     new = model.decoder.embed_tokens.weight.detach().clone()
     with caplog.at_level(logging.INFO):
-        came = begin_from_checkpoint(model, task.cfg, task)
-    expected, found = source.state_dict(), model.state_dict()
+        pretrained_names = begin_from_checkpoint(model, task.cfg, task)
+    expected, loaded = source.state_dict(), model.state_dict()
     for name in expected:
-        shared = min(len(found[name]), len(expected[name])) if expected[name].dim() else None
-        assert torch.equal(found[name][:shared], expected[name][:shared]), name
+        shared = min(len(loaded[name]), len(expected[name])) if expected[name].dim() else None
+        assert torch.equal(loaded[name][:shared], expected[name][:shared]), name
     entries = 4 + min(theirs, ours)
-    assert torch.equal(found["decoder.embed_tokens.weight"][entries:], new[entries:])
+    assert torch.equal(loaded["decoder.embed_tokens.weight"][entries:], new[entries:])
     assert said in caplog.text
     assert ("entries of a dictionary" in caplog.text) == bool(said)
-    assert came == expected.keys()
+    assert pretrained_names == expected.keys()
     assert (
         "2 tensors are not in the checkpoint and start neutrally: encoder.layers.0" in caplog.text
     )
@@ -216,10 +216,10 @@ def test_another_dictionary_or_width_or_part_is_refused(tmp_path):
         model, task = whole(path, **changed)
         with pytest.raises(UserError, match=f"--pretrained-model .*whole.pt.*{message}"):
             begin_from_checkpoint(model, task.cfg, task)
-    other = make_dictionary(29)
-    other.add_symbol("other")
+    other_dictionary = make_dictionary(29)
+    other_dictionary.add_symbol("other")
     for side in ("de", "en"):
-        other.save(str(tmp_path / f"dict.{side}.txt"))
+        other_dictionary.save(str(tmp_path / f"dict.{side}.txt"))
     model, task = whole(path)
     met = []
     task.check_record = lambda record, path, entry_point: met.append((record, entry_point))
@@ -247,14 +247,14 @@ def test_options_are_taken_from_the_checkpoint(tmp_path, caplog):
 
 def test_only_options_of_the_model_are_taken(tmp_path):
     """The configuration of an old architecture has those of the task, the optimizer and so on, too."""
-    others = {"task": "translation", "lr": [0.5], "save_dir": "theirs"}
+    other_options = {"task": "translation", "lr": [0.5], "save_dir": "theirs"}
     path, _ = translated(
         tmp_path, share_all_embeddings=True, task="denoising", lr=[1.0], save_dir="x"
     )
-    cfg = Namespace(**vars(options("relation_transformer")), **others)
+    cfg = Namespace(**vars(options("relation_transformer")), **other_options)
     take_options(cfg, path)
     assert cfg.share_all_embeddings
-    assert {name: getattr(cfg, name) for name in others} == others
+    assert {name: getattr(cfg, name) for name in other_options} == other_options
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,13 @@ every_encoder = pytest.mark.parametrize(
 
 def build(name="transformer", dictionary=DICTIONARY, **changed):
     torch.manual_seed(0)
-    asked = {}
-    task = make_task(dictionary, require_objective=lambda objective: asked.update(vars(objective)))
+    required = {}
+    task = make_task(
+        dictionary, require_objective=lambda objective: required.update(vars(objective))
+    )
     cfg = options("pretrainer", encoder=name, **changed)
     model = randomized(MODEL_REGISTRY["pretrainer"].build_model(cfg, task))
-    return model, asked
+    return model, required
 
 
 def inputs(lengths=(5, 3)):
@@ -43,8 +45,8 @@ def inputs(lengths=(5, 3)):
 
 @every_encoder
 def test_every_encoder_predicts_masked_tokens(name, variant):
-    model, asked = build(name, **ENCODERS[name].variants[variant])
-    assert asked["name"] == "masked"
+    model, required = build(name, **ENCODERS[name].variants[variant])
+    assert required["name"] == "masked"
     batch = inputs()
     tokens = batch["src_tokens"]
     masked = torch.zeros_like(tokens, dtype=torch.bool)
@@ -62,8 +64,8 @@ def test_every_encoder_predicts_masked_tokens(name, variant):
 
 @every_variant
 def test_every_encoder_reads_pairs_of_segments(name, variant):
-    model, asked = build(name, next_sentence=True, **ENCODERS[name].variants[variant])
-    assert asked["next_sentence"]
+    model, required = build(name, next_sentence=True, **ENCODERS[name].variants[variant])
+    assert required["next_sentence"]
     batch = inputs((6, 4))
     # <s>, the first segment, </s>, the second one, </s>
     tokens, words = batch["src_tokens"], batch["src_words"]
@@ -78,14 +80,14 @@ def test_every_encoder_reads_pairs_of_segments(name, variant):
     logits, extra = model(**batch, segments=segments)
     assert extra["next_sentence"].shape == (count, 2)
     assert logits.isfinite().all()
-    others, _ = model(**batch, segments=torch.zeros_like(segments))
-    assert not torch.allclose(logits, others)
+    other_logits, _ = model(**batch, segments=torch.zeros_like(segments))
+    assert not torch.allclose(logits, other_logits)
 
 
 def test_the_output_is_tied_to_the_embeddings():
     for objective in ("masked", "causal"):
         model, _ = build(objective=objective)
-        shapes = [tuple(each.shape) for each in model.parameters()]
+        shapes = [tuple(parameter.shape) for parameter in model.parameters()]
         assert shapes.count((len(DICTIONARY), 16)) == 1
 
 

@@ -31,7 +31,7 @@ def corpus():
     for parse, length in zip(parses, LENGTHS, strict=True):
         parse["words"] = parse["words"][:length]
     tokens = [sentence["src_tokens"] for sentence in sentences]
-    return ListDataset(tokens, np.array([len(each) for each in tokens])), parses
+    return ListDataset(tokens, np.array([len(row) for row in tokens])), parses
 
 
 def lines(text, *numbers):
@@ -55,24 +55,24 @@ def test_a_sample_is_a_sentence_and_blank_lines_are_none(corpus):
 def test_blocks_of_documents_join_the_parses_of_their_sentences(corpus):
     text, parses = corpus
     blocks = TextBlocks(text, DICTIONARY, 12, "complete_doc", parses, root_label=5)
-    found = [blocks[index] for index in range(len(blocks))]
+    samples = [blocks[index] for index in range(len(blocks))]
     expected = [(0, 1), (2,), (4, 5), (8, 9, 10)]
-    for sample, numbers in zip(found, expected, strict=True):
+    for sample, numbers in zip(samples, expected, strict=True):
         np.testing.assert_array_equal(sample.tokens, lines(text, *numbers))
-        whole = joined_parses([parses[number] for number in numbers], 5)
-        assert all((sample.parse[name] == whole[name]).all() for name in whole)
+        joined = joined_parses([parses[number] for number in numbers], 5)
+        assert all((sample.parse[name] == joined[name]).all() for name in joined)
 
 
 def test_a_joined_parse_is_one_tree_in_which_sentences_are_found(corpus):
     _, parses = corpus
-    whole = joined_parses(parses[:3], root_label=5)
+    joined = joined_parses(parses[:3], root_label=5)
     counts = [len(parse["heads"]) for parse in parses[:3]]
     words = sum(counts) + 2  # two separators
-    assert (whole["heads"] == np.arange(words)).sum() == 1
-    assert whole["words"].tolist() == sorted(whole["words"])
-    np.testing.assert_array_equal(whole["spans"][-1], [0, words, 5])
-    assert {len(whole[name]) for name in ("heads", "deprels", "tags")} == {words}
-    relations = whole["deprels"].copy()
+    assert (joined["heads"] == np.arange(words)).sum() == 1
+    assert joined["words"].tolist() == sorted(joined["words"])
+    np.testing.assert_array_equal(joined["spans"][-1], [0, words, 5])
+    assert {len(joined[name]) for name in ("heads", "deprels", "tags")} == {words}
+    relations = joined["deprels"].copy()
     starts = np.cumsum([0, counts[0] + 1, counts[1] + 1])
     roots = [
         start + int(np.flatnonzero(parse["heads"] == np.arange(len(parse["heads"])))[0])
@@ -80,8 +80,8 @@ def test_a_joined_parse_is_one_tree_in_which_sentences_are_found(corpus):
     ]
     relations[:] = 1
     relations[roots] = 2
-    found = sentences_of_dependencies(whole["heads"], relations)
-    assert found[roots].tolist() == [0, 1, 2]
+    sentences = sentences_of_dependencies(joined["heads"], relations)
+    assert sentences[roots].tolist() == [0, 1, 2]
 
 
 def test_the_tokens_before_a_sample_are_those_of_the_text(corpus):
@@ -103,7 +103,7 @@ def test_half_of_the_second_segments_follow_and_the_others_are_from_other_docume
     pairs = SegmentPairs(blocks, text, BOS, "text")
     documents = np.cumsum(np.array(LENGTHS) == 0)
     of_tokens = {tuple(lines(text, n)): n for n, length in enumerate(LENGTHS) if length}
-    following, seen = 0, set()
+    following, drawn = 0, set()
     for epoch in range(1, 201):
         pairs.draw(3, epoch)
         for index in range(len(pairs)):
@@ -116,10 +116,10 @@ def test_half_of_the_second_segments_follow_and_the_others_are_from_other_docume
             assert (documents[first] == documents[second]) == bool(sample.is_next)
             assert len(sample.parse["words"]) == len(sample.tokens) - 2
             following += sample.is_next
-            seen.add((first, second))
+            drawn.add((first, second))
     # 5 pairs in 200 epochs: the standard error is sqrt(0.25 / 1000).
     assert following / 1000 == pytest.approx(0.5, abs=0.06)
-    assert {second for first, second in seen if first == 0} == {1, 4, 5, 8, 9, 10}
+    assert {second for first, second in drawn if first == 0} == {1, 4, 5, 8, 9, 10}
 
 
 def test_pairs_of_several_sentences_join_the_parses_of_all_of_them_once(corpus):
@@ -128,19 +128,19 @@ def test_pairs_of_several_sentences_join_the_parses_of_all_of_them_once(corpus):
     of_blocks = [(0, 1), (2,), (4,), (5,), (8, 9), (10,)]
     of_tokens = {tuple(lines(text, *numbers)): numbers for numbers in of_blocks}
     pairs = SegmentPairs(blocks, text, BOS, "text")
-    seen = set()
+    sizes = set()
     for epoch in range(1, 21):
         pairs.draw(3, epoch)
         for sample in pairs:
             segments = sample.segments
             first = of_tokens[tuple(sample.tokens[segments == 0][1:])]
             second = of_tokens[tuple(sample.tokens[segments == 1])]
-            whole = joined_parses([parses[number] for number in (*first, *second)], 5)
-            assert sample.parse.keys() == whole.keys()
-            for name, values in whole.items():
+            joined = joined_parses([parses[number] for number in (*first, *second)], 5)
+            assert sample.parse.keys() == joined.keys()
+            for name, values in joined.items():
                 np.testing.assert_array_equal(sample.parse[name], values, name)
-            seen.add((len(first), len(second)))
-    assert seen == {(1, 1), (1, 2), (2, 1), (2, 2)}
+            sizes.add((len(first), len(second)))
+    assert sizes == {(1, 1), (1, 2), (2, 1), (2, 2)}
 
 
 def test_text_without_blank_lines_has_no_pairs():
@@ -189,10 +189,10 @@ def test_a_batch_depends_on_seed_epoch_and_index_alone(corpus, unit):
     again = second.collater(reversed_order)
     batch = batch_of(first)
     assert torch.equal(batch["net_input"]["src_tokens"], again["net_input"]["src_tokens"])
-    others = [dataset_of(corpus, seed=2, unit=unit, rate=0.4), first]
-    others[1].set_epoch(2)
-    for other in others:
-        assert not torch.equal(batch["target"], batch_of(other)["target"])
+    other_datasets = [dataset_of(corpus, seed=2, unit=unit, rate=0.4), first]
+    other_datasets[1].set_epoch(2)
+    for other_dataset in other_datasets:
+        assert not torch.equal(batch["target"], batch_of(other_dataset)["target"])
 
 
 def test_a_batch_has_the_parse_of_its_text_beside_masks(corpus):

@@ -87,8 +87,8 @@ def test_a_vector_is_the_mean_of_a_sentences_tokens(name, pre_norm):
         fields = MODELS[name]
     model, task = build_model(name, dictionary, **options), raw_task(dictionary, fields)
     sentences = EncodedLines().encode(task, LINES)
-    found = SentenceVectors(model, task, layers="all", max_tokens=12)(sentences)
-    assert list(found) == [0, 1, 2]
+    vectors = SentenceVectors(model, task, layers="all", max_tokens=12)(sentences)
+    assert list(vectors) == [0, 1, 2]
     for row, sentence in enumerate(sentences):
         tokens = [*map(dictionary.index, sentence.subwords), dictionary.eos()]
         inputs = {"src_tokens": torch.tensor([tokens])}
@@ -105,7 +105,7 @@ def test_a_vector_is_the_mean_of_a_sentences_tokens(name, pre_norm):
         layers = [*encoded["encoder_states"][:-1], encoded["encoder_out"][0]]
         for layer, states in enumerate(layers):
             expected = sum(states[token, 0] for token in range(len(tokens))) / len(tokens)
-            np.testing.assert_allclose(found[layer][row], expected.detach(), rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(vectors[layer][row], expected.detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_lines_are_encoded_once_for_models_of_the_same_data():
@@ -137,8 +137,8 @@ def test_long_sentences_are_cut(caplog):
     model = build_model("structural_transformer", dictionary, max_source_positions=6)
     task = raw_task(dictionary, ["words", "heads"])
     sentences = EncodedLines().encode(task, ["1 9", "2 3"])
-    found = SentenceVectors(model, task)(sentences)
-    assert found[2].shape == (2, 16)
+    vectors = SentenceVectors(model, task)(sentences)
+    assert vectors[2].shape == (2, 16)
     assert "1 sentences are truncated to the model's 5 subwords" in caplog.text
 
 
@@ -154,10 +154,10 @@ def separable(count, seed):
 
 def test_separable_vectors_are_told_apart():
     vectors, labels = zip(*(separable(count, count) for count in (300, 100, 99)), strict=True)
-    found = probe(vectors, labels, FEW)
-    assert found.accuracy > 0.95
-    assert found.valid_accuracy > 0.95
-    assert (found.hidden, found.l2) == (8, 1e-4)
+    result = probe(vectors, labels, FEW)
+    assert result.accuracy > 0.95
+    assert result.valid_accuracy > 0.95
+    assert (result.hidden, result.l2) == (8, 1e-4)
 
 
 def test_settings_are_chosen_on_the_validation_split():
@@ -179,14 +179,14 @@ def test_settings_are_chosen_on_the_validation_split():
 def test_training_ends_after_so_many_passes_without_a_better_accuracy(
     monkeypatch, accuracies, patience, best, passes
 ):
-    made = []
+    classifiers = []
 
     class Scheduled:
         """A classifier whose accuracy is given for each pass."""
 
         def __init__(self, *_, **__):
             self.trained, self.coefs_, self.intercepts_ = 0, [np.zeros(1)], [np.zeros(1)]
-            made.append(self)
+            classifiers.append(self)
 
         def partial_fit(self, *_, **__):
             self.trained += 1
@@ -199,10 +199,10 @@ def test_training_ends_after_so_many_passes_without_a_better_accuracy(
     vectors = [np.eye(10, dtype=np.float32)] * 3
     labels = [["a"] * 9 + ["b"], ["a"] * 10, ["a"] * 10]
     options = ProbeOptions(hidden=(4,), l2=(1.0,), epochs=len(accuracies), patience=patience)
-    found = probe(vectors, labels, options)
-    assert (found.epochs, made[0].trained) == (best, passes)
-    assert found.valid_accuracy == max(accuracies[:passes]) / 10
-    assert made[0].coefs_[0].tolist() == [best]  # the weights of the best pass
+    result = probe(vectors, labels, options)
+    assert (result.epochs, classifiers[0].trained) == (best, passes)
+    assert result.valid_accuracy == max(accuracies[:passes]) / 10
+    assert classifiers[0].coefs_[0].tolist() == [best]  # the weights of the best pass
 
 
 def test_labels_that_training_lacks_are_wrong():
@@ -265,8 +265,8 @@ def cells(table):
 
 
 def test_the_table_has_averages_of_the_groups_that_are_there():
-    found = results()
-    lines = cells(found.table())
+    table_results = results()
+    lines = cells(table_results.table())
     assert lines[0] == [
         "model", "layer", "seeds", "SeLen", "WC", "surface avg", "TrDep", "BShif",
         "syntactic avg of 2/3", "zebra",
@@ -275,36 +275,38 @@ def test_the_table_has_averages_of_the_groups_that_are_there():
     assert [line[:3] for line in lines[3:]] == [
         [model, layer, "1 seed"] for model in ("one", "two") for layer in "01"
     ]
-    row = found.probes["two"]["two0.pt"][1]
+    row = table_results.probes["two"]["two0.pt"][1]
     surface = 50 * (row["sentence_length"].accuracy + row["word_content"].accuracy)
     assert lines[-1][5] == f"{surface:.2f}"
-    assert "±" not in found.table()
+    assert "±" not in table_results.table()
 
 
 def test_checkpoints_of_one_name_are_seeds_of_a_row():
-    found = results(seeds=(3, 1))
-    lines = cells(found.table())[3:]
+    table_results = results(seeds=(3, 1))
+    lines = cells(table_results.table())[3:]
     assert [line[:3] for line in lines] == [
         ["one", "0", "3"], ["one", "1", "3"], ["two", "0", "1 seed"], ["two", "1", "1 seed"],
     ]  # fmt: skip
-    of_seeds = [layers[1] for layers in found.probes["one"].values()]
+    of_seeds = [layers[1] for layers in table_results.probes["one"].values()]
     surface = [
         50 * (probes["sentence_length"].accuracy + probes["word_content"].accuracy)
         for probes in of_seeds
     ]
     assert lines[1][5] == f"{np.mean(surface):.2f} ± {np.std(surface, ddof=1):.2f}"
     assert "±" not in "".join(lines[2])
-    assert found.table().endswith("means over the seeds ± their standard deviation (n - 1).")
+    assert table_results.table().endswith(
+        "means over the seeds ± their standard deviation (n - 1)."
+    )
 
 
 def test_json_has_every_checkpoint_with_the_settings_of_each_classifier():
-    found = json.loads(results(seeds=(3, 1)).as_json())
-    assert found["tasks"]["zebra"] == {"sentences": [1, 1, 1], "majority": 1.0}
-    assert len(found["results"]) == 40
-    assert [one["checkpoint"] for one in found["results"]][::10] == [
+    content = json.loads(results(seeds=(3, 1)).as_json())
+    assert content["tasks"]["zebra"] == {"sentences": [1, 1, 1], "majority": 1.0}
+    assert len(content["results"]) == 40
+    assert [result["checkpoint"] for result in content["results"]][::10] == [
         "one0.pt", "one1.pt", "one2.pt", "two0.pt",
     ]  # fmt: skip
-    assert found["results"][0].keys() == {
+    assert content["results"][0].keys() == {
         "model", "checkpoint", "layer", "task", "accuracy", "valid_accuracy", "hidden", "l2", "epochs",
     }  # fmt: skip
 
@@ -322,16 +324,16 @@ def test_seeds_share_a_line_with_bars_of_their_spread(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "fairseq_phrase.evaluation.probing.results.save", lambda *given: drawn.append(given[0])
     )
-    found = results(seeds=(3, 1))
-    plot_results(found, tmp_path / "probing.png")
+    plotted = results(seeds=(3, 1))
+    plot_results(plotted, tmp_path / "probing.png")
     panel = drawn[0].axes[0]
     assert panel.get_legend_handles_labels()[1] == ["majority", "one", "two"]
-    one, two = panel.containers
+    first, two = panel.containers
     accuracies = [
-        100 * layers[1]["sentence_length"].accuracy for layers in found.probes["one"].values()
+        100 * layers[1]["sentence_length"].accuracy for layers in plotted.probes["one"].values()
     ]
-    assert one.lines[0].get_ydata()[1] == pytest.approx(np.mean(accuracies))
-    (bars,) = one.lines[2]
+    assert first.lines[0].get_ydata()[1] == pytest.approx(np.mean(accuracies))
+    (bars,) = first.lines[2]
     low, high = bars.get_segments()[1][:, 1]
     assert (high - low) / 2 == pytest.approx(np.std(accuracies, ddof=1))
     assert not two.has_yerr
@@ -346,7 +348,7 @@ def test_seeds_are_different_checkpoints_of_the_same_layers():
         )
         for layers in (1, 2)
     }
-    first, other = (("a", checkpoint) for checkpoint in models)
+    first, second = (("a", checkpoint) for checkpoint in models)
 
     def load(checkpoint):
         return models[checkpoint], task
@@ -354,11 +356,11 @@ def test_seeds_are_different_checkpoints_of_the_same_layers():
     with pytest.raises(
         UserError, match=r"2.pt does not have the layers of 1.pt: they cannot both be 'a'"
     ):
-        probe_checkpoints([first, other], load, [], layers="all")
+        probe_checkpoints([first, second], load, [], layers="all")
     with pytest.raises(UserError, match=r"1.pt is probed twice as 'a'"):
         probe_checkpoints([first, first], load, [])
-    found = probe_checkpoints([first, ("b", other[1])], load, [], layers="all")
-    assert [found.layers(name) for name in "ab"] == [[0, 1], [0, 1, 2]]
+    probed = probe_checkpoints([first, ("b", second[1])], load, [], layers="all")
+    assert [probed.layers(name) for name in "ab"] == [[0, 1], [0, 1, 2]]
 
 
 def test_a_call_that_was_stopped_goes_on_with_the_classifiers_that_are_left(monkeypatch, tmp_path):
@@ -391,18 +393,18 @@ def test_a_call_that_was_stopped_goes_on_with_the_classifiers_that_are_left(monk
         probe_checkpoints(*checkpoint, tasks, **options)
     assert len(trained) == 4
     stop_after(100)
-    found = probe_checkpoints(*checkpoint, tasks, **options)
+    probed = probe_checkpoints(*checkpoint, tasks, **options)
     assert len(trained) == 2
     stop_after(100)
-    assert found == probe_checkpoints(*checkpoint, tasks, **{**options, "finished": None})
+    assert probed == probe_checkpoints(*checkpoint, tasks, **{**options, "finished": None})
     assert len(trained) == 6
     stop_after(100)
-    other = {**options, "options": replace(FEW, l2=(1e-2,))}
-    probe_checkpoints(*checkpoint, tasks, **other)
+    changed_options = {**options, "options": replace(FEW, l2=(1e-2,))}
+    probe_checkpoints(*checkpoint, tasks, **changed_options)
     assert len(trained) == 6
     stop_after(100)
     monkeypatch.setattr("sklearn.__version__", "0.1")
-    probe_checkpoints(*checkpoint, tasks, **other)
+    probe_checkpoints(*checkpoint, tasks, **changed_options)
     assert len(trained) == 6
 
 
@@ -435,16 +437,16 @@ def test_what_one_number_of_workers_found_is_not_trained_again_by_another(
     finished = tmp_path / "finished"
 
     def call(workers):
-        found = probe_checkpoints(
+        probed = probe_checkpoints(
             [("a", Path("a.pt"))], lambda _: (None, task), tasks, layers="all",
             options=ProbeOptions((4,), (1e-4,), epochs=1), workers=workers, finished=finished,
         )  # fmt: skip
-        return found, {path: path.stat().st_mtime_ns for path in finished.rglob("output.pkl")}
+        return probed, {path: path.stat().st_mtime_ns for path in finished.rglob("output.pkl")}
 
     first, written = call(before)
     assert len(written) == 2
-    again, kept = call(3 - before)
-    assert kept == written
+    again, after = call(3 - before)
+    assert after == written
     assert again == first
 
 

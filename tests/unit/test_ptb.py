@@ -208,7 +208,9 @@ def test_windows_line_ends_and_a_byte_order_mark_are_no_part_of_a_tree(tmp_path)
 @given(constituents(), st.data())
 def test_any_words_are_found_again_in_their_text(tmp_path_factory, tree, data):
     # Characters that comparisons ignore, such as control characters, may belong to either neighbour.
-    texts = lines(2).map(lambda text: "".join(one for one in text if len(fold(f"i{one}")[0]) > 1))
+    texts = lines(2).map(
+        lambda text: "".join(character for character in text if len(fold(f"i{character}")[0]) > 1)
+    )
     texts = texts.map(lambda text: text.replace("\\", "").replace("-LRB-", ""))
     words = [data.draw(texts) or "x" for _ in range(tree.num_words)]
     spaces = [True, *(data.draw(st.booleans()) for _ in words)][: len(words)]

@@ -114,7 +114,7 @@ def test_a_parse_is_freed_with_its_tokens():
 
     parse = Parse(words=np.array([0]))
     tokens = RawTokens.of(torch.tensor([[5, 2]]), [parse]).long()
-    gone = weakref.ref(parse)
+    reference = weakref.ref(parse)
     del parse, tokens
     gc.collect()
-    assert gone() is None
+    assert reference() is None

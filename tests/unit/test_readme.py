@@ -46,7 +46,7 @@ FURTHER = {
 
 def commands_of(page: Path) -> list[list[str]]:
     """The words of each command in a page's bash blocks, without pipes and redirections."""
-    found = []
+    commands = []
     for block in re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
         if block.startswith("#!"):
             continue  # a script, which its own test runs
@@ -56,8 +56,8 @@ def commands_of(page: Path) -> list[list[str]]:
                 words = words[words.index("|") + 1 :]
             words = [word for word in words if not word.startswith((">", "<"))]
             if words:
-                found.append(words)
-    return found
+                commands.append(words)
+    return commands
 
 
 def module_of(command: str) -> str:
@@ -94,20 +94,22 @@ def test_every_script_that_is_named_exists_and_has_the_options(page):
     for command, *arguments in commands_of(page):
         if command not in ("bash", "python") or arguments[0].startswith("-"):
             continue
-        script, *rest = arguments
+        script, *words_of_command = arguments
         text = (REPOSITORY / script).read_text(encoding="utf-8")
-        known = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", text + shared)) | {"--help"}
-        named = {
-            word for word in rest if word.startswith("-") and " " not in word
+        options = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", text + shared)) | {"--help"}
+        options_of_command = {
+            word for word in words_of_command if word.startswith("-") and " " not in word
         }  # no --train-flags
-        assert named <= known, (script, rest)
+        assert options_of_command <= options, (script, words_of_command)
 
 
 def test_every_configuration_of_a_hydra_command_exists():
-    named = [words for page in PAGES for words in commands_of(page) if "--config-name" in words]
+    hydra_commands = [
+        words for page in PAGES for words in commands_of(page) if "--config-name" in words
+    ]
     files = [
         f"{words[words.index('--config-dir') + 1]}/{words[words.index('--config-name') + 1]}.yaml"
-        for words in named
+        for words in hydra_commands
     ]
     in_repository = [name.removeprefix("$PWD/") for name in files if "/runs/" not in name]
     assert in_repository
@@ -115,12 +117,12 @@ def test_every_configuration_of_a_hydra_command_exists():
 
 
 def test_every_command_of_this_project_is_shown_in_the_pages():
-    shown = {words[0] for page in PAGES for words in commands_of(page)}
+    commands = {words[0] for page in PAGES for words in commands_of(page)}
     project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     installed = set(re.findall(r'^(fairseq-phrase-\w+) = "', project, re.MULTILINE))
     modules = {path.stem for path in (REPOSITORY / "fairseq_phrase" / "cli").glob("*.py")}
     assert len(installed) == len(modules - {"__init__", "__main__", "arguments"})
-    assert installed <= shown
+    assert installed <= commands
 
 
 def test_the_python_example_runs():
@@ -135,9 +137,11 @@ def test_the_python_example_runs():
 def test_every_method_that_an_encoder_overrides_is_listed():
     text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
     methods = list(vars(SyntaxEncoder))
-    own = methods[: methods.index("shared_options")]  # methods that all encoders share follow
+    overridable = methods[
+        : methods.index("shared_options")
+    ]  # methods that all encoders share follow
     listed = set(re.findall(r"`(\w+)", text))
-    assert {name for name in own if not name.startswith("_")} <= listed
+    assert {name for name in overridable if not name.startswith("_")} <= listed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
@@ -162,8 +166,8 @@ def test_every_file_that_is_named_exists(page):
     """Paths in back quotes, except placeholders such as ``models/my_encoder.py``."""
     text = page.read_text(encoding="utf-8")
     folders = "fairseq_phrase|scripts|configs|tests|docs|benchmarks|examples"
-    named = set(re.findall(rf"`((?:{folders})/[^\s`]+)`", text))
-    real = {name for name in named if not re.search(r"my_|TABLE|NAME|SIZE|SETTING|[…*{]", name)}
+    files = set(re.findall(rf"`((?:{folders})/[^\s`]+)`", text))
+    real = {name for name in files if not re.search(r"my_|TABLE|NAME|SIZE|SETTING|[…*{]", name)}
     assert {name for name in real if not (REPOSITORY / name).exists()} == set()
 
 
@@ -226,8 +230,10 @@ def test_the_architecture_lists_every_package():
     listed = re.findall(r"^\| `([\w/]+)/` \|", text, re.MULTILINE)
     package = REPOSITORY / "fairseq_phrase"
     for name in ("*", "data/*", "evaluation/*"):
-        found = {path.parent.relative_to(package) for path in package.glob(f"{name}/__init__.py")}
-        assert {path.as_posix() for path in found} - {"data", "evaluation"} <= set(listed)
+        packages = {
+            path.parent.relative_to(package) for path in package.glob(f"{name}/__init__.py")
+        }
+        assert {path.as_posix() for path in packages} - {"data", "evaluation"} <= set(listed)
     assert all((package / name).is_dir() for name in listed)
 
 
@@ -249,16 +255,16 @@ def test_the_readme_fits_a_screen_and_a_package_index():
 
 def test_the_paper_of_every_encoder_can_be_cited(in_repository):
     page = (REPOSITORY / "docs" / "citing.md").read_text(encoding="utf-8")
-    own = {
+    encoders = {
         name
         for name, method in ENCODERS.items()
         if method.encoder.__module__.startswith("fairseq_phrase.")
     }
-    assert len(own) > 5
-    assert own - {"transformer"} <= set(re.findall(r"`(?:--encoder )?(\w+)`", page))
+    assert len(encoders) > 5
+    assert encoders - {"transformer"} <= set(re.findall(r"`(?:--encoder )?(\w+)`", page))
     keys = re.findall(r"(?m)^@\w+\{([\w-]+),$", page)
     software, *cited = zip(keys, re.findall(r"title = \{\{(.*)\}\}", page), strict=True)
     assert re.findall(r"(?m)^\| .* \| ([a-z][\w-]+) \|$", page)[1:] == [key for key, _ in cited]
     file = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
     assert software[1].replace("\\", "") == file["title"]
-    assert [reference["title"] for reference in file["references"]] == [each for _, each in cited]
+    assert [reference["title"] for reference in file["references"]] == [title for _, title in cited]

@@ -25,16 +25,16 @@ WIDTH, HIDDEN = 3, 4
 
 
 def assert_same_gradients(found, expected, variables):
-    weights = [torch.randn_like(each) for each in found]
+    weights = [torch.randn_like(tensor) for tensor in found]
     pairs = [
         torch.autograd.grad(
-            sum((each * weight).sum() for each, weight in zip(values, weights, strict=True)),
+            sum((tensor * weight).sum() for tensor, weight in zip(values, weights, strict=True)),
             variables,
         )
         for values in (found, expected)
     ]
-    for one, other in zip(*pairs, strict=True):
-        assert_same(one, other)
+    for gradient, expected_gradient in zip(*pairs, strict=True):
+        assert_same(gradient, expected_gradient)
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
@@ -50,9 +50,9 @@ def test_a_layer_is_a_loop_over_each_sequence(cell, left):
     for row, length in enumerate(lengths):
         if length:
             expected[row, ~padding[row]] = twins.bidirectional(layer, states[row][~padding[row]])
-    found = layer(states, padding)
-    assert_same(found, expected)
-    assert_same_gradients([found], [expected], [states, *layer.parameters()])
+    states_of_layer = layer(states, padding)
+    assert_same(states_of_layer, expected)
+    assert_same_gradients([states_of_layer], [expected], [states, *layer.parameters()])
 
 
 def test_an_odd_width_has_no_two_directions():
@@ -71,12 +71,14 @@ def test_hierarchical_attention_is_a_loop_over_words_and_sentences(layers, left)
     longest = max(map(sum, DOCUMENTS)) + 1
     numbers = torch.full((len(DOCUMENTS), longest), -1)
     for row, lengths in enumerate(DOCUMENTS):
-        own = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths, dtype=torch.int64))
-        start = longest - len(own) if left else 0
-        numbers[row, start : start + len(own)] = own
+        sentence_numbers = torch.arange(len(lengths)).repeat_interleave(
+            torch.tensor(lengths, dtype=torch.int64)
+        )
+        start = longest - len(sentence_numbers) if left else 0
+        numbers[row, start : start + len(sentence_numbers)] = sentence_numbers
     inputs = torch.randn(*numbers.shape, WIDTH, dtype=torch.float64, requires_grad=True)
     words, sentences, documents = network(inputs, SentenceBatch.from_numbers(numbers))
-    expected = [torch.zeros_like(each) for each in (words[-1], sentences, documents)]
+    expected = [torch.zeros_like(tensor) for tensor in (words[-1], sentences, documents)]
     for row, lengths in enumerate(DOCUMENTS):
         if lengths:
             parts = inputs[row][numbers[row] >= 0].split(lengths)
@@ -84,17 +86,17 @@ def test_hierarchical_attention_is_a_loop_over_words_and_sentences(layers, left)
             expected[0][row, numbers[row] >= 0] = of_words
             expected[1][row, : len(lengths)] = of_sentences
             expected[2][row] = of_document
-    found = [words[-1], sentences, documents]
+    actual = [words[-1], sentences, documents]
     assert len(words) == layers
-    for one, other in zip(found, expected, strict=True):
-        assert_same(one, other)
-    assert_same_gradients(found, expected, [inputs, *network.parameters()])
+    for output, expected_output in zip(actual, expected, strict=True):
+        assert_same(output, expected_output)
+    assert_same_gradients(actual, expected, [inputs, *network.parameters()])
 
 
 def test_attention_over_nothing_is_zero():
     summary = AttentionSum(WIDTH)
-    found = summary(torch.randn(2, 3, WIDTH), torch.ones(2, 3, dtype=torch.bool))
-    assert not found.any()
+    summed = summary(torch.randn(2, 3, WIDTH), torch.ones(2, 3, dtype=torch.bool))
+    assert not summed.any()
 
 
 def test_a_document_of_thousands_of_tokens_is_encoded():
@@ -115,15 +117,15 @@ def test_later_roots_begin_sentences():
     # Two sentences of two words; the tree has joined the second root to the first.
     heads = torch.from_numpy(DependencyTree([0, 0, 3, 3]).heads)[None]
     relations = torch.tensor([[ROOT, OTHER, OTHER, ROOT]])
-    found = by_dependencies(WORDS, heads, relations, PADDING)
-    assert found.tolist() == [[0, 0, 0, 1, 1, 1, -1]]
+    numbers = by_dependencies(WORDS, heads, relations, PADDING)
+    assert numbers.tolist() == [[0, 0, 0, 1, 1, 1, -1]]
 
 
 def test_a_token_before_the_words_is_in_the_first_sentence():
     words = torch.tensor([[-1, 0, 1, 2, -1]])
     heads, relations = torch.tensor([[0, 0, 0]]), torch.tensor([[ROOT, OTHER, ROOT]])
-    found = by_dependencies(words, heads, relations, torch.zeros(1, 5, dtype=torch.bool))
-    assert found.tolist() == [[0, 0, 0, 1, 1]]
+    numbers = by_dependencies(words, heads, relations, torch.zeros(1, 5, dtype=torch.bool))
+    assert numbers.tolist() == [[0, 0, 0, 1, 1]]
 
 
 def test_a_dependent_of_the_root_begins_no_sentence():
@@ -140,8 +142,8 @@ def test_the_trees_under_an_extra_root_are_sentences():
     tree = ConstituencyTree.joined(trees)
     labels = [[ROOT if label == ROOT_LABEL else OTHER] for label in tree.labels]
     spans = torch.from_numpy(np.concatenate([tree.spans, labels], 1))[None]
-    found = by_constituents(WORDS, spans, ROOT, PADDING)
-    assert found.tolist() == [[0, 0, 0, 1, 2, 2, -1]]
+    numbers = by_constituents(WORDS, spans, ROOT, PADDING)
+    assert numbers.tolist() == [[0, 0, 0, 1, 2, 2, -1]]
 
 
 @pytest.mark.parametrize("label", [ROOT, OTHER], ids=["a substitute for a parse", "a sentence"])
@@ -162,16 +164,16 @@ def test_separators_of_joined_sentences_belong_to_the_sentence_before_them():
         }
         for count in counts
     ]
-    whole = {
+    joined = {
         name: torch.from_numpy(values)[None] for name, values in joined_parses(parses, ROOT).items()
     }
-    words, padding = whole["words"], torch.zeros(1, 7, dtype=torch.bool)
+    words, padding = joined["words"], torch.zeros(1, 7, dtype=torch.bool)
     separates = torch.tensor([[False, False, True, False, True, False, False]])
     expected = [[0, 0, 0, 1, 1, 2, 2]]
-    found = by_constituents(words, whole["spans"], ROOT, padding, separates)
-    assert found.tolist() == expected
-    found = by_dependencies(words, whole["heads"], whole["deprels"], padding)
-    assert found.tolist() == expected
+    numbers = by_constituents(words, joined["spans"], ROOT, padding, separates)
+    assert numbers.tolist() == expected
+    numbers = by_dependencies(words, joined["heads"], joined["deprels"], padding)
+    assert numbers.tolist() == expected
 
 
 def test_a_line_of_several_sentences_keeps_them_apart_in_a_joined_parse():
@@ -180,31 +182,31 @@ def test_a_line_of_several_sentences_keeps_them_apart_in_a_joined_parse():
         {"words": np.arange(3), "spans": np.array([[0, 2, OTHER], [2, 3, OTHER], [0, 3, ROOT]])},
         {"words": np.arange(1), "spans": np.array([[0, 1, OTHER]])},
     ]
-    whole = {
+    joined = {
         name: torch.from_numpy(values)[None] for name, values in joined_parses(lines, ROOT).items()
     }
     expected = [[0, 2, OTHER], [2, 3, OTHER], [4, 5, OTHER], [0, 5, ROOT]]
-    assert whole["spans"].tolist() == [expected]
+    assert joined["spans"].tolist() == [expected]
     padding = torch.zeros(1, 5, dtype=torch.bool)
     separates = torch.tensor([[False, False, False, True, False]])
-    found = by_constituents(whole["words"], whole["spans"], ROOT, padding, separates)
-    assert found.tolist() == [[0, 0, 1, 1, 2]]
+    numbers = by_constituents(joined["words"], joined["spans"], ROOT, padding, separates)
+    assert numbers.tolist() == [[0, 0, 1, 1, 2]]
 
 
 def test_final_tokens_end_sentences():
     is_final = torch.zeros(10, dtype=torch.bool)
     is_final[[7, 8]] = True  # "." and "!"
     tokens = torch.tensor([[1, 3, 7, 8, 4, 7, 2], [7, 3, 2, 1, 1, 1, 1]])
-    found = by_final_tokens(tokens, is_final, 2, tokens.eq(1))
-    assert found.tolist() == [[-1, 0, 0, 0, 1, 1, 1], [0, 1, 1, -1, -1, -1, -1]]
+    numbers = by_final_tokens(tokens, is_final, 2, tokens.eq(1))
+    assert numbers.tolist() == [[-1, 0, 0, 0, 1, 1, 1], [0, 1, 1, -1, -1, -1, -1]]
 
 
 def test_a_separator_ends_a_sentence_with_and_without_a_final_token():
     is_final = torch.zeros(10, dtype=torch.bool)
     is_final[7] = True
     tokens = torch.tensor([[3, 7, 2, 4, 2, 5, 7, 2, 1]])
-    found = by_final_tokens(tokens, is_final, 2, tokens.eq(1))
-    assert found.tolist() == [[0, 0, 0, 1, 1, 2, 2, 2, -1]]
+    numbers = by_final_tokens(tokens, is_final, 2, tokens.eq(1))
+    assert numbers.tolist() == [[0, 0, 0, 1, 1, 2, 2, 2, -1]]
 
 
 def test_a_line_without_words_is_one_sentence():

@@ -52,12 +52,12 @@ def encoder(request, dictionary):
 
 def states_of(encoder, inputs):
     """The states and padding of all nodes, batch-first, and the root's state."""
-    found = encoder(**inputs)
-    states = found["encoder_out"][0].transpose(0, 1)
+    output = encoder(**inputs)
+    states = output["encoder_out"][0].transpose(0, 1)
     parse = ParseBatch.from_net_input({k: v for k, v in inputs.items() if k != "src_tokens"})
-    roots = encoder.root_nodes(found, parse)
+    roots = encoder.root_nodes(output, parse)
     at_root = None if roots is None else states[torch.arange(len(states)), roots]
-    return states, found["encoder_padding_mask"][0], at_root
+    return states, output["encoder_padding_mask"][0], at_root
 
 
 def one_of(inputs, index, encoder):
@@ -92,12 +92,12 @@ def test_reordering_the_output_is_encoding_the_reordered_batch(encoder, dictiona
     """All of it, also the states of every layer and the roots."""
     inputs = make_batch(dictionary, LENGTHS)
     order = torch.tensor([2, 0, 0, 3, 1])
-    found = encoder.reorder_encoder_out(encoder(**inputs, return_all_hiddens=True), order)
+    actual = encoder.reorder_encoder_out(encoder(**inputs, return_all_hiddens=True), order)
     reordered = {key: value[order] for key, value in inputs.items()}
     expected = encoder(**reordered, return_all_hiddens=True)
-    assert found.keys() == expected.keys()
+    assert actual.keys() == expected.keys()
     for key, values in expected.items():
-        torch.testing.assert_close(found[key], values, rtol=0, atol=1e-12, msg=key)
+        torch.testing.assert_close(actual[key], values, rtol=0, atol=1e-12, msg=key)
 
 
 @every_variant
@@ -135,16 +135,18 @@ def test_half_precision_keeps_to_the_result(encoder, dictionary, name, variant, 
 def test_the_states_of_every_layer_can_be_asked_for(encoder, dictionary, name, variant):
     encoded = encoder(**make_batch(dictionary, LENGTHS), return_all_hiddens=True)
     assert len(encoded["encoder_states"]) == 3
-    assert {each.shape for each in encoded["encoder_states"]} == {encoded["encoder_out"][0].shape}
+    assert {states.shape for states in encoded["encoder_states"]} == {
+        encoded["encoder_out"][0].shape
+    }
     assert torch.equal(encoded["encoder_states"][-1], encoded["encoder_out"][0])
 
 
 def test_the_root_of_a_document_is_its_last_node(dictionary):
     inputs = make_batch(dictionary, [3, 2])
     encoder = build(dictionary, "han", han_sentences="punctuation")
-    found = encoder(**inputs)
-    nodes = found["encoder_out"][0].size(0)
-    assert encoder.root_nodes(found, ParseBatch({})).tolist() == [nodes - 1] * 2
+    output = encoder(**inputs)
+    nodes = output["encoder_out"][0].size(0)
+    assert encoder.root_nodes(output, ParseBatch({})).tolist() == [nodes - 1] * 2
 
 
 def test_punctuation_ends_sentences(dictionary):
@@ -160,18 +162,18 @@ def test_the_extra_root_of_constituents_is_found_by_its_label(dictionary, monkey
     tokens = torch.tensor([[5, 6, 7, 8, 2]])
     words = torch.tensor([[0, 1, 2, 3, -1]])
     assert encoder.root_label == any_label_dictionary("spans").index(ROOT_LABEL)
-    other = encoder.root_label + 1
-    spans = torch.tensor([[[0, 2, other], [2, 4, other], [0, 4, encoder.root_label]]])
+    other_label = encoder.root_label + 1
+    spans = torch.tensor([[[0, 2, other_label], [2, 4, other_label], [0, 4, encoder.root_label]]])
     parse = ParseBatch({"words": words, "spans": spans})
-    found = encoder.sentence_numbers(tokens, tokens.eq(1), parse)
-    assert found.tolist() == [[0, 0, 1, 1, 1]]
+    numbers = encoder.sentence_numbers(tokens, tokens.eq(1), parse)
+    assert numbers.tolist() == [[0, 0, 1, 1, 1]]
     # Two sentences with a separator, which is a word below the root.
     tokens = torch.tensor([[5, 6, 2, 8, 9, 2]])
     words = torch.tensor([[0, 1, 2, 3, 4, -1]])
-    spans = torch.tensor([[[0, 2, other], [3, 5, other], [0, 5, encoder.root_label]]])
+    spans = torch.tensor([[[0, 2, other_label], [3, 5, other_label], [0, 5, encoder.root_label]]])
     parse = ParseBatch({"words": words, "spans": spans})
-    found = encoder.sentence_numbers(tokens, tokens.eq(1), parse)
-    assert found.tolist() == [[0, 0, 0, 1, 1, 1]]
+    numbers = encoder.sentence_numbers(tokens, tokens.eq(1), parse)
+    assert numbers.tolist() == [[0, 0, 0, 1, 1, 1]]
 
 
 @pytest.mark.parametrize("name", ["lstm", "han"])

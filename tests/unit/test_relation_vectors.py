@@ -55,28 +55,28 @@ def edges_of(inputs, row, of_graph):
 
 def vectors_of_pair(tables, inputs, row, i, j, of_graph):
     """The vectors of the relations of token j to token i."""
-    own, other = (int(inputs["src_words"][row, token]) for token in (i, j))
+    query_word, key_word = (int(inputs["src_words"][row, token]) for token in (i, j))
     edges = edges_of(inputs, row, of_graph)
-    found = []
+    vectors = []
     if "tree" in tables:
         relation = "same word" if i == j else "no word"
-        if own >= 0 and other >= 0:
+        if query_word >= 0 and key_word >= 0:
             heads = [head for head in inputs["src_heads"][row].tolist() if head >= 0]
             relation = (
-                twin_graph_relation(edges, own, other)
+                twin_graph_relation(edges, query_word, key_word)
                 if of_graph
-                else twin_relation(heads, own, other)
+                else twin_relation(heads, query_word, key_word)
             )
-        found.append(tables["tree"][GRAPH_RELATIONS.index(relation)])
-    if "label" in tables and own >= 0 and other >= 0 and own != other:
+        vectors.append(tables["tree"][GRAPH_RELATIONS.index(relation)])
+    if "label" in tables and query_word >= 0 and key_word >= 0 and query_word != key_word:
         for head, dependent, label in edges:
-            if (dependent, head) == (own, other):
-                found.append(tables["label"][label])
-            if (head, dependent) == (own, other):
-                found.append(tables["label"][NUM_LABELS + label])
+            if (dependent, head) == (query_word, key_word):
+                vectors.append(tables["label"][label])
+            if (head, dependent) == (query_word, key_word):
+                vectors.append(tables["label"][NUM_LABELS + label])
     if "sequence" in tables:
-        found.append(tables["sequence"][twin_bucket(j - i)])
-    return sum(found)
+        vectors.append(tables["sequence"][twin_bucket(j - i)])
+    return sum(vectors)
 
 
 def twin_attention(attention, states, inputs, padding, of_graph):
@@ -117,17 +117,19 @@ def test_attention_is_the_equation_in_loops(dictionary, options, monkeypatch):
     attention = model.encoder.layers[0].self_attn
     torch.manual_seed(1)
     states = torch.randn(*padding.T.shape, 8, dtype=torch.double, requires_grad=True)
-    wanted = twin_attention(attention, states, inputs, padding, "relation_source" in options)
-    direction = torch.randn_like(wanted) * ~padding.T[:, :, None]
+    expected_output = twin_attention(
+        attention, states, inputs, padding, "relation_source" in options
+    )
+    direction = torch.randn_like(expected_output) * ~padding.T[:, :, None]
     parameters = [states, *attention.parameters()]
-    expected = torch.autograd.grad((wanted * direction).sum(), parameters)
+    expected = torch.autograd.grad((expected_output * direction).sum(), parameters)
     parse = ParseBatch.from_net_input({n: t for n, t in inputs.items() if n != "src_tokens"})
     structure = model.encoder.structure(inputs["src_tokens"], parse)
     for need_weights, long in ((False, 99), (False, 1), (True, 1)):
         monkeypatch.setattr(tensors, "LONG", long)
-        found, _ = attention(states, structure, need_weights)
-        assert_same(found * direction, wanted * direction)
-        gradients = torch.autograd.grad((found * direction).sum(), parameters)
+        output, _ = attention(states, structure, need_weights)
+        assert_same(output * direction, expected_output * direction)
+        gradients = torch.autograd.grad((output * direction).sum(), parameters)
         for gradient, expected_gradient in zip(gradients, expected, strict=True):
             assert_same(gradient, expected_gradient)
 
@@ -140,15 +142,17 @@ def test_the_layers_of_labels_have_each_edge_of_a_pair_once(dictionary, left):
     layers = label_rows(edge_pairs(words, edges, NUM_LABELS), NUM_LABELS, carried(most))
     largest = 0
     for row, of_row in enumerate(words.tolist()):
-        for i, own in enumerate(of_row):
-            for j, other in enumerate(of_row):
+        for i, query_word in enumerate(of_row):
+            for j, key_word in enumerate(of_row):
                 labels = []
                 for head, dependent, label in edges[row].tolist():
-                    if head >= 0 and head != dependent and min(own, other) >= 0:
-                        labels += [label] * ((dependent, head) == (own, other))
-                        labels += [NUM_LABELS + label] * ((head, dependent) == (own, other))
-                found = [int(layer[row, i, j]) for layer in layers]
-                assert sorted(n for n in found if n < 2 * NUM_LABELS) == sorted(labels)
+                    if head >= 0 and head != dependent and min(query_word, key_word) >= 0:
+                        labels += [label] * ((dependent, head) == (query_word, key_word))
+                        labels += [NUM_LABELS + label] * (
+                            (head, dependent) == (query_word, key_word)
+                        )
+                numbers = [int(layer[row, i, j]) for layer in layers]
+                assert sorted(n for n in numbers if n < 2 * NUM_LABELS) == sorted(labels)
                 largest = max(largest, len(labels))
     assert len(layers) == largest >= 3
 
@@ -174,22 +178,22 @@ def test_the_prior_of_distances_is_its_equation_in_value_and_gradient(dictionary
     for row, words in enumerate(inputs["src_words"].tolist()):
         heads = [head for head in inputs["src_heads"][row].tolist() if head >= 0]
         for i, own in enumerate(words):
-            for j, other in enumerate(words):
-                if own >= 0 and other >= 0:
-                    up, to = path_up(heads, own), path_up(heads, other)
+            for j, key_word in enumerate(words):
+                if own >= 0 and key_word >= 0:
+                    up, to = path_up(heads, own), path_up(heads, key_word)
                     prior[row, 0, i, j] = len(set(up) ^ set(to))
     query, key, value = attention.split(states)
     scores = query @ key.mT / 8**0.5 - 0.7 * prior
     weights = scores.masked_fill(padding[:, None, None], -torch.inf).softmax(-1)
-    wanted = attention.join(weights @ value, states)
-    direction = torch.randn_like(wanted) * ~padding.T[:, :, None]
+    expected_output = attention.join(weights @ value, states)
+    direction = torch.randn_like(expected_output) * ~padding.T[:, :, None]
     parameters = [states, *attention.parameters()]
     assert len(parameters) == 9  # the projections'
-    expected = torch.autograd.grad((wanted * direction).sum(), parameters)
+    expected = torch.autograd.grad((expected_output * direction).sum(), parameters)
     for need_weights in (False, True):
-        found, own = attention(states, structure, need_weights)
-        assert_same(found * direction, wanted * direction)
-        gradients = torch.autograd.grad((found * direction).sum(), parameters)
+        output, own = attention(states, structure, need_weights)
+        assert_same(output * direction, expected_output * direction)
+        gradients = torch.autograd.grad((output * direction).sum(), parameters)
         for gradient, expected_gradient in zip(gradients, expected, strict=True):
             assert_same(gradient, expected_gradient)
     assert_same(own, weights)
@@ -203,6 +207,6 @@ def test_the_prior_of_distances_is_its_equation_in_value_and_gradient(dictionary
     ],
 )
 def test_a_model_of_transformers_has_biases_only(options, message):
-    own = {"relation_source": "heads", "relation_vectors": "none", "relation_bias": "tree"}
+    defaults = {"relation_source": "heads", "relation_vectors": "none", "relation_bias": "tree"}
     with pytest.raises(UserError, match=message):
-        ENCODERS["huggingface"].parse_fields(type("Options", (), own | options))
+        ENCODERS["huggingface"].check(type("Options", (), defaults | options))

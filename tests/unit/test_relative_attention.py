@@ -58,17 +58,17 @@ def literal_attention(inputs, positions, with_values=True, kept=None) -> Tensor:
     output = torch.zeros(batch, heads, tokens, width, dtype=inputs[0].dtype)
     for b in range(batch):
         masked = positions.masked
-        seen = [j for j in range(tokens) if masked is None or not masked[b, 0, j]]
+        visible = [j for j in range(tokens) if masked is None or not masked[b, 0, j]]
         for h in range(heads):
             query, key, value = (states[:, b, h] for states in inputs[:3])
             for i in range(tokens):
-                rows = {j: [int(r[b % len(r), i, j]) for r in positions.rows] for j in seen}
+                rows = {j: [int(r[b % len(r), i, j]) for r in positions.rows] for j in visible}
                 scores = [
                     query[i] @ (key[j] + sum(inputs[3][row] for row in rows[j])) / math.sqrt(width)
-                    for j in seen
+                    for j in visible
                 ]
                 weights = torch.stack(scores).softmax(0)
-                for j, weight in zip(seen, weights, strict=True):
+                for j, weight in zip(visible, weights, strict=True):
                     term = value[j]
                     if with_values:
                         term = term + sum(inputs[4][row] for row in rows[j])
@@ -91,14 +91,14 @@ def gathered_attention(inputs, positions, with_values=True) -> Tensor:
 
 def assert_same_gradients(actual: Tensor, expected: Tensor, inputs: list[Tensor]) -> None:
     direction = torch.randn_like(actual)
-    found, wanted = (
+    gradients, expected_gradients = (
         torch.autograd.grad(output, inputs, direction, allow_unused=True)
         for output in (actual, expected)
     )
-    for one, other in zip(found, wanted, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            assert_same(one, other)
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        assert (gradient is None) == (expected_gradient is None)
+        if gradient is not None:
+            assert_same(gradient, expected_gradient)
 
 
 @pytest.mark.parametrize("with_values", [True, False])
@@ -143,8 +143,8 @@ def test_weights_have_a_gradient(alone, dropout_p):
     def outputs(*inputs):
         torch.manual_seed(1)
         heads = [states.permute(1, 2, 0, 3) for states in inputs[:3]]
-        found = relative_attention(*heads, positions, *inputs[3:], dropout_p, need_weights=True)
-        return found[1] if alone else found
+        result = relative_attention(*heads, positions, *inputs[3:], dropout_p, need_weights=True)
+        return result[1] if alone else result
 
     needed = tuple(inputs)
     assert torch.autograd.gradcheck(outputs, needed, check_undefined_grad=False)
@@ -184,16 +184,18 @@ def test_long_sentences_are_computed_alone_and_their_weights_not_kept(dropout_p,
     results, largest = [], []
     for limit in (50, 49):
         monkeypatch.setattr(tensors, "LONG", limit)
-        kept = []
+        saved = []
         hooks = torch.autograd.graph.saved_tensors_hooks(
-            lambda x, kept=kept: kept.append(x) or x, lambda x: x
+            lambda x, kept=saved: kept.append(x) or x, lambda x: x
         )
-        with hooks, LargestTensor() as seen:
+        with hooks, LargestTensor() as largest_tensor:
             output = attend(inputs, positions, dropout_p=dropout_p)
             results.append([output, *torch.autograd.grad(output.sum(), inputs)])
-        largest.append((seen.numel, max(x.numel() for x in kept if x.is_floating_point())))
-    for one, other in zip(*results, strict=True):
-        assert_same(one, other)
+        largest.append(
+            (largest_tensor.numel, max(x.numel() for x in saved if x.is_floating_point()))
+        )
+    for actual, expected in zip(*results, strict=True):
+        assert_same(actual, expected)
     pairs = 3 * 2 * 50 * 50
     assert largest == [(pairs, pairs), (pairs // 3, 3 * 2 * 50 * 4)]
 
@@ -204,12 +206,12 @@ def test_a_very_long_sentence_is_computed_a_few_heads_at_a_time(monkeypatch):
     results = []
     for limit in (400, 399):
         monkeypatch.setattr(tensors, "LONG", limit)
-        with LargestTensor() as seen:
+        with LargestTensor() as largest_tensor:
             output = attend(inputs, positions)
             results.append([output, *torch.autograd.grad(output.sum(), inputs)])
-    assert seen.numel == 2 * 400 * 400
-    for one, other in zip(*results, strict=True):
-        assert_same(one, other)
+    assert largest_tensor.numel == 2 * 400 * 400
+    for actual, expected in zip(*results, strict=True):
+        assert_same(actual, expected)
 
 
 FEW_NEAR = {"sequential": 1, "structural": 3}
@@ -246,9 +248,9 @@ def test_the_gradients_of_folded_positions_are_the_numerical_ones(long, monkeypa
 @pytest.mark.parametrize("clips", [CLIPS, {"sequential": 2}])
 def test_folded_positions_are_recovered_by_kind(clips):
     positions = make_positions(2, 12, clips=clips)
-    found, expected = folded(positions).by_kind(), positions.by_kind()
-    assert [*found] == [*expected] == [*clips]
-    assert all((found[kind] == expected[kind]).all() for kind in clips)
+    recovered, expected = folded(positions).by_kind(), positions.by_kind()
+    assert [*recovered] == [*expected] == [*clips]
+    assert all((recovered[kind] == expected[kind]).all() for kind in clips)
 
 
 def test_the_example_of_folded_positions():
@@ -325,9 +327,9 @@ def test_dropout_falls_on_the_weights_of_values_and_tables_alike(monkeypatch):
     native = torch.native_dropout
 
     def remembered(weights, probability, train):
-        kept, mask = native(weights, probability, train)
+        dropped, mask = native(weights, probability, train)
         factors.append(mask / (1 - probability))
-        return kept, mask
+        return dropped, mask
 
     monkeypatch.setattr(torch, "native_dropout", remembered)
     actual = attend(inputs, positions, dropout_p=0.5)
@@ -370,13 +372,13 @@ def test_low_precision_is_as_exact_as_the_naive_form(prepare, dtype, with_values
         gradients = torch.autograd.grad(output, arguments[:used], direction.to(output.dtype))
         return [output, *gradients]
 
-    wanted = results(gathered_attention, exact)
+    exact_results = results(gathered_attention, exact)
     naive = results(gathered_attention, low)
     positions = prepare(positions)
     actual = results(attend, low)
-    for one, other, truth in zip(actual, naive, wanted, strict=True):
-        assert one.dtype == dtype
-        assert error(one, truth) <= 2 * error(other, truth)
+    for low_result, naive_result, truth in zip(actual, naive, exact_results, strict=True):
+        assert low_result.dtype == dtype
+        assert error(low_result, truth) <= 2 * error(naive_result, truth)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

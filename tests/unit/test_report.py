@@ -53,8 +53,10 @@ def exchange_p_value(ours, theirs, trials):
         return abs(first - second)
 
     measured, extreme = distance((ours, theirs)), 0
-    for kept in np.random.default_rng(12345).integers(2, size=(trials, len(ours)), dtype=bool):
-        pairs = [(b, a) if keep else (a, b) for a, b, keep in zip(ours, theirs, kept, strict=True)]
+    for exchanged in np.random.default_rng(12345).integers(2, size=(trials, len(ours)), dtype=bool):
+        pairs = [
+            (b, a) if keep else (a, b) for a, b, keep in zip(ours, theirs, exchanged, strict=True)
+        ]
         extreme += distance([list(text) for text in zip(*pairs, strict=True)]) >= measured - 1e-9
     return (extreme + 1) / (trials + 1)
 
@@ -63,7 +65,8 @@ def test_scores_spread_and_significance_are_sacrebleus(table):
     report(table, "--baseline", "baseline", "--trials", "100")
     rows = {row["row"]: row for row in records(table / "out" / "report.csv")}
     scores = {
-        key: sacrebleu.corpus_bleu(one, [REFERENCES]).score for key, one in TRANSLATIONS.items()
+        key: sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score
+        for key, hypotheses in TRANSLATIONS.items()
     }
     for name, row in rows.items():
         mine = [scores[name, seed] for seed in (1, 2)]
@@ -313,8 +316,8 @@ def test_the_picture_by_length_is_of_the_sources_where_they_are_named(table, mon
     monkeypatch.setattr(plots, "save", keep)
     letters = (line.replace(" ", "") for line in SOURCES)
     lines = (
-        " ".join([*each[: 7 * (i % 2) + 1], each[7 * (i % 2) + 1 :]])
-        for i, each in enumerate(letters)
+        " ".join([*characters[: 7 * (i % 2) + 1], characters[7 * (i % 2) + 1 :]])
+        for i, characters in enumerate(letters)
     )
     (table / "test.de").write_text("".join(f"{line}\n" for line in lines))
     report(table, *(["--source", str(table / "test.de")] if given == "source" else []))
@@ -323,7 +326,7 @@ def test_the_picture_by_length_is_of_the_sources_where_they_are_named(table, mon
     labels = [label.get_text() for label in axes.get_xticklabels()]
     assert (labels == ["2-2\nn=30", "9-9\nn=30"]) == (given == "source")
     if given == "source":
-        found = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
+        curves = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
         runs = [TRANSLATIONS["k2", seed] for seed in (1, 2)]
         expected = [
             statistics.mean(
@@ -331,37 +334,39 @@ def test_the_picture_by_length_is_of_the_sources_where_they_are_named(table, mon
             )
             for i in (0, 1)
         ]
-        assert list(found["k2"]) == pytest.approx(expected)
+        assert list(curves["k2"]) == pytest.approx(expected)
 
 
 def test_examples_are_the_largest_differences_of_sentence_chrf(table, monkeypatch):
-    found = []
+    row_differences = []
     monkeypatch.setattr(files, "SHOWN", 3)
-    monkeypatch.setattr(files, "row_differences", lambda *a: found.extend(largest(*a)) or found)
+    monkeypatch.setattr(
+        files, "row_differences", lambda *a: row_differences.extend(largest(*a)) or row_differences
+    )
     report(table, "--baseline", "baseline")
-    (k2,) = found
+    (k2,) = row_differences
     scores = {
-        row: [sacrebleu.sentence_chrf(one, [right]).score
-              for one, right in zip(TRANSLATIONS[row, 1], REFERENCES, strict=True)]
+        row: [sacrebleu.sentence_chrf(hypothesis, [right]).score
+              for hypothesis, right in zip(TRANSLATIONS[row, 1], REFERENCES, strict=True)]
         for row in ("baseline", "k2")
     }  # fmt: skip
     gains = np.array(scores["k2"]) - scores["baseline"]
     assert (k2.better, k2.worse, k2.equal) == (sum(gains > 0), sum(gains < 0), sum(gains == 0))
-    for shown, largest_gains in ((k2.best, -np.sort(-gains)), (k2.worst, np.sort(gains))):
-        assert [one.other_score - one.baseline_score for one in shown] == pytest.approx(
-            list(largest_gains[:3])
-        )
-        for one in shown:
-            assert (one.baseline, one.other, one.reference) == (
-                TRANSLATIONS["baseline", 1][one.index],
-                TRANSLATIONS["k2", 1][one.index],
-                REFERENCES[one.index],
+    for examples, largest_gains in ((k2.best, -np.sort(-gains)), (k2.worst, np.sort(gains))):
+        assert [
+            example.other_score - example.baseline_score for example in examples
+        ] == pytest.approx(list(largest_gains[:3]))
+        for example in examples:
+            assert (example.baseline, example.other, example.reference) == (
+                TRANSLATIONS["baseline", 1][example.index],
+                TRANSLATIONS["k2", 1][example.index],
+                REFERENCES[example.index],
             )
 
 
 def test_words_that_the_other_text_lacks_are_marked():
-    found = list(marked_phrases("the old brown cat", "the cat"))
-    assert found == [(False, "the"), (True, "old brown"), (False, "cat")]
+    phrases = list(marked_phrases("the old brown cat", "the cat"))
+    assert phrases == [(False, "the"), (True, "old brown"), (False, "cat")]
 
 
 def test_a_hydra_log_and_one_run_per_row_will_do(tmp_path):
@@ -386,7 +391,8 @@ def test_the_difference_is_that_of_the_means_whatever_the_seeds(table):
     shutil.rmtree(table / "runs" / "k2" / "seed1")
     _, _, row = table_lines(report(table, "--baseline", "baseline", "--trials", "50"))
     bleu = {
-        key: sacrebleu.corpus_bleu(one, [REFERENCES]).score for key, one in TRANSLATIONS.items()
+        key: sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score
+        for key, hypotheses in TRANSLATIONS.items()
     }
     baseline = statistics.mean(bleu["baseline", seed] for seed in (1, 2))
     assert row[2] == f"{bleu['k2', 2] - baseline:+.2f}"
@@ -697,18 +703,18 @@ def test_zero_against_zero_has_no_p(table):
 
 
 def test_several_test_sets_have_a_column_each_and_the_mean_difference(table):
-    others = [f"{text} Again." for text in REFERENCES[:40]]
-    (table / "test1.en").write_text("\n".join(others) + "\n")
+    second_references = [f"{text} Again." for text in REFERENCES[:40]]
+    (table / "test1.en").write_text("\n".join(second_references) + "\n")
     bleu = {}
     for (name, seed), lines in TRANSLATIONS.items():
         second = [f"{line} Again." for line in lines[:40]]
         write_generation(
             table / "runs" / name / f"seed{seed}" / "generate-test1.txt",
-            second, SOURCES[:40], others, subset="test1",
+            second, SOURCES[:40], second_references, subset="test1",
         )  # fmt: skip
         bleu[name, seed] = [
             sacrebleu.corpus_bleu(lines, [REFERENCES]).score,
-            sacrebleu.corpus_bleu(second, [others]).score,
+            sacrebleu.corpus_bleu(second, [second_references]).score,
         ]
     text = report(
         table, "--baseline", "baseline", "--trials", "100", "--reference",

@@ -32,10 +32,10 @@ def refusal(table, capsys, *arguments, **options) -> str:
         report(table, *arguments, **options)
     assert caught.value.code == 2
     assert not (table / "out").exists()
-    said = capsys.readouterr()
-    assert not said.out
-    assert said.err.startswith("fairseq-phrase-report: error: ")
-    return said.err
+    captured = capsys.readouterr()
+    assert not captured.out
+    assert captured.err.startswith("fairseq-phrase-report: error: ")
+    return captured.err
 
 
 def test_options_are_checked_before_there_are_runs(tmp_path, capsys):
@@ -61,10 +61,12 @@ def cut_training(table):
 
 def test_an_unfinished_training_is_refused_and_left_out_on_demand(table, capsys):
     cut_training(table)
-    said = refusal(table, capsys)
-    assert "1 run cannot be reported:" in said
-    assert "seed2/train.log: the training is still running, or was stopped after 20 updates" in said
-    assert "--partial" in said
+    message = refusal(table, capsys)
+    assert "1 run cannot be reported:" in message
+    assert (
+        "seed2/train.log: the training is still running, or was stopped after 20 updates" in message
+    )
+    assert "--partial" in message
     text = report(table, "--partial", "--baseline", "baseline", "--trials", "50")
     assert text.startswith("**PARTIAL TABLE: Results**\n\nLeft out:\n\n- ")
     assert "seed2/train.log" in text
@@ -119,8 +121,8 @@ def test_a_translation_that_was_cut_short_is_refused(table, capsys):
 
 def test_another_test_set_is_refused(table, capsys):
     path = table / "runs" / "k2" / "seed1" / "generate-test.txt"
-    others = REFERENCES[1:] + REFERENCES[:1]
-    write_generation(path, others, SOURCES, [f"Nothing of the kind {i}" for i in range(60)])
+    shifted = REFERENCES[1:] + REFERENCES[:1]
+    write_generation(path, shifted, SOURCES, [f"Nothing of the kind {i}" for i in range(60)])
     assert "is the translation of another test set than the reference: sentence 0" in refusal(
         table, capsys
     )
@@ -134,11 +136,12 @@ def test_another_test_set_is_refused(table, capsys):
 
 def test_sources_of_another_test_set_are_refused(table, capsys):
     (table / "test.de").write_text("".join(f"Etwas anderes, {i}.\n" for i in range(60)))
-    said = refusal(table, capsys, "--source", str(table / "test.de"))
+    message = refusal(table, capsys, "--source", str(table / "test.de"))
     assert (
-        "is the translation of another test set than the source: sentence 0 is 'Quelle 0:" in said
+        "is the translation of another test set than the source: sentence 0 is 'Quelle 0:"
+        in message
     )
-    assert "the source has 'Etwas anderes, 0.'" in said
+    assert "the source has 'Etwas anderes, 0.'" in message
 
 
 def test_another_reference_is_refused_even_with_partial(table, capsys):
@@ -149,47 +152,47 @@ def test_another_reference_is_refused_even_with_partial(table, capsys):
 
 
 def test_subwords_and_unknown_words_in_fairseqs_own_reference_are_no_other_test_set(table):
-    whole = report(table)
+    report_text = report(table)
     pieces = [f"▁{text.replace(' ', ' ▁').replace('sees', 'se es')}" for text in REFERENCES]
     pieces = [text.replace("<b>old</b>", "<<unk>> &lt;b&gt;") for text in pieces]
     for (row, seed), hypotheses in TRANSLATIONS.items():
         path = table / "runs" / row / f"seed{seed}" / "generate-test.txt"
         write_generation(path, hypotheses, SOURCES, pieces)
-    assert report(table) == whole
+    assert report(table) == report_text
 
 
 def test_a_few_lines_of_another_text_are_counted(table):
     note = "lines of the {} are not what fairseq printed, the first of them line {}:"
     assert "not what fairseq printed" not in report(table)
-    others = [*REFERENCES[:52], *(f"Nothing of the kind, {i}." for i in range(8))]
-    (table / "test.en").write_text("\n".join(others) + "\n")
+    other_lines = [*REFERENCES[:52], *(f"Nothing of the kind, {i}." for i in range(8))]
+    (table / "test.en").write_text("\n".join(other_lines) + "\n")
     assert f"8 of 60 {note.format('reference', 53)}" in report(table)
     (table / "second.en").write_text("\n".join(REFERENCES) + "\n")
-    found = report(table, "--reference", str(table / "second.en"))
-    assert "not what fairseq printed" not in found
+    report_text = report(table, "--reference", str(table / "second.en"))
+    assert "not what fairseq printed" not in report_text
     path = table / "runs" / "k2" / "seed1" / "generate-test.txt"
-    others = ["Etwas anderes.", *SOURCES[1:]]
-    write_generation(path, TRANSLATIONS["k2", 1], others, REFERENCES)
-    found = report(table, reference="second.en")
-    assert f"1 of 60 {note.format('source', 1)}" in found
+    other_lines = ["Etwas anderes.", *SOURCES[1:]]
+    write_generation(path, TRANSLATIONS["k2", 1], other_lines, REFERENCES)
+    report_text = report(table, reference="second.en")
+    assert f"1 of 60 {note.format('source', 1)}" in report_text
 
 
 def test_two_rows_of_one_name_are_refused(table, capsys):
     write_run(table / "more" / "k2" / "seed3", translations(5), SOURCES, REFERENCES, seed=3)
-    said = refusal(table, capsys, runs=("runs", "more"))
-    assert "two rows are named 'k2'" in said
-    assert "NAME=" in said
+    message = refusal(table, capsys, runs=("runs", "more"))
+    assert "two rows are named 'k2'" in message
+    assert "NAME=" in message
     text = report(table, runs=("runs", "again=more"))
     assert "| again " in text
 
 
 def test_a_missing_baseline_is_refused(table, capsys):
-    said = refusal(table, capsys, "--baseline", "transformer")
-    assert "the baseline 'transformer' is not among the rows: baseline, k2" in said
+    message = refusal(table, capsys, "--baseline", "transformer")
+    assert "the baseline 'transformer' is not among the rows: baseline, k2" in message
     for seed in (1, 2):
         (table / "runs" / "baseline" / f"seed{seed}" / "generate-test.txt").unlink()
-    said = refusal(table, capsys, "--baseline", "baseline", "--partial")
-    assert "the baseline 'baseline' has no finished run:" in said
+    message = refusal(table, capsys, "--baseline", "baseline", "--partial")
+    assert "the baseline 'baseline' has no finished run:" in message
 
 
 def test_a_table_of_some_rows_says_so_in_its_caption(table):
@@ -215,8 +218,8 @@ def test_a_row_none_of_whose_runs_ended_is_shown_without_numbers(table):
 
 def test_two_rows_of_one_title_are_refused(table, capsys):
     (table / "rows.yaml").write_text("k2: Transformer\nbaseline: Transformer\n")
-    said = refusal(table, capsys, "--rows", str(table / "rows.yaml"))
-    assert "rows 'k2' and 'baseline' have the same title, 'Transformer'" in said
+    message = refusal(table, capsys, "--rows", str(table / "rows.yaml"))
+    assert "rows 'k2' and 'baseline' have the same title, 'Transformer'" in message
 
 
 @pytest.mark.parametrize(
@@ -252,28 +255,28 @@ def test_folders_without_runs_and_missing_folders_are_refused(table, capsys):
 
 def test_a_test_over_seeds_of_rows_with_one_seed_is_refused(table, capsys):
     write_run(table / "runs" / "k3" / "seed1", translations(5), SOURCES, REFERENCES)
-    said = refusal(table, capsys, "--baseline", "baseline", "--test", "seeds")
-    assert "--test seeds needs at least two seeds of each row: 'k3' has 1" in said
+    message = refusal(table, capsys, "--baseline", "baseline", "--test", "seeds")
+    assert "--test seeds needs at least two seeds of each row: 'k3' has 1" in message
     assert "name one with --baseline ROW" in refusal(table, capsys, "--test", "seeds")
 
 
 def test_references_of_one_test_set_and_missing_translations_are_refused(table, capsys):
     reference = str(table / "test.en")
-    said = refusal(table, capsys, "--reference", reference)
-    assert "two files of the test set 'test' are its source, or the same reference" in said
+    message = refusal(table, capsys, "--reference", reference)
+    assert "two files of the test set 'test' are its source, or the same reference" in message
     (table / "short.en").write_text("one\ntwo\n")
-    said = refusal(table, capsys, "--reference", str(table / "short.en"))
-    assert "the second reference of the test set 'test' has 2 lines, its reference 60" in said
-    said = refusal(table, capsys, "--reference", f"test1={reference}")
-    assert "has no translations: no generate-test1.txt" in said
+    message = refusal(table, capsys, "--reference", str(table / "short.en"))
+    assert "the second reference of the test set 'test' has 2 lines, its reference 60" in message
+    message = refusal(table, capsys, "--reference", f"test1={reference}")
+    assert "has no translations: no generate-test1.txt" in message
 
 
 def test_a_source_of_another_length_or_test_set_is_refused(table, capsys):
     (table / "test.de").write_text("eins\nzwei\n")
-    said = refusal(table, capsys, "--source", str(table / "test.de"))
-    assert "the source of the test set 'test' has 2 lines, its reference 60" in said
-    said = refusal(table, capsys, "--source", f"test1={table / 'test.de'}")
-    assert "--source names the test set 'test1', but --reference does not" in said
+    message = refusal(table, capsys, "--source", str(table / "test.de"))
+    assert "the source of the test set 'test' has 2 lines, its reference 60" in message
+    message = refusal(table, capsys, "--source", f"test1={table / 'test.de'}")
+    assert "--source names the test set 'test1', but --reference does not" in message
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ def scheduler(cooldown: int) -> ReduceLROnPlateauLRSchedule:
     )  # fmt: skip
     optimizer = FairseqOptimizer(None)
     optimizer._optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    made = ReduceLROnPlateauLRSchedule(options, optimizer)
-    made.lr_scheduler.cooldown = cooldown
-    return made
+    schedule = ReduceLROnPlateauLRSchedule(options, optimizer)
+    schedule.lr_scheduler.cooldown = cooldown
+    return schedule
 
 
 def rates_without_a_stop(cooldown: int) -> list[float]:

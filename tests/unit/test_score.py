@@ -104,8 +104,8 @@ def test_the_command_writes_the_table_and_refuses_two_runs_of_one_name(run, tmp_
 def test_what_fairseqs_results_path_wrote_is_found_and_a_file_can_be_named(run, tmp_path, capsys):
     (tmp_path / "a").mkdir()
     output = write_output(tmp_path / "a" / "generate-test.txt", HYPOTHESES)
-    other = write_output(tmp_path / "a" / "other.txt", REFERENCES)
-    score(run, str(tmp_path / "a"), f"b={output}", f"c={other}")
+    other_output = write_output(tmp_path / "a" / "other.txt", REFERENCES)
+    score(run, str(tmp_path / "a"), f"b={output}", f"c={other_output}")
     _, *rows = table_lines(capsys.readouterr().out)
     assert [row[0] for row in rows] == ["a", "b", "c"]
     assert rows[0][1] == rows[1][1] != rows[2][1]
@@ -223,7 +223,7 @@ def test_scores_in_json_are_those_of_a_model_card(run, tmp_path):
     score(run, str(tmp_path / "row"), out=["--out", str(tmp_path / "seeds.json")])
     with pytest.raises(UserError, match=r"seeds\.json has scores of 3 models: score only this one"):
         read_scores(tmp_path / "seeds.json")
-    other = write_output(tmp_path / "other.txt", REFERENCES)
-    score(run, str(run), f"other={other}", out=["--out", str(tmp_path / "two.json")])
+    other_output = write_output(tmp_path / "other.txt", REFERENCES)
+    score(run, str(run), f"other={other_output}", out=["--out", str(tmp_path / "two.json")])
     with pytest.raises(UserError, match=r"two\.json has scores of 2 models"):
         read_scores(tmp_path / "two.json")

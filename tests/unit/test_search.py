@@ -26,9 +26,11 @@ def test_how_long_a_translation_may_be_does_not_depend_on_other_lines(translator
     """This model ends no translation, so each one is as long as it may be."""
     monkeypatch.setattr(search, "longest_target", lambda source: 2 * source)
     lines = ["der", "Hund", "der Hund schläft der Hund", "schläft der"]
-    together = [found[0] for found in translator.hypotheses(lines)]
-    assert [one.tokens for one in together] == [5, 5, 13, 7]
-    assert [one.text for one in together] == [translator.translate(line) for line in lines]
+    together = [hypotheses[0] for hypotheses in translator.hypotheses(lines)]
+    assert [hypothesis.tokens for hypothesis in together] == [5, 5, 13, 7]
+    assert [hypothesis.text for hypothesis in together] == [
+        translator.translate(line) for line in lines
+    ]
 
 
 def test_a_translation_may_be_twice_as_long_as_its_source():
@@ -47,8 +49,10 @@ def test_diverse_beams_do_not_depend_on_other_sentences(dictionary):
     def beams(tokens, numbers):
         inputs = {"src_tokens": tokens, "src_lengths": tokens.ne(dictionary.pad()).sum(1)}
         sample = {"id": torch.tensor(numbers), "net_input": inputs}
-        found = generator.generate([model], sample)
-        return [[one["tokens"].tolist() for one in hypotheses] for hypotheses in found]
+        generated = generator.generate([model], sample)
+        return [
+            [hypothesis["tokens"].tolist() for hypothesis in hypotheses] for hypotheses in generated
+        ]
 
     tokens = make_batch(dictionary, LENGTHS)["src_tokens"]
     alone = [

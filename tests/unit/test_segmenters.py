@@ -20,7 +20,7 @@ from fairseq_phrase.data.subwords import protected_tokens
 from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
 from fairseq_phrase.data.subwords.segmented_lines import SegmentedLine
 from fairseq_phrase.data.subwords.segmenters import (
-    GROUP,
+    SEGMENTER_GROUP,
     SentencePieceSegmenter,
     SubwordNmtSegmenter,
     TokenizerSegmenter,
@@ -299,7 +299,7 @@ class Syllables:
 def installed(tmp_path, monkeypatch):
     """A folder as pip would leave it behind: a package with one segmenter that works and one broken."""
     entries = "syllables = syllables:Syllables\nbroken = nowhere:Nothing\n"
-    install_package(tmp_path, "syllables", f"[{GROUP}]\n{entries}", syllables=SYLLABLES)
+    install_package(tmp_path, "syllables", f"[{SEGMENTER_GROUP}]\n{entries}", syllables=SYLLABLES)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "size").write_text("4")
     return tmp_path

@@ -77,10 +77,10 @@ def test_a_sentence_in_a_padded_batch_is_translated_as_if_alone(dictionary, kind
     previous = targets(dictionary)
     together, extra = model(**prepared(dictionary, left=left, extra=2), prev_output_tokens=previous)
     for index in range(len(LENGTHS)):
-        own, own_extra = model(
+        logits, own_extra = model(
             **alone(dictionary, index), prev_output_tokens=previous[index : index + 1]
         )
-        torch.testing.assert_close(together[index], own[0], rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(together[index], logits[0], rtol=1e-9, atol=1e-9)
         if kind != "none":
             weights = extra["attn"][0][index]
             real = weights[:, -LENGTHS[index] - 1 :] if left else weights[:, : LENGTHS[index] + 1]
@@ -91,14 +91,14 @@ def test_a_sentence_in_a_padded_batch_is_translated_as_if_alone(dictionary, kind
 def test_decoding_word_by_word_is_that_of_the_whole_target(dictionary, kind):
     model = build_recurrent(dictionary, **KINDS[kind])
     inputs, previous = prepared(dictionary), targets(dictionary)
-    expected, whole = model(**inputs, prev_output_tokens=previous)
+    expected, extra_of_all = model(**inputs, prev_output_tokens=previous)
     encoded = model.encoder(**inputs)
     state: dict = {}
     for step in range(previous.size(1)):
-        found, extra = model.decoder(previous[:, : step + 1], encoded, incremental_state=state)
-        torch.testing.assert_close(found[:, -1], expected[:, step], rtol=1e-9, atol=1e-9)
+        logits, extra = model.decoder(previous[:, : step + 1], encoded, incremental_state=state)
+        torch.testing.assert_close(logits[:, -1], expected[:, step], rtol=1e-9, atol=1e-9)
         if kind != "none":
-            weights = whole["attn"][0][:, step]
+            weights = extra_of_all["attn"][0][:, step]
             torch.testing.assert_close(extra["attn"][0][:, -1], weights, rtol=1e-9, atol=1e-9)
 
 
@@ -116,10 +116,10 @@ def test_reordered_beams_go_on_from_their_own_past(dictionary, kind):
     order = torch.tensor([1, 1, 2, 3, 5, 4, 6, 6])
     model.decoder.reorder_incremental_state_scripting(state, order)
     encoded = model.encoder.reorder_encoder_out(encoded, order)
-    found, _ = model.decoder(rows[order][:, :4], encoded, incremental_state=state)
+    logits, _ = model.decoder(rows[order][:, :4], encoded, incremental_state=state)
     sentences = {name: values[twice[order]] for name, values in inputs.items()}
     expected, _ = model(**sentences, prev_output_tokens=rows[order][:, :4])
-    torch.testing.assert_close(found[:, -1], expected[:, -1], rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(logits[:, -1], expected[:, -1], rtol=1e-9, atol=1e-9)
     assert previous.shape[0] == len(LENGTHS)
 
 
@@ -129,8 +129,8 @@ def test_beam_search_over_a_batch_is_that_of_single_sentences(dictionary, kind, 
     generator = SequenceGenerator([model], dictionary, beam_size=3, max_len_b=9)
 
     def generate(inputs):
-        found = generator.generate([model], {"net_input": inputs})
-        return [hypotheses[0]["tokens"].tolist() for hypotheses in found]
+        generated = generator.generate([model], {"net_input": inputs})
+        return [hypotheses[0]["tokens"].tolist() for hypotheses in generated]
 
     single = [generate(alone(dictionary, index))[0] for index in range(len(LENGTHS))]
     assert generate(prepared(dictionary)) == single
@@ -152,13 +152,13 @@ def test_an_ensemble_with_a_transformer_averages_their_probabilities(dictionary)
     ensemble = EnsembleModel(models)
     encoded = ensemble.forward_encoder({k: v for k, v in inputs.items() if k != "src_lengths"})
     previous = targets(dictionary)[:, :1]
-    found, attention = ensemble.forward_decoder(previous, encoded, [{} for _ in models])
+    log_probs, attention = ensemble.forward_decoder(previous, encoded, [{} for _ in models])
     single = [
-        model.decoder(previous, encoder_out=own)[0][:, -1].softmax(-1)
-        for model, own in zip(models, encoded, strict=True)
+        model.decoder(previous, encoder_out=encoder_out)[0][:, -1].softmax(-1)
+        for model, encoder_out in zip(models, encoded, strict=True)
     ]
     torch.testing.assert_close(
-        found.double().exp(), torch.stack(single).mean(0), rtol=1e-4, atol=1e-7
+        log_probs.double().exp(), torch.stack(single).mean(0), rtol=1e-4, atol=1e-7
     )
     assert attention.shape == (len(LENGTHS), inputs["src_tokens"].size(1))
 
@@ -168,10 +168,10 @@ def test_an_ensemble_scores_references_also_where_a_later_model_does_not_attend(
     target = targets(dictionary)
     inputs = {**prepared(dictionary), "prev_output_tokens": target}
     sample = {"net_input": inputs, "target": target.roll(-1, 1)}
-    found = SequenceScorer(dictionary).generate(models, sample)
+    scored = SequenceScorer(dictionary).generate(models, sample)
     scores = torch.stack([model(**inputs)[0].softmax(-1) for model in models]).mean(0).log()
     expected = scores.gather(-1, sample["target"].unsqueeze(-1)).squeeze(-1)
-    for row, (hypothesis,) in enumerate(found):
+    for row, (hypothesis,) in enumerate(scored):
         torch.testing.assert_close(
             hypothesis["positional_scores"].double(), expected[row], rtol=1e-5, atol=1e-5
         )
@@ -181,10 +181,10 @@ def test_references_are_scored_as_generated(dictionary):
     model = build_recurrent(dictionary, **KINDS["luong"])
     inputs, target = prepared(dictionary), targets(dictionary)
     sample = {"net_input": {**inputs, "prev_output_tokens": target}, "target": target.roll(-1, 1)}
-    found = SequenceScorer(dictionary).generate([model], sample)
+    scored = SequenceScorer(dictionary).generate([model], sample)
     scores, _ = model(**sample["net_input"])
     expected = scores.log_softmax(-1).gather(-1, sample["target"].unsqueeze(-1)).squeeze(-1)
-    for row, (hypothesis,) in enumerate(found):
+    for row, (hypothesis,) in enumerate(scored):
         torch.testing.assert_close(
             hypothesis["positional_scores"].double(), expected[row], rtol=1e-5, atol=1e-5
         )

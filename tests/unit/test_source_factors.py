@@ -32,18 +32,20 @@ def with_factors(model, names="tags,deprels,subwords", combine="sum", widths=Non
 
 def twin_labels(inputs):
     """The label of each factor at each token, by loops; 1 at a token of no word."""
-    found = {name: torch.ones_like(inputs["src_words"]) for name in ("tags", "deprels", "subwords")}
+    labels = {
+        name: torch.ones_like(inputs["src_words"]) for name in ("tags", "deprels", "subwords")
+    }
     for row, words in enumerate(inputs["src_words"].tolist()):
         for token, word in enumerate(words):
             if word < 0:
                 continue
             for name in ("tags", "deprels"):
-                found[name][row, token] = inputs[f"src_{name}"][row, word]
+                labels[name][row, token] = inputs[f"src_{name}"][row, word]
             first = token == 0 or words[token - 1] != word
             last = token == len(words) - 1 or words[token + 1] != word
             letter = {(1, 0): "B", (0, 0): "I", (0, 1): "E", (1, 1): "O"}[first, last]
-            found["subwords"][row, token] = 2 + "IBEO".index(letter)
-    return found
+            labels["subwords"][row, token] = 2 + "IBEO".index(letter)
+    return labels
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
@@ -58,20 +60,20 @@ def test_embeddings_are_those_of_the_definition(dictionary, combine, left):
     parts += [table.factors[name].weight[labels[name]] for name in labels]
     expected = sum(parts) if combine == "sum" else torch.cat(parts, -1)
     with table.reading(inputs):
-        found = table(inputs["src_tokens"])
-    torch.testing.assert_close(found, expected)
+        embedded = table(inputs["src_tokens"])
+    torch.testing.assert_close(embedded, expected)
     parameters = list(table.parameters())
     assert len(parameters) == 4
-    noise = torch.randn_like(found)
-    for own, wanted, name in zip(
-        torch.autograd.grad((found * noise).sum(), parameters),
+    noise = torch.randn_like(embedded)
+    for gradient, expected_gradient, name in zip(
+        torch.autograd.grad((embedded * noise).sum(), parameters),
         torch.autograd.grad((expected * noise).sum(), parameters),
         ["tokens", *labels],
         strict=True,
     ):
         # Padding gets no gradient.
-        own[1], wanted[1] = 0, 0
-        torch.testing.assert_close(own, wanted, msg=name)
+        gradient[1], expected_gradient[1] = 0, 0
+        torch.testing.assert_close(gradient, expected_gradient, msg=name)
 
 
 def build(name, dictionary, **options):
@@ -89,14 +91,16 @@ def test_every_encoder_has_factors(dictionary, name):
     plain = build(name, dictionary)
     factored = with_factors(copy.deepcopy(plain), "tags")
     lengths = inputs["src_tokens"].ne(dictionary.pad()).sum(1)
-    own = {key: inputs[key] for key in inputs if name != "transformer" or key == "src_tokens"}
-    expected = plain.encoder(**own, src_lengths=lengths)["encoder_out"][0]
-    found = factored.encoder(**inputs, src_lengths=lengths)["encoder_out"][0]
-    assert not torch.allclose(found, expected)
+    plain_inputs = {
+        key: inputs[key] for key in inputs if name != "transformer" or key == "src_tokens"
+    }
+    expected = plain.encoder(**plain_inputs, src_lengths=lengths)["encoder_out"][0]
+    states = factored.encoder(**inputs, src_lengths=lengths)["encoder_out"][0]
+    assert not torch.allclose(states, expected)
     # Factors of 0 change nothing.
     factored.encoder.embed_tokens.factors["tags"].weight.data.zero_()
-    same = factored.encoder(**inputs, src_lengths=lengths)["encoder_out"][0]
-    assert torch.equal(same, expected)
+    unchanged = factored.encoder(**inputs, src_lengths=lengths)["encoder_out"][0]
+    assert torch.equal(unchanged, expected)
     # A factor that is the difference of two tokens' embeddings makes one the other.
     if name == "seq2seq":
         return
@@ -112,10 +116,10 @@ def test_every_encoder_has_factors(dictionary, name):
     }
     table = factored.encoder.embed_tokens.factors["tags"].weight.data
     table[2:] = (weight[b] - weight[a]).detach()
-    own = {key: swapped[key] for key in own}
+    plain_inputs = {key: swapped[key] for key in plain_inputs}
     torch.testing.assert_close(
         factored.encoder(**constant, src_lengths=lengths)["encoder_out"][0],
-        plain.encoder(**own, src_lengths=lengths)["encoder_out"][0],
+        plain.encoder(**plain_inputs, src_lengths=lengths)["encoder_out"][0],
     )
 
 

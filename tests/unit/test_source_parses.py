@@ -91,9 +91,9 @@ def test_of_several_data_directories_the_first_has_the_subword_model(text, tmp_p
     manifest = Manifest.load(data, "de")
     manifest.bpe, manifest.bpe_model = "sentencepiece", "spm.model"
     manifest.save(data)
-    found = find_parses([text], "a.pt", f"{data}:{data}")
-    assert found is not None
-    assert [" ".join(parse.words) for parse in found.parses] == LINES
+    text_parses = find_parses([text], "a.pt", f"{data}:{data}")
+    assert text_parses is not None
+    assert [" ".join(parse.words) for parse in text_parses.parses] == LINES
 
 
 def test_a_file_of_translations_depends_on_the_trees(
@@ -112,15 +112,15 @@ def test_a_file_of_translations_depends_on_the_trees(
 
 
 def test_constraints_and_a_glossary_need_no_other_parser(checkpoint, text, translate) -> None:
-    wanted, terms = text.with_name("wanted"), text.with_name("terms")
-    wanted.write_text("dog\n\nsleeps\n", encoding="utf-8")
+    constraints, terms = text.with_name("wanted"), text.with_name("terms")
+    constraints.write_text("dog\n\nsleeps\n", encoding="utf-8")
     terms.write_text("der Hund\tthe\n", encoding="utf-8")
-    found = translate(
-        "--path", checkpoint, text, "--constraints", wanted, "--glossary", terms
+    translations = translate(
+        "--path", checkpoint, text, "--constraints", constraints, "--glossary", terms
     ).splitlines()
-    assert "dog" in found[0].split()
-    assert "the" in found[0].split()
-    assert "sleeps" in found[2].split()
+    assert "dog" in translations[0].split()
+    assert "the" in translations[0].split()
+    assert "sleeps" in translations[2].split()
 
 
 def test_text_without_trees_is_refused_with_what_to_do(checkpoint, text, capsys) -> None:

@@ -54,16 +54,16 @@ def test_a_node_shows_its_words_and_which_part_of_them_it_holds(members, label):
 
 def test_the_words_of_subword_nmt_are_spelled_likewise():
     tokens = ["Leute", "re@@", "par@@", "ieren", "</s>"]
-    made = sentence(tokens)
-    assert made.words.tolist() == [0, 1, 1, 1, -1]
-    assert made.label([2]) == "re[par]ieren"
-    assert made.text == "Leute reparieren"
+    source = sentence(tokens)
+    assert source.words.tolist() == [0, 1, 1, 1, -1]
+    assert source.label([2]) == "re[par]ieren"
+    assert source.text == "Leute reparieren"
 
 
 def test_a_piece_that_is_a_space_alone_shows_only_where_its_word_is_split():
-    made = sentence(["▁ein", "▁", "☃", "▁", "</s>"], [0, 1, 1, 2, -1])
-    assert [made.label([token]) for token in range(4)] == ["ein", "[▁]☃", "▁[☃]", "▁"]
-    assert made.text == "ein ☃ ▁"
+    source = sentence(["▁ein", "▁", "☃", "▁", "</s>"], [0, 1, 1, 2, -1])
+    assert [source.label([token]) for token in range(4)] == ["ein", "[▁]☃", "▁[☃]", "▁"]
+    assert source.text == "ein ☃ ▁"
 
 
 def test_without_a_parse_words_begin_at_white_space():
@@ -84,7 +84,7 @@ def test_protected_tokens_are_words_unless_they_are_joined_to_text(line, is_mark
     words: dict[int, list[str]] = {}
     for word, subword in zip(words_by_marks(subwords, (), protected.tokens), subwords, strict=True):
         words.setdefault(word, []).append(subword)
-    assert [protected.join(" ".join(own)) for own in words.values()] == line.split()
+    assert [protected.join(" ".join(subwords)) for subwords in words.values()] == line.split()
 
 
 @pytest.fixture
@@ -107,27 +107,27 @@ def test_unknown_words_of_raw_text_are_spelled_as_they_were_typed(task):
     raw = EncodedSentence(
         pieces, np.arange(3), np.array([2, 2, 2]), [], [], np.array([[0, 2]]), ["NP"]
     )
-    made = SourceSentence.from_raw(raw, task)
-    assert made.text == "Hund ☃ läuft"
-    assert task.source_dictionary.unk() == made.net_input["src_tokens"][0, 1]
-    assert made.constituents == [(0, 2, "NP")]
-    assert made.label([0, 1]) == "Hund ☃"
+    source = SourceSentence.from_raw(raw, task)
+    assert source.text == "Hund ☃ läuft"
+    assert task.source_dictionary.unk() == source.net_input["src_tokens"][0, 1]
+    assert source.constituents == [(0, 2, "NP")]
+    assert source.label([0, 1]) == "Hund ☃"
 
 
 def test_padding_and_targets_of_a_batch_are_left_out(task):
     dictionary = task.source_dictionary
     tokens = torch.tensor([[4, 5, dictionary.eos(), dictionary.pad()]])
     words = torch.tensor([[0, 1, -1, -1]])
-    made = SourceSentence.from_batch(
+    source = SourceSentence.from_batch(
         {"src_tokens": tokens, "src_words": words, "src_heads": torch.tensor([[1, 1]]),
          "src_lengths": torch.tensor([3]), "prev_output_tokens": tokens},
         task,
     )  # fmt: skip
-    assert made.tokens == ["▁Hund", "▁läuft", "</s>"]
-    assert {name: values.shape[1] for name, values in made.net_input.items()} == {
+    assert source.tokens == ["▁Hund", "▁läuft", "</s>"]
+    assert {name: values.shape[1] for name, values in source.net_input.items()} == {
         "src_tokens": 3, "src_words": 3, "src_heads": 2,
     }  # fmt: skip
-    assert made.words.tolist() == [0, 1, -1]
+    assert source.words.tolist() == [0, 1, -1]
 
 
 def test_a_sentence_that_is_too_long_is_refused():

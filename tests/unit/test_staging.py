@@ -30,12 +30,12 @@ def test_words_to_copy_are_those_of_the_text_also_if_a_run_was_stopped(
     tmp_path, monkeypatch, new, moves
 ):
     publish(tmp_path, [*TEXT, *COPIED, "notes"], "old")
-    replace, done = os.replace, []
+    replace, moved = os.replace, []
 
     def stopping(*paths):
-        if len(done) == moves:
+        if len(moved) == moves:
             raise OSError("the disk is full")
-        done.append(replace(*paths))
+        moved.append(replace(*paths))
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", stopping)

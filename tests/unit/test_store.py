@@ -224,14 +224,14 @@ def test_a_field_of_a_package_that_is_not_installed_is_not_called_damaged(tmp_pa
 def test_a_large_files_fingerprint_notices_another_size_start_middle_and_end(tmp_path, monkeypatch):
     monkeypatch.setattr(store_module, "_BLOCK_BYTES", 16)
     content = bytes(range(256)) * 8  # 64 blocks of 16 bytes cover half of it
-    whole = tmp_path / "whole"
-    whole.write_bytes(content)
-    for number, other in enumerate(
+    original = tmp_path / "whole"
+    original.write_bytes(content)
+    for number, other_content in enumerate(
         (b"\1" + content[1:], content[:-1] + b"\0", content + b"\0", content[::-1])
     ):
         changed = tmp_path / f"changed{number}"
-        changed.write_bytes(other)
-        assert fingerprint(changed) != fingerprint(whole)
+        changed.write_bytes(other_content)
+        assert fingerprint(changed) != fingerprint(original)
 
 
 def test_a_preprocessed_directory_can_be_moved(data_directory, tmp_path):

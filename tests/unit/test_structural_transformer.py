@@ -62,14 +62,16 @@ def test_the_encoder_is_the_equations_in_value_and_gradient(dictionary, options)
         assert_same(actual[row, :length], expected[row, :length])
         direction[row, length:] = 0  # what stands at padding is never read
     parameters = dict(model.encoder.named_parameters())
-    found, wanted = (
+    gradients, expected_gradients = (
         torch.autograd.grad((x * direction).sum(), parameters.values(), allow_unused=True)
         for x in (actual, expected)
     )
-    for name, one, other in zip(parameters, found, wanted, strict=True):
-        assert (one is None) == (other is None), name
-        if one is not None:
-            torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10, msg=name)
+    for name, gradient, expected_gradient in zip(
+        parameters, gradients, expected_gradients, strict=True
+    ):
+        assert (gradient is None) == (expected_gradient is None), name
+        if gradient is not None:
+            torch.testing.assert_close(gradient, expected_gradient, rtol=1e-8, atol=1e-10, msg=name)
 
 
 @each_kind
@@ -85,7 +87,7 @@ def test_a_sentence_in_a_batch_is_encoded_as_if_alone_padded_on_either_side(dict
 
 
 def test_checkpointed_activations_and_all_hidden_states_change_nothing(dictionary):
-    inputs, options, found = batch(dictionary), TABLE_1["9"], []
+    inputs, options, gradients = batch(dictionary), TABLE_1["9"], []
     for checkpointed in (False, True):
         model = build(dictionary, checkpoint_activations=checkpointed, **options).train()
         output = model.encoder(**inputs, return_all_hiddens=True)
@@ -93,9 +95,9 @@ def test_checkpointed_activations_and_all_hidden_states_change_nothing(dictionar
         wrapped = [hasattr(layer, "precheckpoint_forward") for layer in model.encoder.layers]
         assert wrapped == [checkpointed] * 2
         output["encoder_out"][0].square().sum().backward()
-        found.append([p.grad for p in model.encoder.parameters() if p.grad is not None])
-    assert len(found[0]) == len(found[1]) > 20
-    torch.testing.assert_close(found[0], found[1])
+        gradients.append([p.grad for p in model.encoder.parameters() if p.grad is not None])
+    assert len(gradients[0]) == len(gradients[1]) > 20
+    torch.testing.assert_close(gradients[0], gradients[1])
 
 
 # Row 4: fairseq's own Transformer.
@@ -208,8 +210,8 @@ def test_beam_search_over_a_batch_is_that_of_single_sentences(dictionary):
     def generate(rows):
         net_input = batch(dictionary, rows=rows)
         net_input["src_lengths"] = net_input["src_tokens"].ne(dictionary.pad()).sum(1)
-        found = generator.generate([model], {"net_input": net_input})
-        return [hypotheses[0]["tokens"].tolist() for hypotheses in found]
+        generated = generator.generate([model], {"net_input": net_input})
+        return [hypotheses[0]["tokens"].tolist() for hypotheses in generated]
 
     assert generate([0, 1, 2]) == [generate([row])[0] for row in range(3)]
 
@@ -237,12 +239,12 @@ def test_every_preset_is_registered_with_its_own_defaults():
 
 @pytest.mark.parametrize("number", TABLE_1)
 def test_only_the_models_with_structure_ask_for_parses(dictionary, number):
-    asked = []
+    required = []
     task = Namespace(
-        source_dictionary=dictionary, target_dictionary=dictionary, require_parses=asked.append
+        source_dictionary=dictionary, target_dictionary=dictionary, require_parses=required.append
     )
     build(dictionary, task=task, **TABLE_1[number])
-    assert asked == ([] if number in "147" else [["words", "heads"]])
+    assert required == ([] if number in "147" else [["words", "heads"]])
 
 
 def test_a_task_or_a_batch_without_parses_is_refused(dictionary):
@@ -326,10 +328,10 @@ def test_paths_are_the_branches_from_the_root_and_what_is_left_out_is_counted_on
 
 @pytest.mark.parametrize("name", ["structural_transformer", "phrase_transformer"])
 def test_other_absolute_positions_are_refused(name):
-    found = {"structural_transformer": "path or no value", "phrase_transformer": "no value"}[name]
-    cfg = config(structural_absolute="way" if found.startswith("path") else "path")
-    with pytest.raises(UserError, match=f"expected {found} \\(depths\\)"):
-        ENCODERS[name].parse_fields(nested_config(cfg))
+    values = {"structural_transformer": "path or no value", "phrase_transformer": "no value"}[name]
+    cfg = config(structural_absolute="way" if values.startswith("path") else "path")
+    with pytest.raises(UserError, match=f"expected {values} \\(depths\\)"):
+        ENCODERS[name].check(nested_config(cfg))
 
 
 def test_paths_need_a_width_for_their_levels_and_branches():
@@ -337,7 +339,7 @@ def test_paths_need_a_width_for_their_levels_and_branches():
     with pytest.raises(
         UserError, match="--path-levels 16 times --path-branches 4 is 64: expected 1 to"
     ):
-        ENCODERS["structural_transformer"].parse_fields(cfg)
+        ENCODERS["structural_transformer"].check(cfg)
 
 
 @pytest.mark.parametrize("name", ["structural_transformer", "phrase_transformer"])
@@ -357,9 +359,9 @@ def test_options_without_an_effect_are_reported(dictionary, name, caplog):
 
 
 def test_the_flag_of_absolute_positions_may_have_a_value():
-    found = []
+    values = []
     for value in ([], ["--structural-absolute"], ["--structural-absolute", "path"]):
         flags = ["data", "--arch", "structural_transformer_tiny", *value]
         args = parse_args_and_arch(get_training_parser(), flags)
-        found.append(convert_namespace_to_omegaconf(args).model.structural_absolute)
-    assert found == [False, True, "path"]
+        values.append(convert_namespace_to_omegaconf(args).model.structural_absolute)
+    assert values == [False, True, "path"]

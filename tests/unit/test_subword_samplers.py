@@ -69,12 +69,12 @@ def test_cuts_are_drawn_by_their_probabilities_to_the_power_of_alpha(
     total = sum(weights.values())
     sampler = SentencePieceSampler(model, alpha, list(scores))
     rng, draws = random.Random(1), 20_000
-    found = Counter(tuple(sampler.resegment(pieces, rng)) for _ in range(draws))
-    assert set(found) <= set(weights)
+    counts = Counter(tuple(sampler.resegment(pieces, rng)) for _ in range(draws))
+    assert set(counts) <= set(weights)
     for cut, weight in weights.items():
         expected = weight / total
         error = 5 * math.sqrt(expected * (1 - expected) / draws) + 1e-9
-        assert abs(found[cut] / draws - expected) < error + 1 / draws
+        assert abs(counts[cut] / draws - expected) < error + 1 / draws
 
 
 def test_only_subwords_of_the_dictionary_are_drawn(model, scores, segmenter):
@@ -130,8 +130,8 @@ def test_bpe_dropout_draws_nothing_that_the_dictionary_lacks(dropout):
     for pieces in (["a@@", "<unk>"], ["a@@"], ["a", "b"], ["x@@", "a"]):
         assert dropout(0.5).resegment(pieces, random.Random(1)) is pieces
     # Where a letter is unknown, so would be the cut.
-    kept = ["abc"]
-    assert dropout(1.0, ["c"]).resegment(kept, random.Random(1)) is kept
+    subwords = ["abc"]
+    assert dropout(1.0, ["c"]).resegment(subwords, random.Random(1)) is subwords
 
 
 def test_a_word_without_its_end_keeps_its_subwords(tmp_path):
@@ -195,12 +195,12 @@ def test_constituents_follow_the_cut(heads, data):
     numbers = {label: n for n, label in enumerate([*tree.labels, *tags])}
 
     def spans_of(sizes):
-        made = encode_words(sentence, [["x"] * size for size in sizes])
-        labels = [numbers[label] for label in made.span_labels]
-        return np.column_stack([made.spans, np.array(labels, dtype=np.int64)])
+        encoded = encode_words(sentence, [["x"] * size for size in sizes])
+        labels = [numbers[label] for label in encoded.span_labels]
+        return np.column_stack([encoded.spans, np.array(labels, dtype=np.int64)])
 
     sizes = st.lists(st.integers(1, 2), min_size=len(heads), max_size=len(heads))
     before, after = (np.array(data.draw(sizes)) for _ in range(2))
-    own = np.array([numbers[tag] for tag in tags])
-    changed = with_split_words(spans_of(before), before > 1, after > 1, own)
+    tag_numbers = np.array([numbers[tag] for tag in tags])
+    changed = with_split_words(spans_of(before), before > 1, after > 1, tag_numbers)
     assert np.array_equal(changed, spans_of(after))

@@ -242,10 +242,10 @@ def test_a_preprocessed_split_batches_after_its_way_to_a_worker_process(data_dir
     store = ParseStore(data_directory, "test.de-en", "de", {"words", "heads"})
     dataset = pickle.loads(pickle.dumps(SyntaxDataset(pairs, store)))  # as a spawned worker gets it
     loader = torch.utils.data.DataLoader(dataset, batch_size=20, collate_fn=dataset.collater)
-    seen = 0
+    count = 0
     for batch in loader:
         words = batch["net_input"]["src_words"]
         for row, index in zip(words, batch["id"].tolist(), strict=True):
             assert row[row >= 0].tolist() == store[index]["words"].tolist()
-            seen += 1
-    assert seen == 100
+            count += 1
+    assert count == 100

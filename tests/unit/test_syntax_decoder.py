@@ -79,12 +79,14 @@ def make_sample(dictionary, left=False):
 
 def attention_to_nodes(model, sample):
     """The weights that the last layer's cross-attention returns. Batch-first, mean over heads."""
-    seen = []
+    weights = []
     attention = model.decoder.layers[-1].encoder_attn
-    handle = attention.register_forward_hook(lambda module, inputs, output: seen.append(output[1]))
+    handle = attention.register_forward_hook(
+        lambda module, inputs, output: weights.append(output[1])
+    )
     model(**sample["net_input"])
     handle.remove()
-    return seen[0].mean(0)  # (heads, batch, target, nodes)
+    return weights[0].mean(0)  # (heads, batch, target, nodes)
 
 
 @every_variant
@@ -115,8 +117,8 @@ def test_attention_is_reported_over_tokens_and_learns_from_coverage(
     torch.testing.assert_close(logged["coverage_loss"], coverage)
     for parameter_name, parameter in model.named_parameters():
         if parameter_name in expected:
-            found = parameter.grad - without[parameter_name]
-            torch.testing.assert_close(found, expected[parameter_name], rtol=1e-4, atol=1e-6)
+            gradient = parameter.grad - without[parameter_name]
+            torch.testing.assert_close(gradient, expected[parameter_name], rtol=1e-4, atol=1e-6)
 
 
 @of_each_kind
@@ -148,8 +150,8 @@ def test_attention_learns_from_given_alignments(dictionary, decoder, name, varia
         losses[factor] = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     assert logged["alignment_loss"] == pytest.approx(expected.item(), rel=1e-5)
     for parameter_name, gradient in gradients.items():
-        found = losses[1.0][parameter_name] - losses[0.0][parameter_name]
-        torch.testing.assert_close(found, gradient, rtol=1e-4, atol=1e-5)
+        difference = losses[1.0][parameter_name] - losses[0.0][parameter_name]
+        torch.testing.assert_close(difference, gradient, rtol=1e-4, atol=1e-5)
 
 
 @of_each_kind
@@ -168,10 +170,10 @@ def test_every_kind_of_copying_trains_and_is_scored(dictionary, decoder, name, v
         assert parameter.grad.any(), parameter_name
     scores, _ = model.eval()(**sample["net_input"])
     expected = scores.log_softmax(-1).gather(-1, targets).squeeze(-1)
-    found = SequenceScorer(dictionary).generate([model], sample)
-    for (hypothesis,), own in zip(found, expected, strict=True):
+    scored = SequenceScorer(dictionary).generate([model], sample)
+    for (hypothesis,), expected_scores in zip(scored, expected, strict=True):
         torch.testing.assert_close(
-            hypothesis["positional_scores"].double(), own, rtol=1e-4, atol=1e-4
+            hypothesis["positional_scores"].double(), expected_scores, rtol=1e-4, atol=1e-4
         )
 
 
@@ -193,9 +195,9 @@ def test_a_translation_is_aligned_with_source_tokens(
         target_dictionary=dictionary,
         label_dictionary=any_label_dictionary,
     )
-    one = {k: v[:1] for k, v in sample["net_input"].items() if k.startswith("src_")}
-    del one["src_lengths"]
-    sentence = SourceSentence.from_batch(one, task)
+    inputs_of_first = {k: v[:1] for k, v in sample["net_input"].items() if k.startswith("src_")}
+    del inputs_of_first["src_lengths"]
+    sentence = SourceSentence.from_batch(inputs_of_first, task)
     picture = heat_maps.alignment_picture(model, task, sentence)
     assert picture.weights.shape == (len(picture.target), len(sentence.tokens))
 
@@ -216,11 +218,12 @@ def test_it_joins_an_ensemble_with_others(dictionary, decoder, name, variant):
     ensemble = EnsembleModel(models)
     encoded = ensemble.forward_encoder(inputs)
     previous = sample["net_input"]["prev_output_tokens"][:, :1]
-    found, attention = ensemble.forward_decoder(previous, encoded, [{} for _ in models])
+    log_probs, attention = ensemble.forward_decoder(previous, encoded, [{} for _ in models])
     single = [
-        model.decoder(previous, encoder_out=own) for model, own in zip(models, encoded, strict=True)
+        model.decoder(previous, encoder_out=encoder_out)
+        for model, encoder_out in zip(models, encoded, strict=True)
     ]
     mean = torch.stack([scores[:, -1].softmax(-1) for scores, _ in single]).mean(0)
-    torch.testing.assert_close(found.double().exp(), mean, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(log_probs.double().exp(), mean, rtol=1e-4, atol=1e-7)
     mean = torch.stack([extra["attn"][0][:, -1].double() for _, extra in single]).mean(0)
     torch.testing.assert_close(attention.double(), mean, rtol=1e-4, atol=1e-7)

@@ -42,11 +42,11 @@ def bracket_depths(brackets):
 
 def ancestors(heads, word):
     """The words above a word; runs on for ever only if there is a cycle, hence the limit."""
-    found = []
-    while heads[word] != word and len(found) <= len(heads):
+    above = []
+    while heads[word] != word and len(above) <= len(heads):
         word = heads[word]
-        found.append(word)
-    return found
+        above.append(word)
+    return above
 
 
 def crosses(heads):
@@ -149,9 +149,9 @@ def test_verbs_stand_last_in_german_subordinate_clauses(pairs):
             clause_verb = source.heads[word]
             if relation != "mark" or lemma != "weil" or source.tags[clause_verb] != "VERB":
                 continue
-            own = {i for i, head in enumerate(source.heads) if head == clause_verb}
+            dependents = {i for i, head in enumerate(source.heads) if head == clause_verb}
             clausal = {"advcl", "ccomp", "xcomp", "punct", "aux", "aux:pass"}
-            arguments = [i for i in own if source.deprels[i] not in clausal]
+            arguments = [i for i in dependents if source.deprels[i] not in clausal]
             assert max(arguments) < clause_verb
             checked += 1
     assert checked > 10

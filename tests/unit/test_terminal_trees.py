@@ -172,8 +172,8 @@ def test_a_sentence_too_long_to_be_read_as_a_tree_says_so_and_a_deep_one_is_draw
 def test_the_edges_of_a_graph_are_rows_of_its_words():
     words = sentence(["der", "Hund", "läuft"])
     edges = [Edge(1, 0, "det"), Edge(2, 1, "nsubj"), Edge(2, 2, "root"), Edge(0, 1, "\x1b")]
-    *_, found = tree_text(replace(words, graphs={"enhanced": edges})).split("\n\n")
-    title, *rows = found.splitlines()
+    *_, graph_text = tree_text(replace(words, graphs={"enhanced": edges})).split("\n\n")
+    title, *rows = graph_text.splitlines()
     assert title == "enhanced dependencies:"
     assert [row.split("  ")[0] for row in rows] == ["0", "1", "2"]
     assert [row.rsplit("  ", 1)[1] for row in rows] == ["der", "Hund", "läuft"]

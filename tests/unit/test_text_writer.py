@@ -50,8 +50,8 @@ def test_the_files_are_those_of_fairseqs_binarizer(tmp_path_factory, lines, size
         writer = written(folder / "here", lines, sizes, dictionary)
     for end, content in by_fairseq(folder, lines, dictionary).items():
         assert (folder / f"here.{end}").read_bytes() == content
-    known = {"▁a", "b", "c@@", "</s>", "<pad>"}
-    assert writer.unknown == sum(1 for line in lines if not known.issuperset(line))
+    entries = {"▁a", "b", "c@@", "</s>", "<pad>"}
+    assert writer.unknown == sum(1 for line in lines if not entries.issuperset(line))
     assert writer.subwords.counts.total() == sum(map(len, lines))
     assert sorted(path.suffix for path in folder.glob("here*")) == [".bin", ".idx"]
 

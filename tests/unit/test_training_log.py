@@ -19,14 +19,14 @@ def test_every_format_of_fairseqs_logs_says_the_same(tmp_path, style):
     log.valid(30, 6.0, bleu=12.5)
     log.epoch(30)
     log.done()
-    found = read_training_log(log.write(tmp_path / "train.log"))
-    assert (found.parameters, found.seed, found.updates) == (1506304, 3, 30)
-    assert found.best_metric == "accuracy"
-    assert found.sentences == {"sentences of train": "29,000"}
-    assert found.words_per_second == 4000  # the median
-    assert found.validations == [Validation(30, 6.0, 64.0, 12.5)]
-    assert found.seconds == 15
-    assert (found.devices, found.gpu, found.finished) == (1, None, True)
+    training = read_training_log(log.write(tmp_path / "train.log"))
+    assert (training.parameters, training.seed, training.updates) == (1506304, 3, 30)
+    assert training.best_metric == "accuracy"
+    assert training.sentences == {"sentences of train": "29,000"}
+    assert training.words_per_second == 4000  # the median
+    assert training.validations == [Validation(30, 6.0, 64.0, 12.5)]
+    assert training.seconds == 15
+    assert (training.devices, training.gpu, training.finished) == (1, None, True)
 
 
 def test_a_log_line_of_each_format_is_taken_apart():
@@ -45,8 +45,8 @@ def test_hours_are_those_of_every_gpu(tmp_path):
     log.head(gpus=4)
     log.train_inner(10, 3000, seconds=1800)
     log.done()
-    found = read_training_log(log.write(tmp_path / "train.log"))
-    assert (found.gpu, found.devices, found.hours) == ("NVIDIA H200", 4, 2.0)
+    training = read_training_log(log.write(tmp_path / "train.log"))
+    assert (training.gpu, training.devices, training.hours) == ("NVIDIA H200", 4, 2.0)
 
 
 def test_a_resumed_training_counts_the_time_of_both_sessions_and_not_that_between(tmp_path):
@@ -63,14 +63,17 @@ def test_a_resumed_training_counts_the_time_of_both_sessions_and_not_that_betwee
     log.train_inner(20, 3000)
     log.valid(20, 5.4)
     log.done()
-    found = read_training_log(log.write(tmp_path / "train.log"))
-    assert found.seconds == 15
-    assert [(one.update, one.loss) for one in found.validations] == [(10, 6.0), (20, 5.4)]
-    assert found.finished
+    training = read_training_log(log.write(tmp_path / "train.log"))
+    assert training.seconds == 15
+    assert [(validation.update, validation.loss) for validation in training.validations] == [
+        (10, 6.0),
+        (20, 5.4),
+    ]
+    assert training.finished
     cut = read_training_log(unfinished.write(tmp_path / "cut.log"))
     assert not cut.finished
     assert cut.updates == 10
-    assert [one.update for one in cut.validations] == [10]
+    assert [validation.update for validation in cut.validations] == [10]
 
 
 def test_a_training_that_went_on_after_its_end_has_not_ended_until_it_ends_again(tmp_path):
@@ -91,9 +94,14 @@ def test_a_training_that_began_anew_forgets_the_one_before(tmp_path):
     log.head(seed=2)
     log.train_inner(5, 3000)
     log.done()
-    found = read_training_log(log.write(tmp_path / "train.log"))
-    assert (found.seed, found.updates, found.seconds, found.validations) == (2, 5, 5, [])
-    assert found.words_per_second == 3000
+    training = read_training_log(log.write(tmp_path / "train.log"))
+    assert (training.seed, training.updates, training.seconds, training.validations) == (
+        2,
+        5,
+        5,
+        [],
+    )
+    assert training.words_per_second == 3000
 
 
 def test_a_failed_training_says_why(tmp_path):
@@ -102,9 +110,9 @@ def test_a_failed_training_says_why(tmp_path):
     log.train_inner(10, 3000)
     log.lines += ["Traceback (most recent call last):", '  File "train.py", line 3, in main',
                   "torch.OutOfMemoryError: CUDA out of memory."]  # fmt: skip
-    found = read_training_log(log.write(tmp_path / "train.log"))
-    assert not found.finished
-    assert found.failure == "torch.OutOfMemoryError: CUDA out of memory."
+    training = read_training_log(log.write(tmp_path / "train.log"))
+    assert not training.finished
+    assert training.failure == "torch.OutOfMemoryError: CUDA out of memory."
 
 
 def test_with_a_progress_bar_the_speed_is_that_of_the_epochs(tmp_path):
@@ -118,19 +126,19 @@ def test_with_a_progress_bar_the_speed_is_that_of_the_epochs(tmp_path):
 
 def test_an_empty_log_says_nothing(tmp_path):
     (tmp_path / "train.log").write_text("")
-    found = read_training_log(tmp_path / "train.log")
-    assert (found.parameters, found.seconds, found.finished) == (None, None, False)
+    training = read_training_log(tmp_path / "train.log")
+    assert (training.parameters, training.seconds, training.finished) == (None, None, False)
 
 
 def test_options_that_choose_a_checkpoint_or_a_learning_rate_are_not_left_out(tmp_path):
     log = LogWriter()
     log.head()
-    given = {
+    options = {
         **{"patience": 5, "lr_patience": 2, "lr_scale_pretrained": 0.1, "validate_interval": 2},
         **{"distributed_world_size": 2, "save_dir": "'a'", "num_workers": 1, "keep_last_epochs": 3},
     }
-    named = ", ".join(f"'{name}': {value}" for name, value in given.items())
-    log.lines = [line.replace("'cpu': False", f"'cpu': False, {named}") for line in log.lines]
-    found = read_training_log(log.write(tmp_path / "train.log")).options
+    text = ", ".join(f"'{name}': {value}" for name, value in options.items())
+    log.lines = [line.replace("'cpu': False", f"'cpu': False, {text}") for line in log.lines]
+    read_options = read_training_log(log.write(tmp_path / "train.log")).options
     free = {"save_dir", "num_workers", "keep_last_epochs"}
-    assert found.keys() & given.keys() == given.keys() - free
+    assert read_options.keys() & options.keys() == options.keys() - free

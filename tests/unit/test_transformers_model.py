@@ -37,13 +37,13 @@ def test_factors_and_graphs_reach_the_encoder(dictionary, fields):
     exported = FairseqPhraseModel(FairseqPhraseConfig(**special), model).eval()
     tokens = inputs.pop("src_tokens")
     with torch.no_grad():
-        found = exported(input_ids=tokens, decoder_input_ids=target, use_cache=False, **inputs)
-    torch.testing.assert_close(found.logits, expected)
-    made = exported.generate(
+        output = exported(input_ids=tokens, decoder_input_ids=target, use_cache=False, **inputs)
+    torch.testing.assert_close(output.logits, expected)
+    generated = exported.generate(
         input_ids=tokens, num_beams=2, max_length=5, output_logits=True, **inputs,
         return_dict_in_generate=True,
     )  # fmt: skip
-    torch.testing.assert_close(made.logits[0][::2], expected[:, 0].float())
+    torch.testing.assert_close(generated.logits[0][::2], expected[:, 0].float())
 
 
 def test_a_copy_on_a_hub_is_that_of_the_revision_and_has_the_type(tmp_path, monkeypatch):
@@ -59,7 +59,7 @@ def test_a_copy_on_a_hub_is_that_of_the_revision_and_has_the_type(tmp_path, monk
     monkeypatch.setattr(transformers_model, "snapshot_download", download)
     options = {"revision": "v2", "token": "secret", "dtype": "float64", "trust_remote_code": True}
     model = FairseqPhraseModel.from_pretrained("user/name", **options)
-    assert {one.dtype for one in model.parameters()} == {torch.float64}
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float64}
 
 
 @pytest.mark.parametrize("name", ["a/kernel", "kernels-community/flash-attn2", "flash_attention_2"])

@@ -48,17 +48,17 @@ def test_its_constants_are_those_of_the_parents(forest: list[Tree], extra: tuple
 
 def above(node: int, tree: Tree) -> set[int]:
     """A node's ancestors and itself."""
-    found = set()
+    nodes_above = set()
     while node >= 0:
-        found.add(node)
+        nodes_above.add(node)
         node = tree.parents[node]
-    return found
+    return nodes_above
 
 
 @given(forests, padding)
 @settings(max_examples=60)
 def test_paths_are_all_triples_sorted_by_leaf(forest: list[Tree], extra: tuple[int, int]) -> None:
-    found = list(zip(*(index.tolist() for index in pad_trees(forest, *extra).paths()), strict=True))
+    paths = list(zip(*(index.tolist() for index in pad_trees(forest, *extra).paths()), strict=True))
     expected = {
         (row, i, t, j)
         for row, tree in enumerate(forest)
@@ -66,9 +66,9 @@ def test_paths_are_all_triples_sorted_by_leaf(forest: list[Tree], extra: tuple[i
         for i in tree.ancestors(j)
         for t in tree.path(i, j)
     }
-    assert len(found) == len(expected)
-    assert set(found) == expected
-    columns = [(row, j) for row, _, _, j in found]
+    assert len(paths) == len(expected)
+    assert set(paths) == expected
+    columns = [(row, j) for row, _, _, j in paths]
     assert columns == sorted(columns)
 
 
@@ -136,15 +136,15 @@ def test_spans_over_words_become_spans_over_their_subwords(
         expected[number] = [[int(s + offset), int(e + offset)] for s, e in expected[number]]
     batch = TreeBatch.from_words(words, padded_spans, padding_mask)
     for number, tree_spans in enumerate(expected):
-        rest = [[-1, -1]] * (constituents - len(tree_spans))
-        assert batch.leaf_spans[number].tolist() == tree_spans + rest
+        padding = [[-1, -1]] * (constituents - len(tree_spans))
+        assert batch.leaf_spans[number].tolist() == tree_spans + padding
 
 
 def test_sentences_can_be_chosen() -> None:
     batch = pad_trees([grown(5, 4, 0), flat(3), chain(4)])
-    chosen = batch.index_select(torch.tensor([2, 0, 0]))
-    assert torch.equal(chosen.membership, batch.membership[[2, 0, 0]])
-    assert torch.equal(chosen.subtree_mask, batch.subtree_mask[[2, 0, 0]])
+    selection = batch.index_select(torch.tensor([2, 0, 0]))
+    assert torch.equal(selection.membership, batch.membership[[2, 0, 0]])
+    assert torch.equal(selection.subtree_mask, batch.subtree_mask[[2, 0, 0]])
 
 
 def test_of_two_nonterminals_with_the_same_leaves_the_later_is_the_parent() -> None:
@@ -159,8 +159,8 @@ def test_a_batch_without_nonterminals_has_empty_constants() -> None:
     assert batch.subtree_mask.tolist() == [[[[True]]]] * 2
     words = torch.tensor([[0, -1], [0, 0]])
     empty = torch.zeros(2, 0, 3, dtype=torch.int64)
-    made = TreeBatch.from_words(words, empty, torch.zeros(2, 2, dtype=torch.bool))
-    assert made.leaf_spans.shape == (2, 0, 2)
+    trees = TreeBatch.from_words(words, empty, torch.zeros(2, 2, dtype=torch.bool))
+    assert trees.leaf_spans.shape == (2, 0, 2)
 
 
 PADDING = torch.tensor([[False, False, False, True]])

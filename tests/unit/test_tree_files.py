@@ -85,14 +85,14 @@ def test_trees_lost_at_the_end_are_counted(tmp_path, monkeypatch, size, limit):
     lines = [f"line number {number}" for number in range(1, 101)]
     parses = read(tmp_path, map(tree, lines[:-size]), lines)
     assert unparsed(parses) == list(range(100 - size, 100))
-    which = (
+    description = (
         f"{size} trees are missing at the end: lines {101 - size} to 100"
         if size < limit
         else f"trees are missing at the end: lines {101 - size} and later"
     )
     assert {parse.reason for parse in parses[-size:]} == {
-        f"{tmp_path / 'text.en.ptb'}: {which} of the text have none ({100 - size} trees for 100 lines "
-        "with text)"
+        f"{tmp_path / 'text.en.ptb'}: {description} of the text have none ({100 - size} trees for 100 "
+        "lines with text)"
     }
 
 
@@ -143,12 +143,12 @@ def test_a_long_corpus_is_not_read_ahead_while_its_trees_fit(tmp_path):
     lines = [f"line number {number}" for number in range(COUNT)]
     path = tmp_path / "text.en.ptb"
     path.write_text("".join(f"{tree(line)}\n" for line in lines))
-    taken = []
+    lines_read = []
 
     def counted() -> Iterator[str]:
         for line in lines:
-            taken.append(line)
+            lines_read.append(line)
             yield line
 
     for number, _ in enumerate(BracketFiles().read(path, counted()), start=1):
-        assert len(taken) <= number + 1
+        assert len(lines_read) <= number + 1

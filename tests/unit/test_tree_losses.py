@@ -30,8 +30,8 @@ def random_states(*shape):
 
 def assert_same_with_gradients(found, expected, states):
     assert_same(found, expected)
-    wanted = torch.autograd.grad(expected, states)
-    assert_same(*torch.autograd.grad(found, states), *wanted)
+    expected_gradients = torch.autograd.grad(expected, states)
+    assert_same(*torch.autograd.grad(found, states), *expected_gradients)
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
@@ -42,9 +42,9 @@ def test_tree_regularization_is_the_equation_in_loops(dictionary, left, seed):
     torch.manual_seed(seed)
     states = random_states(*words.shape, 5)
     loss, *counts = twins.regularization(states, words, spans)
-    found, *found_counts = tree_regularization(states, words, spans)
+    actual, *found_counts = tree_regularization(states, words, spans)
     assert found_counts == counts
-    assert_same_with_gradients(found, loss, states)
+    assert_same_with_gradients(actual, loss, states)
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
@@ -57,9 +57,9 @@ def test_tree_planting_is_the_equation_in_loops(dictionary, left, field):
     nodes = words.size(1) + 2
     weights = random_states(len(words), 2, nodes, nodes).softmax(3).detach().requires_grad_()
     loss, count = twins.planting(weights, words, tree)
-    found, found_count = tree_planting(weights, words, tree_distances(words, tree))
+    actual, found_count = tree_planting(weights, words, tree_distances(words, tree))
     assert found_count == count
-    assert_same_with_gradients(found, loss, weights)
+    assert_same_with_gradients(actual, loss, weights)
 
 
 def test_a_sentence_without_constituents_or_with_flat_ones_divides_as_they_do():
@@ -115,8 +115,8 @@ def check_loss(kind, name, options, dictionary, **loss_options):
     layer = model.encoder.layers[1]
     inputs = make_batch(dictionary, LENGTHS)
     sample = make_sample(dictionary, inputs)
-    own = own_inputs(name, model, inputs)
-    sample["net_input"] |= own
+    inputs_of_model = own_inputs(name, model, inputs)
+    sample["net_input"] |= inputs_of_model
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
     wrapped = with_loss(kind, plain, model, 0.5, 2, **loss_options)
     with calls_of(layer) as calls:
@@ -126,7 +126,7 @@ def check_loss(kind, name, options, dictionary, **loss_options):
         states = expected_states(layer, calls[0], words)
         taught, _, count = twins.regularization(states, words, inputs["src_spans"])
     else:
-        inputs = {"src_tokens": inputs["src_tokens"], **own}
+        inputs = {"src_tokens": inputs["src_tokens"], **inputs_of_model}
         weights = expected_weights(model, layer, calls[0], inputs)[:, :1]
         trees = sample["parse"][loss_options.get("trees", "heads")]
         taught, count = twins.planting(weights, words, trees)
@@ -166,15 +166,15 @@ FIRST_ROWS = {name: (name, row, options) for name, row, options in reversed(ROWS
 def test_checkpointed_activations_and_pre_norm_teach_the_same(dictionary, kind, name, row, options):
     gradients = []
     for checkpointed in (False, True):
-        given = {
+        variant = {
             **options,
             "checkpoint_activations": checkpointed,
             "encoder_normalize_before": True,
         }
-        model, loss = check_loss(kind, name, given, dictionary)
+        model, loss = check_loss(kind, name, variant, dictionary)
         loss.backward()
         layers = model.encoder.layers
-        gradients.append([each.self_attn.q_proj.weight.grad for each in layers])
+        gradients.append([layer.self_attn.q_proj.weight.grad for layer in layers])
     for plain, checkpointed in zip(*gradients, strict=True):
         assert plain.any()
         assert_close(checkpointed, plain)

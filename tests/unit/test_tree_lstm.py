@@ -42,14 +42,18 @@ def compare(module, found, nodes, cell, inputs, padding):
     weights = torch.randn_like(expected)
     variables = [inputs, *module.parameters()]
     pairs = [
-        torch.autograd.grad((each * weights).sum(), variables, allow_unused=True)
-        for each in (found, expected)
+        torch.autograd.grad((states * weights).sum(), variables, allow_unused=True)
+        for states in (found, expected)
     ]
-    for one, other in zip(*pairs, strict=True):
-        if one is None or other is None:  # leaves alone have no use for children's weights
-            assert all(each is None or not each.any() for each in (one, other))
+    for gradient, expected_gradient in zip(*pairs, strict=True):
+        if (
+            gradient is None or expected_gradient is None
+        ):  # leaves alone have no use for children's weights
+            assert all(
+                values is None or not values.any() for values in (gradient, expected_gradient)
+            )
         else:
-            assert_same(one, other)
+            assert_same(gradient, expected_gradient)
 
 
 # Dependencies
@@ -201,14 +205,14 @@ def constituents_of(batch: list[Tree]):
 def check_constituents(batch, kind):
     words, spans, padding = constituents_of(batch)
     module = make_module(kind)
-    made = constituency_trees(words, spans, padding, binary=kind == "binary")
-    shape = made.padding_mask.shape
+    trees = constituency_trees(words, spans, padding, binary=kind == "binary")
+    shape = trees.padding_mask.shape
     inputs = torch.randn(*shape, WIDTH, dtype=torch.float64, requires_grad=True)
     nodes = [constituent_nodes(tree, words.size(1)) for tree in batch]
     if kind == "binary":
         nodes = [[*map(twins.binarized, roots)] for roots in nodes]
-    found = module(inputs, made.levels)
-    compare(module, found, nodes, CELLS[kind][1], inputs, made.padding_mask)
+    states = module(inputs, trees.levels)
+    compare(module, states, nodes, CELLS[kind][1], inputs, trees.padding_mask)
 
 
 @pytest.mark.parametrize("kind", CELLS)
@@ -234,8 +238,8 @@ def test_any_constituents_are_computed_as_by_recursion(batch, kind):
 
 def test_the_root_of_constituents_is_the_last_one_or_the_only_token():
     batch = [flat(3), Tree(1, [], [-1]), chain(3)]
-    made = constituency_trees(*constituents_of(batch), binary=True)
-    assert made.roots.tolist() == [4, 0, 6]
+    trees = constituency_trees(*constituents_of(batch), binary=True)
+    assert trees.roots.tolist() == [4, 0, 6]
 
 
 def test_all_nodes_of_a_height_are_one_step():

@@ -41,10 +41,10 @@ def relative(tree: DependencyTree, relation: str, i: int, j: int, tokens: list[i
 def test_depths_are_the_words_and_the_end_of_sentence_is_below_them(batch):
     heads, subwords, left = batch
     positions = tree_positions(*batch)
-    for row, (own, counts) in enumerate(zip(heads, subwords, strict=True)):
+    for row, (heads_of_sentence, counts) in enumerate(zip(heads, subwords, strict=True)):
         tokens = tokens_of(counts)
         start = positions.depths.size(1) - len(tokens) if left else 0
-        expected = [absolute(DependencyTree(own), word) for word in tokens]
+        expected = [absolute(DependencyTree(heads_of_sentence), word) for word in tokens]
         actual = positions.depths[row].tolist()
         assert actual[start : start + len(tokens)] == expected
         assert set(actual[:start] + actual[start + len(tokens) :]) <= {0}
@@ -57,8 +57,8 @@ def test_relative_positions_are_those_of_the_words_pair_by_pair(relation, batch)
     heads, subwords, left = batch
     actual = tree_positions(*batch).relative(relation)
     assert actual.dtype == torch.int64
-    for row, (own, counts) in enumerate(zip(heads, subwords, strict=True)):
-        tokens, tree = tokens_of(counts), DependencyTree(own)
+    for row, (heads_of_sentence, counts) in enumerate(zip(heads, subwords, strict=True)):
+        tokens, tree = tokens_of(counts), DependencyTree(heads_of_sentence)
         places = range(len(tokens))
         start = actual.size(1) - len(tokens) if left else 0
         span = slice(start, start + len(tokens))
@@ -76,7 +76,7 @@ def test_the_three_relations_differ_where_the_specification_says_so():
     assert (edge[3][2], path[3][2], distance[3][2]) == (1, 1, 1)
     # A word to the left of its head is below it, and yet before it.
     positions = tree_positions([[1, 1]], [[1, 1]])
-    assert [int(positions.relative(each)[0, 0, 1]) for each in RELATIONS] == [1, 1, -1]
+    assert [int(positions.relative(relation)[0, 0, 1]) for relation in RELATIONS] == [1, 1, -1]
 
 
 def test_later_roots_hang_off_the_first():
@@ -141,5 +141,5 @@ def test_distances_are_exact_under_autocast():
     words = torch.arange(600)[None]
     tree = TreePositions(words, (words - 1).clamp(min=0), torch.zeros(1, 600, dtype=torch.bool))
     with torch.autocast("cpu", torch.bfloat16):
-        found = tree.word_distances()
-    assert torch.equal(found, (words[:, :, None] - words[:, None]).abs())
+        distances = tree.word_distances()
+    assert torch.equal(distances, (words[:, :, None] - words[:, None]).abs())

@@ -34,8 +34,10 @@ HUND = sentence(
 def texts(page, kind):
     """The texts of a class with their places, in the order of the file."""
     root = ElementTree.fromstring(page.partition("?>\n")[2] if page.startswith("<?") else page)
-    found = [element for element in root.iter(f"{SVG}text") if element.get("class") == kind]
-    return [(element.text, float(element.get("x")), float(element.get("y"))) for element in found]
+    elements = [element for element in root.iter(f"{SVG}text") if element.get("class") == kind]
+    return [
+        (element.text, float(element.get("x")), float(element.get("y"))) for element in elements
+    ]
 
 
 def test_everything_is_in_the_picture():
@@ -103,9 +105,9 @@ WORDS = ["a", "Donaudampfschifffahrtsgesellschaft", "中文中文中文中文", 
 @given(words=st.lists(st.sampled_from(WORDS), min_size=2, max_size=12))
 def test_words_stand_side_by_side_within_the_picture(words):
     page = svg_page([sentence(words, [0] * len(words), words, words)])
-    found = texts(page, "word")
+    placed_words = texts(page, "word")
     ems = [0.55 * len(word) if word.isascii() else 1.0 * len(word) for word in words]
-    edges = [(x - 7.5 * em, x + 7.5 * em) for (_, x, _), em in zip(found, ems, strict=True)]
+    edges = [(x - 7.5 * em, x + 7.5 * em) for (_, x, _), em in zip(placed_words, ems, strict=True)]
     assert all(right < left for (_, right), (left, _) in pairwise(edges))
     width = float(re.search(r'width="(\d+)"', page)[1])
     assert edges[0][0] > 0
@@ -169,8 +171,8 @@ class Page(HTMLParser):
 def test_hostile_text_is_text_in_both_formats(words):
     tree = ConstituencyTree([(0, len(words))] if words else [], ["<S>"] * bool(words), len(words))
     hostile = sentence(words, [0] * len(words), words, words, tree)
-    shown = list(map(printable, words))
-    assert [text for text, *_ in texts(svg_page([hostile, HUND]), "word")][: len(words)] == shown
+    printed = list(map(printable, words))
+    assert [text for text, *_ in texts(svg_page([hostile, HUND]), "word")][: len(words)] == printed
     page = html_page([hostile])
     parsed = Page()
     parsed.feed(page)
@@ -178,7 +180,7 @@ def test_hostile_text_is_text_in_both_formats(words):
     assert parsed.tags.count("svg") == 1
     assert printable(hostile.text) in "".join(parsed.texts)
     pictures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
-    assert [text for text, *_ in texts(pictures[0], "word")] == shown
+    assert [text for text, *_ in texts(pictures[0], "word")] == printed
 
 
 def test_several_sentences_stand_below_one_another_and_nothing_is_fetched(tmp_path):

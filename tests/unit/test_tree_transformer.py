@@ -36,16 +36,18 @@ def test_encoder_and_decoder_are_the_equations_in_value_and_gradient(dictionary,
         # All that the decoder's features depend on: not the output projection.
         parameters = dict(model.named_parameters())
         direction = torch.randn_like(target)
-        found, expected = (
+        gradients, expected = (
             torch.autograd.grad((output * direction).sum(), parameters.values(), allow_unused=True)
             for output in (features, target)
         )
-        for name, actual, literal in zip(parameters, found, expected, strict=True):
+        for name, actual, literal in zip(parameters, gradients, expected, strict=True):
             assert (actual is None) == (literal is None), name
             if actual is not None:
                 torch.testing.assert_close(actual, literal, rtol=1e-7, atol=1e-9, msg=name)
         trained = {
-            name for name, gradient in zip(parameters, found, strict=True) if gradient is not None
+            name
+            for name, gradient in zip(parameters, gradients, strict=True)
+            if gradient is not None
         }
         accumulations = {name for name in parameters if "accumulation" in name}
         assert accumulations <= trained
@@ -98,14 +100,14 @@ def test_a_batch_of_sentences_without_constituents_trains_all_parameters(diction
 def test_checkpointed_activations_have_the_same_gradients(dictionary, options):
     inputs = batch(dictionary, FOREST)
     previous = torch.randint(4, 20, (len(FOREST), 3))
-    found = []
+    gradients = []
     for checkpointed in (False, True):
         model = build(dictionary, checkpoint_activations=checkpointed, **options).train()
         output = model(**inputs, src_lengths=None, prev_output_tokens=previous)[0]
         output.square().sum().backward()
-        found.append({name: p.grad for name, p in model.named_parameters()})
-    assert len(found[0]) > 40
-    torch.testing.assert_close(found[0], found[1])
+        gradients.append({name: p.grad for name, p in model.named_parameters()})
+    assert len(gradients[0]) > 40
+    torch.testing.assert_close(gradients[0], gradients[1])
 
 
 def test_layer_drop_and_quantization_noise_and_dropout_train(dictionary):
@@ -133,14 +135,14 @@ def test_attention_maps_keep_to_subtrees_and_are_what_the_encoder_does(dictionar
             torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
             assert (weights.masked_select(~mask) == 0).all()
             assert layer is not None
-        seen = []
+        states = []
         handle = model.encoder.layers[1].self_attn.register_forward_hook(
-            lambda module, arguments, output, seen=seen: seen.append(output[0])
+            lambda module, arguments, output, seen=states: seen.append(output[0])
         )
         model.encoder(**inputs)
         model.encoder.attention_maps(**inputs)
         handle.remove()
-        torch.testing.assert_close(seen[1], seen[0])
+        torch.testing.assert_close(states[1], states[0])
 
 
 # Options and registration.

@@ -21,7 +21,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import DictConfig, OmegaConf
 
 from fairseq_phrase.checkpoints.loading import register_all
-from fairseq_phrase.checkpoints.trust import EVALUATED, FREE, check_trusted, plain_options
+from fairseq_phrase.checkpoints.trust import EVALUATED, NOT_EVALUATED, check_trusted, plain_options
 from fairseq_phrase.data.store.identity import matches
 from fairseq_phrase.errors import UserError
 from tests.support.hostile_options import CODE
@@ -265,7 +265,7 @@ def evaluated_names() -> dict[str, str]:
 def test_every_option_that_fairseq_evaluates_is_known() -> None:
     names = evaluated_names()
     assert len(names) > 25
-    others = {
+    not_evaluated = {
         "x": "argparse's value of a flag, and the functions that evaluate",
         "uf": "argparse's value of a flag",
         "line.strip()": "a line of data for speech",
@@ -274,10 +274,12 @@ def test_every_option_that_fairseq_evaluates_is_known() -> None:
         "pretrained": "a name of a file; True and False are kept",
     }
     unknown = {name for name in names if not matches(name, EVALUATED)}
-    assert unknown <= others.keys(), {name: names[name] for name in unknown - others.keys()}
-    assert not [name for name in names if matches(name, FREE)]
+    assert unknown <= not_evaluated.keys(), {
+        name: names[name] for name in unknown - not_evaluated.keys()
+    }
+    assert not [name for name in names if matches(name, NOT_EVALUATED)]
     # A word of an option that is not known to be evaluated is no more than a lookup.
-    assert not matches("self_attention", FREE)
+    assert not matches("self_attention", NOT_EVALUATED)
 
 
 def test_only_one_function_reads_a_checkpoint() -> None:

@@ -65,7 +65,9 @@ def test_the_losses_of_every_encoder_are_those_of_fairseqs_update(name, variant)
     updates = (
         100 if not variant or variant == next(iter(translation_encoders()[name].variants)) else 10
     )
-    losses, expected = (train(each, name, range(updates)) for each in (faster, stock))
+    losses, expected = (
+        train(trainer_or_stock, name, range(updates)) for trainer_or_stock in (faster, stock)
+    )
     assert losses == pytest.approx(expected, rel=1e-5)
     assert expected[-1] < expected[0]
 

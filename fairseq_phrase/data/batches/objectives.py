@@ -6,27 +6,26 @@ BERT's masks are over subwords, whole words, or whole phrases of the parse. fair
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fairseq_phrase.data.batches.source_batches import ParseArrays
 from fairseq_phrase.data.batches.text_blocks import BlockSample, parsed_tokens
 from fairseq_phrase.errors import UserError
 
 MASK_UNITS = ("subword", "word", "phrase")
 #: The source of phrases, ``--mask-phrases``, and the parse field with them.
 PHRASES = {"constituents": "spans", "subtrees": "heads"}
-Parse = Mapping[str, np.ndarray]
-
 
 #: The inputs of a model for a sample in addition to its tokens, by argument name: one number for each
 #: token. ``memory_tokens`` has one for each token of the memory.
 Inputs = dict[str, np.ndarray]
 #: A function from a sample, with ``</s>`` at the end, and a random number generator to the source, the
 #: target (padding where nothing is predicted), and other inputs. Shape of both: ``(tokens,)``, int64
-Source = Callable[[BlockSample, np.random.Generator], tuple[np.ndarray, np.ndarray, Inputs]]
+MakeSource = Callable[[BlockSample, np.random.Generator], tuple[np.ndarray, np.ndarray, Inputs]]
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class Masks:
     def __call__(
         self, sample: BlockSample, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, Inputs]:
-        """Mask a sample, whose parse has :attr:`Masking.fields`; see :data:`Source`."""
+        """Mask a sample, whose parse has :attr:`Masking.fields`; see :data:`MakeSource`."""
         tokens, parse = sample.tokens, sample.parse
         is_subword = ~np.isin(tokens, self._special)
         words = None
@@ -103,20 +102,20 @@ class Masks:
             # Words of separators are left out.
             words = parse["words"][is_subword[parsed_tokens(tokens, self._dictionary)]]
         indices = np.flatnonzero(is_subword)
-        chosen = indices[self._choose(len(indices), words, parse, rng)]
+        positions = indices[self._choose(len(indices), words, parse, rng)]
         target = np.full_like(tokens, self._dictionary.pad())
-        target[chosen] = tokens[chosen]
+        target[positions] = tokens[positions]
         source = tokens.copy()
         # *Decision*: as in BERT, each subword of a word or phrase is drawn separately.
-        drawn = rng.random(len(chosen))
-        kept, other = self.masking.leave_unmasked, self.masking.random
-        source[chosen[drawn >= kept]] = self._mask
-        replaced = chosen[(drawn >= kept) & (drawn < kept + other)]
+        drawn = rng.random(len(positions))
+        unmasked, replaced_by_others = self.masking.leave_unmasked, self.masking.random
+        source[positions[drawn >= unmasked]] = self._mask
+        replaced = positions[(drawn >= unmasked) & (drawn < unmasked + replaced_by_others)]
         source[replaced] = rng.choice(self._replacements, len(replaced))
         return source, target, Inputs()
 
     def _choose(
-        self, subwords: int, words: np.ndarray | None, parse: Parse, rng: np.random.Generator
+        self, subwords: int, words: np.ndarray | None, parse: ParseArrays, rng: np.random.Generator
     ) -> np.ndarray:
         """Choose the subwords to predict, from 0 and in order.
 
@@ -127,29 +126,29 @@ class Masks:
             words: the word of each subword; None if subwords are drawn. Shape: ``(subwords,)``
         """
         # The fraction is rounded up with its own probability.
-        wanted = int(self.masking.rate * subwords + rng.random())
+        remaining = int(self.masking.rate * subwords + rng.random())
         if words is None:
-            return np.sort(rng.choice(subwords, wanted, replace=False))
+            return np.sort(rng.choice(subwords, remaining, replace=False))
         phrases = _phrases(self.masking, parse)
-        chosen = np.zeros(subwords, dtype=bool)
+        is_predicted = np.zeros(subwords, dtype=bool)
         for word in rng.permutation(np.unique(words)):
-            if wanted <= 0:
+            if remaining <= 0:
                 break
             around = phrases[phrases[:, word]]
             if len(around):
                 unit = around[rng.integers(len(around))]
             else:  # a word outside all phrases is a unit itself
                 unit = np.arange(phrases.shape[1]) == word
-            new = unit[words] & ~chosen
+            new = unit[words] & ~is_predicted
             count = int(new.sum())
-            if count > wanted and rng.random() * count >= wanted:
+            if count > remaining and rng.random() * count >= remaining:
                 break
-            chosen |= new
-            wanted -= count
-        return np.flatnonzero(chosen)
+            is_predicted |= new
+            remaining -= count
+        return np.flatnonzero(is_predicted)
 
 
-def _phrases(masking: Masking, parse: Parse) -> np.ndarray:
+def _phrases(masking: Masking, parse: ParseArrays) -> np.ndarray:
     """Return which words each phrase contains, if phrases are masked. Shape: (phrases, words), bool."""
     count = int(parse["words"][-1]) + 1 if len(parse["words"]) else 0
     if masking.unit != "phrase" or not count:
@@ -187,7 +186,7 @@ class Causal:
     def __call__(
         self, sample: BlockSample, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, Inputs]:
-        """Shift a sample, see :data:`Source`."""
+        """Shift a sample, see :data:`MakeSource`."""
         shifted = np.concatenate([[self._end], sample.tokens[:-1]])
         if self._backward:
             return sample.tokens, shifted, Inputs()
@@ -210,7 +209,7 @@ class Permuted:
     def __call__(
         self, sample: BlockSample, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, Inputs]:
-        """Draw an order, see :data:`Source`; ``ranks`` has each token's index in it."""
+        """Draw an order, see :data:`MakeSource`; ``ranks`` has each token's index in it."""
         tokens, pad = sample.tokens, self._dictionary.pad()
         is_end, is_begin = tokens == self._dictionary.eos(), tokens == self._dictionary.bos()
         drawn = rng.permutation(np.flatnonzero(~is_end & ~is_begin))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from fairseq.data import FairseqDataset, data_utils
 
-from fairseq_phrase.data.batches.objectives import Source
+from fairseq_phrase.data.batches.objectives import MakeSource
 from fairseq_phrase.data.batches.source_batches import collate_parses, make_structures
 from fairseq_phrase.data.batches.text_blocks import SegmentPairs, TextBlocks, parsed_tokens
 from fairseq_phrase.modules.parse_batch import MakeStructure
@@ -32,7 +32,7 @@ class PretrainingDataset(FairseqDataset):
     def __init__(
         self,
         blocks: TextBlocks | SegmentPairs,
-        source: Source,
+        source: MakeSource,
         dictionary: Any,
         *,
         seed: int,
@@ -70,11 +70,11 @@ class PretrainingDataset(FairseqDataset):
         sample = self.blocks[index]
         rng = np.random.default_rng([self._seed, self._epoch, index])
         source, target, inputs = self._source(sample, rng)
-        made = {"id": index, "source": source, "target": target, "parse": sample.parse}
+        item = {"id": index, "source": source, "target": target, "parse": sample.parse}
         if sample.segments is not None:
             inputs["segments"] = sample.segments
-            made["is_next"] = sample.is_next
-        return {**made, "inputs": inputs}
+            item["is_next"] = sample.is_next
+        return {**item, "inputs": inputs}
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Make a batch, padded on the right.

@@ -218,7 +218,7 @@ class RawDataset(LanguagePairDataset):
         if batch:
             rows = [self.src[index] for index in batch["id"].tolist()]
             origins, words = (
-                [each for row in rows for each in getattr(row, name, ())]
+                [value for row in rows for value in getattr(row, name, ())]
                 for name in ("origins", "words")
             )
             tokens = batch["net_input"]["src_tokens"]
@@ -237,9 +237,11 @@ def write_back(
         sample: the batch; its ``src_tokens`` and ``target`` are replaced.
         generated: the hypotheses of each sentence; their ``tokens`` are replaced.
     """
-    for hypotheses, own in zip(generated, words, strict=True):
+    for hypotheses, words_of_sentence in zip(generated, words, strict=True):
         for hypothesis in hypotheses:
-            hypothesis["tokens"] = RawTokens.of(plain_tensor(hypothesis["tokens"]), (), [own])
+            hypothesis["tokens"] = RawTokens.of(
+                plain_tensor(hypothesis["tokens"]), (), [words_of_sentence]
+            )
     net_input = sample["net_input"]
     tokens = net_input["src_tokens"]
     net_input["src_tokens"] = RawTokens.of(

@@ -25,7 +25,7 @@ from fairseq_phrase.modules.tensors import carrier
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence, Unparsed
 
-Parse = dict[str, np.ndarray]
+ParseArrays = dict[str, np.ndarray]
 #: Parses of several sentences by field: their items, and the number of items of each sentence.
 ReadTogether = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
@@ -120,7 +120,7 @@ class SourceBatcher:
             require fields, the tensors of :func:`collate_parses`; and ``copied``, the words of each
             sentence that have slots in the dictionary.
         """
-        rows, words = zip(*(self.numbered(one, limit) for one in sentences), strict=True)
+        rows, words = zip(*(self.numbered(sentence, limit) for sentence in sentences), strict=True)
         dictionary = self._dictionary
         tokens = data_utils.collate_tokens(
             [torch.tensor(row) for row in rows], dictionary.pad(), dictionary.eos(), self._left_pad
@@ -142,7 +142,7 @@ class SourceBatcher:
         collated = collate_parses(tokens, parses, self._dictionary)
         return collated | make_structures(self.structures, tokens, collated)
 
-    def _parse_of(self, sentence: EncodedSentence, limit: int | None) -> Parse:
+    def _parse_of(self, sentence: EncodedSentence, limit: int | None) -> ParseArrays:
         parse = numbered_parse(sentence, self.fields_to_parse, self._labels)
         parse = truncated(parse, limit)
         if "heads" not in self.fields:
@@ -189,7 +189,7 @@ class SourceBatcher:
 
 def numbered_parse(
     sentence: EncodedSentence, fields: Collection[str], dictionary_of: Callable[[str], Dictionary]
-) -> Parse:
+) -> ParseArrays:
     """Replace the labels of a sentence's parse by numbers, as in a data directory.
 
     Args:
@@ -223,7 +223,7 @@ def _numbers(dictionary: Dictionary, labels: Sequence[str]) -> np.ndarray:
 
 
 def collate_parses(
-    src_tokens: torch.Tensor, parses: Sequence[Parse] | ReadTogether, dictionary: Any
+    src_tokens: torch.Tensor, parses: Sequence[ParseArrays] | ReadTogether, dictionary: Any
 ) -> dict[str, torch.Tensor]:
     """Batch the parses of a batch's source tokens.
 
@@ -290,12 +290,12 @@ def add_structure(
         )
 
 
-def _are_same(make: Any, other: Any) -> bool:
+def _are_same(first: Any, second: Any) -> bool:
     """Return whether two functions that can be pickled are the same, with the same arguments."""
-    if isinstance(make, partial) and isinstance(other, partial):
-        parts = [(each.func, each.args, each.keywords) for each in (make, other)]
+    if isinstance(first, partial) and isinstance(second, partial):
+        parts = [(function.func, function.args, function.keywords) for function in (first, second)]
         return bool(parts[0] == parts[1])
-    return bool(make == other) or pickle.dumps(make) == pickle.dumps(other)
+    return bool(first == second) or pickle.dumps(first) == pickle.dumps(second)
 
 
 def make_structures(
@@ -309,15 +309,15 @@ def make_structures(
     """
     if not structures or any("/" in name for name in collated):
         return {}
-    found = {ROWS: carrier(len(src_tokens))}
+    tensors = {ROWS: carrier(len(src_tokens))}
     parse = ParseBatch.from_net_input(collated)
     for key, make in structures.items():
         for number, tensor in enumerate(make(src_tokens, parse)):
-            found[f"{MADE}{key}.{number}"] = tensor
-    return found
+            tensors[f"{MADE}{key}.{number}"] = tensor
+    return tensors
 
 
-def truncated(parse: Parse, subwords: int | None) -> Parse:
+def truncated(parse: ParseArrays, subwords: int | None) -> ParseArrays:
     """Truncate a parse to its first subwords; None keeps all.
 
     A word whose head is removed becomes a dependent of the head's nearest kept ancestor. Constituents

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fairseq_phrase.data.batches.source_batches import ParseArrays
 from fairseq_phrase.data.store.dictionaries import as_entry
 from fairseq_phrase.data.store.layout import PREPROCESS
 from fairseq_phrase.data.store.manifest import Manifest
@@ -18,8 +19,6 @@ from fairseq_phrase.data.subwords.segmenters import load_segmenter
 from fairseq_phrase.data.subwords.subword_samplers import SAMPLERS, SubwordSampler
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.brackets import NO_TAG
-
-Parse = dict[str, np.ndarray]
 
 
 def check_alpha(alpha: float) -> None:
@@ -102,7 +101,7 @@ class SubwordSampling:
         names = [as_entry(NO_TAG)] if tags is None or not self._has_tags else tags.symbols
         self._split_labels = np.array([constituents.index(name) for name in names], dtype=np.int64)
 
-    def __call__(self, sample: dict[str, Any], parse: Parse, index: int) -> Parse:
+    def __call__(self, sample: dict[str, Any], parse: ParseArrays, index: int) -> ParseArrays:
         """Resegment a sentence pair, and return the parse of the new source.
 
         Args:
@@ -116,7 +115,7 @@ class SubwordSampling:
             sample["target"], _ = target.resegment(sample["target"], rng)
         return self._recut(parse, sizes, np.array(new_sizes, dtype=np.int64))
 
-    def _recut(self, parse: Parse, before: np.ndarray, after: np.ndarray) -> Parse:
+    def _recut(self, parse: ParseArrays, before: np.ndarray, after: np.ndarray) -> ParseArrays:
         parse = {**parse, "words": words_of_subwords(after)}
         if "spans" in parse:
             assert self._split_labels is not None
@@ -166,8 +165,8 @@ class _Side:
             start += size
         if len(new) + len(indices) - len(body) > self._limit:
             return tokens, sizes
-        made = [*indices[:first], *new, *indices[first + len(body) :]]
-        return torch.tensor(made, dtype=tokens.dtype), new_sizes
+        resampled = [*indices[:first], *new, *indices[first + len(body) :]]
+        return torch.tensor(resampled, dtype=tokens.dtype), new_sizes
 
 
 def with_split_words(

@@ -11,7 +11,7 @@ from fairseq.data import BaseWrapperDataset, LanguagePairDataset, data_utils
 
 from fairseq_phrase.data.batches.source_batches import (
     PAIRS_PER_TOKEN,
-    Parse,
+    ParseArrays,
     ReadTogether,
     collate_parses,
     make_structures,
@@ -26,7 +26,7 @@ from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.syntax.fields import PREFIX
 
 #: Parses of a dataset's sentences; a store can also read a batch's parses at once.
-Parses = ParseStore | Sequence[Parse]
+Parses = ParseStore | Sequence[ParseArrays]
 
 
 class _WrappedPairs(BaseWrapperDataset):
@@ -106,10 +106,10 @@ class SyntaxDataset(_WrappedPairs):
             parse = self.parses[int(index)]
             if len(parse["words"]) > self.max_subwords:
                 lost["sources"] += 1
-                for name, kept in truncated(parse, self.max_subwords).items():
+                for name, items in truncated(parse, self.max_subwords).items():
                     row = field_of(name)
                     if row.per in ("edge", "constituent"):
-                        lost[f"{row.per}s ({name})"] += len(parse[name]) - len(kept)
+                        lost[f"{row.per}s ({name})"] += len(parse[name]) - len(items)
         return lost
 
     def set_epoch(self, epoch: int) -> None:
@@ -177,7 +177,7 @@ class SyntaxDataset(_WrappedPairs):
         if batch:
             # fairseq has sorted the sentences by length. Their ids give the order.
             ids = batch["id"]
-            parses: Sequence[Parse] | ReadTogether
+            parses: Sequence[ParseArrays] | ReadTogether
             if "parse" in samples[0]:
                 by_id = {sample["id"]: sample["parse"] for sample in samples}
                 parses = [by_id[index] for index in ids.tolist()]

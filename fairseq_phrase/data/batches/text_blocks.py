@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from fairseq.data import TokenBlockDataset
 
-from fairseq_phrase.data.batches.source_batches import Parse
+from fairseq_phrase.data.batches.source_batches import ParseArrays
 from fairseq_phrase.data.batches.syntax_dataset import Parses
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.fields import FIELDS
@@ -52,38 +52,38 @@ def joined_parses(
     ends = np.cumsum(counts)
     starts = ends - counts
     separators = ends[:-1] - 1
-    made = {}
+    parse = {}
     for name in parses[0]:
         values = [parse[name] for parse in parses]
         if name == "spans":
             values = [
-                _without_root(each, count - 1, root_label)
-                for each, count in zip(values, counts, strict=True)
+                _without_root(spans, count - 1, root_label)
+                for spans, count in zip(values, counts, strict=True)
             ]
         if name == "spans" or FIELDS[name].per == "edge":
             # The last column is the label.
             shifts = [np.array([start, start, 0]) for start in starts]
-            made[name] = np.concatenate(list(map(np.add, values, shifts)))
+            parse[name] = np.concatenate(list(map(np.add, values, shifts)))
             continue
         if name in ("words", "heads"):
-            values = [each + start for each, start in zip(values, starts, strict=True)]
+            values = [numbers + start for numbers, start in zip(values, starts, strict=True)]
             between = separators
         elif FIELDS[name].per == "word":
             between = np.full(len(separators), _UNKNOWN)
         else:
             raise ValueError(f"parses of several sentences have no joined {name}")
-        before = np.cumsum([len(each) for each in values[:-1]])
-        made[name] = np.insert(np.concatenate(values), before, between)
-    if "spans" in made:
-        made["spans"] = np.append(made["spans"], [[0, ends[-1] - 1, root_label]], axis=0)
-    if "heads" in made:
-        own = made["heads"] == np.arange(len(made["heads"]))
-        own[separators] = False
+        before = np.cumsum([len(items) for items in values[:-1]])
+        parse[name] = np.insert(np.concatenate(values), before, between)
+    if "spans" in parse:
+        parse["spans"] = np.append(parse["spans"], [[0, ends[-1] - 1, root_label]], axis=0)
+    if "heads" in parse:
+        is_root = parse["heads"] == np.arange(len(parse["heads"]))
+        is_root[separators] = False
         # The first root of each sentence, for its separator.
-        roots = np.flatnonzero(own)
-        made["heads"][separators] = roots[np.searchsorted(roots, starts[:-1])]
-        made["heads"][roots] = roots[0]
-    return made
+        roots = np.flatnonzero(is_root)
+        parse["heads"][separators] = roots[np.searchsorted(roots, starts[:-1])]
+        parse["heads"][roots] = roots[0]
+    return parse
 
 
 def _without_root(spans: np.ndarray, words: int, root_label: int) -> np.ndarray:
@@ -119,7 +119,7 @@ class BlockSample(NamedTuple):
     """
 
     tokens: np.ndarray
-    parse: Parse
+    parse: ParseArrays
     segments: np.ndarray | None = None
     is_next: int | None = None
     before: np.ndarray | None = None
@@ -190,11 +190,11 @@ class TextBlocks:
         """Return the tokens of a sample. Shape: ``(tokens,)``, int64."""
         return np.asarray(self._blocks[self._indices[index]], dtype=np.int64)
 
-    def parse(self, indices: Sequence[int]) -> Parse:
+    def parse(self, indices: Sequence[int]) -> ParseArrays:
         """Join the parses of all sentences of the samples into one; empty if no field is read."""
         if self._parses is None:
             return {}
-        parses: list[Parse] = []
+        parses: list[ParseArrays] = []
         for index in indices:
             index = self._indices[index]
             first, _, last = map(int, self._blocks.block_to_dataset_index[index])
@@ -209,11 +209,11 @@ class TextBlocks:
             count: number of tokens; fewer at the start of the text.
         """
         sentence, offset, _ = map(int, self._blocks.block_to_dataset_index[self._indices[index]])
-        found = [self._text[sentence].numpy()[:offset]]
-        while sum(map(len, found)) < count and sentence:
+        sentences = [self._text[sentence].numpy()[:offset]]
+        while sum(map(len, sentences)) < count and sentence:
             sentence -= 1
-            found.insert(0, self._text[sentence].numpy())
-        tokens = np.concatenate(found).astype(np.int64)
+            sentences.insert(0, self._text[sentence].numpy())
+        tokens = np.concatenate(sentences).astype(np.int64)
         return tokens[max(len(tokens) - count, 0) :]
 
 
@@ -260,22 +260,22 @@ class SegmentPairs:
         rng = np.random.default_rng([seed, epoch])
         count, total = len(self._firsts), len(self._blocks)
         self.is_next = rng.random(count) < 0.5
-        own = self._documents[self._firsts]
+        document = self._documents[self._firsts]
         # A segment of another document: it is before or after the segments of this document.
-        start = np.searchsorted(self._documents, own, "left")
-        end = np.searchsorted(self._documents, own, "right")
-        other = (rng.random(count) * (total - (end - start))).astype(np.int64)
-        other = np.where(other < start, other, other + end - start)
-        self._seconds = np.where(self.is_next, self._firsts + 1, other)
+        start = np.searchsorted(self._documents, document, "left")
+        end = np.searchsorted(self._documents, document, "right")
+        second = (rng.random(count) * (total - (end - start))).astype(np.int64)
+        second = np.where(second < start, second, second + end - start)
+        self._seconds = np.where(self.is_next, self._firsts + 1, second)
         sizes = self._blocks.sizes
         self.sizes = 1 + sizes[self._firsts] + sizes[self._seconds]
 
     def __getitem__(self, index: int) -> BlockSample:
         """Return a pair."""
-        both = [int(each[index]) for each in (self._firsts, self._seconds)]
-        first, second = map(self._blocks.tokens, both)
+        blocks = [int(numbers[index]) for numbers in (self._firsts, self._seconds)]
+        first, second = map(self._blocks.tokens, blocks)
         tokens = np.concatenate([[self._bos], first, second])
         segments = (np.arange(len(tokens)) > len(first)).astype(np.int64)
         # Joined segments are not sentences: their roots and constituents cannot be joined again.
-        parse = self._blocks.parse(both)
+        parse = self._blocks.parse(blocks)
         return BlockSample(tokens, parse, segments, int(self.is_next[index]))

@@ -43,14 +43,14 @@ class Trees:
     ) -> None:
         if source is not None:
             TreeSource(source)
-        self._given, self._dictionary, self._pool = (source, seed), dictionary, pool
+        self._fixed, self._dictionary, self._pool = (source, seed), dictionary, pool
         # For each model: its trees (None if its record lacks them), and the parse fields that it reads.
         self._models: list[tuple[tuple[str, int] | None, set[str]]] = [(None, set())]
-        self._made: dict[tuple[str, int], TreeSource] = {}
+        self._sources: dict[tuple[str, int], TreeSource] = {}
 
     def _setting(self, source: str, seed: str) -> tuple[str, int]:
-        given, number = self._given
-        return given or source, int(seed) if number is None else number
+        fixed_source, number = self._fixed
+        return fixed_source or source, int(seed) if number is None else number
 
     @property
     def settings(self) -> list[tuple[str, int]]:
@@ -116,14 +116,14 @@ class Trees:
         Args:
             fields: the fields that all models and the loss read.
         """
-        of_models = set().union(*(own for _, own in self._models))
+        of_models = set().union(*(fields_of_model for _, fields_of_model in self._models))
         read: set[str] = set()
-        for number, (trees, own) in enumerate(self._models, start=1):
+        for number, (trees, fields_of_model) in enumerate(self._models, start=1):
             of_loss = set(fields) - of_models if number == len(self._models) else set()
-            asked = (own & set(fields)) | of_loss
-            if "heads" in asked:
-                asked = TreeSource((trees or self.settings[0])[0]).fields_to_read(asked)
-            read |= asked
+            of_source = (fields_of_model & set(fields)) | of_loss
+            if "heads" in of_source:
+                of_source = TreeSource((trees or self.settings[0])[0]).fields_to_read(of_source)
+            read |= of_source
         return read
 
     def __call__(
@@ -134,15 +134,15 @@ class Trees:
         The heads of the first source are ``heads``. With several sources, the heads of each source also
         have a name from :func:`heads_of`.
         """
-        first, *others = self.settings
-        found = self._source(first)(parse, tokens, index)
-        if not others:
-            return found
+        first, *further = self.settings
+        parse_of_first = self._source(first)(parse, tokens, index)
+        if not further:
+            return parse_of_first
         new = {
-            heads_of(*each): self._source(each)(parse, tokens, index)["heads"]
-            for each in (first, *others)
+            heads_of(*setting): self._source(setting)(parse, tokens, index)["heads"]
+            for setting in (first, *further)
         }
-        return found | new
+        return parse_of_first | new
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle the sources for a worker; the reader of the pool stays in the task."""
@@ -151,10 +151,10 @@ class Trees:
         return {**self.__dict__, "_pool": None}
 
     def _source(self, setting: tuple[str, int]) -> TreeSource:
-        if setting not in self._made:
+        if setting not in self._sources:
             pool = self._pool() if setting[0] == "shuffled" and self._pool else None
-            self._made[setting] = TreeSource(*setting, self._dictionary, pool)
-        return self._made[setting]
+            self._sources[setting] = TreeSource(*setting, self._dictionary, pool)
+        return self._sources[setting]
 
 
 def heads_of(source: str, seed: int) -> str:
@@ -175,10 +175,10 @@ def read_own_trees(encoder: Any, source: str, seed: int) -> None:
     forward = encoder.forward
 
     def with_own_trees(*args: Any, **inputs: Any) -> Any:
-        own = {name: value for name, value in inputs.items() if "/" not in name}
+        tree_inputs = {name: value for name, value in inputs.items() if "/" not in name}
         if (name := f"{PREFIX}{heads_of(source, seed)}") in inputs:
-            own[f"{PREFIX}heads"] = inputs[name]
-        return forward(*args, **own)
+            tree_inputs[f"{PREFIX}heads"] = inputs[name]
+        return forward(*args, **tree_inputs)
 
     encoder.forward = with_own_trees
 
@@ -223,10 +223,10 @@ class TreeSource:
             n for n in FIELDS if n in read and (n in _OF_THE_TREE or FIELDS[n].per == "edge")
         ]
         if telling:
-            what = FIELDS[telling[0]].meaning
+            meaning = FIELDS[telling[0]].meaning
             raise UserError(
                 f"--tree-source {self.name} makes only dependency heads, but this model also reads the "
-                f"parse's {what}: leave out the option that asks for them, or use --tree-source parse"
+                f"parse's {meaning}: leave out the option that asks for them, or use --tree-source parse"
             )
         return read - {"heads"}
 
@@ -271,10 +271,10 @@ class TreeSource:
             if last - first >= min(_CANDIDATES, len(self._lengths)):
                 break
         candidates = self._by_length[first:last]
-        chosen = candidates[drawn % len(candidates)]
-        if chosen == index:
-            chosen = candidates[(drawn + 1) % len(candidates)]
-        return int(chosen)
+        sentence = candidates[drawn % len(candidates)]
+        if sentence == index:
+            sentence = candidates[(drawn + 1) % len(candidates)]
+        return int(sentence)
 
 
 def chain(words: int) -> np.ndarray:

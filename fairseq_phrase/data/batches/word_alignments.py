@@ -52,7 +52,7 @@ class WordAlignments:
                 (pairs.tgt[index], pairs.tgt_dict),
             )
         ]
-        found: list[tuple[int, int]] = []
+        links: list[tuple[int, int]] = []
         for pair in self._lines[index].split():
             try:
                 source, target = (
@@ -67,8 +67,10 @@ class WordAlignments:
                     f"{location(self._path, index + 1)}: '{pair}' is not a pair of words, from 0: the "
                     f"sentences have {counts} words"
                 )
-            found += [(one, other) for one in source for other in target]
-        return torch.tensor(found, dtype=torch.long).view(-1)
+            links += [
+                (source_token, target_token) for source_token in source for target_token in target
+            ]
+        return torch.tensor(links, dtype=torch.long).view(-1)
 
 
 def words_by_marks(

@@ -48,7 +48,7 @@ def add_slots(dictionary: Any, options: Options) -> None:
         dictionary.add_symbol(slot(number), options.min_count)
 
 
-def check_slots(path: Path, known: Mapping[str, int], options: Options) -> None:
+def check_slots(path: Path, indices: Mapping[str, int], options: Options) -> None:
     """Check that a given dictionary has as many slots as ``--copy-words`` asks for.
 
     Raw text uses all slots of a dictionary, so data that use fewer slots differ from it.
@@ -56,7 +56,7 @@ def check_slots(path: Path, known: Mapping[str, int], options: Options) -> None:
     Raises:
         UserError: the dictionary has fewer or more slots.
     """
-    slots = number_of_slots(known)
+    slots = number_of_slots(indices)
     if options.copy_words and slots != options.copy_words:
         advice = f"give --copy-words {slots}, or another dictionary"
         if not slots:
@@ -67,14 +67,14 @@ def check_slots(path: Path, known: Mapping[str, int], options: Options) -> None:
 
 
 def number_split(
-    texts: Sequence[TextWriter], prefix: Path, known: Mapping[str, int], options: Options
+    texts: Sequence[TextWriter], prefix: Path, indices: Mapping[str, int], options: Options
 ) -> list[Path]:
     """Replace unknown words in a split's two texts, and write the words next to the text.
 
     Args:
         texts: source and target.
         prefix: the path of the binarized source text, without ``.bin`` and ``.idx``.
-        known: the index of each entry of the dictionary, which has the slots (:func:`check_slots`).
+        indices: the index of each entry of the dictionary, which has the slots (:func:`check_slots`).
 
     Returns:
         The paths of the files with the words.
@@ -82,13 +82,13 @@ def number_split(
     source, target = texts
     writer = IndexedWriter(copied_path(prefix))
     with source.replaced() as write_source, target.replaced() as write_target:
-        for own, other in zip(source.sentences(), target.sentences(), strict=True):
-            subwords, words = number_unknown(own, known, options.copy_words)
+        for source_line, target_line in zip(source.sentences(), target.sentences(), strict=True):
+            subwords, words = number_unknown(source_line, indices, options.copy_words)
             # A pair without unknown source words has no slots.
-            others, _ = number_unknown(other, known, 0, words)
+            target_subwords, _ = number_unknown(target_line, indices, 0, words)
             writer.append(stored(words))
             write_source(subwords)
-            write_target(others)
+            write_target(target_subwords)
     return writer.finish()
 
 
@@ -105,15 +105,17 @@ def make_dictionaries(
         vocabularies: by language, the entries of a dictionary that are known without a text.
     """
     # Text of one language has one dictionary.
-    given = dict(zip(options.languages, (options.srcdict, options.tgtdict), strict=False))
-    made = {language: load_dictionary(path) for language, path in given.items() if path is not None}
-    for dictionary in made.values():
+    paths = dict(zip(options.languages, (options.srcdict, options.tgtdict), strict=False))
+    dictionaries = {
+        language: load_dictionary(path) for language, path in paths.items() if path is not None
+    }
+    for dictionary in dictionaries.values():
         for token in options.protected:
             if token not in dictionary:
                 dictionary.add_symbol(token)  # at the end, as fairseq's mBART adds language tags
-    missing = [language for language in options.languages if language not in made]
-    if options.joined_dictionary and made:
-        made.update(dict.fromkeys(missing, next(iter(made.values()))))
+    missing = [language for language in options.languages if language not in dictionaries]
+    if options.joined_dictionary and dictionaries:
+        dictionaries.update(dict.fromkeys(missing, next(iter(dictionaries.values()))))
         missing = []
     groups = [missing] if options.joined_dictionary and missing else [[name] for name in missing]
     for group in groups:
@@ -132,5 +134,5 @@ def make_dictionaries(
             dictionary.finalize(padding_factor=1)
         else:
             dictionary.finalize(threshold=options.min_count, padding_factor=8)
-        made.update(dict.fromkeys(group, dictionary))
-    return made
+        dictionaries.update(dict.fromkeys(group, dictionary))
+    return dictionaries

@@ -53,9 +53,9 @@ def change(before: str, after: str) -> Change | None:
     return None if first == second else Change(first, second)
 
 
-def described(found: Change) -> str:
+def described(change: Change) -> str:
     """Describe the first difference."""
-    before, after = found
+    before, after = change
     pairs = enumerate(zip_longest(before, after))
     start = next(index for index, (old, new) in pairs if old != new)
     window = slice(start, start + 2 * _CONTEXT)
@@ -66,28 +66,35 @@ def described(found: Change) -> str:
     old = before[start + first : start + last]
     new = after[start + new_first : start + new_last]
     context = before[max(0, start - _CONTEXT) : start + last + _CONTEXT]
-    verb = f"{_named(old)} becomes {_named(new) or 'nothing'}" if old else f"{_named(new)} is added"
+    verb = (
+        f"{_character_names(old)} becomes {_character_names(new) or 'nothing'}"
+        if old
+        else f"{_character_names(new)} is added"
+    )
     return f"{verb} in '{context}'"
 
 
-def _named(text: str) -> str:
-    names = [f"U+{ord(each):04X} {unicodedata.name(each, '')}".strip() for each in text[:_NAMED]]
+def _character_names(text: str) -> str:
+    names = [
+        f"U+{ord(character):04X} {unicodedata.name(character, '')}".strip()
+        for character in text[:_NAMED]
+    ]
     return ", ".join([*names, *(["…"] if len(text) > _NAMED else [])])
 
 
 def warning_of(
-    split: str, counts: SplitCounts, shown: Mapping[str, Sequence[str]], advice: str
+    split: str, counts: SplitCounts, described_lines: Mapping[str, Sequence[str]], advice: str
 ) -> str:
     """Summarize the changed lines of a split; empty if there are none.
 
     Args:
-        shown: the first changed lines, described, by language.
+        described_lines: the first changed lines, described, by language.
         advice: the options that keep the text, or empty.
     """
     return "\n".join(
         f"{count} of the {counts.kept} lines of {split}.{language} change when they are split into "
         f"subwords and joined again, so a model cannot read or write them as they are{advice}:\n  "
-        + "\n  ".join(shown[language])
+        + "\n  ".join(described_lines[language])
         for language, count in counts.changed.items()
     )
 
@@ -255,7 +262,7 @@ class BlockMaker:
     def __call__(self, job: Job) -> Block:
         """Make a block. It ends before the first line with an error."""
         block = Block(job.number, len(job.lines))
-        kept: list[list[SideLine]] = [[] for _ in self.sides]
+        lines_of_sides: list[list[SideLine]] = [[] for _ in self.sides]
         try:
             parses = map(_parses, job.parses, self.sides, repeat(len(job.lines)))
             for number, (lines, *parsed) in enumerate(
@@ -270,17 +277,17 @@ class BlockMaker:
                 for side, parse in zip(self.sides, parsed, strict=True):
                     if isinstance(parse, ParsedSentence):
                         block.counts.add_expansions(side.language, parse.expansions)
-                for side, line, those in zip(self.sides, pair, kept, strict=True):
-                    those.append(line)
+                for side, line, lines_of_side in zip(self.sides, pair, lines_of_sides, strict=True):
+                    lines_of_side.append(line)
                     if line.problem is not None:
                         block.problems.append((number, side.language, line.problem))
                     if line.changed is not None:
                         self._count_change(block, number, side.language, line.changed)
         except UserError as error:
             block.error = error
-        block.counts.kept = len(kept[0])
-        for side, those in zip(self.sides, kept, strict=True):
-            block.sides.append(self._side(side, those, block.counts))
+        block.counts.kept = len(lines_of_sides[0])
+        for side, lines_of_side in zip(self.sides, lines_of_sides, strict=True):
+            block.sides.append(self._side(side, lines_of_side, block.counts))
         return block
 
     def _side(self, side: Lines, lines: list[SideLine], counts: SplitCounts) -> SideBlock:
@@ -317,9 +324,9 @@ class BlockMaker:
         block.left_out.append(LeftOut(number, kind, reason))
         if self.options.strict and kind != "skipped":
             source, *target = (corpus.path for corpus in self.corpora)
-            both = f" (and {target[0]})" if target else ""
+            and_target = f" (and {target[0]})" if target else ""
             raise UserError(
-                f"{location(source, number)}{both}: {reason}; without --strict such "
+                f"{location(source, number)}{and_target}: {reason}; without --strict such "
                 f"{'pairs' if target else 'lines'} are left out and counted"
             )
         return False

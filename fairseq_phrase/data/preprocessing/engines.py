@@ -117,18 +117,18 @@ def run_jobs(
 
 
 def run_elsewhere(
-    jobs: Iterable[Job], make: _Make[Result], engine: EngineOptions, what: str
+    jobs: Iterable[Job], make: _Make[Result], engine: EngineOptions, loaded_name: str
 ) -> Iterator[Result]:
     """Do all jobs in other processes or actors, in any order.
 
     Args:
         make: makes a function that does jobs, in each process; pickled.
-        what: the name of what it loads, for messages.
+        loaded_name: the name of what it loads, for messages.
     """
     if engine.name == "ray":
-        yield from _on_ray(iter(jobs), make, engine, what)
+        yield from _on_ray(iter(jobs), make, engine, loaded_name)
     else:
-        yield from _in_processes(iter(jobs), make, engine.workers, what)
+        yield from _in_processes(iter(jobs), make, engine.workers, loaded_name)
 
 
 def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
@@ -162,21 +162,21 @@ def _parser(parsing: ParsingOptions) -> Callable[[Job], Done]:
 
 
 def _in_processes(
-    jobs: Iterator[Job], make: _Make[Result], workers: int, what: str
+    jobs: Iterator[Job], make: _Make[Result], workers: int, loaded_name: str
 ) -> Iterator[Result]:
     """Do jobs in processes. If a process dies, restart with the lost jobs."""
     lost: list[Job] = []
     deaths: Counter[int | None] = Counter()
     while True:
         try:
-            yield from _in_pool(jobs, lost, make, workers, what)
+            yield from _in_pool(jobs, lost, make, workers, loaded_name)
             return
         except BrokenProcessPool:
             for job in lost:
-                _count_death(deaths, job, what)
+                _count_death(deaths, job, loaded_name)
 
 
-def _count_death(deaths: Counter[int | None], job: Job | None, what: str) -> None:
+def _count_death(deaths: Counter[int | None], job: Job | None, loaded_name: str) -> None:
     """Count that a worker died during a job or while loading.
 
     Raises:
@@ -187,7 +187,7 @@ def _count_death(deaths: Counter[int | None], job: Job | None, what: str) -> Non
     if deaths[number] <= _DEATHS:
         return
     if job is None:
-        raise UserError(_died_loading(what)) from None
+        raise UserError(_died_loading(loaded_name)) from None
     last = job.first_line + len(job.lines) - 1
     raise UserError(
         f"processes died {_DEATHS + 1} times over lines {job.first_line} to {last} (out of memory?): "
@@ -195,15 +195,15 @@ def _count_death(deaths: Counter[int | None], job: Job | None, what: str) -> Non
     ) from None
 
 
-def _died_loading(what: str) -> str:
+def _died_loading(loaded_name: str) -> str:
     return (
-        f"processes died while they loaded {what} (the reason is above, unless memory ran out): run "
-        "again with fewer --workers"
+        f"processes died while they loaded {loaded_name} (the reason is above, unless memory ran out): "
+        "run again with fewer --workers"
     )
 
 
 def _in_pool(
-    jobs: Iterator[Job], lost: list[Job], make: _Make[Result], workers: int, what: str
+    jobs: Iterator[Job], lost: list[Job], make: _Make[Result], workers: int, loaded_name: str
 ) -> Iterator[Result]:
     """Do jobs in one pool of processes.
 
@@ -232,12 +232,12 @@ def _in_pool(
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                done = future.result()
+                result = future.result()
                 del running[future]
-                yield done
+                yield result
     except BrokenProcessPool:
         if not loaded.is_set():
-            raise UserError(_died_loading(what)) from None
+            raise UserError(_died_loading(loaded_name)) from None
         lost[:0] = sorted(running.values())
         raise
     finally:
@@ -291,8 +291,8 @@ class _Actors:
     free actor. So do jobs that it had done, if their results were lost with its machine.
     """
 
-    def __init__(self, ray: Any, make: _Make[Any], engine: EngineOptions, what: str) -> None:
-        self._ray, self._make, self._what = ray, make, what
+    def __init__(self, ray: Any, make: _Make[Any], engine: EngineOptions, loaded_name: str) -> None:
+        self._ray, self._make, self._loaded_name = ray, make, loaded_name
         self._remote: Any = ray.remote(num_cpus=1, num_gpus=engine.gpus)(_Actor)
         self._actors: list[Any] = []
         # For each awaited answer, the actor and its job; None instead of a job while it loads.
@@ -351,7 +351,7 @@ class _Actors:
         awaited = [answer for answer, (actor, _) in self._running.items() if actor == dead]
         # The first job was running; the others were queued.
         undone = [self._running.pop(answer)[1] for answer in awaited]
-        _count_death(self._deaths, undone[0], self._what)
+        _count_death(self._deaths, undone[0], self._loaded_name)
         self._lost += filter(None, undone)
         self._free = [actor for actor in self._free if actor != dead]
         self._actors.remove(dead)
@@ -359,7 +359,7 @@ class _Actors:
 
 
 def _on_ray(
-    jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions, what: str
+    jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions, loaded_name: str
 ) -> Iterator[Result]:
     """Do jobs in Ray actors."""
     with optional_packages("Ray is not installed", "'fairseq-phrase[ray]'"):
@@ -367,7 +367,7 @@ def _on_ray(
     was_running = ray.is_initialized()
     if not was_running:
         _start_ray(ray, engine)
-    actors = _Actors(ray, make, engine, what)
+    actors = _Actors(ray, make, engine, loaded_name)
     try:
         yield from actors.results(jobs)
     except ray.exceptions.RayTaskError as error:

@@ -32,27 +32,27 @@ def check_labels(text: Path, labels: Path, per: str) -> None:
             would misread.
     """
     # Files with different numbers of lines have a separate message.
-    for number, (line, given) in enumerate(
+    for number, (line, label_line) in enumerate(
         zip(read_lines(text), read_lines(labels), strict=False), start=1
     ):
-        words, found = line.split(), given.split()
+        words, line_labels = line.split(), label_line.split()
         if not words:
             raise UserError(
                 f"{location(text, number)} is empty, and a label needs text: remove this line here and "
                 f"in {labels}"
             )
-        if per == "word" and len(found) != len(words):
+        if per == "word" and len(line_labels) != len(words):
             raise UserError(
                 f"{location(text, number)} has {len(words)} words, and {location(labels, number)} has "
-                f"{len(found)} labels: --labels word needs one label for each word, with white space "
-                "between words and between labels"
+                f"{len(line_labels)} labels: --labels word needs one label for each word, with white "
+                "space between words and between labels"
             )
-        if per == "sentence" and len(found) != 1:
+        if per == "sentence" and len(line_labels) != 1:
             raise UserError(
-                f"{location(labels, number)} has {len(found)} labels: --labels sentence needs one label "
-                "without white space on each line"
+                f"{location(labels, number)} has {len(line_labels)} labels: --labels sentence needs one "
+                "label without white space on each line"
             )
-        for label in found:
+        for label in line_labels:
             if is_mistakable(label):
                 raise UserError(
                     f"{location(labels, number)}: the label {label} is a special symbol of fairseq: "

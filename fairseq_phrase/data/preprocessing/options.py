@@ -109,7 +109,7 @@ class Options:
     def check(self, reused: Identity, here: Identity, entry_point: str, where: Path) -> None:
         """Compare the reused record with this run, and store the allowed differences."""
         found = compare(
-            reused, here, entry_point, trained_name=where, here_name="this run",
+            reused, here, entry_point, trained_name=where, current_name="this run",
             allow=self.allow_difference, strict=self.strict, strict_option="strict",
         )  # fmt: skip
         self.allowed[:] = dict.fromkeys([*self.allowed, *found.allowed])

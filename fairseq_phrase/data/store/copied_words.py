@@ -28,21 +28,21 @@ def _is_place(entry: str) -> bool:
     return entry.startswith("<copy") and entry[5:-1].isdigit() and entry.endswith(">")
 
 
-def number_of_slots(known: Mapping[str, int]) -> int:
+def number_of_slots(indices: Mapping[str, int]) -> int:
     """Return the number of slots among the entries of a dictionary."""
     number = 0
-    while slot(number + 1) in known:
+    while slot(number + 1) in indices:
         number += 1
     return number
 
 
 def number_unknown(
-    subwords: Iterable[str], known: Mapping[str, int], slots: int, words: Sequence[str] = ()
+    subwords: Iterable[str], indices: Mapping[str, int], slots: int, words: Sequence[str] = ()
 ) -> tuple[list[str], list[str]]:
     """Replace unknown words by their slots.
 
     Args:
-        known: the index of each entry of the dictionary.
+        indices: the index of each entry of the dictionary.
         words: words that already have slots: for a target, its source sentence's words.
 
     Returns:
@@ -50,18 +50,18 @@ def number_unknown(
         that have slots, in order.
 
     Examples:
-        >>> known = {"the": 4, "is": 5}
-        >>> source, words = number_unknown("the Xu is the Qi".split(), known, slots=9)
+        >>> indices = {"the": 4, "is": 5}
+        >>> source, words = number_unknown("the Xu is the Qi".split(), indices, slots=9)
         >>> source, words
         (['the', '<copy1>', 'is', 'the', '<copy2>'], ['Xu', 'Qi'])
-        >>> number_unknown("Qi is Lu".split(), known, slots=0, words=words)[0]
+        >>> number_unknown("Qi is Lu".split(), indices, slots=0, words=words)[0]
         ['<copy2>', 'is', 'Lu']
     """
     numbers = {word: number for number, word in enumerate(words, start=1)}
     numbered = []
     for subword in subwords:
         # In a text, the entry of a slot is an unknown word.
-        if subword not in known or _is_place(subword):
+        if subword not in indices or _is_place(subword):
             if subword not in numbers and len(numbers) < slots:
                 numbers[subword] = len(numbers) + 1
             if subword in numbers:

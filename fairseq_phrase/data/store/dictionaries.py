@@ -93,13 +93,13 @@ def begins_with(labels: Sequence[str], fingerprint: str) -> bool:
 
 def warn_of_unknown_labels(split: str, count: int, total: int, names: Iterable[str] = ()) -> None:
     """Warn that a split has labels that the training data lack."""
-    named = list(names)
+    labels = list(names)
     logger.warning(
         "%d of the %d labels of %s are unknown in training, so that no model can predict them; they "
         "count as wrong%s%s",
         count,
         total,
         split,
-        ": " + ", ".join(named[:_NAMED]) if named else "",
-        ", …" if len(named) > _NAMED else "",
+        ": " + ", ".join(labels[:_NAMED]) if labels else "",
+        ", …" if len(labels) > _NAMED else "",
     )

@@ -1,8 +1,8 @@
 """The record of a model's training: named entries, one comparison, one message.
 
 The record is in the manifest of a data directory (entries about data), and in every checkpoint and
-bundle. By default every option is an entry, unless :data:`FREE` has its name or its metadata declare it
-free. ``docs/identity.md`` lists the steps of a record's life.
+bundle. By default every option is an entry, unless :data:`FREE_OPTIONS` has its name or its metadata
+declare it free. ``docs/identity.md`` lists the steps of a record's life.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ OF_DECODER = (
 REMEDIES = {"report": "name them as different rows, NAME=FOLDER"}
 #: Options, or patterns of their names, that cannot change the output of a trained model for an input,
 #: by the reason. All other options are entries. Metadata ``identity: must`` of a field override this.
-FREE = {
+FREE_OPTIONS = {
     "off outside training": "*dropout *dropout_in *dropout_out *layerdrop",
     "how memory is used": "checkpoint_activations offload_activations min_params_to_wrap",
     "values that the parameters begin with": "encoder_embed_path decoder_embed_path",
@@ -159,7 +159,7 @@ VERSION = 2
 @lru_cache(maxsize=4096)
 def why_free(name: str) -> str | None:
     """Return the reason why an option of this name is not recorded; None if it is."""
-    for reason, patterns in FREE.items():
+    for reason, patterns in FREE_OPTIONS.items():
         if matches(name, patterns):
             return reason
     return None
@@ -243,7 +243,7 @@ class Identity:
         """Return the record as a table for people."""
         width = max(map(len, self.entries), default=0)
         lines = [f"{name:{width}}  {entry.label}" for name, entry in self.entries.items()]
-        return "\n".join([*lines, *(f"allowed: {each}" for each in self.allowed)])
+        return "\n".join([*lines, *(f"allowed: {difference}" for difference in self.allowed)])
 
     def only(self, *parts: str) -> Identity:
         """Return the record of these parts."""
@@ -261,11 +261,11 @@ class Identity:
 
 def compare(
     trained: Identity,
-    here: Identity,
+    current: Identity,
     entry_point: str,
     *,
     trained_name: str | Path,
-    here_name: str | Path,
+    current_name: str | Path,
     allow: str | None = None,
     strict: bool = False,
     strict_option: str = "strict-identity",
@@ -275,60 +275,65 @@ def compare(
 
     Args:
         trained: the record of a model, or of reused files.
-        here: the record that it is compared with.
+        current: the record that it is compared with.
         entry_point: a name in :data:`ENTRY_POINTS`.
         trained_name: the file of ``trained``, for messages.
-        here_name: the file or folder of ``here``.
+        current_name: the file or folder of ``current``.
         allow: names of entries that may differ, separated by commas (``--allow-difference``).
         strict: also refuse differences in entries of the kind ``may``.
         strict_option: the name of the option that sets it, for messages.
         has_options: whether the command has these options; fairseq's own tasks lack them.
 
     Returns:
-        ``here`` with the differences that were allowed.
+        ``current`` with the differences that were allowed.
 
     Raises:
         UserError: entries that must agree differ; or ``allow`` has a name that both records lack.
     """
     allowed_names = set(filter(None, (allow or "").split(",")))
-    names = {*here.entries, *trained.entries}
+    names = {*current.entries, *trained.entries}
     if "task" in ENTRY_POINTS[entry_point] and (wrong := sorted(allowed_names - names)):
         raise UserError(
             f"{as_given('allow-difference', ','.join(wrong))}: expected some of "
             f"{', '.join(sorted(names))}"
         )
-    differences = find_differences(trained, here, entry_point, allowed_names, strict=strict)
+    differences = find_differences(trained, current, entry_point, allowed_names, strict=strict)
     by_decision: dict[str, list[Difference]] = {}
     for difference in differences:
         by_decision.setdefault(difference.decision, []).append(difference)
 
-    both = f"{trained_name} and {here_name}{_DIFFER}"
+    pair = f"{trained_name} and {current_name}{_DIFFER}"
     if refused := by_decision.get("refused"):
         remedies = dict.fromkeys(
-            REMEDIES.get(entry_point) or _remedy(each.name, each.trained, each.entry)
-            for each in refused
+            REMEDIES.get(entry_point)
+            or _remedy(difference.name, difference.trained, difference.entry)
+            for difference in refused
         )
-        message = f"{both}{_texts(refused)}: {', and '.join(remedies)}"
+        message = f"{pair}{_texts(refused)}: {', and '.join(remedies)}"
         if has_options and entry_point not in REMEDIES:
-            allowing = as_given("allow-difference", ",".join(each.name for each in refused))
+            allowing = as_given(
+                "allow-difference", ",".join(difference.name for difference in refused)
+            )
             message += f", or let this pass with {allowing}"
         raise UserError(message)
     if warned := by_decision.get("warned"):
         refusing = f" ({as_given(strict_option)} refuses this)" if has_options else ""
-        warn_once(f"{both}{_texts(warned)}{refusing}")
+        warn_once(f"{pair}{_texts(warned)}{refusing}")
     if let_through := by_decision.get("allowed", []):
-        warn_once(f"{both}{_texts(let_through)} ({as_given('allow-difference')} lets this pass)")
-    for decision, lacking, other in (
-        ("unknown in training", trained_name, here_name),
-        ("unknown here", here_name, trained_name),
+        warn_once(f"{pair}{_texts(let_through)} ({as_given('allow-difference')} lets this pass)")
+    for decision, lacking, reference in (
+        ("unknown in training", trained_name, current_name),
+        ("unknown here", current_name, trained_name),
     ):
         if unknown := by_decision.get(decision):
             warn_once(
-                f"{lacking} does not record its {', '.join(each.name for each in unknown)}: make sure "
-                f"that it has the same as {other}"
+                f"{lacking} does not record its {', '.join(d.name for d in unknown)}: make sure that it "
+                f"has the same as {reference}"
             )
     passed = [f"{difference} ({Path(trained_name).name})" for difference in let_through]
-    return replace(here, allowed=tuple(dict.fromkeys([*trained.allowed, *here.allowed, *passed])))
+    return replace(
+        current, allowed=tuple(dict.fromkeys([*trained.allowed, *current.allowed, *passed]))
+    )
 
 
 def _texts(differences: Sequence[Difference]) -> str:
@@ -357,7 +362,12 @@ class Difference(NamedTuple):
 
 
 def find_differences(
-    trained: Identity, here: Identity, entry_point: str, allowed: AbstractSet[str], *, strict: bool
+    trained: Identity,
+    current: Identity,
+    entry_point: str,
+    allowed: AbstractSet[str],
+    *,
+    strict: bool,
 ) -> list[Difference]:
     """List the entries in which two records differ, each with the decision about it.
 
@@ -366,12 +376,12 @@ def find_differences(
     Args:
         allowed: names of entries that may differ.
     """
-    is_whole = trained.is_whole and here.is_whole
+    is_whole = trained.is_whole and current.is_whole
     differences = []
-    for name in dict.fromkeys([*here.entries, *trained.entries]):
-        before, now = trained.entries.get(name), here.entries.get(name)
-        entry = here.entries.get(name) or trained.entries[name]
-        values = [one.value if one else entry.default for one in (before, now)]
+    for name in dict.fromkeys([*current.entries, *trained.entries]):
+        before, now = trained.entries.get(name), current.entries.get(name)
+        entry = current.entries.get(name) or trained.entries[name]
+        values = [side.value if side else entry.default for side in (before, now)]
         if (
             entry.part not in ENTRY_POINTS[entry_point]
             or values[0] == values[1]
@@ -384,7 +394,7 @@ def find_differences(
         decision = _decide(name, entry, values, allowed, strict=strict, is_whole=is_whole)
         if decision is not None:
             label, label_here = (
-                one.label if one else str(entry.default or _NONE) for one in (before, now)
+                side.label if side else str(entry.default or _NONE) for side in (before, now)
             )
             differences.append(Difference(name, entry, label, label_here, decision))
     return differences
@@ -418,9 +428,9 @@ def logged_differences(message: str) -> str | None:
     >>> logged_differences("a.pt and data differ in parser x 1 and x 2 (--strict-identity refuses this)")
     'parser x 1 and x 2'
     """
-    _, found, differences = message.partition(_DIFFER)
+    _, marker, differences = message.partition(_DIFFER)
     return (
-        re.sub(r" \([\w-]+ (?:refuses this|lets this pass)\)$", "", differences) if found else None
+        re.sub(r" \([\w-]+ (?:refuses this|lets this pass)\)$", "", differences) if marker else None
     )
 
 

@@ -41,7 +41,7 @@ _CHUNK = 1 << 20  # number of values converted at a time
 
 def smallest_dtype(maximum: int) -> np.dtype:
     """Return the smallest integer type of the format that holds 0 to ``maximum``."""
-    return next(np.dtype(each) for each in _WIDTHS.values() if maximum <= np.iinfo(each).max)
+    return next(np.dtype(dtype) for dtype in _WIDTHS.values() if maximum <= np.iinfo(dtype).max)
 
 
 def _dtype_of(values: np.ndarray) -> np.dtype:
@@ -295,15 +295,15 @@ class IndexedReader:
         expected = 0
         if count:
             expected = self._start_of[-1] + self._size_of[-1] * self._dtype.itemsize
-        found = data_path.stat().st_size
+        size_of_data = data_path.stat().st_size
         if index is not None and expected:
             values = expected // self._index_width
-            if found % values == 0 and found // values in _WIDTHS:
-                self._dtype = np.dtype(_WIDTHS[found // values])
+            if size_of_data % values == 0 and size_of_data // values in _WIDTHS:
+                self._dtype = np.dtype(_WIDTHS[size_of_data // values])
             expected = values * self._dtype.itemsize
-        if found != expected or expected % self._dtype.itemsize:
+        if size_of_data != expected or expected % self._dtype.itemsize:
             raise UserError(
-                f"{data_path} has {found} bytes where its index expects "
+                f"{data_path} has {size_of_data} bytes where its index expects "
                 f"{expected}: {rerun(data_path.parent)}"
             )
         # An empty file cannot be mapped.

@@ -56,8 +56,8 @@ def shared_index(field_name: str, fields: Collection[str]) -> str | None:
         return None
     alike = (
         name
-        for name, other in FIELDS.items()
-        if name in fields and (other.per, other.columns) == (field.per, field.columns)
+        for name, candidate in FIELDS.items()
+        if name in fields and (candidate.per, candidate.columns) == (field.per, field.columns)
     )
     first = next(alike, field_name)
     return None if first == field_name else first

@@ -27,9 +27,9 @@ class LineRanges:
     @classmethod
     def united(cls, texts: Iterable[str]) -> LineRanges:
         """Join disjoint sets of numbers."""
-        whole = cls()
-        whole._ranges = sorted(each for text in texts for each in cls(text)._ranges)
-        return whole
+        union = cls()
+        union._ranges = sorted(line_range for text in texts for line_range in cls(text)._ranges)
+        return union
 
     def append(self, line: int) -> None:
         """Add a line after the last one."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 2
 #: The fields of a manifest that its identity leaves out, with the reasons. All others are compared.
-FREE = {
+FREE_FIELDS = {
     "language": "data_identity has it",
     "parser_stamp": "dates of the files whose content parser_digest has",
     "fields": "a model names those that it needs (Manifest.require)",
@@ -289,7 +289,7 @@ class Manifest:
             )
 
     def identity(self) -> Identity:
-        """Return the record of segmentation, parsing and numbering: all fields except :data:`FREE`."""
+        """Return the record of segmentation, parsing and numbering, without :data:`FREE_FIELDS`."""
         cut = "whole lines" if self.whole_lines else "words"
         cut = f"{self.bpe} of {'tokenized ' * self.tokenized}{cut}"
         cut += f" but {' '.join(self.protected)}" * bool(self.protected)
@@ -311,12 +311,14 @@ class Manifest:
             entries["labels"] = Entry(self.labelling, self.labelling, "labelled")
         for name, file in with_labels(self.labels).items():
             entries[f"{name}-labels"] = numbered_entry(self.labels[name], file, "labels")
-        for each in fields(self):
-            if each.name not in FREE and each.name not in _NAMED:
-                make = each.default_factory
-                default = str(each.default if make is MISSING else make())
-                value = str(getattr(self, each.name))
-                entries[each.name.replace("_", "-")] = Entry(value, value, "data", default=default)
+        for setting in fields(self):
+            if setting.name not in FREE_FIELDS and setting.name not in _NAMED:
+                make = setting.default_factory
+                default = str(setting.default if make is MISSING else make())
+                value = str(getattr(self, setting.name))
+                entries[setting.name.replace("_", "-")] = Entry(
+                    value, value, "data", default=default
+                )
         return Identity(entries, tuple(self.allowed))
 
     def subword_model_of(self, language: str) -> Entry | None:
@@ -391,7 +393,7 @@ def data_identity(
         return Identity(entries | dict(recorded.entries), recorded.allowed)
     if target is not None and Manifest.path(directory, target).is_file():
         # The source is not parsed, but the target's manifest has its segmentation.
-        found = Manifest.load(directory, target).subword_model_of(source)
-        if found is not None and found.value != WHOLE_WORDS:
-            entries["subword-model"] = replace(found, part="text")
+        entry_of_model = Manifest.load(directory, target).subword_model_of(source)
+        if entry_of_model is not None and entry_of_model.value != WHOLE_WORDS:
+            entries["subword-model"] = replace(entry_of_model, part="text")
     return Identity(entries)

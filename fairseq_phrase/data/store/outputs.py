@@ -22,26 +22,26 @@ Key = Mapping[str, str]
 _SHOWN = 4
 
 
-def require_same(made: Key, here: Key, what: str | Path, remedy: str) -> None:
+def require_same(recorded: Key, current: Key, output: str | Path, remedy: str) -> None:
     """Check that an output has the key of this run.
 
     Args:
-        made: the key of the output.
-        here: the key of this run.
-        what: the file or folder, for the message.
+        recorded: the key of the output.
+        current: the key of this run.
+        output: the file or folder, for the message.
         remedy: advice if they differ.
 
     Raises:
         UserError: the keys differ; the message has both values of each part.
     """
-    names = [name for name in {**made, **here} if made.get(name) != here.get(name)]
+    names = [name for name in {**recorded, **current} if recorded.get(name) != current.get(name)]
     if names:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         first, second = (
             ", ".join(f"{name} {key.get(name, '(none)')}" for name in names[:_SHOWN]) + more
-            for key in (made, here)
+            for key in (recorded, current)
         )
-        raise UserError(f"{what} was made with {first}; this run has {second}: {remedy}")
+        raise UserError(f"{output} was made with {first}; this run has {second}: {remedy}")
 
 
 def as_bytes(key: Key) -> bytes:

@@ -119,12 +119,12 @@ class ParseStore:
             By field: the items of all sentences, one sentence after the other, shaped as in
             :meth:`__getitem__`, and the number of items of each sentence (shape ``(sentences,)``).
         """
-        found: dict[Path, tuple[np.ndarray, np.ndarray]] = {}
+        by_index: dict[Path, tuple[np.ndarray, np.ndarray]] = {}
         values = {}
         for name, reader in self._readers.items():
-            if reader.index_path not in found:  # fields with the same number of values share it
-                found[reader.index_path] = reader.positions(indices)
-            positions, sizes = found[reader.index_path]
+            if reader.index_path not in by_index:  # fields with the same number of values share it
+                by_index[reader.index_path] = reader.positions(indices)
+            positions, sizes = by_index[reader.index_path]
             items = FIELDS[name].shaped(reader.at(positions))
             values[name] = items, sizes if items.ndim == 1 else sizes // items.shape[1]
         return values

@@ -51,8 +51,8 @@ class FieldBlock(NamedTuple):
         numbers: dict[str, int] = {}
 
         def number(labels: Sequence[str]) -> np.ndarray:
-            found = [numbers.setdefault(label, len(numbers)) for label in labels]
-            return np.array(found, dtype=np.int32)
+            label_numbers = [numbers.setdefault(label, len(numbers)) for label in labels]
+            return np.array(label_numbers, dtype=np.int32)
 
         rows = [np.zeros(0, dtype=np.int32)]
         for sentence in sentences:
@@ -121,9 +121,9 @@ class LabelTable:
             text's dictionary lacks.
     """
 
-    def __init__(self, known: Dictionary | None = None, *, may_grow: bool = True):
+    def __init__(self, dictionary: Dictionary | None = None, *, may_grow: bool = True):
         self._counts: Counter[str] = Counter()
-        self._known, self.may_grow = known, may_grow
+        self._known, self.may_grow = dictionary, may_grow
         self._dictionary: Dictionary | None = None
 
     def add(self, counts: Mapping[str, int]) -> None:
@@ -282,13 +282,15 @@ class TextWriter:
 
         self._spill.close()
         entries = self.subwords.entries()
-        known = np.array([dictionary.indices.get(entry, _UNKNOWN) for entry in entries], np.int64)
+        number_of_entry = np.array(
+            [dictionary.indices.get(entry, _UNKNOWN) for entry in entries], np.int64
+        )
         arrays = sum(len(sizes) for _, sizes in self._spill.blocks())
 
         def ended() -> Iterator[tuple[np.ndarray, np.ndarray]]:
             for values, sizes in self._spill.blocks():
                 ends = np.cumsum(sizes)
-                numbers = known[values]
+                numbers = number_of_entry[values]
                 unknown = np.concatenate([[0], np.cumsum(numbers == _UNKNOWN)])
                 self.unknown += int(np.count_nonzero(unknown[ends] - unknown[ends - sizes]))
                 yield np.insert(numbers, ends, _EOS), sizes + 1

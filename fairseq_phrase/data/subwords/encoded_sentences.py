@@ -46,8 +46,8 @@ def encode_sentence(
     bounds = sorted({(number, 0) for number in range(len(words) + 1)}.union(slots))
     parts = [
         "▁" * (space_before[word] and not start)
-        + words[word][start : end if word == other else None]
-        for (word, start), (other, end) in pairwise(bounds)
+        + words[word][start : end if word == end_word else None]
+        for (word, start), (end_word, end) in pairwise(bounds)
     ]
     segmented = segment_words(parts, segmenter)
     subwords: list[list[str]] = [[] for _ in words]
@@ -99,12 +99,12 @@ def _slot_by_white_space(sentence: ParsedSentence, token: Token) -> tuple[int, i
     starts = [n for n, space in enumerate(sentence.space_before) if space or not n]
     starts += [len(sentence.words)] * (token.words + 2 - len(starts))
     word, last = starts[token.words : token.words + 2]
-    left = token.characters
-    while left and word < last:
+    offset = token.characters
+    while offset and word < last:
         length = len(sentence.words[word])
-        if left < length:
-            return word, left
-        word, left = word + 1, left - length
+        if offset < length:
+            return word, offset
+        word, offset = word + 1, offset - length
     return word, 0
 
 

@@ -56,15 +56,15 @@ class ProtectedTokens:
             The text, with a space for white space on either side of a token; and the tokens,
             including joiners.
         """
-        text, found = "", []
+        text, offsets = "", []
         for part, is_token, follows_space in self._parts(line):
             if is_token:
-                found.append((len(text), part))
+                offsets.append((len(text), part))
             else:
                 text += (" " if follows_space and text else "") + part
-        if not found:
+        if not offsets:
             return line, []
-        return text, [Token(*_slot(text, offset), token, offset) for offset, token in found]
+        return text, [Token(*_slot(text, offset), token, offset) for offset, token in offsets]
 
     def _parts(self, line: str) -> Iterator[tuple[str, bool, bool]]:
         """Yield the tokens and joiners of a line, and the texts between them.

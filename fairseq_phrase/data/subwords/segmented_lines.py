@@ -40,8 +40,8 @@ class SegmentedLine:
         contents = list(map(byte_of, subwords))
         if any(contents):
             texts = (subword.replace("▁", " ").encode() for subword in subwords)
-            both = zip(contents, texts, strict=True)
-            return cls.from_bytes(subwords, [byte or text for byte, text in both])
+            pairs = zip(contents, texts, strict=True)
+            return cls.from_bytes(subwords, [byte or text for byte, text in pairs])
         spelled = "".join(subwords)
         text = spelled.replace("▁", " ").strip()
         if not text:

@@ -172,17 +172,17 @@ class TokenizerSegmenter:
         self._tokenizer.no_padding()
         numbers = self._tokenizer.get_vocab()
         self.vocabulary: list[str] = sorted(numbers, key=numbers.__getitem__)
-        whole = json.loads(self._tokenizer.to_str())
-        before = json.dumps([whole["normalizer"], whole["pre_tokenizer"]], ensure_ascii=False)
+        settings = json.loads(self._tokenizer.to_str())
+        before = json.dumps([settings["normalizer"], settings["pre_tokenizer"]], ensure_ascii=False)
         # A subword of GPT-2, XLM-R or T5 contains the space before its word.
         self._space = " " if '"ByteLevel"' in before else "▁" if "▁" in before else ""
         # They may add a space before a text. Words without white space before them do not get it.
-        without = _ADDED_SPACE.sub(lambda found: _NO_SPACE[found[1]], before)
+        without = _ADDED_SPACE.sub(lambda match: _NO_SPACE[match[1]], before)
         self.adds_space = without != before
         self._words = self._tokenizer
         if self.adds_space:
-            whole["normalizer"], whole["pre_tokenizer"] = json.loads(without)
-            self._words = Tokenizer.from_str(json.dumps(whole))
+            settings["normalizer"], settings["pre_tokenizer"] = json.loads(without)
+            self._words = Tokenizer.from_str(json.dumps(settings))
         self.segment_word = lru_cache(maxsize=1 << 18)(self._word_subwords)
 
     def _word_subwords(self, word: str) -> tuple[str, ...]:
@@ -217,9 +217,9 @@ class Gpt2Segmenter(TokenizerSegmenter):
         self._numbers = {symbol: str(number) for number, symbol in enumerate(self._symbols)}
         # Bytes that are not printable are written as characters from 256 on.
         printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-        others = [byte for byte in range(256) if byte not in printable]
+        unprintable = [byte for byte in range(256) if byte not in printable]
         self._bytes = {chr(byte): byte for byte in printable}
-        self._bytes |= {chr(256 + number): byte for number, byte in enumerate(others)}
+        self._bytes |= {chr(256 + number): byte for number, byte in enumerate(unprintable)}
 
     def _segment(self, tokenizer: Any, text: str) -> list[str]:
         return [self._numbers[symbol] for symbol in super()._segment(tokenizer, text)]
@@ -243,13 +243,13 @@ class Gpt2Segmenter(TokenizerSegmenter):
         Raises:
             UserError: the dictionary has other subwords.
         """
-        there, here = {entry for entry in entries if entry.isdigit()}, {*self._numbers.values()}
-        here -= {self._numbers.get("<|endoftext|>", "")} - there  # not part of a line
-        if other := there - here if of_text else there ^ here:
+        there, symbols = {entry for entry in entries if entry.isdigit()}, {*self._numbers.values()}
+        symbols -= {self._numbers.get("<|endoftext|>", "")} - there  # not part of a line
+        if difference := there - symbols if of_text else there ^ symbols:
             raise UserError(
                 f"{dictionary} does not fit encoder.json and vocab.bpe, which have "
-                f"{len(self._symbols)} subwords: {len(other)} numbers, such as {min(other)}, are in only "
-                "one of them: give the files of one model"
+                f"{len(self._symbols)} subwords: {len(difference)} numbers, such as {min(difference)}, "
+                "are in only one of them: give the files of one model"
             )
 
 
@@ -308,22 +308,22 @@ def find_segmenter(bpe: str) -> Callable[[Path], Segmenter]:
     """Return the class or function that loads a segmenter, from this or an installed package.
 
     Args:
-        bpe: one of :data:`SEGMENTERS`, or the name of an entry point in the group :data:`GROUP`.
+        bpe: one of :data:`SEGMENTERS`, or an entry point in the group :data:`SEGMENTER_GROUP`.
 
     Raises:
         UserError: the name is unknown, or the segmenter cannot be imported.
     """
-    installed = entry_points(group=GROUP)
+    installed = entry_points(group=SEGMENTER_GROUP)
     if bpe in SEGMENTERS:
         return SEGMENTERS[bpe]
     if bpe not in installed.names:
         names = ", ".join([*SEGMENTERS, *sorted(installed.names)])
         raise UserError(f"--bpe {bpe}: expected one of {names} or {WHOLE_WORDS}")
     entry = installed[bpe]
-    made: Callable[[Path], Segmenter] = load_entry(
+    load: Callable[[Path], Segmenter] = load_entry(
         entry, f"--bpe {bpe}: {entry.value} cannot be used"
     )
-    return made
+    return load
 
 
 def load_segmenter(
@@ -414,9 +414,9 @@ def byte_of(subword: str) -> bytes | None:
     return bytes.fromhex(subword[3:5]) if is_byte else None
 
 
-def _decoded(found: re.Match[str]) -> str:
+def _decoded(match: re.Match[str]) -> str:
     """Return the characters of consecutive bytes."""
-    return bytes.fromhex("".join(subword[3:5] for subword in found[0].split())).decode(
+    return bytes.fromhex("".join(subword[3:5] for subword in match[0].split())).decode(
         errors="replace"
     )
 
@@ -456,7 +456,7 @@ SEGMENTERS: dict[str, Callable[[Path], Segmenter]] = {
     "gpt2": Gpt2Segmenter,
 }
 #: The group of entry points in which installed packages offer segmenters.
-GROUP = "fairseq_phrase.segmenters"
+SEGMENTER_GROUP = "fairseq_phrase.segmenters"
 
 
 def model_name(bpe: str) -> str:
@@ -466,7 +466,7 @@ def model_name(bpe: str) -> str:
     return names.get(bpe, "bpe.model")
 
 
-def gpt2_file(folder: Path, made: Path) -> Path:
+def gpt2_file(folder: Path, output: Path) -> Path:
     """Write the tokenizer of GPT-2's ``encoder.json`` and ``vocab.bpe``.
 
     Raises:
@@ -483,8 +483,8 @@ def gpt2_file(folder: Path, made: Path) -> Path:
         raise UserError(f"{folder} has no BPE of GPT-2: {error}") from None
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.save(str(made))
-    return made
+    tokenizer.save(str(output))
+    return output
 
 
 def tokenizer_file(folder: str) -> Path:

@@ -64,7 +64,7 @@ class SentencePieceSampler:
                 f"--subword-sampling needs a SentencePiece model of type unigram, and {model} is none: "
                 f"{error}"
             ) from None
-        known = frozenset(symbols)
+        entries = frozenset(symbols)
         self._scores: dict[str, float] = {}
         for number in range(processor.get_piece_size()):
             subword = processor.id_to_piece(number)
@@ -75,7 +75,7 @@ class SentencePieceSampler:
                 processor.is_byte(number),
                 subword.split() != [subword],
             )
-            if not any(special) and subword in known:
+            if not any(special) and subword in entries:
                 self._scores[subword] = alpha * processor.get_score(number)
         self._longest = max(map(len, self._scores), default=0)
         # Words repeat. A cache made here is freed with its object.
@@ -107,7 +107,7 @@ class SentencePieceSampler:
             the probability of all segmentations of the prefix with this last subword.
         """
         totals = [0.0]
-        found: list[tuple[list[int], list[float]]] = []
+        by_end: list[tuple[list[int], list[float]]] = []
         for end in range(1, len(word) + 1):
             starts: list[int] = []
             values: list[float] = []
@@ -119,8 +119,8 @@ class SentencePieceSampler:
             highest = max(values, default=-math.inf)
             weights = list(accumulate(math.exp(value - highest) for value in values))
             totals.append(highest + math.log(weights[-1]) if weights else -math.inf)
-            found.append((starts, weights))
-        return found
+            by_end.append((starts, weights))
+        return by_end
 
     def word_sizes(self, subwords: Sequence[str]) -> list[int]:
         """Count the subwords between spaces, where ``▁`` begins a word."""
@@ -151,8 +151,8 @@ class SubwordNmtSampler:
     def resegment(self, subwords: Sequence[str], rng: random.Random) -> Sequence[str]:
         """Segment a word again. Unknown subwords do not determine its text."""
         *inner, last = subwords
-        whole = all(subword.endswith(JOIN) for subword in inner) and not last.endswith(JOIN)
-        if not whole or not self._symbols.issuperset(subwords):
+        is_word = all(subword.endswith(JOIN) for subword in inner) and not last.endswith(JOIN)
+        if not is_word or not self._symbols.issuperset(subwords):
             return subwords
         word = "".join(subword.removesuffix(JOIN) for subword in inner) + last
         drawn = self._segmenter.subwords_with_dropout(word, self._alpha, rng)

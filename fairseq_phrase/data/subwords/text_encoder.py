@@ -137,11 +137,11 @@ class TextEncoder:
         without_parser = manifest.tokenized or manifest.whole_lines
         if pipeline.fields != ("words",) or not without_parser:
             stamp = pipeline.parser.stamp
-            same = stamp and stamp == manifest.parser_stamp  # then its weights are not read
-            here = pipeline_entries(pipeline, manifest.parser_digest if same else None)
+            has_stamp = stamp and stamp == manifest.parser_stamp  # then its weights are not read
+            entries = pipeline_entries(pipeline, manifest.parser_digest if has_stamp else None)
             compare(
-                manifest.identity().only("parser"), Identity(here), "reuse",
-                trained_name=directory, here_name="this run", allow=allow, strict=strict,
+                manifest.identity().only("parser"), Identity(entries), "reuse",
+                trained_name=directory, current_name="this run", allow=allow, strict=strict,
             )  # fmt: skip
         segmenter = segmenter_of(directory, manifest)
         return cls(pipeline, segmenter, whole_lines=manifest.whole_lines)

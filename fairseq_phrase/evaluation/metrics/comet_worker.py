@@ -29,8 +29,8 @@ def main() -> None:
         model = load_from_checkpoint(name if os.path.isfile(name) else download_model(name))
         _answer(out, version=version("unbabel-comet"))
         for line in sys.stdin:
-            found = model.predict(json.loads(line), batch_size=16, gpus=0, progress_bar=False)
-            _answer(out, scores=[float(score) for score in found.scores])
+            prediction = model.predict(json.loads(line), batch_size=16, gpus=0, progress_bar=False)
+            _answer(out, scores=[float(score) for score in prediction.scores])
     except Exception as error:  # it is raised again in the other process
         missing = isinstance(error, ModuleNotFoundError) and error.name == "comet"
         _answer(out, error=f"{type(error).__name__}: {error}", missing=missing)

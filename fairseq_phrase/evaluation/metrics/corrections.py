@@ -95,20 +95,20 @@ class Errant:
         if source not in self._parses:
             self._parses[source] = self._annotator.parse(source)
         edits = self._annotator.annotate(self._parses[source], self._annotator.parse(hypothesis))
-        return [[one.o_start, one.o_end, one.type, one.c_str, 0] for one in edits]
+        return [[edit.o_start, edit.o_end, edit.type, edit.c_str, 0] for edit in edits]
 
     @staticmethod
     def score(sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return F0.5 in percent; precision is 1 without wrong edits, recall 1 without missing edits."""
         right, wrong, missing = np.moveaxis(sums, -1, 0)
         precision, recall = (
-            np.divide(right, right + other, out=np.ones_like(right), where=other > 0)
-            for other in (wrong, missing)
+            np.divide(right, right + errors, out=np.ones_like(right), where=errors > 0)
+            for errors in (wrong, missing)
         )
         part = 100 * (1 + _BETA**2) * precision * recall
-        whole = _BETA**2 * precision + recall
+        denominator = _BETA**2 * precision + recall
         score: NDArray[np.float64] = np.divide(
-            part, whole, out=np.zeros_like(part), where=whole > 0
+            part, denominator, out=np.zeros_like(part), where=denominator > 0
         )
         return score
 
@@ -133,8 +133,13 @@ class Gleu:
             n-grams that count and the n-grams of the output. Shape: (sentences, 10).
         """
         means = [
-            np.mean([_gleu_counts(source, output, other) for other in others], axis=0)
-            for source, output, *others in zip(sources, hypotheses, *references, strict=True)
+            np.mean(
+                [_gleu_counts(source, output, reference) for reference in references_of_sentence],
+                axis=0,
+            )
+            for source, output, *references_of_sentence in zip(
+                sources, hypotheses, *references, strict=True
+            )
         ]
         return np.array(means, np.float64)
 

@@ -48,20 +48,20 @@ class ExactMatch(Metrics):
     def correct_items(self, hypotheses: Sequence[str]) -> NDArray[np.bool_]:
         """Return which outputs are correct. Shape: (sentences,)."""
         pairs = zip(hypotheses, self._references, strict=True)
-        return np.array([own.split() == right.split() for own, right in pairs], bool)
+        return np.array([hypothesis.split() == right.split() for hypothesis, right in pairs], bool)
 
     def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
         """Return whether each output satisfies each metric, and 1. Shape of each: (sentences, 2)."""
-        found = {EXACT: _shares(self.correct_items(hypotheses))}
+        statistics = {EXACT: _shares(self.correct_items(hypotheses))}
         if self._form is None:
-            return found
+            return statistics
         if self._form.equality is not None:
             verdicts = self._form.equal(list(zip(hypotheses, self._references, strict=True)))
-            found[self._form.equality] = _shares(verdict is True for verdict in verdicts)
+            statistics[self._form.equality] = _shares(verdict is True for verdict in verdicts)
             if self._form.limited:
-                found[UNDECIDED] = _shares(verdict is None for verdict in verdicts)
-        found[WELL_FORMED] = _shares(map(self._form.well_formed, hypotheses))
-        return found
+                statistics[UNDECIDED] = _shares(verdict is None for verdict in verdicts)
+        statistics[WELL_FORMED] = _shares(map(self._form.well_formed, hypotheses))
+        return statistics
 
     @property
     def notes(self) -> list[str]:
@@ -101,7 +101,7 @@ class Form(ABC):
 
     def equal(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
         """Return for each pair of texts whether both mean the same; None if that could not be decided."""
-        return [one.split() == other.split() for one, other in pairs]
+        return [first.split() == second.split() for first, second in pairs]
 
     @property
     def notes(self) -> list[str]:
@@ -109,25 +109,27 @@ class Form(ABC):
         return []
 
 
-class Brackets(Form):
+class BracketForm(Form):
     """Logical forms with brackets: ``river ( A )``, or with the predicate inside, ``( river $0 )``.
 
     Args:
         inside: whether the predicate is the first word inside its brackets.
-        known: forms with all valid predicates, such as the training data's; None to accept every
+        training: forms with all valid predicates, such as the training data's; None to accept every
             predicate.
 
     Examples:
-        >>> form = Brackets(known=["answer ( A , river ( A ) )"])
+        >>> form = BracketForm(training=["answer ( A , river ( A ) )"])
         >>> [form.well_formed(text) for text in ("river ( A )", "river ( A", "lake ( A )")]
         [True, False, False]
     """
 
-    def __init__(self, inside: bool = False, known: Iterable[str] | None = None):
+    def __init__(self, inside: bool = False, training: Iterable[str] | None = None):
         self._inside = inside
-        self._known: set[str] | None = None
-        if known is not None:
-            self._known = {name for text in known for name in self._predicates(text.split())}
+        self._training_predicates: set[str] | None = None
+        if training is not None:
+            self._training_predicates = {
+                name for text in training for name in self._predicates(text.split())
+            }
 
     def _predicates(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the words next to opening brackets. A bracket without a predicate is a group."""
@@ -142,14 +144,19 @@ class Brackets(Form):
         return (
             bool(words)
             and balanced(words)
-            and (self._known is None or self._known.issuperset(self._predicates(words)))
+            and (
+                self._training_predicates is None
+                or self._training_predicates.issuperset(self._predicates(words))
+            )
         )
 
     @property
     def notes(self) -> list[str]:
         """The note that defines a well-formed output."""
-        known = "" if self._known is None else ", and all predicates occur in training"
-        return [f"Well-formed: brackets match{known}."]
+        condition = (
+            "" if self._training_predicates is None else ", and all predicates occur in training"
+        )
+        return [f"Well-formed: brackets match{condition}."]
 
 
 def balanced(words: Iterable[str]) -> bool:
@@ -186,7 +193,7 @@ class Queries(Form):
         with optional_packages("--form sql needs sqlglot", "'fairseq-phrase[forms]'"):
             import sqlglot
         self._sqlglot = sqlglot
-        self._known: dict[str, str | None] = {}
+        self._canonical_forms: dict[str, str | None] = {}
 
     def _rewritten(self, query: Any) -> str | None:
         """Simplify a query; None if it is nested too deeply for that."""
@@ -203,15 +210,15 @@ class Queries(Form):
 
         A text that is nested too deeply for sqlglot is not a query. A bad output may repeat brackets.
         """
-        if text not in self._known:
+        if text not in self._canonical_forms:
             try:
                 query = self._sqlglot.parse_one(text)
             except (self._sqlglot.errors.SqlglotError, RecursionError):
-                self._known[text] = None
+                self._canonical_forms[text] = None
             else:
                 is_query = isinstance(query, self._sqlglot.exp.Select) and query.args.get("from_")
-                self._known[text] = self._rewritten(query) if is_query else None
-        return self._known[text]
+                self._canonical_forms[text] = self._rewritten(query) if is_query else None
+        return self._canonical_forms[text]
 
     def well_formed(self, text: str) -> bool:
         """Return whether a text is a SELECT statement with a FROM."""
@@ -220,9 +227,12 @@ class Queries(Form):
     def equal(self, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
         """Return for each pair whether it is one query, up to case and the order of conditions."""
         return [
-            one.split() == other.split()
-            or (self.canonical(one) is not None and self.canonical(one) == self.canonical(other))
-            for one, other in pairs
+            first.split() == second.split()
+            or (
+                self.canonical(first) is not None
+                and self.canonical(first) == self.canonical(second)
+            )
+            for first, second in pairs
         ]
 
     @property

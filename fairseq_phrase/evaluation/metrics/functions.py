@@ -1,7 +1,7 @@
 """User-defined metrics: functions of sources, hypotheses and references, tested like BLEU.
 
 ``fairseq-phrase-report --metric NAME[:ARGUMENT]`` takes one of :data:`BUILT_IN`, or an entry point of the
-group :data:`GROUP` in an installed package.
+group :data:`METRIC_GROUP` in an installed package.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class ScoreFile:
         run = (folder, subset)
         is_shared = self._runs.setdefault(path.resolve(), run) != run
         self._is_outside |= path != folder / name
-        if is_shared or (self._is_outside and len({one for one, _ in self._runs.values()}) > 1):
+        if is_shared or (
+            self._is_outside and len({run_folder for run_folder, _ in self._runs.values()}) > 1
+        ):
             raise UserError(
                 f"{path} has the scores of one translation, and this table has several: write each run's "
                 "scores into its folder, with SUBSET in the name for several test sets"
@@ -93,12 +95,12 @@ class ScoreFile:
                     f"{location(path, number)}: expected a number, not '{line}'"
                 ) from None
 
-        def found(sources: object, hypotheses: list[str], references: object) -> list[float]:
+        def read_scores(sources: object, hypotheses: list[str], references: object) -> list[float]:
             if len(scores) != len(hypotheses):
                 raise UserError(f"{path} has {len(scores)} scores of {len(hypotheses)} sentences")
             return scores
 
-        return found
+        return read_scores
 
 
 #: A metric of a test set. Its arguments are the raw sources, the outputs, and the references, a list of
@@ -116,7 +118,7 @@ MetricFunction = Callable[[list[str], list[str], list[list[str]]], ArrayLike]
 
 #: The group of entry points in which installed packages offer metrics: a function, or a class, which is
 #: called with ``ARGUMENT``, if it is given, and makes a function.
-GROUP = "fairseq_phrase.evaluation.metrics"
+METRIC_GROUP = "fairseq_phrase.evaluation.metrics"
 BUILT_IN: dict[str, type] = {
     "comet": Comet,
     "errant": Errant,
@@ -132,36 +134,36 @@ def load_metrics(specs: Sequence[str]) -> dict[str, MetricFunction]:
         UserError: a metric is unknown or cannot be imported, does not accept its argument, or two metrics
             have one title.
     """
-    found: dict[str, MetricFunction] = {}
+    metrics: dict[str, MetricFunction] = {}
     for spec in specs:
         metric = _load(spec)
         title = getattr(metric, "title", spec.partition(":")[0])
-        if title in found:
+        if title in metrics:
             raise UserError(f"--metric {spec}: there are two metrics '{title}'")
-        found[title] = metric
-    return found
+        metrics[title] = metric
+    return metrics
 
 
 def _load(spec: str) -> MetricFunction:
     name, _, argument = spec.partition(":")
-    installed = entry_points(group=GROUP)
+    installed = entry_points(group=METRIC_GROUP)
     if name not in BUILT_IN and name not in installed.names:
         names = ", ".join(sorted({*BUILT_IN, *installed.names}))
         raise UserError(f"--metric {spec}: expected one of {names}")
-    made: MetricFunction | type | None = BUILT_IN.get(name)
-    if made is None:
+    metric: MetricFunction | type | None = BUILT_IN.get(name)
+    if metric is None:
         entry = installed[name]
-        made = load_entry(entry, f"--metric {spec}: {entry.value} cannot be used")
+        metric = load_entry(entry, f"--metric {spec}: {entry.value} cannot be used")
     arguments = [argument] if argument else []
-    if not isinstance(made, type):
+    if not isinstance(metric, type):
         if arguments:
             raise UserError(f"--metric {spec}: {name} is a function and takes no argument")
-        return made
+        return metric
     try:
-        inspect.signature(made).bind(*arguments)
+        inspect.signature(metric).bind(*arguments)
     except TypeError as error:
         raise UserError(f"--metric {spec}: {name} {error}") from None
-    function: MetricFunction = made(*arguments)
+    function: MetricFunction = metric(*arguments)
     return function
 
 
@@ -184,16 +186,20 @@ class FunctionMetrics(Metrics):
         sources: Sequence[str] | None,
     ) -> None:
         if sources is None and any(
-            getattr(one, "needs_sources", True) for one in functions.values()
+            getattr(function, "needs_sources", True) for function in functions.values()
         ):
             raise UserError("--metric needs the raw sentences of each test set: --source FILE")
-        if taken := set(functions) & set(base.names):
-            raise UserError(f"--metric: the table has a metric '{min(taken)}' already")
+        if shared := set(functions) & set(base.names):
+            raise UserError(f"--metric: the table has a metric '{min(shared)}' already")
         self._base, self._functions = base, functions
         self._sources, self._references = list(sources or ()), [list(lines) for lines in references]
         self.outputs, self.counted = base.outputs, base.counted
         self.tested = [*functions, *base.tested]
-        lower = [name for name, one in functions.items() if getattr(one, "lower_is_better", False)]
+        lower = [
+            name
+            for name, function in functions.items()
+            if getattr(function, "lower_is_better", False)
+        ]
         self.lower_is_better = base.lower_is_better | frozenset(lower)
         main = next(iter(functions))
         self.sentence_metric = base.sentence_metric if main in lower else main
@@ -205,17 +211,19 @@ class FunctionMetrics(Metrics):
 
     def of_run(self, folder: Path, subset: str, output: Path) -> Metrics:
         """Return these metrics, with the run's scores for functions that read them from its files."""
-        found = copy.copy(self)
-        found._functions = {
-            name: one.of_run(folder, subset, output) if isinstance(one, ScoreFile) else one
-            for name, one in self._functions.items()
+        metrics = copy.copy(self)
+        metrics._functions = {
+            name: function.of_run(folder, subset, output)
+            if isinstance(function, ScoreFile)
+            else function
+            for name, function in self._functions.items()
         }
-        return found
+        return metrics
 
     def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
         """Call the functions."""
-        found = {name: self._values(name, list(hypotheses)) for name in self._functions}
-        return found | self._base.statistics(hypotheses)
+        values = {name: self._values(name, list(hypotheses)) for name in self._functions}
+        return values | self._base.statistics(hypotheses)
 
     def _values(self, name: str, hypotheses: list[str]) -> Statistics:
         function, count = self._functions[name], len(hypotheses)
@@ -233,18 +241,18 @@ class FunctionMetrics(Metrics):
         return values
 
     def _influences(
-        self, function: MetricFunction, hypotheses: list[str], whole: float
+        self, function: MetricFunction, hypotheses: list[str], score: float
     ) -> NDArray[np.float64]:
         """Return the jackknife's values, whose mean is the score of all sentences; (sentences,)."""
         count = len(hypotheses)
         if count == 1:
-            return np.array([whole])
+            return np.array([score])
         without = np.empty(count)
         for index in range(count):
             texts = (self._sources, hypotheses, *self._references)
             sources, outputs, *references = (lines[:index] + lines[index + 1 :] for lines in texts)
             without[index] = function(sources, outputs, references)
-        values: NDArray[np.float64] = whole + (count - 1) * (without.mean() - without)
+        values: NDArray[np.float64] = score + (count - 1) * (without.mean() - without)
         return values
 
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -265,13 +273,17 @@ class FunctionMetrics(Metrics):
     @property
     def notes(self) -> list[str]:
         """The notes of files of scores, and of the measure's metrics."""
-        files: list[Any] = [one for one in self._functions.values() if isinstance(one, ScoreFile)]
-        return [*(note for one in files for note in one.notes), *self._base.notes]
+        files: list[Any] = [
+            function for function in self._functions.values() if isinstance(function, ScoreFile)
+        ]
+        return [*(note for file in files for note in file.notes), *self._base.notes]
 
     def signatures(self, **settings: object) -> dict[str, str]:
         """Return the functions' own signatures, by default their modules and names."""
-        found = {}
+        signatures = {}
         for name, function in self._functions.items():
             kind = function if hasattr(function, "__qualname__") else type(function)
-            found[name] = getattr(function, "signature", f"{kind.__module__}.{kind.__qualname__}")
-        return found | self._base.signatures(**settings)
+            signatures[name] = getattr(
+                function, "signature", f"{kind.__module__}.{kind.__qualname__}"
+            )
+        return signatures | self._base.signatures(**settings)

@@ -65,7 +65,7 @@ class Metrics(ABC):
 
     def scores_of(self, statistics: dict[str, Statistics]) -> dict[str, float]:
         """Return the score of each metric from the statistics of :meth:`statistics`."""
-        return {name: self.score(name, each.sum(0)) for name, each in statistics.items()}
+        return {name: self.score(name, values.sum(0)) for name, values in statistics.items()}
 
     def scores(self, name: str, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return a metric's score of many resampled test sets.
@@ -113,5 +113,5 @@ class Metrics(ABC):
 
 def percentages(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Divide counts by totals, in percent; 0 where the total is 0. Shape: (..., 2) -> (...)."""
-    part, whole = sums[..., 0], sums[..., 1]
-    return 100 * np.divide(part, whole, out=np.zeros(part.shape), where=whole > 0)
+    part, total = sums[..., 0], sums[..., 1]
+    return 100 * np.divide(part, total, out=np.zeros(part.shape), where=total > 0)

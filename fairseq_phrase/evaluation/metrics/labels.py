@@ -35,11 +35,11 @@ class LabelMetrics(Metrics):
     Args:
         references: the labels of each sentence, separated by white space.
         sources: the sentences' words, one for each label; None if they are not known.
-        known: the words of the training data. The accuracy of the other words is another metric, if there
-            are any.
+        known_words: the words of the training data. The accuracy of the other words is another metric,
+            if there are any.
 
     Raises:
-        UserError: a sentence does not have one label per word, or ``known`` lacks ``sources``.
+        UserError: a sentence does not have one label per word, or ``known_words`` lacks ``sources``.
     """
 
     outputs = "labels"
@@ -51,18 +51,18 @@ class LabelMetrics(Metrics):
         self,
         references: Sequence[str],
         sources: Sequence[str] | None = None,
-        known: Collection[str] | None = None,
+        known_words: Collection[str] | None = None,
     ):
         self.references = [line.split() for line in references]
         self._sizes = np.array([len(labels) for labels in self.references], dtype=int)
         self._unknown: NDArray[np.bool_] | None = None
         self._notes: list[str] = []
-        if known is not None:
+        if known_words is not None:
             if sources is None:
                 raise UserError("--known-words needs the words of each test set: --source FILE")
             words = [line.split() for line in sources]
             self._check_sizes(words, "words in the source")
-            unknown = np.array([word not in known for line in words for word in line], bool)
+            unknown = np.array([word not in known_words for line in words for word in line], bool)
             self._unknown = unknown if unknown.any() else None
             self._notes = [f"Unknown words: {unknown.sum():,} of {len(unknown):,}."]
 
@@ -93,21 +93,23 @@ class LabelMetrics(Metrics):
         """Return which labels are correct. Shape: (labels,)."""
         pairs = zip(self.split(hypotheses), self.references, strict=True)
         return np.array(
-            [own == right for line in pairs for own, right in zip(*line, strict=True)], bool
+            [label == right for line in pairs for label, right in zip(*line, strict=True)], bool
         )
 
     def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
         """Count each sentence's correct labels and labels. Shape of each: (sentences, 2)."""
         correct = self.correct_items(hypotheses)
-        found = {"accuracy": self._per_sentence(correct, np.ones_like(correct))}
+        statistics = {"accuracy": self._per_sentence(correct, np.ones_like(correct))}
         if self._unknown is not None:
-            found[UNKNOWN_WORDS] = self._per_sentence(correct & self._unknown, self._unknown)
-        return found
+            statistics[UNKNOWN_WORDS] = self._per_sentence(correct & self._unknown, self._unknown)
+        return statistics
 
     def _per_sentence(self, *items: NDArray[np.bool_]) -> Statistics:
         """Sum over each sentence's labels; (labels,) each -> (sentences, number of arguments)."""
         sentence = np.repeat(np.arange(len(self._sizes)), self._sizes)
-        columns = [np.bincount(sentence, weights=one, minlength=len(self._sizes)) for one in items]
+        columns = [
+            np.bincount(sentence, weights=values, minlength=len(self._sizes)) for values in items
+        ]
         return np.stack(columns, axis=1)
 
 
@@ -128,11 +130,11 @@ class SpanMetrics(LabelMetrics):
         self,
         references: Sequence[str],
         sources: Sequence[str] | None = None,
-        known: Collection[str] | None = None,
+        known_words: Collection[str] | None = None,
     ):
         with optional_packages("F1 of spans needs seqeval", "'fairseq-phrase[label]'"):
             from seqeval.metrics.sequence_labeling import get_entities
-        super().__init__(references, sources, known)
+        super().__init__(references, sources, known_words)
         for number, labels in enumerate(self.references, start=1):
             for label in labels:
                 if label != UNKNOWN_LABEL and not _MARK.fullmatch(label):
@@ -174,8 +176,8 @@ class SpanMetrics(LabelMetrics):
         """Count correct, found and true spans of each sentence. Shape: (sentences, 3)."""
         counts = []
         for labels, spans in zip(self.split(hypotheses), self._spans, strict=True):
-            found = self._spans_of(labels)
-            counts.append((len(found & spans), len(found), len(spans)))
+            predicted = self._spans_of(labels)
+            counts.append((len(predicted & spans), len(predicted), len(spans)))
         return {
             "F1": np.array(counts, dtype=np.float64).reshape(-1, 3),
             **super().statistics(hypotheses),

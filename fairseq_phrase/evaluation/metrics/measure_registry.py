@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.evaluation.metrics.forms import Brackets, ExactMatch, Form, Queries
+from fairseq_phrase.evaluation.metrics.forms import BracketForm, ExactMatch, Form, Queries
 from fairseq_phrase.evaluation.metrics.functions import FunctionMetrics, MetricFunction
 from fairseq_phrase.evaluation.metrics.interface import Metrics
 from fairseq_phrase.evaluation.metrics.labels import LabelMetrics, SpanMetrics
@@ -23,7 +23,7 @@ class Measure:
         lowercase: of ``translation``: add lower-cased BLEU.
         tokenizer: of ``translation``: sacrebleu's tokenizer for BLEU; None for the language's tokenizer.
         repetition: of ``translation``: add the rates of repeated n-grams.
-        known: of ``labels`` and ``spans``: the words of the training data; None if they are not known.
+        known_words: of ``labels`` and ``spans``: the words of the training data; None if unknown.
         form: of ``exact``: the outputs' formal language; None if it is not known.
         functions: additional metrics by name; the first is then the main one.
     """
@@ -32,7 +32,7 @@ class Measure:
     lowercase: bool = False
     tokenizer: str | None = None
     repetition: bool = False
-    known: Collection[str] | None = None
+    known_words: Collection[str] | None = None
     form: Form | None = None
     functions: Mapping[str, MetricFunction] = field(default_factory=dict)
 
@@ -61,7 +61,7 @@ class Measure:
         if len(references) > 1 and self.name != "translation":
             raise UserError(f"--measure {self.name} has one --reference for each test set")
         if self.name == "translation":
-            found: Metrics = TranslationMetrics(
+            metrics: Metrics = TranslationMetrics(
                 references[0],
                 self.lowercase,
                 self.tokenizer,
@@ -70,9 +70,11 @@ class Measure:
                 language,
             )
         else:
-            found = MEASURES[self.name](self, references[0], sources)
+            metrics = MEASURES[self.name](self, references[0], sources)
         return (
-            FunctionMetrics(found, self.functions, references, sources) if self.functions else found
+            FunctionMetrics(metrics, self.functions, references, sources)
+            if self.functions
+            else metrics
         )
 
 
@@ -90,18 +92,18 @@ def _labelled(
 
 #: Functions from a reference and sources to the metrics of all measures except ``translation``.
 MEASURES: dict[str, Callable[[Measure, Sequence[str], Sequence[str] | None], Metrics]] = {
-    "labels": lambda options, *texts: LabelMetrics(*_labelled(*texts), options.known),
-    "spans": lambda options, *texts: SpanMetrics(*_labelled(*texts), options.known),
+    "labels": lambda options, *texts: LabelMetrics(*_labelled(*texts), options.known_words),
+    "spans": lambda options, *texts: SpanMetrics(*_labelled(*texts), options.known_words),
     "exact": lambda options, lines, sources: ExactMatch(lines, options.form),
 }
 
 #: The measures of systems that label: their output is in ``labels-SUBSET.txt``.
 LABELLING = frozenset({"labels", "spans"})
 
-#: Functions that make the form of ``--form`` from forms with all known predicates, or None.
+#: Functions that make the form of ``--form`` from forms with all valid predicates, or None.
 FORMS: dict[str, Callable[[Iterable[str] | None], Form]] = {
-    "calls": lambda known: Brackets(known=known),
-    "lambda": lambda known: Brackets(inside=True, known=known),
+    "calls": lambda training: BracketForm(training=training),
+    "lambda": lambda training: BracketForm(inside=True, training=training),
     "regex": lambda _: Regexes(),
     "sql": lambda _: Queries(),
 }

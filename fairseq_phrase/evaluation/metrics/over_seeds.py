@@ -81,8 +81,8 @@ class ErrorParts:
         true = float(self.error_and_freedom(np.array(self.seeds))[0])
 
         def missing(difference: float) -> float:
-            found = norm.sf((reach - difference) / true) + norm.cdf((-reach - difference) / true)
-            return POWER - float(found.mean())
+            power = norm.sf((reach - difference) / true) + norm.cdf((-reach - difference) / true)
+            return POWER - float(power.mean())
 
         return float(brentq(missing, 0.0, float(reach.max()) + 5 * true, xtol=1e-3 * true))
 
@@ -187,8 +187,8 @@ def compare_seeds(
     if error == 0:
         return None
     difference = float(system.mean() - baseline.mean())
-    found = _student(difference, float(error), float(freedom), math.sqrt(sum(parts.seeds)))
-    return replace(found, smallest=parts.smallest_difference())
+    comparison = _student(difference, float(error), float(freedom), math.sqrt(sum(parts.seeds)))
+    return replace(comparison, smallest=parts.smallest_difference())
 
 
 def _student(difference: float, error: float, freedom: float, seed_error: float) -> SeedComparison:
@@ -236,12 +236,14 @@ def mean_over_tables(corpora: Sequence[Sequence[SeedComparison]]) -> SeedCompari
     difference = squared = seeds = inverse = 0.0
     for tables in corpora:
         weight = 1 / (len(corpora) * len(tables))
-        difference += weight * sum(one.difference for one in tables)
-        own = weight**2 * sum(one.seed_error**2 for one in tables)
-        rest = (math.sqrt(max(one.error**2 - one.seed_error**2, 0.0)) for one in tables)
-        squared += own + (weight * sum(rest)) ** 2
-        seeds += own
-        inverse += weight**4 * sum(one.error**4 / one.freedom for one in tables)
+        difference += weight * sum(table.difference for table in tables)
+        seed_part = weight**2 * sum(table.seed_error**2 for table in tables)
+        other_errors = (
+            math.sqrt(max(table.error**2 - table.seed_error**2, 0.0)) for table in tables
+        )
+        squared += seed_part + (weight * sum(other_errors)) ** 2
+        seeds += seed_part
+        inverse += weight**4 * sum(table.error**4 / table.freedom for table in tables)
     freedom = squared**2 / inverse if inverse > 0 else math.inf
     return _student(difference, math.sqrt(squared), freedom, math.sqrt(seeds))
 
@@ -254,7 +256,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """
     corrected = [0.0] * len(p_values)
     largest = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda one: p_values[one])):
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         corrected[index] = largest
     return corrected

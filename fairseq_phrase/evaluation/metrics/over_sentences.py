@@ -93,13 +93,13 @@ def _exchange(
 ) -> NDArray[np.float64]:
     """Return how scores differ after random exchanges; (sentences, statistics) twice -> (trials,)."""
     # Draw all booleans at once, as sacrebleu does. Drawn in parts, they would differ.
-    kept = rng.integers(2, size=(trials, len(ours)), dtype=bool)
+    exchanged = rng.integers(2, size=(trials, len(ours)), dtype=bool)
     total = (ours + theirs).sum(0)
     parts = []
     for start in range(0, trials, _CHUNK):
-        weights = kept[start : start + _CHUNK].astype(np.float64)
-        one = weights @ theirs + (1 - weights) @ ours
-        parts.append(scores(one) - scores(total - one))
+        weights = exchanged[start : start + _CHUNK].astype(np.float64)
+        sums = weights @ theirs + (1 - weights) @ ours
+        parts.append(scores(sums) - scores(total - sums))
     return np.concatenate(parts)
 
 

@@ -51,7 +51,7 @@ class Regexes(Form):
             import pebble
         self._pool = pebble.ProcessPool
         self._limit = limit
-        self._known: dict[tuple[str, str], bool | None] = {}
+        self._verdicts: dict[tuple[str, str], bool | None] = {}
         self._failed = 0
 
     def well_formed(self, text: str) -> bool:
@@ -69,29 +69,29 @@ class Regexes(Form):
             None where the limit ended the comparison, or where it failed, for example because its process
             lacked memory. A warning counts the failures.
         """
-        keys = [("".join(one.split()), "".join(other.split())) for one, other in pairs]
-        self._compare([key for key in dict.fromkeys(keys) if key not in self._known])
-        return [self._known[key] for key in keys]
+        keys = [("".join(first.split()), "".join(second.split())) for first, second in pairs]
+        self._compare([key for key in dict.fromkeys(keys) if key not in self._verdicts])
+        return [self._verdicts[key] for key in keys]
 
     def _compare(self, pairs: Sequence[tuple[str, str]]) -> None:
         hard = []
-        for one, other in pairs:
-            if one != other and self.well_formed(one) and self.well_formed(other):
-                hard.append((one, other))
+        for first, second in pairs:
+            if first != second and self.well_formed(first) and self.well_formed(second):
+                hard.append((first, second))
             else:
-                self._known[one, other] = one == other
+                self._verdicts[first, second] = first == second
         if not hard:
             return
         # A process may run out of memory. spawn: a fork of threads may hang.
         workers = min(os.cpu_count() or 1, 1 + len(hard) // _PAIRS_OF_A_WORKER)
         with self._pool(max_workers=workers, context=get_context("spawn")) as pool:
             compare = partial(_in_time, same_language, self._limit)
-            found = pool.map(compare, *zip(*hard, strict=True)).result()
+            verdicts = pool.map(compare, *zip(*hard, strict=True)).result()
             failures: Counter[str] = Counter()
             for pair in hard:
-                self._known[pair] = None
+                self._verdicts[pair] = None
                 try:
-                    self._known[pair] = next(found)
+                    self._verdicts[pair] = next(verdicts)
                 except _OutOfTimeError:
                     pass
                 except Exception as error:  # an output may break the library, or its process
@@ -126,7 +126,7 @@ class _OutOfTimeError(Exception):
     """A comparison took too long."""
 
 
-def _in_time(compare: Callable[[str, str], bool], limit: float, one: str, other: str) -> bool:
+def _in_time(compare: Callable[[str, str], bool], limit: float, first: str, second: str) -> bool:
     """Compare two expressions within a limit of CPU time, which other processes do not use up."""
     import greenery  # noqa: F401 - loading it does not count
 
@@ -136,22 +136,22 @@ def _in_time(compare: Callable[[str, str], bool], limit: float, one: str, other:
     signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, limit)
     try:
-        return compare(one, other)
+        return compare(first, second)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def same_language(one: str, other: str) -> bool:
+def same_language(first: str, second: str) -> bool:
     """Return whether two regular expressions have the same language.
 
     Examples:
         >>> same_language("( a | b ) *", "( b | a ) *"), same_language("a +", "a *")
         (True, False)
     """
-    return bool(automaton(parse(one)).equivalent(automaton(parse(other))))
+    return bool(automaton(parse(first)).equivalent(automaton(parse(second))))
 
 
-def automaton(tree: Tree) -> Any:
+def automaton(tree: Expression) -> Any:
     """Make greenery's finite automaton of a parsed expression."""
     from greenery.charclass import Charclass
     from greenery.fsm import from_charclass
@@ -167,16 +167,16 @@ def automaton(tree: Tree) -> Any:
     if kind == "repeat":
         part, least, most = parts
         inner = automaton(part)
-        rest = inner.star() if most is None else (inner | inner * 0) * (most - least)
-        return (inner * least + rest).reduce()
+        repetitions = inner.star() if most is None else (inner | inner * 0) * (most - least)
+        return (inner * least + repetitions).reduce()
     automata = [automaton(part) for part in parts[0]]
     join = {"union": "__or__", "both": "__and__", "then": "__add__"}[kind]
-    return reduce(lambda one, other: getattr(one, join)(other), automata).reduce()
+    return reduce(lambda left, right: getattr(left, join)(right), automata).reduce()
 
 
 #: ("union" | "both" | "then", trees), ("repeat", tree, least, most or None), ("not", tree),
 #: or ("characters", characters); all characters but the boundary if that is None.
-Tree: TypeAlias = tuple[Any, ...]
+Expression: TypeAlias = tuple[Any, ...]
 
 #: Represents the boundary of a word. It is a character like others, but "." does not match it.
 BOUNDARY = "\ue000"
@@ -212,14 +212,14 @@ def _bounds(token: str) -> tuple[int, int | None]:
     return least, most
 
 
-def parse(text: str) -> Tree:
+def parse(text: str) -> Expression:
     """Parse a regular expression; white space does not count.
 
     Examples:
         >>> parse("~ ( a ) *")
         ('repeat', ('not', ('characters', 'a')), 0, None)
     """
-    return _Parser(_TOKEN.findall("".join(text.split()))).whole()
+    return _Parser(_TOKEN.findall("".join(text.split()))).expression()
 
 
 class _Parser:
@@ -237,7 +237,7 @@ class _Parser:
         self._next += 1
         return self._tokens[self._next - 1]
 
-    def whole(self) -> Tree:
+    def expression(self) -> Expression:
         try:
             tree = self._union()
         except RecursionError:
@@ -246,27 +246,27 @@ class _Parser:
             raise NotARegexError(f"unexpected {self._token}")
         return tree
 
-    def _union(self) -> Tree:
+    def _union(self) -> Expression:
         trees = [self._intersection()]
         while self._token == "|":
             self._take()
             trees.append(self._intersection())
         return trees[0] if len(trees) == 1 else ("union", trees)
 
-    def _intersection(self) -> Tree:
+    def _intersection(self) -> Expression:
         trees = [self._concatenation()]
         while self._token == "&":
             self._take()
             trees.append(self._concatenation())
         return trees[0] if len(trees) == 1 else ("both", trees)
 
-    def _concatenation(self) -> Tree:
+    def _concatenation(self) -> Expression:
         trees = [self._repeat()]
         while self._token not in ("", "|", "&", ")"):
             trees.append(self._repeat())
         return trees[0] if len(trees) == 1 else ("then", trees)
 
-    def _repeat(self) -> Tree:
+    def _repeat(self) -> Expression:
         tree = self._complement()
         while self._token in _REPEATS or (self._token.startswith("{") and len(self._token) > 1):
             token = self._take()
@@ -277,13 +277,13 @@ class _Parser:
             tree = ("repeat", tree, least, most)
         return tree
 
-    def _complement(self) -> Tree:
+    def _complement(self) -> Expression:
         if self._token == "~":
             self._take()
             return ("not", self._complement())
         return self._atom()
 
-    def _atom(self) -> Tree:
+    def _atom(self) -> Expression:
         token = self._take()
         if token == "(":
             tree = self._union()

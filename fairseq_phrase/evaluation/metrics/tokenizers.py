@@ -85,9 +85,9 @@ def tokenizer_of(language: str | None) -> tuple[str, str]:
             return name, ""
         except (ImportError, RuntimeError, OSError):
             reason = f"sacrebleu's tokenizer {name} needs pip install {_EXTRAS.get(name, name)}"
-    found = _FLORES if _FLORES_FILE.is_file() else "char"
-    other = "" if found == _FLORES else f", or --tokenize {_FLORES}, which is downloaded"
-    return found, f"BLEU is of the tokenizer {found}: {reason}{other}."
+    tokenizer = _FLORES if _FLORES_FILE.is_file() else "char"
+    advice = "" if tokenizer == _FLORES else f", or --tokenize {_FLORES}, which is downloaded"
+    return tokenizer, f"BLEU is of the tokenizer {tokenizer}: {reason}{advice}."
 
 
 def is_unspaced(lines: Iterable[str]) -> bool:

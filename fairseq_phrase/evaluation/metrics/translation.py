@@ -93,7 +93,7 @@ class TranslationMetrics(Metrics):
         lowercase: bool = False,
         tokenizer: str | None = None,
         repetition: bool = False,
-        others: Sequence[Sequence[str]] = (),
+        other_references: Sequence[Sequence[str]] = (),
         language: str | None = None,
     ) -> None:
         self._references = references
@@ -106,7 +106,7 @@ class TranslationMetrics(Metrics):
         has_characters = tokenizer != "none" and is_han_or_kana(references)
         if is_unspaced(references):
             self._notes += _unspaced_notes(tokenizer, has_characters)
-        texts = [list(lines) for lines in (references, *others)]
+        texts = [list(lines) for lines in (references, *other_references)]
         self._metrics: dict[str, Any] = {
             "BLEU": bleu_metric(*texts, tokenizer=tokenizer),
             "chrF": CHRF(references=texts),
@@ -122,10 +122,10 @@ class TranslationMetrics(Metrics):
 
     def statistics(self, hypotheses: Sequence[str]) -> dict[str, Statistics]:
         """Compute sacrebleu's sufficient statistics of each sentence for each metric."""
-        found = {
+        statistics = {
             name: sentence_statistics(metric, hypotheses) for name, metric in self._metrics.items()
         }
-        return found | (self._repetitions(hypotheses) if self._repetition else {})
+        return statistics | (self._repetitions(hypotheses) if self._repetition else {})
 
     def _repetitions(self, sentences: Sequence[str]) -> dict[str, Statistics]:
         return repetitions(sentences, self._metrics["BLEU"].tokenizer)
@@ -159,13 +159,13 @@ class TranslationMetrics(Metrics):
 
     def signatures(self, **settings: object) -> dict[str, str]:
         """Return sacrebleu's signature of each metric."""
-        found = {}
+        signatures = {}
         for name, metric in self._metrics.items():
             signature = metric.get_signature()
             for key, value in settings.items() if name in self.tested else ():
                 signature.update(key, value)
-            found[name] = str(signature)
-        return found
+            signatures[name] = str(signature)
+        return signatures
 
 
 def _unspaced_notes(tokenizer: str, has_characters: bool) -> list[str]:
@@ -208,11 +208,11 @@ def bleu_scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _chrf_scores(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Compute sacrebleu's chrF2; (..., 18), of the translation, reference, both, a n-gram -> (...)."""
-    translation, reference, both = (sums[..., start::3] for start in range(3))
+    translation, reference, matches = (sums[..., start::3] for start in range(3))
     counted = (translation > 0) & (reference > 0)
     orders = np.maximum(counted.sum(axis=-1), 1)
     precision, recall = (
-        np.divide(both, total, out=np.zeros_like(both), where=counted).sum(axis=-1) / orders
+        np.divide(matches, total, out=np.zeros_like(matches), where=counted).sum(axis=-1) / orders
         for total in (translation, reference)
     )
     weighted = 4 * precision + recall  # beta is 2
@@ -246,14 +246,14 @@ def immediate_repetitions(words: Sequence[str]) -> tuple[int, int]:
         >>> immediate_repetitions("a dog a dog runs runs".split())  # the second dog, and the second runs
         (2, 6)
     """
-    found = sum(
+    repetitions = sum(
         any(
             words[end - size : end] == words[end - 2 * size : end - size]
             for size in range(1, min(_LONGEST_REPEATED, end // 2) + 1)
         )
         for end in range(2, len(words) + 1)
     )
-    return found, len(words)
+    return repetitions, len(words)
 
 
 def repetitions(

@@ -75,17 +75,17 @@ def probe(
     """
     with optional_packages("probing needs scikit-learn", "'fairseq-phrase[probe]'"):
         from sklearn.preprocessing import StandardScaler
-    known = {label: number for number, label in enumerate(sorted(set(labels[0])))}
-    if len(known) < 2:
+    numbers_of_labels = {label: number for number, label in enumerate(sorted(set(labels[0])))}
+    if len(numbers_of_labels) < 2:
         raise UserError(f"all {len(labels[0])} training sentences have the label '{labels[0][0]}'")
-    numbers = [np.array([known.get(label, -1) for label in split]) for split in labels]
+    numbers = [np.array([numbers_of_labels.get(label, -1) for label in split]) for split in labels]
     scaler = StandardScaler().fit(vectors[0])
-    train, valid, test = (scaler.transform(each).astype(np.float32) for each in vectors)
-    found = [
+    train, valid, test = (scaler.transform(split).astype(np.float32) for split in vectors)
+    probes = [
         _trained((train, numbers[0]), (valid, numbers[1]), hidden, l2, options)
         for hidden, l2 in itertools.product(options.hidden, options.l2)
     ]
-    best = max(found, key=lambda one: one.valid_accuracy)
+    best = max(probes, key=lambda result: result.valid_accuracy)
     correct = best.classifier.predict(test) == numbers[2]
     return replace(best, accuracy=float(correct.mean()), classifier=None, correct=correct)
 
@@ -111,7 +111,7 @@ def _trained(
         random_state=np.random.RandomState(options.seed),
     )
     classes = np.unique(train[1])
-    best, best_epoch, kept = -1.0, 0, None
+    best, best_epoch, best_weights = -1.0, 0, None
     for epoch in range(1, options.epochs + 1):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -120,9 +120,9 @@ def _trained(
         if accuracy > best:
             best, best_epoch = accuracy, epoch
             parts = classifier.coefs_, classifier.intercepts_
-            kept = [[each.copy() for each in part] for part in parts]
+            best_weights = [[array.copy() for array in part] for part in parts]
         elif epoch - best_epoch >= options.patience:
             break
-    assert kept is not None
-    classifier.coefs_, classifier.intercepts_ = kept
+    assert best_weights is not None
+    classifier.coefs_, classifier.intercepts_ = best_weights
     return Probe(0.0, best, hidden, l2, best_epoch, classifier)

@@ -31,7 +31,7 @@ class EncodedLines:
     """Subwords and parses of lines, kept for other models of the same data."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], EncodedSentence] = {}
+        self._sentences: dict[tuple[Any, ...], EncodedSentence] = {}
 
     def encode(self, task: Any, lines: Sequence[str]) -> list[EncodedSentence]:
         """Segment lines into subwords, and parse them if the task's model needs trees.
@@ -46,10 +46,10 @@ class EncodedLines:
         read = frozenset(task.source_text.fields_to_parse)
         # The parser and the subword model are from the data.
         keys = [(task.cfg.data, task.cfg.source_lang, read, line) for line in lines]
-        new = list(dict.fromkeys(key for key in keys if key not in self._known))
+        new = list(dict.fromkeys(key for key in keys if key not in self._sentences))
         encoded = task.source_text.encode([line for *_, line in new])
-        self._known.update(zip(new, encoded, strict=True))
-        return [self._known[key] for key in keys]
+        self._sentences.update(zip(new, encoded, strict=True))
+        return [self._sentences[key] for key in keys]
 
 
 class SentenceVectors:
@@ -99,7 +99,7 @@ class SentenceVectors:
         limit = int(self.encoder.max_positions()) - 1
         if cut := sum(len(sentence.subwords) > limit for sentence in sentences):
             logger.warning("%d sentences are truncated to the model's %d subwords", cut, limit)
-        found: dict[int, list[np.ndarray]] = {layer: [] for layer in self.layers}
+        by_layer: dict[int, list[np.ndarray]] = {layer: [] for layer in self.layers}
         order: list[int] = []
         batches = self.task.source_text.batches(sentences, self.max_tokens, limit=limit)
         for batch, sample in batches:
@@ -108,9 +108,9 @@ class SentenceVectors:
             with torch.no_grad():
                 means = self._means(inputs)
             for layer, values in means.items():
-                found[layer].append(values.float().cpu().numpy())
+                by_layer[layer].append(values.float().cpu().numpy())
         inverse = np.argsort(order)
-        return {layer: np.concatenate(values)[inverse] for layer, values in found.items()}
+        return {layer: np.concatenate(values)[inverse] for layer, values in by_layer.items()}
 
     def _means(self, inputs: dict[str, Tensor]) -> dict[int, Tensor]:
         """Compute the means of a batch by layer. Shape: ``(batch, width)`` each."""
@@ -156,13 +156,13 @@ def probe_checkpoints(
             checkpoints of one name are the same or have different layers.
     """
     lines = EncodedLines()
-    found: dict[str, dict[str, dict[int, dict[str, Probe]]]] = {}
+    probes: dict[str, dict[str, dict[int, dict[str, Probe]]]] = {}
     for index, (name, checkpoint) in enumerate(checkpoints):
         if (name, checkpoint) in checkpoints[:index]:
             raise UserError(f"{checkpoint} is probed twice as '{name}'")
     with tqdm(total=len(checkpoints) * len(tasks), unit="task", file=sys.stderr) as progress:
         for name, checkpoint in checkpoints:
-            seeds = found.setdefault(name, {})
+            seeds = probes.setdefault(name, {})
             model, task = load(checkpoint)
             vectors = SentenceVectors(model, task, layers=layers, device=device)
             if any(list(layers) != vectors.layers for layers in seeds.values()):
@@ -179,7 +179,7 @@ def probe_checkpoints(
                 ):
                     by_layer[layer][probing.name] = result
                 progress.update()
-    return Results(tasks, found)
+    return Results(tasks, probes)
 
 
 def _probe_task(
@@ -201,12 +201,14 @@ def _probe_task(
     ends = [len(splits[0]), len(splits[0]) + len(splits[1])]
     # Workers get large arrays as memory-mapped files. joblib distinguishes these from arrays. Unless it
     # also maps its own files, it would train again with a different number of workers.
-    kept = finished and finished / f"scikit-learn {version}"
-    train = delayed(Memory(kept, mmap_mode="r", verbose=0).cache(probe))
+    cache = finished and finished / f"scikit-learn {version}"
+    train = delayed(Memory(cache, mmap_mode="r", verbose=0).cache(probe))
     try:
         probes = Parallel(n_jobs=workers)(
-            train([found[: ends[0]], found[ends[0] : ends[1]], found[ends[1] :]], labels, options)
-            for found in by_layer.values()
+            train(
+                [states[: ends[0]], states[ends[0] : ends[1]], states[ends[1] :]], labels, options
+            )
+            for states in by_layer.values()
         )
     except UserError as error:
         raise UserError(f"the task {probing.name}: {error}") from None

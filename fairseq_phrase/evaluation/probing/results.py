@@ -64,17 +64,17 @@ class Results:
         names = [task.name for task in self.tasks]
         headings, columns = ["model", "layer", "seeds"], []
         for group, of_group in GROUPS.items():
-            found = [name for name in names if name in of_group]
-            columns += [[name] for name in found]
-            headings += map(title, found)
-            if len(found) > 1:
-                columns.append(found)
-                missing = len(of_group) - len(found)
-                share = f" of {len(found)}/{len(of_group)}" if missing else ""
+            columns_of_group = [name for name in names if name in of_group]
+            columns += [[name] for name in columns_of_group]
+            headings += map(title, columns_of_group)
+            if len(columns_of_group) > 1:
+                columns.append(columns_of_group)
+                missing = len(of_group) - len(columns_of_group)
+                share = f" of {len(columns_of_group)}/{len(of_group)}" if missing else ""
                 headings.append(f"{group} avg{share}")
-        others = [name for name in names if not any(name in group for group in GROUPS.values())]
-        columns += [[name] for name in others]
-        headings += others
+        ungrouped = [name for name in names if not any(name in group for group in GROUPS.values())]
+        columns += [[name] for name in ungrouped]
+        headings += ungrouped
         majority = {task.name: task.majority for task in self.tasks}
         shares = [100 * mean(majority[name] for name in column) for column in columns]
         lines = [[MAJORITY, "", "", *(f"{share:.2f}" for share in shares)]]
@@ -89,7 +89,7 @@ class Results:
 
     def as_json(self) -> str:
         """Write all results of each checkpoint, with the settings of each classifier."""
-        kept = [field.name for field in fields(Probe) if field.compare]
+        keys = [field.name for field in fields(Probe) if field.compare]
         tasks = {
             task.name: {
                 "sentences": [len(task.train), len(task.valid), len(task.test)],
@@ -99,11 +99,11 @@ class Results:
         }
         results = [
             {"model": model, "checkpoint": checkpoint, "layer": layer, "task": name}
-            | {key: vars(one)[key] for key in kept}
+            | {key: vars(probe)[key] for key in keys}
             for model, checkpoints in self.probes.items()
             for checkpoint, layers in checkpoints.items()
             for layer, probes in layers.items()
-            for name, one in probes.items()
+            for name, probe in probes.items()
         ]
         return json.dumps({"tasks": tasks, "results": results}, indent=1) + "\n"
 
@@ -126,10 +126,10 @@ def plot_results(results: Results, path: Path) -> None:
     for panel, task in zip(panels, results.tasks, strict=False):
         for model, checkpoints in results.probes.items():
             layers = results.layers(model)
-            found = [results.accuracies(model, layer, [task.name]) for layer in layers]
-            spreads = [stdev(values) for values in found] if len(checkpoints) > 1 else None
+            accuracies = [results.accuracies(model, layer, [task.name]) for layer in layers]
+            spreads = [stdev(values) for values in accuracies] if len(checkpoints) > 1 else None
             panel.errorbar(
-                layers, [mean(values) for values in found], spreads, capsize=2, marker="o",
+                layers, [mean(values) for values in accuracies], spreads, capsize=2, marker="o",
                 markersize=3, label=model,
             )  # fmt: skip
         panel.axhline(100 * task.majority, color="grey", linestyle=":", label=MAJORITY)
@@ -157,11 +157,11 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     parts = [path.parts for path in paths]
     if len(set(parts)) < len(parts):
         raise UserError("a checkpoint is named twice")
-    same = [len(set(column)) == 1 for column in zip(*parts, strict=False)]
-    same_at_end = [len(set(one)) == 1 for one in zip(*map(reversed, parts), strict=False)]
+    shared = [len(set(column)) == 1 for column in zip(*parts, strict=False)]
+    same_at_end = [len(set(column)) == 1 for column in zip(*map(reversed, parts), strict=False)]
     # If all parts of the shortest path are shared, no part is left to name it.
-    first, last = ([*each, False].index(False) for each in (same, same_at_end))
-    names = ["/".join(each[first : len(each) - last]) for each in parts]
+    first, last = ([*is_shared, False].index(False) for is_shared in (shared, same_at_end))
+    names = ["/".join(path_parts[first : len(path_parts) - last]) for path_parts in parts]
     return names if all(names) and len(set(names)) == len(names) else list(map(str, paths))
 
 
@@ -182,7 +182,7 @@ def differences(results: Results, baseline: str, resamples: int = TRIALS) -> Dif
     counts = {model: len(seeds) for model, seeds in results.probes.items() if len(seeds) > 1}
     if baseline not in counts:
         return {}
-    found = {}
+    comparisons = {}
     for group, tasks in GROUPS.items():
         names = [task.name for task in results.tasks if task.name in tasks]
         if not names:
@@ -198,10 +198,11 @@ def differences(results: Results, baseline: str, resamples: int = TRIALS) -> Dif
         for model in counts:
             comparison = compare_seeds(scores[model], scores[baseline], rows[model], rows[baseline])
             if model != baseline and comparison is not None:
-                found[model, group] = comparison
-    corrected = holm([one.p for one in found.values()])
+                comparisons[model, group] = comparison
+    corrected = holm([comparison.p for comparison in comparisons.values()])
     return {
-        key: replace(one, p_holm=p) for (key, one), p in zip(found.items(), corrected, strict=True)
+        key: replace(comparison, p_holm=p)
+        for (key, comparison), p in zip(comparisons.items(), corrected, strict=True)
     }
 
 
@@ -221,20 +222,22 @@ def _statistics(
     return runs
 
 
-def differences_table(found: Differences, baseline: str) -> str:
+def differences_table(comparisons: Differences, baseline: str) -> str:
     """Format differences: a line for each model, a column for each group."""
-    models, groups = (list(dict.fromkeys(names)) for names in zip(*found, strict=True))
-    lines = [[model, *(_cell(found.get((model, group))) for group in groups)] for model in models]
+    models, groups = (list(dict.fromkeys(names)) for names in zip(*comparisons, strict=True))
+    lines = [
+        [model, *(_cell(comparisons.get((model, group))) for group in groups)] for model in models
+    ]
     table = markdown_table(["model", *(f"Δ{group} avg" for group in groups)], lines, texts=1)
     return (
         f"{table}\n\nΔ: the mean of the last probed layer less that of {baseline}, its 95% interval, and "
         "two-sided p, for other seeds and other sentences. p is corrected by Holm's method for "
-        f"{len(found)} comparisons."
+        f"{len(comparisons)} comparisons."
     )
 
 
-def _cell(one: SeedComparison | None) -> str:
-    if one is None:
+def _cell(comparison: SeedComparison | None) -> str:
+    if comparison is None:
         return "-"
-    p = "<0.001" if one.p_holm < 0.001 else f"{one.p_holm:.3f}"
-    return f"{one.difference:+.2f} ({one.low:+.2f} to {one.high:+.2f}), p {p}"
+    p = "<0.001" if comparison.p_holm < 0.001 else f"{comparison.p_holm:.3f}"
+    return f"{comparison.difference:+.2f} ({comparison.low:+.2f} to {comparison.high:+.2f}), p {p}"

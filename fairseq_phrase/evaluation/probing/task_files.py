@@ -85,7 +85,10 @@ class ProbingTask:
         splits = (self.train, self.valid, self.test)
         return ProbingTask(
             self.name,
-            *([Example(join(one.text.split()), one.label) for one in split] for split in splits),
+            *(
+                [Example(join(example.text.split()), example.label) for example in split]
+                for split in splits
+            ),
         )
 
 
@@ -123,13 +126,13 @@ def find_tasks(
             match = _NAME.fullmatch(path.name)
             if match is None or (names and match["task"] not in names):
                 continue
-            own = files.setdefault(match["task"], {})
+            splits = files.setdefault(match["task"], {})
             split = match["split"] or "all"
-            if split in own or (own and "all" in {split, *own}):
+            if split in splits or (splits and "all" in {split, *splits}):
                 raise UserError(
-                    f"{path} and {next(iter(own.values()))} are the same task: keep one"
+                    f"{path} and {next(iter(splits.values()))} are the same task: keep one"
                 )
-            own[split] = path
+            splits[split] = path
     where = ", ".join(map(str, folders))
     for name in names or ([] if files else ["TASK"]):
         if name not in files:
@@ -145,37 +148,37 @@ def _read_task(name: str, files: dict[str, Path], seed: int) -> ProbingTask:
         splits = _read_senteval(files["all"])
     else:
         splits = {split: list(_read_xprobe(path)) for split, path in files.items()}
-    shown = next(iter(files.values()))
+    path = next(iter(files.values()))
     for split in ("va", "te"):
         if not splits.get(split):
-            raise UserError(f"{shown}: the task {name} has no sentences for '{split}'")
+            raise UserError(f"{path}: the task {name} has no sentences for '{split}'")
     if splits.get("tr"):
         return ProbingTask(name, splits["tr"], splits["va"], splits["te"])
-    others, test = _apart(name, splits["va"], splits["te"], seed)
-    if len(others) < 2:
-        raise UserError(f"{shown}: {len(others)} sentences are too few to train with")
-    train, valid = _four_fifths(others)
+    examples, test = _apart(name, splits["va"], splits["te"], seed)
+    if len(examples) < 2:
+        raise UserError(f"{path}: {len(examples)} sentences are too few to train with")
+    train, valid = _four_fifths(examples)
     return ProbingTask(name, train, valid, test)
 
 
 def _apart(
-    name: str, others: Sequence[Example], test: Sequence[Example], seed: int
+    name: str, examples: Sequence[Example], test: Sequence[Example], seed: int
 ) -> tuple[list[Example], list[Example]]:
     """Shuffle the sentences to train with, and leave out the sentences of the test set."""
-    shuffled = _part(others, len(others), seed)
-    own = _without(shuffled, test)
-    if len(own) >= len(others) / 2:
-        if len(own) < len(others):
+    shuffled = _part(examples, len(examples), seed)
+    remaining = _without(shuffled, test)
+    if len(remaining) >= len(examples) / 2:
+        if len(remaining) < len(examples):
             logger.warning(
                 "%s: %d of %d validation sentences are also test sentences and are left out",
-                name, len(others) - len(own), len(others),
+                name, len(examples) - len(remaining), len(examples),
             )  # fmt: skip
-        return own, list(test)
+        return remaining, list(test)
     fifth = len(shuffled) // 5
     logger.warning(
         "%s: %d of %d validation sentences are also test sentences; a fifth of the validation sentences "
         "is the test instead, and is not trained with",
-        name, len(others) - len(own), len(others),
+        name, len(examples) - len(remaining), len(examples),
     )  # fmt: skip
     return _without(shuffled[fifth:], shuffled[:fifth]), shuffled[:fifth]
 
@@ -199,8 +202,8 @@ def _four_fifths(examples: Sequence[Example]) -> tuple[list[Example], list[Examp
     return together[:cut], together[cut:]
 
 
-def _without(examples: Sequence[Example], others: Sequence[Example]) -> list[Example]:
-    texts = {example.text for example in others}
+def _without(examples: Sequence[Example], excluded: Sequence[Example]) -> list[Example]:
+    texts = {example.text for example in excluded}
     return [example for example in examples if example.text not in texts]
 
 
@@ -226,6 +229,6 @@ def _read_xprobe(path: Path) -> Iterable[Example]:
 def _columns(path: Path, number: int, line: str, count: int, expected: str) -> list[str]:
     columns = [column.strip() for column in line.split("\t")]
     if len(columns) != count or not all(columns):
-        found = "an empty column" if len(columns) == count else f"{len(columns)} columns"
-        raise UserError(f"{location(path, number)}: {found}: {expected}")
+        problem = "an empty column" if len(columns) == count else f"{len(columns)} columns"
+        raise UserError(f"{location(path, number)}: {problem}: {expected}")
     return columns

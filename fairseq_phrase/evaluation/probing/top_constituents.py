@@ -44,11 +44,11 @@ def top_sequence(tree: ConstituencyTree, tags: Sequence[str], sentence_label: st
         >>> top_sequence(tree, ["PRP", "VBZ", "."], "S")
         'NP_VP_.'
     """
-    whole = (tree.spans == [0, tree.num_words]).all(1)
+    covers_sentence = (tree.spans == [0, tree.num_words]).all(1)
     below = (
         node
         for node in reversed(range(len(tree)))
-        if whole[node] and tree.labels[node] not in _WRAPPERS
+        if covers_sentence[node] and tree.labels[node] not in _WRAPPERS
     )
     top = next(below, None)
     if top is None or sentence_label not in (ANY, tree.labels[top]):

@@ -22,9 +22,9 @@ def is_labelled(report: Report) -> bool:
 
 def chosen_rows(report: Report) -> list[Row]:
     """Return the baseline and the best other row, or the best row without a baseline."""
-    others = [row for row in report.shown if row.runs and row is not report.baseline]
+    candidates = [row for row in report.shown_rows if row.runs and row is not report.baseline]
     sign = 1 if report.main in report.metrics.lower_is_better else -1
-    best = sorted(others, key=lambda row: sign * (row.mean(report.main) or 0))[:1]
+    best = sorted(candidates, key=lambda row: sign * (row.mean(report.main) or 0))[:1]
     return [*([report.baseline] if report.baseline is not None else []), *best]
 
 
@@ -80,5 +80,7 @@ def _flat(lines: Sequence[str]) -> list[str]:
 
 def _shares(true: list[str], predicted: list[str], labels: list[str]) -> np.ndarray:
     """Return how often each true label becomes each label. Shape: (labels, labels)."""
-    pairs, whole = Counter(zip(true, predicted, strict=True)), Counter(true)
-    return np.array([[pairs[label, other] / whole[label] for other in labels] for label in labels])
+    pairs, totals = Counter(zip(true, predicted, strict=True)), Counter(true)
+    return np.array(
+        [[pairs[label, prediction] / totals[label] for prediction in labels] for label in labels]
+    )

@@ -63,7 +63,7 @@ def read_pairs(folder: Path) -> list[MinimalPairs]:
     """
     if not folder.is_dir():
         raise UserError(f"the folder of minimal pairs {folder} is not there")
-    found = []
+    pairs = []
     for test in sorted(path for path in folder.iterdir() if path.is_dir()):
         parts = {part: sorted(test.glob(f"{part}.*")) for part in _PARTS}
         if not any(parts.values()):
@@ -82,13 +82,13 @@ def read_pairs(folder: Path) -> list[MinimalPairs]:
             lines = ", ".join(f"{name} has {count} lines" for name, count in counts.items())
             raise UserError(f"{test}: {lines}; line by line they must be the same pairs")
         name = test.name.removesuffix(".mt")
-        found.append(MinimalPairs(name, source, correct, incorrect, counts[source.name]))
-    if not found:
+        pairs.append(MinimalPairs(name, source, correct, incorrect, counts[source.name]))
+    if not pairs:
         raise UserError(
             f"{folder} has no minimal pairs: expected folders with src.LANG, tgt.correct.LANG and "
             "tgt.incorrect.LANG"
         )
-    return found
+    return pairs
 
 
 def accuracies(run: Run, pairs: Sequence[MinimalPairs]) -> dict[str, Accuracy]:
@@ -98,14 +98,15 @@ def accuracies(run: Run, pairs: Sequence[MinimalPairs]) -> dict[str, Accuracy]:
         run: its folder has ``contrastive/PHENOMENON.correct.txt`` and ``….incorrect.txt``, the output of
             ``fairseq-generate --score-reference``.
     """
-    found = {}
-    for one in pairs:
+    accuracies_of_run = {}
+    for test in pairs:
         correct, incorrect = (
-            _read_scores(run.path / FOLDER / f"{one.phenomenon}.{side}.txt", one) for side in SIDES
+            _read_scores(run.path / FOLDER / f"{test.phenomenon}.{side}.txt", test)
+            for side in SIDES
         )
         total, mean = (correct > incorrect).mean(axis=0)
-        found[one.phenomenon] = Accuracy(float(total), float(mean))
-    return found
+        accuracies_of_run[test.phenomenon] = Accuracy(float(total), float(mean))
+    return accuracies_of_run
 
 
 def shortened(line: str) -> str | None:
@@ -117,8 +118,8 @@ def shortened(line: str) -> str | None:
     """
     if _TOTALS.fullmatch(line):
         return line
-    found = _total(line)
-    return None if found is None else f"TOTAL-{found[0]}\t{found[1]:.{_DECIMALS}f} {found[2]}"
+    total = _total(line)
+    return None if total is None else f"TOTAL-{total[0]}\t{total[1]:.{_DECIMALS}f} {total[2]}"
 
 
 def _total(line: str) -> tuple[int, float, int] | None:
@@ -140,8 +141,8 @@ def _read_scores(path: Path, pairs: MinimalPairs) -> NDArray[np.float64]:
         )
     scores = np.full((pairs.count, 2), np.nan)
     for number, line in enumerate(read_lines(path), start=1):
-        if found := _total(line):
-            index, total, count = found
+        if total_of_line := _total(line):
+            index, total, count = total_of_line
             if index >= pairs.count:
                 raise UserError(
                     f"{location(path, number)}: scores of pair {index}, but {pairs.source.parent} has "

@@ -28,7 +28,7 @@ from fairseq_phrase.text import written_together
 
 
 def page(
-    report: Report, pictures: Mapping[str, bytes], found: Sequence[RowDifferences], runs: str
+    report: Report, pictures: Mapping[str, bytes], differences: Sequence[RowDifferences], runs: str
 ) -> str:
     """Write a report as HTML.
 
@@ -43,21 +43,21 @@ def page(
     return environment.from_string(source).render(
         report=report,
         heading=heading,
-        lines=list(zip(report.shown, lines, strict=True)),
+        lines=list(zip(report.shown_rows, lines, strict=True)),
         tables=other_tables(report),
         pictures={
             title: base64.b64encode(picture).decode("ascii") for title, picture in pictures.items()
         },
-        differences=found,
+        differences=differences,
         phrases=marked_phrases,
         runs=runs,
     )
 
 
-def marked_phrases(text: str, other: str) -> Iterator[tuple[bool, str]]:
+def marked_phrases(text: str, other_text: str) -> Iterator[tuple[bool, str]]:
     """Yield runs of words, and whether the other text lacks them."""
     words = text.split()
-    matcher = difflib.SequenceMatcher(a=words, b=other.split(), autojunk=False)
+    matcher = difflib.SequenceMatcher(a=words, b=other_text.split(), autojunk=False)
     for change, start, end, *_ in matcher.get_opcodes():
         if start < end:
             yield change != "equal", " ".join(words[start:end])
@@ -74,16 +74,16 @@ SHOWN = 5
 
 def write_report(report: Report, folder: Path) -> list[Path]:
     """Write a report: all of its files, or no file. Return the files."""
-    with written_together(folder) as made:
+    with written_together(folder) as staging:
         runs = runs_csv(report)
         pictures = {}
-        if plot_curves(report, made / "curves.png"):
-            pictures["Learning curves"] = (made / "curves.png").read_bytes()
-        plot_lengths(report, made / "lengths.png")
-        pictures[lengths_title(report)] = (made / "lengths.png").read_bytes()
+        if plot_curves(report, staging / "curves.png"):
+            pictures["Learning curves"] = (staging / "curves.png").read_bytes()
+        plot_lengths(report, staging / "lengths.png")
+        pictures[lengths_title(report)] = (staging / "lengths.png").read_bytes()
         if is_labelled(report):
-            plot_confusion(report, made / "confusion.png")
-            pictures["Confusion of labels"] = (made / "confusion.png").read_bytes()
+            plot_confusion(report, staging / "confusion.png")
+            pictures["Confusion of labels"] = (staging / "confusion.png").read_bytes()
         texts = {
             "report.md": markdown(report),
             "report.csv": rows_csv(report),
@@ -93,8 +93,8 @@ def write_report(report: Report, folder: Path) -> list[Path]:
         }
         for name, text in texts.items():
             with named_in_errors(folder / name):
-                (made / name).write_text(text, encoding="utf-8")
-        written = [name for name in FILES if (made / name).is_file()]
+                (staging / name).write_text(text, encoding="utf-8")
+        written = [name for name in FILES if (staging / name).is_file()]
     for name in FILES:
         if name not in written:
             (folder / name).unlink(missing_ok=True)  # an older report's
@@ -102,7 +102,7 @@ def write_report(report: Report, folder: Path) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class Difference:
+class SentenceDifference:
     """A sentence and its two translations.
 
     Attributes:
@@ -133,8 +133,8 @@ class RowDifferences:
     equal: int
     better: int
     worse: int
-    best: list[Difference]
-    worst: list[Difference]
+    best: list[SentenceDifference]
+    worst: list[SentenceDifference]
 
 
 def row_differences(report: Report) -> list[RowDifferences]:
@@ -146,12 +146,12 @@ def row_differences(report: Report) -> list[RowDifferences]:
     """
     if report.baseline is None:
         return []
-    found = []
+    differences = []
     for row in report.rows:
         shared = report.baseline.same_seeds(row)
         if row is not report.baseline and shared:
-            found.append(_run_differences(report, report.baseline, row, shared[0]))
-    return found
+            differences.append(_run_differences(report, report.baseline, row, shared[0]))
+    return differences
 
 
 def _run_differences(
@@ -160,16 +160,18 @@ def _run_differences(
     """Compare a run of the baseline and a run of a row; ``runs`` has their indices."""
     name, pair = report.metrics.sentence_metric, list(zip((baseline, row), runs, strict=True))
     # Each: (sentences, statistics) -> (sentences,)
-    before, after = (report.metrics.scores(name, one.sentences(at, name)) for one, at in pair)
-    texts = [one.runs[at].hypotheses for one, at in pair]
+    before, after = (
+        report.metrics.scores(name, compared.sentences(at, name)) for compared, at in pair
+    )
+    texts = [compared.runs[at].hypotheses for compared, at in pair]
     sources = report.sources or baseline.runs[runs[0]].sources
     gains = after - before
     ascending = [int(index) for index in np.argsort(gains, kind="stable")]
     worse = [index for index in ascending if gains[index] < 0]
     better = [index for index in reversed(ascending) if gains[index] > 0]
 
-    def described(index: int) -> Difference:
-        return Difference(
+    def described(index: int) -> SentenceDifference:
+        return SentenceDifference(
             index, sources[index], report.references[index], texts[0][index], texts[1][index],
             float(before[index]), float(after[index]),
         )  # fmt: skip

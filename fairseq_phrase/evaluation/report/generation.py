@@ -93,8 +93,8 @@ def read_generation(path: Path) -> Generation:
         raise UserError(f"{path} holds {len(ends)} outputs of fairseq-generate in a row")
     log = _read_log(path)
     best = texts["D"]
-    whole = bool(ends) or log["speed"] is not None
-    if not whole or not best or sorted(best) != list(range(len(best))):
+    is_complete = bool(ends) or log["speed"] is not None
+    if not is_complete or not best or sorted(best) != list(range(len(best))):
         raise UserError(
             f"{path} is not a whole output of fairseq-generate ({len(best)} translations): run it again"
         )
@@ -120,21 +120,21 @@ def _check_subwords(path: Path, hypotheses: list[str]) -> None:
 
 def _read_log(path: Path) -> dict[str, Any]:
     """Read attributes of a :class:`Generation` from fairseq-generate's log."""
-    found: dict[str, Any] = {"batch": None, "speed": None, "differences": []}
+    values: dict[str, Any] = {"batch": None, "speed": None, "differences": []}
     for line in _log_lines(path):
         if match := _SPEED.search(line):
-            found["speed"] = float(match[1])
+            values["speed"] = float(match[1])
         elif difference := identity.logged_differences(line.partition(_COMPARED)[2]):
-            found["differences"].append(difference)
+            values["differences"].append(difference)
         elif ("fairseq_cli" in line) and (match := _BATCH.search(line)):
             tokens, sentences = match.groups()
             is_tokens = sentences == "None"
-            found["batch"] = f"{tokens} tokens" if is_tokens else f"{sentences} sentences"
+            values["batch"] = f"{tokens} tokens" if is_tokens else f"{sentences} sentences"
             if match := _SEARCH.search(line):
                 options = match[2].split(", ")
-                others = (each for each in options if not each.startswith("'beam'"))
-                found |= {"models": match[1], "search": ", ".join(others)}
-    return found
+                search = (option for option in options if not option.startswith("'beam'"))
+                values |= {"models": match[1], "search": ", ".join(search)}
+    return values
 
 
 def read_interactive_speed(path: Path) -> float | None:
@@ -183,12 +183,12 @@ def check_same_test_set(
     texts = [("reference", generation.targets, references, "should become")]
     if sources:
         texts.append(("source", generation.sources, sources, "is"))
-    for what, printed, given, verb in texts:
-        index = different_line(printed, given)
+    for kind, printed, lines, verb in texts:
+        index = different_line(printed, lines)
         if index is not None:
             raise UserError(
-                f"{path} is the translation of another test set than the {what}: sentence {index} {verb} "
-                f"'{_shortened(printed[index])}', the {what} has '{_shortened(given[index])}'"
+                f"{path} is the translation of another test set than the {kind}: sentence {index} {verb} "
+                f"'{_shortened(printed[index])}', the {kind} has '{_shortened(lines[index])}'"
             )
 
 
@@ -208,21 +208,21 @@ def check_same_sources(outputs: Sequence[tuple[Path, Generation]]) -> None:
             )
 
 
-def different_line(lines: Sequence[str], others: Sequence[str]) -> int | None:
+def different_line(lines: Sequence[str], other_text: Sequence[str]) -> int | None:
     """Compare two texts loosely.
 
     Args:
-        others: another text with the same number of lines; lines that are empty in either are ignored.
+        other_text: as many lines; lines that are empty in either text are ignored.
 
     Returns:
         The first line that differs, from 0, if the texts differ; None if they are the same.
     """
     pairs = [
-        (index, line, other)
-        for index, (line, other) in enumerate(zip(lines, others, strict=True))
-        if line and other
+        (index, line, other_line)
+        for index, (line, other_line) in enumerate(zip(lines, other_text, strict=True))
+        if line and other_line
     ]
-    different = [index for index, line, other in pairs if not lines_agree(line, other)]
+    different = [index for index, line, other_line in pairs if not lines_agree(line, other_line)]
     if len(different) > (1 - _COMMON_LINES) * len(pairs):
         return different[0]
     return None
@@ -240,15 +240,15 @@ def other_lines(printed: Sequence[str], files: Sequence[Sequence[str]]) -> list[
     """
     return [
         index
-        for index, (line, *others) in enumerate(zip(printed, *files, strict=True))
-        if line and all(others) and "<unk" not in line
-        if not any(lines_agree(line, other) for other in others)
+        for index, (line, *versions) in enumerate(zip(printed, *files, strict=True))
+        if line and all(versions) and "<unk" not in line
+        if not any(lines_agree(line, version) for version in versions)
     ]
 
 
-def lines_agree(line: str, other: str) -> bool:
+def lines_agree(line: str, other_line: str) -> bool:
     """Return whether two lines have mostly the same letters in the same order."""
-    first, second = _letters(line), _letters(other)
+    first, second = _letters(line), _letters(other_line)
     if first == second:
         return True
     pairs, other_pairs = (

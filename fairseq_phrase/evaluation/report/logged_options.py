@@ -51,7 +51,9 @@ def _values_before() -> dict[str, str]:
             values.setdefault(option.name, set()).add(repr(default))
     missing = repr(MISSING)
     return {
-        name: text for name, (text, *others) in values.items() if not others and text != missing
+        name: text
+        for name, (text, *further_values) in values.items()
+        if not further_values and text != missing
     }
 
 
@@ -60,5 +62,5 @@ def _options_of_others(options: Mapping[str, str]) -> set[str]:
     method = ENCODERS.get(options.get("encoder", "").strip("'"))
     if method is None:
         return set()
-    names = {option.name for other in ENCODERS.values() for option in other.options}
+    names = {option.name for encoder in ENCODERS.values() for option in encoder.options}
     return names - {option.name for option in method.options}

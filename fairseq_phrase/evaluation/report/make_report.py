@@ -42,22 +42,22 @@ def compare_over_sentences(
             continue
         pairs = row.same_seeds(baseline)
         for metric in metrics[0].tested[: 1 if test == "mcnemar" else None]:
-            found = []
-            for ours, other in pairs:
+            tests = []
+            for ours, theirs in pairs:
                 if test == "mcnemar":
-                    runs = (row.runs[ours], baseline.runs[other])
+                    runs = (row.runs[ours], baseline.runs[theirs])
                     p = mcnemar_p_value(*(_correct_items(run, metrics) for run in runs))
                 else:
                     p = sentence_p_value(
-                        [one[metric] for one in row.statistics[ours]],
-                        [one[metric] for one in baseline.statistics[other]],
+                        [statistics[metric] for statistics in row.statistics[ours]],
+                        [statistics[metric] for statistics in baseline.statistics[theirs]],
                         functools.partial(metrics[0].scores, metric),
                         test,
                         trials,
                     )
-                difference = row.run_scores(metric)[ours] - baseline.run_scores(metric)[other]
-                found.append((p, difference))
-            comparison = summarize(found, metric in metrics[0].lower_is_better)
+                difference = row.run_scores(metric)[ours] - baseline.run_scores(metric)[theirs]
+                tests.append((p, difference))
+            comparison = summarize(tests, metric in metrics[0].lower_is_better)
             if comparison is not None:
                 row.by_sentences[metric] = comparison
 
@@ -78,26 +78,32 @@ def compare_over_seeds(
         return
     ends = np.cumsum([len(row.runs) for row in tested])
     for metric in metrics.tested:
-        runs = [[one[metric] for one in run] for row in tested for run in row.statistics]
+        runs = [
+            [statistics[metric] for statistics in run] for row in tested for run in row.statistics
+        ]
         scores_of = functools.partial(metrics.scores, metric)
         # (runs, resamples) -> for each row (seeds, resamples)
         resampled = np.split(resample_sentences(runs, scores_of, resamples), ends[:-1])
         scores = [np.array(row.run_scores(metric)) for row in tested]
-        found = []
-        for row, own, own_resampled in zip(tested[1:], scores[1:], resampled[1:], strict=True):
-            comparison = compare_seeds(own, scores[0], own_resampled, resampled[0])
+        comparisons = []
+        for row, scores_of_row, own_resampled in zip(
+            tested[1:], scores[1:], resampled[1:], strict=True
+        ):
+            comparison = compare_seeds(scores_of_row, scores[0], own_resampled, resampled[0])
             if comparison is not None:
-                found.append((row, comparison))
-        corrected = holm([comparison.p for _, comparison in found])
-        for (row, comparison), p in zip(found, corrected, strict=True):
+                comparisons.append((row, comparison))
+        corrected = holm([comparison.p for _, comparison in comparisons])
+        for (row, comparison), p in zip(comparisons, corrected, strict=True):
             row.by_seeds[metric] = dataclasses.replace(comparison, p_holm=p)
 
 
 def _correct_items(run: Run, metrics: Sequence[Metrics]) -> NDArray[np.bool_]:
     """Return which items of all test sets a run has correct. Shape: (items,)."""
     outputs = [generation.hypotheses for generation in run.generations.values()]
-    found = [one.correct_items(lines) for one, lines in zip(metrics, outputs, strict=True)]
-    return np.concatenate([items for items in found if items is not None])
+    items_of_tests = [
+        metric.correct_items(lines) for metric, lines in zip(metrics, outputs, strict=True)
+    ]
+    return np.concatenate([items for items in items_of_tests if items is not None])
 
 
 @dataclass(frozen=True)
@@ -197,7 +203,7 @@ def make_report(
         left_out=problems,
         notes=[
             *table_notes(rows, baseline, metrics[0], texts, options.sentence_test, options.trials),
-            *dict.fromkeys(note for one in metrics for note in one.notes),
+            *dict.fromkeys(note for metric in metrics for note in metric.notes),
         ],
         pairs=options.pairs,
     )
@@ -208,12 +214,12 @@ def _signatures(
 ) -> dict[str, str]:
     """Return how each metric is computed on the first test set, and on others where it differs."""
     first = metrics[0].signatures(**settings)
-    found = dict(first)
-    for one, text in zip(metrics[1:], texts[1:], strict=True):
-        for metric, signature in one.signatures(**settings).items():
+    signatures = dict(first)
+    for set_metrics, text in zip(metrics[1:], texts[1:], strict=True):
+        for metric, signature in set_metrics.signatures(**settings).items():
             if signature != first[metric]:
-                found[f"{metric} {text.name}"] = signature
-    return found
+                signatures[f"{metric} {text.name}"] = signature
+    return signatures
 
 
 def _read_runs(
@@ -253,7 +259,7 @@ def _rows(
     for name in dict.fromkeys([*options.titles, *baseline, *(folder.row for folder in folders)]):
         title = options.titles.get(name, RowTitle(name))
         mine = [run for run in runs if run.row == name]
-        missing = [one for one in folders if one.row == name and one.path not in read]
+        missing = [folder for folder in folders if folder.row == name and folder.path not in read]
         rows.append(Row(name, title.title, title.paper, mine, missing))
     return rows
 
@@ -272,17 +278,17 @@ def _caption(caption: str, rows: Sequence[Row], problems: Sequence[str]) -> str:
 def _check_titles(rows: Sequence[Row]) -> None:
     by_title: dict[str, Row] = {}
     for row in rows:
-        other = by_title.setdefault(row.title, row)
-        if other is not row:
+        first = by_title.setdefault(row.title, row)
+        if first is not row:
             raise UserError(
-                f"rows '{other.name}' and '{row.name}' have the same title, '{row.title}'"
+                f"rows '{first.name}' and '{row.name}' have the same title, '{row.title}'"
             )
 
 
 def _check_names(metrics: Sequence[Metrics], texts: Sequence[ReferenceText]) -> None:
     """Check that each test set has the metrics of the first."""
-    for one, text in zip(metrics, texts, strict=True):
-        if differing := {*one.names} ^ {*metrics[0].names}:
+    for metric, text in zip(metrics, texts, strict=True):
+        if differing := {*metric.names} ^ {*metrics[0].names}:
             raise UserError(
                 f"the test sets '{texts[0].name}' and '{text.name}' do not both have {min(differing)}: "
                 "leave --known-words out, or make a report of each"
@@ -308,12 +314,14 @@ def _score(
     """Score all runs; fills the rows' statistics and scores."""
     for row in rows:
         for run in row.runs:
-            found = []
+            statistics = []
             for metric, text in zip(metrics, texts, strict=True):
                 try:
-                    own = metric.of_run(run.path, text.subset, run.outputs[text.subset])
-                    found.append(own.statistics(run.generations[text.subset].hypotheses))
+                    metric_of_run = metric.of_run(run.path, text.subset, run.outputs[text.subset])
+                    statistics.append(
+                        metric_of_run.statistics(run.generations[text.subset].hypotheses)
+                    )
                 except UserError as error:
                     raise UserError(f"{run.path}, test set '{text.subset}': {error}") from None
-            row.statistics.append(found)
-            row.scores.append([metrics[0].scores_of(one_set) for one_set in found])
+            row.statistics.append(statistics)
+            row.scores.append([metrics[0].scores_of(one_set) for one_set in statistics])

@@ -71,15 +71,15 @@ def table_notes(
 def _search_notes(rows: Sequence[Row]) -> list[str]:
     """Name beams, options of the search and models' files that differ between translations."""
     notes = []
-    translated = [one for row in rows for one in _translations(row)]
-    beams = {one.beam for one in translated if one.beam}
+    translated = [translation for row in rows for translation in _translations(row)]
+    beams = {translation.beam for translation in translated if translation.beam}
     if len(beams) > 1:
         notes.append(f"Beams differ: {', '.join(map(str, sorted(beams)))}.")
-    found = {one.search for one in translated}
-    searches = sorted(search or "fairseq's defaults" for search in found - {None})
+    options = {translation.search for translation in translated}
+    searches = sorted(search or "fairseq's defaults" for search in options - {None})
     if len(searches) > 1:
         notes.append(f"Options of the search differ: {'; '.join(searches)}.")
-    files = sorted({one.models for one in translated if one.models})
+    files = sorted({translation.models for translation in translated if translation.models})
     if len(files) > 1:
         notes.append(f"Translations are of checkpoints of different names: {'; '.join(files)}.")
     return notes
@@ -91,15 +91,17 @@ def _text_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> list[str
     for text in texts:
         runs = [run.generations[text.subset] for row in rows for run in row.runs]
         sources = text.sources or runs[0].sources
-        for what, texts_of_runs, files in (
-            ("reference", {tuple(one.targets) for one in runs}, text.references),
-            ("source", {tuple(one.sources) for one in runs}, [sources]),
+        for kind, texts_of_runs, files in (
+            ("reference", {tuple(translation.targets) for translation in runs}, text.references),
+            ("source", {tuple(translation.sources) for translation in runs}, [sources]),
         ):
-            lines = sorted({line for one in texts_of_runs for line in other_lines(one, files)})
+            lines = sorted(
+                {line for printed in texts_of_runs for line in other_lines(printed, files)}
+            )
             if lines:
                 of = f" of {text.name}" if len(texts) > 1 else ""
                 notes.append(
-                    f"{len(lines):,} of {len(text.lines):,} lines of the {what}{of} are not what fairseq "
+                    f"{len(lines):,} of {len(text.lines):,} lines of the {kind}{of} are not what fairseq "
                     f"printed, the first of them line {lines[0] + 1}: their scores compare different "
                     "sentences."
                 )
@@ -118,11 +120,11 @@ def _form_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> list[str
                     by_form.setdefault(form, {})[row.title] = None
         of = f" of {text.name}" if len(texts) > 1 else ""
         for form, titles in by_form.items():
-            named = "; ".join(titles) if len(titles) < len(rows) else "all rows"
+            titles_of_form = "; ".join(titles) if len(titles) < len(rows) else "all rows"
             are = "are" if form.startswith("not ") else "are not"
             notes.append(
                 f"The reference{of} is {form} and these translations {are}, so that the scores count "
-                f"this difference: {named}."
+                f"this difference: {titles_of_form}."
             )
     return notes
 
@@ -139,8 +141,8 @@ def _same_output_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> l
     for output, runs in by_output.items():
         if output != right and len({run.row for run in runs}) > 1:
             seeds = ("" if run.seed is None else f", seed {run.seed}" for run in runs)
-            named = (f"{titles[run.row]}{seed}" for run, seed in zip(runs, seeds, strict=True))
-            notes.append(f"Runs of different rows have the same outputs: {'; '.join(named)}.")
+            names = (f"{titles[run.row]}{seed}" for run, seed in zip(runs, seeds, strict=True))
+            notes.append(f"Runs of different rows have the same outputs: {'; '.join(names)}.")
     return notes
 
 
@@ -158,7 +160,7 @@ def _replicate_notes(rows: Sequence[Row]) -> list[str]:
         if len(updates) > 1:
             notes.append(
                 f"Runs of {row.title} have different numbers of updates: "
-                f"{', '.join(f'{one:,}' for one in updates)}."
+                f"{', '.join(f'{count:,}' for count in updates)}."
             )
     return notes
 
@@ -168,27 +170,30 @@ def _difference_notes(rows: Sequence[Row]) -> list[str]:
     notes = []
     for row in rows:
         logs = [run.training for run in row.runs]
-        found = _differing_options([each.options for each in logs if each.options])
-        found |= _differing(_recorded_by_all([each.sentences for each in logs]))
-        records = [each.identity for each in logs]
-        trees = [each.only("parser", "trees").labels() for each in records if each]
-        found |= _differing(_recorded_by_all(trees))
-        if found:
-            notes.append(f"Runs of {row.title} differ in {_listed(found)}.")
+        differing_data = _differing_options([log.options for log in logs if log.options])
+        differing_data |= _differing(_recorded_by_all([log.sentences for log in logs]))
+        records = [log.identity for log in logs]
+        trees = [record.only("parser", "trees").labels() for record in records if record]
+        differing_data |= _differing(_recorded_by_all(trees))
+        if differing_data:
+            notes.append(f"Runs of {row.title} differ in {_listed(differing_data)}.")
     records = [row.runs[0].training.identity for row in rows]
     parts = ("languages", "source", "target", "text")
-    data = [each.only(*parts).labels() for each in records if each]
-    found = _differing(_recorded_by_all(data))
-    found |= _differing(_recorded_by_all([row.runs[0].training.sentences for row in rows]))
-    if found:
-        notes.append(f"Rows are trained on data that differ in {_listed(found)}.")
+    data = [record.only(*parts).labels() for record in records if record]
+    differing_data = _differing(_recorded_by_all(data))
+    differing_data |= _differing(_recorded_by_all([row.runs[0].training.sentences for row in rows]))
+    if differing_data:
+        notes.append(f"Rows are trained on data that differ in {_listed(differing_data)}.")
     by_precision: dict[str, list[str]] = {}
     for row in rows:
         for precision in sorted({_precision(run) for run in row.runs} - {""}):
             by_precision.setdefault(precision, []).append(row.title)
     if len(by_precision) > 1:
-        named = (f"{one} ({', '.join(titles)})" for one, titles in sorted(by_precision.items()))
-        notes.append(f"Rows are trained in different precisions: {'; '.join(named)}.")
+        precisions = (
+            f"{precision} ({', '.join(titles)})"
+            for precision, titles in sorted(by_precision.items())
+        )
+        notes.append(f"Rows are trained in different precisions: {'; '.join(precisions)}.")
     return notes
 
 
@@ -197,18 +202,20 @@ def _allowed_notes(rows: Sequence[Row]) -> list[str]:
     notes = []
     for row in rows:
         records = [run.training.identity for run in row.runs]
-        found = [text for each in records if each for text in each.allowed]
-        found += [text for one in _translations(row) for text in one.differences]
-        if found:
+        differences = [text for record in records if record for text in record.allowed]
+        differences += [
+            text for translation in _translations(row) for text in translation.differences
+        ]
+        if differences:
             notes.append(
-                f"Differences that {row.title} let pass: {'; '.join(dict.fromkeys(found))}."
+                f"Differences that {row.title} let pass: {'; '.join(dict.fromkeys(differences))}."
             )
     return notes
 
 
 def _translations(row: Row) -> list[Generation]:
     """Return the translations of all test sets by all runs of a row."""
-    return [one for run in row.runs for one in run.generations.values()]
+    return [translation for run in row.runs for translation in run.generations.values()]
 
 
 def _precision(run: Run) -> str:
@@ -224,12 +231,17 @@ def _differing(facts: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
 
     A setting that is off does not differ from one that an earlier version did not have.
     """
-    names = dict.fromkeys(name for each in facts for name in each)
-    values = {name: list(dict.fromkeys(each.get(name, "-") for each in facts)) for name in names}
+    names = dict.fromkeys(name for mapping in facts for name in mapping)
+    values = {
+        name: list(dict.fromkeys(mapping.get(name, "-") for mapping in facts)) for name in names
+    }
     return {
-        name: each
-        for name, each in values.items()
-        if len(each) > 1 and not ("-" in each and len(each) == 2 and _OFF & {*each})
+        name: values_of_setting
+        for name, values_of_setting in values.items()
+        if len(values_of_setting) > 1
+        and not (
+            "-" in values_of_setting and len(values_of_setting) == 2 and _OFF & {*values_of_setting}
+        )
     }
 
 
@@ -245,7 +257,10 @@ def _differing_options(logged: Sequence[Mapping[str, str]]) -> dict[str, list[st
 
 def _recorded_by_all(records: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     """Return the entries that all records have: an earlier version recorded fewer."""
-    return [{k: v for k, v in each.items() if all(k in one for one in records)} for each in records]
+    return [
+        {k: v for k, v in record.items() if all(k in other_record for other_record in records)}
+        for record in records
+    ]
 
 
 def _listed(differing: Mapping[str, Sequence[str]]) -> str:
@@ -255,8 +270,8 @@ def _listed(differing: Mapping[str, Sequence[str]]) -> str:
 def _seed_notes(rows: Sequence[Row], baseline: Row, metrics: Metrics, trials: int) -> list[str]:
     """Explain the test over seeds, the rows without it, and its power."""
     metric = metrics.main
-    others = [row for row in rows if row is not baseline]
-    if not others:
+    compared_rows = [row for row in rows if row is not baseline]
+    if not compared_rows:
         return []
     notes = [f"Δ{metric}: the row's mean less that of {baseline.title}."]
     if metrics.people_agree(metric, 0.0) is not None:
@@ -264,7 +279,7 @@ def _seed_notes(rows: Sequence[Row], baseline: Row, metrics: Metrics, trials: in
             f"People agree: in how many pairs of systems with this Δ{metric} people prefer the same one, "
             "as Kocmi et al. (2024) estimated on other systems and languages; 50% is chance."
         )
-    compared = [row for row in others if metric in row.by_seeds]
+    compared = [row for row in compared_rows if metric in row.by_seeds]
     if compared:
         count = len(compared)
         holm = f" It is corrected by Holm's method for {count} comparisons." if count > 1 else ""
@@ -286,7 +301,7 @@ def _seed_notes(rows: Sequence[Row], baseline: Row, metrics: Metrics, trials: in
             f"{_ROUGH if fewest < _CLAIM else ''}"
         )
         notes += _same_seed_notes([baseline, *compared], metric)
-    single = [row.title for row in others if len(row.runs) == 1]
+    single = [row.title for row in compared_rows if len(row.runs) == 1]
     if len(baseline.runs) == 1:
         notes.append(
             f"{baseline.title} has 1 seed: no p over seeds. Another training of it may differ from this "
@@ -309,15 +324,15 @@ def _same_seed_notes(rows: Sequence[Row], metric: str) -> list[str]:
         return []
     scores = np.empty((len(alike), seeds))
     for number, row in enumerate(alike):
-        own = row.run_scores(metric)
+        scores_of_row = row.run_scores(metric)
         for ours, theirs in row.same_seeds(rows[0]):
-            scores[number, theirs] = own[ours]
+            scores[number, theirs] = scores_of_row[ours]
     p = same_seed_p_value(scores)
     if p >= LEVEL:
         return []
-    shown = "< 0.001" if p < 0.001 else f"= {p:.3f}"
+    p_text = "< 0.001" if p < 0.001 else f"= {p:.3f}"
     return [
-        f"Runs of the same seed go together (p {shown}, analysis of variance of {len(alike)} rows with "
+        f"Runs of the same seed go together (p {p_text}, analysis of variance of {len(alike)} rows with "
         f"{seeds} seeds): a seed is good or bad for all rows. The intervals and p count them as "
         "independent, which makes them too large."
     ]
@@ -344,14 +359,16 @@ def _sentence_notes(
             + (f"; not corrected for {tested} comparisons" if tested > 1 else "")
             + ". It is for these very trainings on other sentences, and says nothing of other trainings."
         )
-    others = [row for row in rows if row is not baseline]
-    unpaired = [row for row in others if not row.same_seeds(baseline)]
+    compared_rows = [row for row in rows if row is not baseline]
+    unpaired = [row for row in compared_rows if not row.same_seeds(baseline)]
     if unpaired:
         notes.append(
             f"No test over sentences, because no seed is one of {baseline.title}: "
             f"{'; '.join(row.title for row in unpaired)}."
         )
-    equal = [row.title for row in others if row not in unpaired and metric not in row.by_sentences]
+    equal = [
+        row.title for row in compared_rows if row not in unpaired and metric not in row.by_sentences
+    ]
     if equal:
         notes.append(
             f"No test over sentences, because {metric} is the same as that of {baseline.title} with the "
@@ -418,17 +435,17 @@ def form_differences(outputs: Sequence[str], references: Sequence[str]) -> list[
         ``tokenized``, ``lower-cased``, ``not tokenized``, ``not lower-cased``: each holds of the
         reference, and not of the outputs.
     """
-    wanted, known = _letter_pairs(references), _letter_pairs(outputs)
-    if len(wanted & known) < _COMMON * len(wanted):
+    reference_pairs, output_pairs = _letter_pairs(references), _letter_pairs(outputs)
+    if len(reference_pairs & output_pairs) < _COMMON * len(reference_pairs):
         return []
-    found = []
+    forms = []
     for form, measure in (("tokenized", _is_tokenized), ("lower-cased", _is_lower_cased)):
         pair = measure(references), measure(outputs)
         if pair == (True, False):
-            found.append(form)
+            forms.append(form)
         elif pair == (False, True):
-            found.append(f"not {form}")
-    return found
+            forms.append(f"not {form}")
+    return forms
 
 
 def _letter_pairs(lines: Sequence[str]) -> set[str]:

@@ -50,13 +50,13 @@ def length_buckets(sentences: Sequence[str], count: int = _BUCKETS) -> list[Leng
     buckets: list[LengthBucket] = []
     lengths: list[int] = []
     members: list[int] = []
-    left = len(sentences)
+    remaining = len(sentences)
     for length in sorted(by_length):
         lengths.append(length)
         members += by_length[length]
-        left -= len(by_length[length])
+        remaining -= len(by_length[length])
         # If the remaining sentences are too few for a bucket, they go into this one.
-        if (len(members) >= least and left >= least / 2) or not left:
+        if (len(members) >= least and remaining >= least / 2) or not remaining:
             buckets.append(LengthBucket(lengths[0], lengths[-1], sorted(members)))
             lengths, members = [], []
     return buckets
@@ -66,8 +66,10 @@ def score_by_length(row: Row, report: Report, buckets: Sequence[LengthBucket]) -
     """Return a row's main metric in each bucket, the mean over its runs."""
     runs = [row.sentences(number, report.main) for number in range(len(row.runs))]
     return [
-        statistics.fmean(report.metrics.score(report.main, run[one.indices].sum(0)) for run in runs)
-        for one in buckets
+        statistics.fmean(
+            report.metrics.score(report.main, run[bucket.indices].sum(0)) for run in runs
+        )
+        for bucket in buckets
     ]
 
 
@@ -91,7 +93,7 @@ def plot_lengths(report: Report, path: Path) -> None:
             range(len(buckets)), score_by_length(row, report, buckets), label=row.title,
             **_style(number),
         )  # fmt: skip
-    labels = [f"{one.shortest}-{one.longest}\nn={len(one.indices)}" for one in buckets]
+    labels = [f"{bucket.shortest}-{bucket.longest}\nn={len(bucket.indices)}" for bucket in buckets]
     axes.set_xticks(range(len(buckets)), labels)
     axes.set_xlabel(f"words of the {_side(report)}; sentences")
     axes.set_ylabel(report.main)
@@ -105,16 +107,16 @@ def plot_curves(report: Report, path: Path) -> bool:
     Returns:
         Whether there was anything to draw; if not, no file is written.
     """
-    wanted = [
+    curves = [
         (name, label)
         for name, label in (("ppl", "validation perplexity"), ("bleu", "validation BLEU"))
         if any(_curve(run, name) for row in report.rows for run in row.runs)
     ]
-    if not wanted:
+    if not curves:
         return False
-    figure = new_figure(path, (7.0 * len(wanted), 4.8))
-    panels = figure.subplots(1, len(wanted), squeeze=False)[0]
-    for axes, (name, label) in zip(panels, wanted, strict=True):
+    figure = new_figure(path, (7.0 * len(curves), 4.8))
+    panels = figure.subplots(1, len(curves), squeeze=False)[0]
+    for axes, (name, label) in zip(panels, curves, strict=True):
         for number, row in enumerate(row for row in report.rows if row.runs):
             legend: str | None = row.title
             for points in filter(None, (_curve(run, name) for run in row.runs)):
@@ -132,7 +134,9 @@ def plot_curves(report: Report, path: Path) -> bool:
 
 def _curve(run: Run, name: str) -> list[tuple[int, float]]:
     """Return (update, value) of each validation that has the value."""
-    points = [(one.update, getattr(one, name)) for one in run.training.validations]
+    points = [
+        (validation.update, getattr(validation, name)) for validation in run.training.validations
+    ]
     return [(update, value) for update, value in points if value is not None]
 
 

@@ -54,8 +54,10 @@ def read_references(
     """
     own_names = _read_names(names)
     read_sources = _read_texts(sources, subset)
-    found = []
-    endings = {name: _ending(path) for name, path in map(partial(_named, subset), references[::-1])}
+    texts = []
+    endings = {
+        name: _ending(path) for name, path in map(partial(_name_and_path, subset), references[::-1])
+    }
     for name, files in _read_texts(references, subset).items():
         source = read_sources.pop(name, [])
         for lines in (*source, *files):
@@ -72,7 +74,7 @@ def read_references(
             )
         own_name = own_names.pop(name, name)
         own_source = source[0] if source else None
-        found.append(ReferenceText(name, files, own_name, own_source, endings[name]))
+        texts.append(ReferenceText(name, files, own_name, own_source, endings[name]))
     if read_sources:
         raise UserError(
             f"--source names the test set '{min(read_sources)}', but --reference does not"
@@ -81,9 +83,9 @@ def read_references(
         raise UserError(
             f"--set-name names the test set '{min(own_names)}', but --reference does not"
         )
-    if len({text.name for text in found}) < len(found):
+    if len({text.name for text in texts}) < len(texts):
         raise UserError("--set-name gives two test sets one name")
-    return found
+    return texts
 
 
 def _read_names(arguments: Sequence[str]) -> dict[str, str]:
@@ -99,17 +101,17 @@ def _read_names(arguments: Sequence[str]) -> dict[str, str]:
 
 def _read_texts(arguments: Sequence[str], subset: str) -> dict[str, list[list[str]]]:
     """Read ``[SUBSET=]FILE`` arguments; the lines of each file by test set, in order."""
-    found: dict[str, list[list[str]]] = {}
+    lines_of_sets: dict[str, list[list[str]]] = {}
     for argument in arguments:
-        name, path = _named(subset, argument)
+        name, path = _name_and_path(subset, argument)
         lines = list(read_lines(path))
         if not lines:
             raise UserError(f"{path} is empty")
-        found.setdefault(name, []).append(lines)
-    return found
+        lines_of_sets.setdefault(name, []).append(lines)
+    return lines_of_sets
 
 
-def _named(subset: str, argument: str) -> tuple[str, Path]:
+def _name_and_path(subset: str, argument: str) -> tuple[str, Path]:
     """Split a ``[SUBSET=]FILE`` argument into the test set's name and the file."""
     # The '=' may be part of a file's name.
     name, _, file = ("", "", argument) if Path(argument).is_file() else argument.rpartition("=")

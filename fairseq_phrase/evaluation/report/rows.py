@@ -120,9 +120,9 @@ class Row:
         """Whether two runs have the same outputs, and may be one training."""
         return len({tuple(run.hypotheses) for run in self.runs}) < len(self.runs)
 
-    def same_seeds(self, other: Row) -> list[tuple[int, int]]:
+    def same_seeds(self, other_row: Row) -> list[tuple[int, int]]:
         """Pair runs of the same seed: indices of runs of this row, in order, and of the other row."""
-        theirs = {run.seed: number for number, run in enumerate(other.runs)}
+        theirs = {run.seed: number for number, run in enumerate(other_row.runs)}
         ours = enumerate(self.runs)
         return [(number, theirs[run.seed]) for number, run in ours if run.seed in theirs]
 
@@ -136,8 +136,10 @@ class Row:
         Args:
             test_set: index of the test set, from 0; None for the mean over all.
         """
-        chosen = slice(None) if test_set is None else slice(test_set, test_set + 1)
-        return [statistics.fmean(one[metric] for one in run[chosen]) for run in self.scores]
+        test_sets = slice(None) if test_set is None else slice(test_set, test_set + 1)
+        return [
+            statistics.fmean(scores[metric] for scores in run[test_sets]) for run in self.scores
+        ]
 
     def mean(self, metric: str, test_set: int | None = None) -> float | None:
         """Return the mean of a metric over the seeds; see :meth:`run_scores`."""
@@ -152,14 +154,14 @@ class Row:
     def median(self, name: str) -> float | None:
         """Return the median over the runs of an attribute of their training logs."""
         values = [getattr(run.training, name) for run in self.runs]
-        found = [value for value in values if value is not None]
-        return statistics.median(found) if found else None
+        numbers = [value for value in values if value is not None]
+        return statistics.median(numbers) if numbers else None
 
     def speed(self, parsed: bool) -> float | None:
         """Return the median over the runs of sentences translated per second."""
         values = [run.parsed_speed if parsed else run.generation.speed for run in self.runs]
-        found = [value for value in values if value is not None]
-        return statistics.median(found) if found else None
+        numbers = [value for value in values if value is not None]
+        return statistics.median(numbers) if numbers else None
 
     @property
     def hardware(self) -> str | None:
@@ -197,7 +199,7 @@ class Report:
     pairs: Sequence[MinimalPairs] = ()
 
     @property
-    def shown(self) -> list[Row]:
+    def shown_rows(self) -> list[Row]:
         """The rows that have runs."""
         return [row for row in self.rows if not row.absent]
 

@@ -67,12 +67,12 @@ class Run:
     @cached_property
     def hypotheses(self) -> list[str]:
         """The concatenated translations of all test sets."""
-        return [line for one in self.generations.values() for line in one.hypotheses]
+        return [line for generation in self.generations.values() for line in generation.hypotheses]
 
     @cached_property
     def sources(self) -> list[str]:
         """The concatenated sentences of all test sets, as fairseq printed them."""
-        return [line for one in self.generations.values() for line in one.sources]
+        return [line for generation in self.generations.values() for line in generation.sources]
 
 
 def find_runs(arguments: Sequence[str]) -> list[RunFolder]:
@@ -87,7 +87,7 @@ def find_runs(arguments: Sequence[str]) -> list[RunFolder]:
     Raises:
         UserError: a folder is missing or lacks runs, or two rows have the same name.
     """
-    found: list[RunFolder] = []
+    folders: list[RunFolder] = []
     for argument in arguments:
         # The '=' may be part of a folder's name.
         name, _, folder = (
@@ -96,7 +96,7 @@ def find_runs(arguments: Sequence[str]) -> list[RunFolder]:
         path = Path(folder)
         if path.is_file():
             run = _run_folder(path.parent)
-            found.append(RunFolder(name or run.row, run.seed, run.path, path))
+            folders.append(RunFolder(name or run.row, run.seed, run.path, path))
             continue
         if not path.is_dir():
             require_file(path, "run")
@@ -109,9 +109,9 @@ def find_runs(arguments: Sequence[str]) -> list[RunFolder]:
         rows = {run.row for run in runs}
         if name and len(rows) > 1:
             raise UserError(f"{path} has {len(rows)} rows: they cannot all be named '{name}'")
-        found += [RunFolder(name or run.row, run.seed, run.path) for run in runs]
-    _check_names(found)
-    return found
+        folders += [RunFolder(name or run.row, run.seed, run.path) for run in runs]
+    _check_names(folders)
+    return folders
 
 
 def _runs_in(folder: Path) -> Iterator[RunFolder]:
@@ -154,16 +154,16 @@ def _run_folder(path: Path) -> RunFolder:
 
 
 def _check_names(runs: Sequence[RunFolder]) -> None:
-    seen: dict[str, list[RunFolder]] = {}
+    by_row: dict[str, list[RunFolder]] = {}
     for run in runs:
-        for other in seen.setdefault(run.row, []):
-            apart = run.path.resolve().parent != other.path.resolve().parent
-            if run.seed == other.seed or None in (run.seed, other.seed) or apart:
+        for earlier in by_row.setdefault(run.row, []):
+            apart = run.path.resolve().parent != earlier.path.resolve().parent
+            if run.seed == earlier.seed or None in (run.seed, earlier.seed) or apart:
                 raise UserError(
-                    f"two rows are named '{run.row}': {other.path} and {run.path}; name one of them "
+                    f"two rows are named '{run.row}': {earlier.path} and {run.path}; name one of them "
                     f"with NAME={run.path}"
                 )
-        seen[run.row].append(run)
+        by_row[run.row].append(run)
 
 
 def read_run(
@@ -214,12 +214,12 @@ def _read_training(folder: RunFolder, needs_training: bool) -> TrainingLog:
 
 def _output(folder: RunFolder, subset: str, labelled: bool, is_only: bool) -> Path:
     """Find the output of a test set; its name may be left out if it is the only one."""
-    what, stem = ("labels", "labels") if labelled else ("translations", "generate")
+    kind, stem = ("labels", "labels") if labelled else ("translations", "generate")
     names = [f"{stem}-{subset}.txt", f"{stem}.txt"][: 2 if is_only else 1]
     output = folder.output or _first_of(folder.path, names)
     if output is None:
         missing = f"neither {' nor '.join(names)}" if is_only else f"no {names[0]}"
-        raise UserError(f"{folder.path} has no {what}: {missing}")
+        raise UserError(f"{folder.path} has no {kind}: {missing}")
     return output
 
 
@@ -266,12 +266,12 @@ def check_alike(runs: Sequence[Run]) -> None:
     for row, group in by_row.items():
         first = group[0]
         for run in group[1:]:
-            sizes = [one.training.parameters for one in (first, run)]
+            sizes = [model.training.parameters for model in (first, run)]
             if sizes[0] != sizes[1]:
                 raise UserError(
                     f"row '{row}' mixes two models: {first.path} has {sizes[0]} parameters, {run.path} "
                     f"{sizes[1]}"
                 )
-            one, other = first.training.identity, run.training.identity
-            if one and other:
-                compare(one, other, "report", trained_name=first.path, here_name=run.path)
+            trained, tested = first.training.identity, run.training.identity
+            if trained and tested:
+                compare(trained, tested, "report", trained_name=first.path, current_name=run.path)

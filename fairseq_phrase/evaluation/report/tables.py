@@ -38,11 +38,11 @@ def table_cells(report: Report) -> list[list[str]]:
         if metric == main and report.baseline is not None:
             columns += [
                 (f"Δ{main}", lambda row: _number(report.difference(row, main), "+.2f")),
-                ("95%", over_seeds(lambda found: f"{found.low:+.2f} to {found.high:+.2f}")),
-                ("p", over_seeds(lambda found: format_p(found.p_holm))),
+                ("95%", over_seeds(lambda test: f"{test.low:+.2f} to {test.high:+.2f}")),
+                ("p", over_seeds(lambda test: format_p(test.p_holm))),
                 (
                     "smallest gain found in 80%",
-                    over_seeds(lambda found: _number(found.smallest, ".2f")),
+                    over_seeds(lambda test: _number(test.smallest, ".2f")),
                 ),
                 ("people agree", lambda row: _agreement(report, row)),
                 ("p, sentences", lambda row: _sentence_p(row, main)),
@@ -56,8 +56,10 @@ def table_cells(report: Report) -> list[list[str]]:
         ("sentences/s", lambda row: _number(row.speed(parsed=False), ".1f")),
         ("with parsing", lambda row: _number(row.speed(parsed=True), ".1f")),
     ]
-    filled = [[heading, *map(cell, report.shown)] for heading, cell in columns]
-    return list(map(list, zip(*(one for one in filled if set(one[1:]) != {NONE}), strict=True)))
+    filled = [[heading, *map(cell, report.shown_rows)] for heading, cell in columns]
+    return list(
+        map(list, zip(*(column for column in filled if set(column[1:]) != {NONE}), strict=True))
+    )
 
 
 LABELS = "Labels, in percent: means over the seeds"
@@ -84,9 +86,9 @@ def contrastive_cells(report: Report) -> list[list[str]]:
     There is a column for each phenomenon and one for their mean, in percent: by the whole translation's
     log-probability, then by the mean over its subwords; means over the seeds ± standard deviation.
     """
-    names = [one.phenomenon for one in report.pairs]
-    cells = [["model", *(f"{one.phenomenon} ({one.count:,})" for one in report.pairs), "mean"]]
-    for row in report.shown:
+    names = [test.phenomenon for test in report.pairs]
+    cells = [["model", *(f"{test.phenomenon} ({test.count:,})" for test in report.pairs), "mean"]]
+    for row in report.shown_rows:
         if row.runs:
             columns = [*([name] for name in names), names]
             cells.append([row.title, *(_accuracy(row.contrastive, column) for column in columns)])
@@ -94,12 +96,12 @@ def contrastive_cells(report: Report) -> list[list[str]]:
 
 
 def _accuracy(runs: Sequence[Mapping[str, Accuracy]], names: Sequence[str]) -> str:
-    shown = []
+    cells = []
     for reading in ("total", "mean"):
         values = [100 * fmean(getattr(run[name], reading) for name in names) for run in runs]
         spread = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
-        shown.append(f"{fmean(values):.1f}{spread}")
-    return " / ".join(shown)
+        cells.append(f"{fmean(values):.1f}{spread}")
+    return " / ".join(cells)
 
 
 def _number(value: float | None, form: str) -> str:
@@ -225,16 +227,16 @@ def runs_csv(report: Report) -> str:
 def scores_json(report: Report) -> str:
     """Write the scores of each row and test set in sacrebleu's JSON form."""
     scores = []
-    for row in report.shown:
+    for row in report.shown_rows:
         for number, text in enumerate(report.texts if row.runs else ()):
             for metric in report.metrics.names:
                 signature = report.signatures.get(f"{metric} {text.name}") or (
                     report.signatures.get(metric, "")
                 )
                 score = row.mean(metric, number)
-                own = {"name": metric, "score": score, "signature": signature}
+                entry = {"name": metric, "score": score, "signature": signature}
                 run_of = {"model": row.title, "seeds": len(row.runs), "test_set": text.name}
-                scores.append(own | run_of)
+                scores.append(entry | run_of)
     return json.dumps(scores, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -253,7 +255,10 @@ def latex(report: Report) -> str:
         for metric, signature in report.signatures.items()
     )
     notes = " ".join(
-        [*(_latex(f"Left out: {one}.") for one in report.left_out), *map(_latex, report.notes)]
+        [
+            *(_latex(f"Left out: {problem}.") for problem in report.left_out),
+            *map(_latex, report.notes),
+        ]
     )
     tables = [
         "% needs \\usepackage{booktabs}",

@@ -118,8 +118,8 @@ class TrainingLog:
     def target_language(self) -> str | None:
         """The code of the target language; None if the log does not have it."""
         recorded = self.identity.value("target-language") if self.identity else None
-        named = self.options.get("target_lang", "None").strip("'")
-        return recorded or (None if named == "None" else named)
+        option = self.options.get("target_lang", "None").strip("'")
+        return recorded or (None if option == "None" else option)
 
 
 def log_line(line: str) -> LogLine | None:
@@ -145,13 +145,13 @@ def statistics_of(logger: str, text: str) -> dict[str, float]:
     """
     if text.startswith("{"):
         try:
-            found = {
+            by_name = {
                 name.removeprefix(f"{logger}_"): str(value)
                 for name, value in json.loads(text).items()
             }
         except (ValueError, AttributeError):
             return {}
-        pairs = [pair for pair in found.items() if re.fullmatch(_NUMBER, pair[1])]
+        pairs = [pair for pair in by_name.items() if re.fullmatch(_NUMBER, pair[1])]
     elif logger == "train_inner":
         pairs = re.findall(rf"\b(\w+)={_NUMBER}(?=,|$)", text)
     else:
@@ -252,7 +252,9 @@ class _Reader:
 
     def _forget_after(self, update: int) -> None:
         self.log.updates = update or None
-        self._validations = {at: one for at, one in self._validations.items() if at <= update}
+        self._validations = {
+            at: validation for at, validation in self._validations.items() if at <= update
+        }
 
     def _read_statistics(self, entry: LogLine) -> None:
         numbers = statistics_of(entry.logger, entry.text)

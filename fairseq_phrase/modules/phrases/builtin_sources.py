@@ -137,8 +137,8 @@ def _check(words: Tensor, padding_mask: Tensor, max_length: int) -> None:
     check_mask("padding_mask", padding_mask, *words.shape)
 
 
-def _refuse(fault: str, found: np.ndarray) -> None:
-    if found.any():
+def _refuse(fault: str, is_faulty: np.ndarray) -> None:
+    if is_faulty.any():
         raise ValueError(f"cannot build phrases: {fault} (indices are 0-based)")
 
 
@@ -176,11 +176,11 @@ def _chain_phrases(
     rank, per_sentence = [], np.zeros(batch, dtype=np.int64)
     for chain in chains:
         sentence = chain[0] // max(num_words, 1)
-        found = np.bincount(sentence, minlength=batch)
+        per_size = np.bincount(sentence, minlength=batch)
         # Chains are sorted by sentence: subtract the sentence's first, add its phrases so far.
-        before = per_sentence - (found.cumsum() - found)
+        before = per_sentence - (per_size.cumsum() - per_size)
         rank.append(np.arange(len(sentence)) + before[sentence])
-        per_sentence += found
+        per_sentence += per_size
     num_phrases = int(per_sentence.max(initial=0))
     num_nodes = num_tokens + num_phrases
     nodes = [
@@ -244,12 +244,12 @@ def _chain_pieces(
     for at, chain, node in zip(node_at, chains, nodes, strict=True):
         at[chain[0]] = node
     pairs = []
-    for size, (chain, whole) in enumerate(zip(chains, nodes, strict=True), 1):
+    for size, (chain, chain_node) in enumerate(zip(chains, nodes, strict=True), 1):
         for piece_size in range(1 if len(nodes[0]) else 2, size):
             for shift in range(size - piece_size + 1):
                 piece = node_at[piece_size - 1][chain[shift]]
                 exists = piece >= 0
-                pairs += [(whole[exists], piece[exists]), (piece[exists], whole[exists])]
+                pairs += [(chain_node[exists], piece[exists]), (piece[exists], chain_node[exists])]
     return pairs
 
 
@@ -321,15 +321,15 @@ def constituent_phrases(
     # Shape: (batch, constituents, 2)
     tokens = TreeBatch.from_words(words, spans, padding_mask).leaf_spans.cpu().numpy()
     of_words = spans.cpu().numpy()
-    chosen = (tokens[..., 1] - tokens[..., 0] > 1) & (
+    is_phrase_span = (tokens[..., 1] - tokens[..., 0] > 1) & (
         of_words[..., 1] - of_words[..., 0] <= max_length
     )
     # A constituent with the same tokens as another directly follows it.
-    chosen[:, 1:] &= (tokens[:, 1:] != tokens[:, :-1]).any(2)
+    is_phrase_span[:, 1:] &= (tokens[:, 1:] != tokens[:, :-1]).any(2)
     # Chosen constituents to the front of their row. Shape of both: (batch, phrases)
-    is_phrase = np.arange(chosen.sum(1).max(initial=0)) < chosen.sum(1)[:, None]
+    is_phrase = np.arange(is_phrase_span.sum(1).max(initial=0)) < is_phrase_span.sum(1)[:, None]
     starts, ends = np.full((2, *is_phrase.shape), -1)
-    starts[is_phrase], ends[is_phrase] = tokens[chosen].T
+    starts[is_phrase], ends[is_phrase] = tokens[is_phrase_span].T
     (batch, num_tokens), num_phrases = words.shape, is_phrase.shape[1]
     num_nodes = num_tokens + num_phrases
     columns = np.arange(num_tokens)
@@ -428,10 +428,10 @@ def _distinct(members: Tensor) -> Tensor:
     """Keep each set once, before the empty rows. Shape: (batch, fewer phrases, tokens)."""
     sizes = members.sum(2)
     shared = exact_product(members, members.mT)
-    same = (shared == sizes[:, :, None]) & (shared == sizes[:, None, :])
-    is_copy = same.tril(diagonal=-1).any(2)
+    is_equal = (shared == sizes[:, :, None]) & (shared == sizes[:, None, :])
+    is_copy = is_equal.tril(diagonal=-1).any(2)
     keep = (sizes > 0) & ~is_copy
     num_phrases = int(keep.sum(1).max()) if keep.numel() else 0
     first = keep.long().argsort(dim=1, descending=True, stable=True)[:, :num_phrases]
-    kept = members & keep[:, :, None]
-    return kept.gather(1, first[:, :, None].expand(-1, -1, members.size(2)))
+    distinct = members & keep[:, :, None]
+    return distinct.gather(1, first[:, :, None].expand(-1, -1, members.size(2)))

@@ -45,15 +45,15 @@ class NgramPairs:
         index = index.view(padding_mask.shape)
         pairs = [(index, index, torch.ones_like(is_node))]
         for larger in self.levels[1:]:
-            whole = slice(larger.offset, larger.offset + larger.length)
+            phrase = slice(larger.offset, larger.offset + larger.length)
             for smaller in self.levels[: larger.size - 1]:
                 for shift in range(larger.size - smaller.size + 1):
                     first = smaller.offset + shift
                     part = slice(first, first + larger.length)
                     # A phrase's parts exist if the phrase exists.
-                    exists = is_node[:, whole]
-                    pairs.append((index[:, whole], index[:, part], exists))
-                    pairs.append((index[:, part], index[:, whole], exists))
+                    exists = is_node[:, phrase]
+                    pairs.append((index[:, phrase], index[:, part], exists))
+                    pairs.append((index[:, part], index[:, phrase], exists))
         return _select_edges(pairs)
 
     def adjacency(self, padding_mask: Tensor) -> Tensor:

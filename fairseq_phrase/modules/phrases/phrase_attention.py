@@ -397,8 +397,8 @@ class PhraseAttention(HeadsAttention):
             )
         query, key, value = (
             # (batch, nodes, width) -> (batch, heads, nodes, head width)
-            each.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
-            for each in project(states, (self.q_proj, self.k_proj, self.v_proj))
+            rows.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for rows in project(states, (self.q_proj, self.k_proj, self.v_proj))
         )
         dropout_p = self.dropout_p
         weights = None

@@ -242,11 +242,11 @@ class PhraseBatch:
         first = torch.zeros(slots, dtype=torch.int64, device=self.device).scatter_reduce(
             0, phrase, token % max(num_tokens, 1), "amin", include_self=False
         )
-        own = torch.arange(num_tokens, device=self.device).expand(batch, -1)
+        position = torch.arange(num_tokens, device=self.device).expand(batch, -1)
         sizes = count(phrase, slots)
         return (
-            torch.cat([own, first.view(batch, -1)], 1),
-            torch.cat([torch.ones_like(own), sizes.view(batch, -1)], 1),
+            torch.cat([position, first.view(batch, -1)], 1),
+            torch.cat([torch.ones_like(position), sizes.view(batch, -1)], 1),
         )
 
     def part_positions(self, clip: int) -> Tensor:

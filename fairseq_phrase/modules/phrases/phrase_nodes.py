@@ -172,14 +172,14 @@ class PositionedPhrases(PhraseBatch):
     def _representatives(self, depths: Tensor) -> Tensor:
         """Find the token whose position each node has. Shape: (batch, nodes), int64."""
         batch, num_tokens = depths.shape
-        own = torch.arange(num_tokens, device=depths.device).expand(batch, num_tokens)
+        position = torch.arange(num_tokens, device=depths.device).expand(batch, num_tokens)
         phrase, token = self.memberships
         # The phrase's smallest token in this order is the leftmost of its highest tokens.
-        order = (depths * num_tokens + own).view(-1)[token]
+        order = (depths * num_tokens + position).view(-1)[token]
         smallest = order.new_zeros(batch * (self.num_nodes - num_tokens))
         smallest.scatter_reduce_(0, phrase, order, "amin", include_self=False)
         # The remainder is the token's index in its sentence.
-        return torch.cat([own, smallest.view(batch, -1) % max(num_tokens, 1)], dim=1)
+        return torch.cat([position, smallest.view(batch, -1) % max(num_tokens, 1)], dim=1)
 
 
 def _between(tokens: Tensor, relative: Tensor) -> Tensor:
@@ -220,8 +220,8 @@ class CausalPhrases(PhraseBatch):
     def edges(self) -> PhraseEdges:
         """The adjacent pairs of which the query sees the key, sorted by query."""
         query, key = self._all.edges
-        seen = self.visible.flatten(0, 1)[query, key % self.num_nodes]
-        return PhraseEdges(query[seen], key[seen])
+        is_visible = self.visible.flatten(0, 1)[query, key % self.num_nodes]
+        return PhraseEdges(query[is_visible], key[is_visible])
 
     @cached_property
     def adjacency(self) -> Tensor:

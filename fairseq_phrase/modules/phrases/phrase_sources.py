@@ -1,8 +1,8 @@
 """Sources of phrases by name: functions from a batch's tokens and parse to phrases or sets of tokens.
 
 ``--phrase-source NAME`` chooses a source of :mod:`~fairseq_phrase.modules.phrases.builtin_sources` or of
-an installed package. The package's entry point, in the group :data:`GROUP`, names a module, which
-registers the source when it is imported (:func:`phrase_source`).
+an installed package. The package's entry point, in the group :data:`PHRASE_SOURCE_GROUP`, names a module,
+which registers the source when it is imported (:func:`phrase_source`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ def listed_phrases(padding_mask: Tensor, *lists: Tensor | np.ndarray) -> PhraseB
         lists: True at slots without a phrase (shape (batch, slots)), the queries and keys of adjacent
             pairs (:class:`PhraseEdges`), and the phrases' tokens (:attr:`PhraseBatch.memberships`).
     """
-    tensors = (torch.as_tensor(each, device=padding_mask.device) for each in lists)
+    tensors = (torch.as_tensor(values, device=padding_mask.device) for values in lists)
     slots, query, key, phrase, token = tensors
     nodes = torch.cat([padding_mask, slots], 1)
     pairs = ListedPairs(PhraseEdges(query, key), (phrase, token))
@@ -39,7 +39,7 @@ def listed_phrases(padding_mask: Tensor, *lists: Tensor | np.ndarray) -> PhraseB
 
 
 #: The group of entry points in which installed packages offer sources of phrases.
-GROUP = "fairseq_phrase.phrase_sources"
+PHRASE_SOURCE_GROUP = "fairseq_phrase.phrase_sources"
 #: The module that registers this package's sources. It is loaded by name, as modules of other packages.
 BUILT_IN = "fairseq_phrase.modules.phrases.builtin_sources"
 
@@ -133,10 +133,10 @@ def load_source(spec: str) -> PhraseSource:
     import_module(BUILT_IN)
     name, colon, argument = spec.partition(":")
     if name not in registered_sources:
-        for entry in entry_points(group=GROUP, name=name):
+        for entry in entry_points(group=PHRASE_SOURCE_GROUP, name=name):
             entry.load()
     if name not in registered_sources:
-        offered = sorted({*registered_sources, *entry_points(group=GROUP).names})
+        offered = sorted({*registered_sources, *entry_points(group=PHRASE_SOURCE_GROUP).names})
         raise ValueError(f"unknown phrase source '{name}': expected one of {', '.join(offered)}")
     source = registered_sources[name]
     if not colon:
@@ -152,8 +152,8 @@ def find_phrases(
     """Find the phrases of a batch."""
     phrases = source.find(tokens, parse, options)
     if isinstance(phrases, Tensor):
-        made: PhraseBatch = import_module(BUILT_IN).phrases_of_members(phrases, tokens.padding_mask)
-        return made
+        make = import_module(BUILT_IN).phrases_of_members
+        return cast(PhraseBatch, make(phrases, tokens.padding_mask))
     return phrases
 
 

@@ -71,15 +71,15 @@ class FoldedPositions(RelativePositions):
         if not len(second):
             second = rows.new_zeros(1, rows.size(1))
         far = torch.cat([first[:1] + second, first[-1:] + second])
-        both = torch.stack([far[0], far[-1]])
-        return torch.cat([far, first - first[:1], *[both] * (_COPIES - 1)])
+        ends = torch.stack([far[0], far[-1]])
+        return torch.cat([far, first - first[:1], *[ends] * (_COPIES - 1)])
 
     def _look_up(self, per_row: Tensor) -> Tensor:
         batch, heads, queries, _ = per_row.shape
         flat = per_row.reshape(batch, heads, -1)
         pairs = flat.new_empty(batch, heads, queries * queries)
-        for index, found in enumerate(pairs):
-            torch.index_select(flat[index], 1, one_of(self.columns, index)[0], out=found)
+        for index, values in enumerate(pairs):
+            torch.index_select(flat[index], 1, one_of(self.columns, index)[0], out=values)
         near = flat.flatten(0, 1).index_select(1, self.cells)
         pairs.flatten(0, 1).index_add_(1, self.near, near)
         return pairs.view(batch, heads, queries, queries)
@@ -95,8 +95,8 @@ class FoldedPositions(RelativePositions):
 
 def folded(positions: RelativePositions) -> RelativePositions:
     """Fold positions where that is faster: on a CPU, in sentences few of whose pairs are near."""
-    first, *others = positions.rows
-    if not first.is_cpu or not may_read(first) or len(first) > 1 or len(others) > 1:
+    first, *second = positions.rows
+    if not first.is_cpu or not may_read(first) or len(first) > 1 or len(second) > 1:
         return positions
     size = 2 * next(iter(positions.clips.values())) + 1
     is_last = first == size - 1
@@ -109,7 +109,7 @@ def folded(positions: RelativePositions) -> RelativePositions:
     rows = torch.arange(num_far).repeat(_COPIES, 1)
     rows[1:, [0, -1]] = torch.arange(num_far + size, joint).view(-1, 2)
     far = is_last * width + torch.arange(first.size(2)) % _COPIES * num_far
-    columns = rows.flatten()[far + (others[0] - size) if others else far]
+    columns = rows.flatten()[far + (second[0] - size) if second else far]
     starts = torch.arange(first.size(1))[:, None] * joint
     return FoldedPositions(
         rows=(first,),

@@ -236,7 +236,7 @@ def self_attentions(encoder: Any) -> dict[Any, AttentionSizes]:
         encoder.train(training)
     if not calls:
         raise UserError("its attention is not called by transformers' AttentionInterface")
-    found = {}
+    sizes = {}
     for module, query, key, value, mask, options in calls:
         name = type(module).__name__
         if (query.size(2), key.size(2)) != (_NUM_PROBED, _NUM_PROBED):
@@ -248,5 +248,5 @@ def self_attentions(encoder: Any) -> dict[Any, AttentionSizes]:
         for option, reason in _NOT_IN_SDPA.items():
             if options.get(option) is not None:
                 raise UserError(f"{name} {reason}")
-        found[module] = AttentionSizes(query.size(1), key.size(3), value.size(3))
-    return found
+        sizes[module] = AttentionSizes(query.size(1), key.size(3), value.size(3))
+    return sizes

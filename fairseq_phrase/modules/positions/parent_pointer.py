@@ -61,9 +61,9 @@ class ParentPointer(nn.Module):
         scores = scores.masked_fill((words < 0)[:, None], torch.finfo(scores.dtype).min)
         parent = first.gather(1, head)
         log_probability = scores.log_softmax(-1).gather(2, parent[:, :, None]).squeeze(2)
-        found = words.gather(1, scores.argmax(-1))
+        predicted = words.gather(1, scores.argmax(-1))
         return Pointed(
             loss=-log_probability.where(is_word, 0.0).sum(),
-            correct=((found == heads) & is_word).sum(),
+            correct=((predicted == heads) & is_word).sum(),
             words=is_word.sum(),
         )

@@ -32,15 +32,15 @@ def parent_middles(tree: TreePositions) -> Tensor:
     The root and tokens outside words (the end of sentence, padding) are their own parents.
     """
     batch, num_tokens = tree.words.shape
-    own = torch.arange(num_tokens, device=tree.words.device).expand(batch, -1)
+    position = torch.arange(num_tokens, device=tree.words.device).expand(batch, -1)
     # Tokens outside words get an additional column after all words.
     column = tree.words.where(tree.is_word, tree.heads.size(1))
-    empty = own.new_zeros(batch, tree.heads.size(1) + 1)
-    first = empty.scatter_reduce(1, column, own, "amin", include_self=False)
-    last = empty.scatter_reduce(1, column, own, "amax", include_self=False)
+    empty = position.new_zeros(batch, tree.heads.size(1) + 1)
+    first = empty.scatter_reduce(1, column, position, "amin", include_self=False)
+    last = empty.scatter_reduce(1, column, position, "amax", include_self=False)
     middles = (first + last)[:, :-1].float() / 2
     parent = tree.heads.gather(1, tree.word)
-    return middles.gather(1, parent).where(tree.is_word, own.float())
+    return middles.gather(1, parent).where(tree.is_word, position.float())
 
 
 def parent_scales(middles: Tensor, std: float, scaling: str) -> Tensor:
@@ -109,8 +109,8 @@ def parent_scaled_attention(
         scales = torch.where(ignored[..., None], neutral, scales)
     if unscaled:
         scaled = scales.expand(-1, heads - unscaled, -1, -1)
-        rest = scales.new_full((batch, unscaled, num_tokens, num_tokens), neutral)
-        scales = torch.cat([scaled, rest], dim=1)
+        neutral_scales = scales.new_full((batch, unscaled, num_tokens, num_tokens), neutral)
+        scales = torch.cat([scaled, neutral_scales], dim=1)
     if scaling == "prior":
         if masked is not None:
             scales = scales.masked_fill(masked[:, None, None], -math.inf)

@@ -46,7 +46,7 @@ def token_paths(levels: int, branches: int, src_tokens: Tensor, parse: ParseBatc
     counts = [0, 0]
     if may_read(words):
         cut = tree.word_depths > levels, (branch >= branches) & ~is_root
-        counts = [int(each.sum()) for each in cut]
+        counts = [int(is_cut.sum()) for is_cut in cut]
     return [torch.stack(steps, 2), *map(carrier, counts)]
 
 
@@ -97,8 +97,8 @@ class PathEncoding(DepthEncoding):
         p = self.decay.tanh()
         level = torch.arange(depths.size(2), device=depths.device)[:, None]
         factors = p**level * ((1 - p.square()) * (self.width / 2)).sqrt()
-        chosen = depths[..., None] == torch.arange(self.branches, device=depths.device)
+        is_branch = depths[..., None] == torch.arange(self.branches, device=depths.device)
         # (batch, tokens, levels, branches, copies)
-        stacks = (chosen.to(factors.dtype)[..., None] * factors[:, None]).flatten(2)
+        stacks = (is_branch.to(factors.dtype)[..., None] * factors[:, None]).flatten(2)
         encodings = pad(stacks, (0, self.width - stacks.size(2)))
         return self.fused(self.projected(encodings), positions, position_encodings)

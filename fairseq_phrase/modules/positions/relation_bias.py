@@ -173,9 +173,9 @@ def graph_relations(words: Tensor, edges: Tensor) -> Tensor:
     common_heads = has_head @ has_head.mT
     relations.masked_fill_((relations == _SIBLING) & (common_heads == 0), _CO_HEAD)
     pairs = _token_pairs(words).flatten(1)
-    found: Tensor = pad(relations.flatten(1), (0, 1), value=_NO_WORD).gather(1, pairs)
-    found = found.view_as(relations)
-    return found.masked_fill_(torch.eye(count, dtype=torch.bool, device=device), 0)
+    of_tokens: Tensor = pad(relations.flatten(1), (0, 1), value=_NO_WORD).gather(1, pairs)
+    of_tokens = of_tokens.view_as(relations)
+    return of_tokens.masked_fill_(torch.eye(count, dtype=torch.bool, device=device), 0)
 
 
 def with_co_heads(parameters: dict[str, Tensor], prefix: str) -> None:
@@ -267,8 +267,8 @@ class RelationBias(nn.Module):
         if kind not in BIASES[:3]:
             raise ValueError(f"unknown kind {kind!r}, expected one of {', '.join(BIASES[:3])}")
 
-        def numbers(count: int, wanted: bool) -> nn.Parameter | None:
-            return nn.Parameter(torch.zeros(num_heads, count)) if wanted else None
+        def numbers(count: int, is_learned: bool) -> nn.Parameter | None:
+            return nn.Parameter(torch.zeros(num_heads, count)) if is_learned else None
 
         self.num_heads, self.kind, self.num_labels = num_heads, kind, num_labels
         self.tree_bias = numbers(len(TREE_RELATIONS), kind != "sequence")
@@ -278,8 +278,8 @@ class RelationBias(nn.Module):
 
     def biases(self) -> list[Tensor]:
         """Return the parameters."""
-        named = self.tree_bias, self.co_head_bias, self.label_bias, self.sequence_bias
-        return [bias for bias in named if bias is not None]
+        biases = self.tree_bias, self.co_head_bias, self.label_bias, self.sequence_bias
+        return [bias for bias in biases if bias is not None]
 
     def extra_repr(self) -> str:
         """Show the options in ``print(module)``."""
@@ -324,8 +324,8 @@ class RelationBias(nn.Module):
         slots = numbers.new_zeros(len(numbers), tokens * tokens + 1, self.num_heads)
         slots = slots.scatter_add(1, edges.slots[..., None].expand_as(numbers), numbers)
         pairs = edges.of_tokens.flatten(1)[..., None].expand(-1, -1, self.num_heads)
-        found: Tensor = slots.gather(1, pairs).mT.unflatten(2, (tokens, tokens))
-        return found
+        of_pairs: Tensor = slots.gather(1, pairs).mT.unflatten(2, (tokens, tokens))
+        return of_pairs
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,7 @@ class PairRelations:
 
     def sentence(self, index: int) -> PairRelations:
         """Take the relations of one sentence of the batch."""
-        edges = self.edges and EdgePairs(*(one_of(each, index) for each in self.edges))
+        edges = self.edges and EdgePairs(*(one_of(tensor, index) for tensor in self.edges))
         return PairRelations(one_of(self.pairs, index), one_of(self.masked, index), edges)
 
 
@@ -405,8 +405,8 @@ class RelationAttention(RelationBias, HeadsAttention):
             attended, weights = self._attend(*heads, relations, need_weights)
             return self.join(attended, states), weights
         sentences = [
-            self._attend_again(relations.sentence(index), *each)
-            for index, each in enumerate(zip(*(x.split(1) for x in heads), strict=True))
+            self._attend_again(relations.sentence(index), *parts)
+            for index, parts in enumerate(zip(*(x.split(1) for x in heads), strict=True))
         ]
         return self.join(torch.cat(sentences), states), None
 
@@ -420,7 +420,7 @@ class RelationAttention(RelationBias, HeadsAttention):
         if self.dropout_p or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
             attended: Tensor = checkpoint(attend, *heads, use_reentrant=False)
             return attended
-        biases = [each for each in self.biases() if each.requires_grad]
+        biases = [bias for bias in self.biases() if bias.requires_grad]
         return applied(_Recomputed, attend, *heads, *biases)
 
     def _attend(

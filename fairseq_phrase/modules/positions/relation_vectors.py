@@ -71,8 +71,8 @@ def label_rows(edges: EdgePairs, num_labels: int, count: int) -> Sequence[Tensor
     slots = slots + _ranks(slots, tokens**2) * (tokens**2 + 1)
     labels = pairs.new_full((len(pairs), count * (tokens**2 + 1)), 2 * num_labels)
     labels = labels.scatter(1, slots, edges.labels.gather(1, order))
-    found = labels.unflatten(1, (count, -1)).gather(2, pairs[:, None].expand(-1, count, -1))
-    layers: Sequence[Tensor] = found.unflatten(2, (tokens, tokens)).unbind(1)
+    of_tokens = labels.unflatten(1, (count, -1)).gather(2, pairs[:, None].expand(-1, count, -1))
+    layers: Sequence[Tensor] = of_tokens.unflatten(2, (tokens, tokens)).unbind(1)
     return layers
 
 
@@ -96,7 +96,7 @@ def relation_positions(
     rows, size = [], 0
     if tree is not None:
         size = len(TREE_RELATIONS if labels is None else GRAPH_RELATIONS)
-        rows = [tree, *(each + size for each in labels or ())]
+        rows = [tree, *(numbers + size for numbers in labels or ())]
         size += 2 * num_labels + bool(labels)  # the last for pairs without an edge
     if buckets is not None:
         rows.append(buckets + size)

@@ -113,7 +113,7 @@ class RelativePositions:
 
     def sentence(self, index: int) -> RelativePositions:
         """Take the positions of one sentence of the batch."""
-        rows = tuple(one_of(each, index) for each in self.rows)
+        rows = tuple(one_of(numbers, index) for numbers in self.rows)
         return replace(self, rows=rows, masked=one_of(self.masked, index))
 
     def table(self, rows: Tensor) -> Tensor:
@@ -135,9 +135,9 @@ class RelativePositions:
         return pairs
 
     def _look_up(self, per_row: Tensor) -> Tensor:
-        first, *others = (rows[:, None].expand(*per_row.shape[:2], -1, -1) for rows in self.rows)
+        first, *further = (rows[:, None].expand(*per_row.shape[:2], -1, -1) for rows in self.rows)
         pairs = per_row.gather(-1, first)
-        for index in others:
+        for index in further:
             pairs += per_row.gather(-1, index)
         return pairs
 
@@ -159,7 +159,7 @@ class RelativePositions:
             # Adjacent keys often have the same row. Alternating between two sums is faster than one sum.
             copies = 2
             odd = torch.arange(pairs.size(-1), device=pairs.device) % 2
-            rows = tuple(each + odd * self.num_rows for each in rows)
+            rows = tuple(numbers + odd * self.num_rows for numbers in rows)
         sums = pairs.new_zeros(*pairs.shape[:-1], copies * self.num_rows)
         for index in rows:
             sums.scatter_add_(-1, index[:, None].expand_as(pairs), pairs)
@@ -217,22 +217,22 @@ class _Attention(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.parts, ctx.scale, ctx.dropout_p = parts, scale, dropout_p
         outputs, sums, masks = [], [], []
-        for part, own in parts:
-            weights = _weights(query[part], key[part], keys, own, scale)
-            kept = weights
+        for part, positions in parts:
+            weights = _weights(query[part], key[part], keys, positions, scale)
+            after_dropout = weights
             if dropout_p:
-                kept, mask = torch.native_dropout(weights, dropout_p, True)
+                after_dropout, mask = torch.native_dropout(weights, dropout_p, True)
                 masks.append(mask)
-            kept, own_value = kept.to(value.dtype), value[part]
+            after_dropout, own_value = after_dropout.to(value.dtype), value[part]
             # (batch, heads, queries, keys) -> (batch * heads * queries, R)
-            sums.append(own.collect(kept).flatten(0, 2))
+            sums.append(positions.collect(after_dropout).flatten(0, 2))
             attended = (sums[-1] @ values).view_as(own_value)
-            attended.flatten(0, 1).baddbmm_(kept.flatten(0, 1), own_value.flatten(0, 1))
+            attended.flatten(0, 1).baddbmm_(after_dropout.flatten(0, 1), own_value.flatten(0, 1))
             outputs.append(attended)
         ctx.dtype = weights.dtype
-        whole = [weights] if parts[0][0] == slice(None) else []
-        ctx.save_for_backward(query, key, value, keys, values, *sums, *masks, *whole)
-        if not whole:  # only the last part's weights
+        single = [weights] if parts[0][0] == slice(None) else []
+        ctx.save_for_backward(query, key, value, keys, values, *sums, *masks, *single)
+        if not single:  # only the last part's weights
             ctx.mark_non_differentiable(weights)
         ctx.set_materialize_grads(False)
         return _concatenated(outputs), weights
@@ -246,24 +246,24 @@ class _Attention(torch.autograd.Function):
         if of_attended is None:
             of_attended = torch.zeros_like(value)
         of_query, of_key, of_value, of_keys, of_values = [], [], [], [], []
-        for number, (part, own) in enumerate(parts):
+        for number, (part, positions) in enumerate(parts):
             sums, attended = saved[number], of_attended[part].contiguous()
             weights = saved[-1]
             if part != slice(None):
-                weights = _weights(query[part], key[part], keys, own, scale, ctx.dtype)
-            kept = weights
+                weights = _weights(query[part], key[part], keys, positions, scale, ctx.dtype)
+            after_dropout = weights
             if ctx.dropout_p:
                 mask, factor = saved[len(parts) + number], 1 / (1 - ctx.dropout_p)
-                kept = weights.mul(mask).mul_(factor)
+                after_dropout = weights.mul(mask).mul_(factor)
             # (batch, heads, ...) -> (batch * heads, ...)
             flat_query, flat_key, flat_value = (
                 states[part].flatten(0, 1) for states in (query, key, value)
             )
             of_values.append(sums.t() @ attended.flatten(0, 2))
             per_row = (attended.flatten(0, 2) @ values.t()).view(*attended.shape[:3], -1)
-            pairs, attended = own.spread(per_row), attended.flatten(0, 1)
+            pairs, attended = positions.spread(per_row), attended.flatten(0, 1)
             pairs.flatten(0, 1).baddbmm_(attended, flat_value.mT)
-            of_value.append(kept.to(value.dtype).flatten(0, 1).mT @ attended)
+            of_value.append(after_dropout.to(value.dtype).flatten(0, 1).mT @ attended)
             pairs = pairs.to(weights.dtype)
             if ctx.dropout_p:
                 pairs.mul_(mask).mul_(factor)
@@ -271,7 +271,7 @@ class _Attention(torch.autograd.Function):
                 pairs += of_weights
             pairs = torch._softmax_backward_data(pairs, weights, -1, weights.dtype).to(query.dtype)
             # The gradient at masked keys is 0, because their softmax weight is 0.
-            per_row = own.collect(pairs).flatten(0, 2)
+            per_row = positions.collect(pairs).flatten(0, 2)
             of_keys.append(_scaled_product(per_row.t(), flat_query.flatten(0, 1), scale))
             own_query = _scaled_product(per_row, keys, scale).view_as(flat_query)
             pairs = pairs.flatten(0, 1)
@@ -280,8 +280,8 @@ class _Attention(torch.autograd.Function):
             of_key.append(
                 torch.baddbmm(pairs.new_empty(1), pairs.mT, flat_query, beta=0, alpha=scale)
             )
-        of_states = (_concatenated(each).view_as(query) for each in (of_query, of_key, of_value))
-        of_tables = (reduce(torch.add, each) for each in (of_keys, of_values))
+        of_states = (_concatenated(rows).view_as(query) for rows in (of_query, of_key, of_value))
+        of_tables = (reduce(torch.add, rows) for rows in (of_keys, of_values))
         return *of_states, *of_tables, None, None, None
 
 
@@ -348,8 +348,8 @@ def _parts(query: Tensor, positions: RelativePositions) -> list[tuple[slice, Rel
     # The pairs of these heads stay in the processor's cache.
     step = math.ceil(heads / math.ceil(heads * queries**2 / 2**18))
     return [
-        (slice(i * heads + head, i * heads + min(head + step, heads)), own)
-        for i, own in enumerate(map(positions.sentence, range(batch)))
+        (slice(i * heads + head, i * heads + min(head + step, heads)), sentence)
+        for i, sentence in enumerate(map(positions.sentence, range(batch)))
         for head in range(0, heads, step)
     ]
 

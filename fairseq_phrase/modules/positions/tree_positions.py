@@ -81,10 +81,10 @@ class TreePositions:
 
     def _check_trees(self, heads: Tensor) -> None:
         # NumPy does not launch kernels. This check never runs on a GPU.
-        own = heads.numpy()
-        count = (own >= 0).sum(1, keepdims=True)
+        head = heads.numpy()
+        count = (head >= 0).sum(1, keepdims=True)
         faults = {
-            "a head lies outside its sentence": own >= count,
+            "a head lies outside its sentence": head >= count,
             "a token's word has no head": self.words.numpy() >= count,
         }
         for message, fault in faults.items():

@@ -119,9 +119,9 @@ class XLAttention(HeadsAttention):
             apart, together = segments.split(1, 3)
             scores = scores + torch.where(structure.same_segment[:, None], together, apart)
         weights = _softmax(scores, structure.visible)
-        kept = dropout(weights, self.dropout_p).to(value.dtype)
+        after_dropout = dropout(weights, self.dropout_p).to(value.dtype)
         # (batch, heads, queries, head width) -> (queries, batch, width)
-        attended = self.join(kept @ value, queries)
+        attended = self.join(after_dropout @ value, queries)
         return attended, weights if need_weights else None
 
     def _heads(self, states: Tensor) -> Tensor:
@@ -131,8 +131,8 @@ class XLAttention(HeadsAttention):
 
 def _softmax(scores: Tensor, visible: Tensor) -> Tensor:
     """Normalize over visible keys; a query that does not see any key has weights of 0."""
-    seen = visible[:, None]
-    some = seen.any(3, keepdim=True)
+    is_visible = visible[:, None]
+    some = is_visible.any(3, keepdim=True)
     # A row of -inf would be NaN, also in the gradients.
-    weights = scores.masked_fill(~(seen | ~some), -math.inf).softmax(3)
+    weights = scores.masked_fill(~(is_visible | ~some), -math.inf).softmax(3)
     return weights.masked_fill(~some, 0.0)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from fairseq_phrase.modules.recurrent.source_attention import Source, SourceAttention
+from fairseq_phrase.modules.recurrent.source_attention import SourceAttention, SourceStates
 
 #: PyTorch's layers by cell name.
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -241,7 +241,7 @@ class AttentiveLayers(nn.Module):
         self.layers = RecurrentLayers(cell, input_width + fed_width, width, num_layers, dropout)
 
     def forward(
-        self, inputs: Tensor, source: Source, state: DecoderState
+        self, inputs: Tensor, source: SourceStates, state: DecoderState
     ) -> tuple[Tensor, Tensor | None, DecoderState]:
         """Run over a sequence of any length.
 
@@ -268,7 +268,7 @@ class AttentiveLayers(nn.Module):
         return dropout(states, self.dropout, self.training), weights, after
 
     def _stepwise(
-        self, inputs: Tensor, source: Source, state: DecoderState, keys: Tensor
+        self, inputs: Tensor, source: SourceStates, state: DecoderState, keys: Tensor
     ) -> tuple[Tensor, Tensor, DecoderState]:
         """Run step by step, because cells depend on the attention."""
         assert self.attention is not None
@@ -277,13 +277,13 @@ class AttentiveLayers(nn.Module):
         if fed is None:
             fed = inputs.new_zeros(len(inputs), self.output_width)
         outputs, weights = [], []
-        for step, own in enumerate(inputs.unbind(1), start=state.step):
+        for step, step_input in enumerate(inputs.unbind(1), start=state.step):
             if self.before:
                 # h̄_{i-1}: the last layer's hidden state.
                 context, own_weights = self.attention(cells[-1][0][:, None], source, keys, step)
-                hidden, cells = self.layers.step(torch.cat([own, context[:, 0]], -1), cells)
+                hidden, cells = self.layers.step(torch.cat([step_input, context[:, 0]], -1), cells)
             else:
-                hidden, cells = self.layers.step(torch.cat([own, fed], -1), cells)
+                hidden, cells = self.layers.step(torch.cat([step_input, fed], -1), cells)
                 context, own_weights = self.attention(hidden[:, None], source, keys, step)
             output = self.readout(context[:, 0], hidden)
             fed = dropout(output, self.dropout, self.training)

@@ -78,13 +78,13 @@ def by_constituents(
 def _for_tokens(numbers: list[np.ndarray], words: Tensor, padding_mask: Tensor) -> Tensor:
     """Assign words' sentences to tokens; a token outside words gets the previous word's, or 0."""
     of_token = words.cpu().numpy()
-    found = np.full(of_token.shape, 0)
-    for row, (own, of_word) in enumerate(zip(of_token, numbers, strict=True)):
+    sentences = np.full(of_token.shape, 0)
+    for row, (word, of_word) in enumerate(zip(of_token, numbers, strict=True)):
         if len(of_word):
-            found[row] = np.where(own >= 0, of_word[own.clip(0)], 0)
+            sentences[row] = np.where(word >= 0, of_word[word.clip(0)], 0)
     # Sentences are in order, so the running maximum is the previous word's sentence.
-    found = np.maximum.accumulate(found, 1)
-    return torch.from_numpy(found).to(words.device).masked_fill(padding_mask, -1)
+    sentences = np.maximum.accumulate(sentences, 1)
+    return torch.from_numpy(sentences).to(words.device).masked_fill(padding_mask, -1)
 
 
 def by_final_tokens(src_tokens: Tensor, is_final: Tensor, eos: int, padding_mask: Tensor) -> Tensor:

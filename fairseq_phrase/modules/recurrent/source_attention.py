@@ -121,8 +121,8 @@ class ConcatScore(Score):
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Score; for arguments and shapes see :class:`Score`."""
-        own = queries @ (self.vector @ self.weight)[: self.query_width, None]
-        return own + keys.transpose(1, 2)
+        query_part = queries @ (self.vector @ self.weight)[: self.query_width, None]
+        return query_part + keys.transpose(1, 2)
 
 
 def _parameter(*shape: int) -> nn.Parameter:
@@ -141,7 +141,7 @@ SCORES: dict[str, type[Score]] = {
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceStates:
     """A batch's source states; padding may be on either side.
 
     Attributes:
@@ -182,7 +182,7 @@ class AllPositions(nn.Module):
         self.reach = reach
 
     def forward(
-        self, queries: Tensor, source: Source, first: int
+        self, queries: Tensor, source: SourceStates, first: int
     ) -> tuple[Tensor | None, Tensor | None]:
         """Return the window.
 
@@ -200,7 +200,7 @@ class AllPositions(nn.Module):
 class MonotonicWindow(AllPositions):
     """local-m: p_t = t, or the source's last position if t is larger."""
 
-    def forward(self, queries: Tensor, source: Source, first: int) -> tuple[Tensor, None]:
+    def forward(self, queries: Tensor, source: SourceStates, first: int) -> tuple[Tensor, None]:
         """Return the window; for arguments and shapes see :class:`AllPositions`."""
         steps = torch.arange(first, first + queries.size(1), device=queries.device)
         # (batch, queries)
@@ -226,7 +226,7 @@ class PredictedWindow(AllPositions):
         self.hidden = nn.Linear(width, width, bias=False)
         self.scaled_vector = nn.Linear(width, 1, bias=False)
 
-    def centres(self, queries: Tensor, source: Source) -> Tensor:
+    def centres(self, queries: Tensor, source: SourceStates) -> Tensor:
         """Return p_t, in single precision at least. Shape: (batch, queries)."""
         # fairseq's --amp would compute the products in half precision.
         with torch.autocast(queries.device.type, enabled=False):
@@ -235,7 +235,7 @@ class PredictedWindow(AllPositions):
             share = linear(hidden, vector).squeeze(-1).sigmoid()
         return share * source.lengths[:, None]
 
-    def forward(self, queries: Tensor, source: Source, first: int) -> tuple[Tensor, Tensor]:
+    def forward(self, queries: Tensor, source: SourceStates, first: int) -> tuple[Tensor, Tensor]:
         """Return the window; for arguments and shapes see :class:`AllPositions`."""
         centres = self.centres(queries, source)
         # (batch, queries, source)
@@ -269,7 +269,7 @@ class SourceAttention(nn.Module):
 
     Examples:
         >>> attention = SourceAttention("bilinear", query_width=6, source_width=8)
-        >>> source = Source(torch.zeros(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool))
+        >>> source = SourceStates(torch.zeros(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool))
         >>> keys = attention.score.keys(source.states)
         >>> context, weights = attention(torch.zeros(2, 3, 6), source, keys)
         >>> context.shape, weights.shape
@@ -284,7 +284,7 @@ class SourceAttention(nn.Module):
         self.window = WINDOWS[window](query_width, reach)
 
     def forward(
-        self, queries: Tensor, source: Source, keys: Tensor, first: int = 0
+        self, queries: Tensor, source: SourceStates, keys: Tensor, first: int = 0
     ) -> tuple[Tensor, Tensor]:
         """Attend.
 

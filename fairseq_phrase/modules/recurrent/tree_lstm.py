@@ -102,11 +102,11 @@ class TreeLevels:
         nodes = np.flatnonzero(scheduled)
         nodes = nodes[np.argsort(heights[nodes], kind="stable")]
         plans = list(_steps(nodes, parents, heights, sides))
-        arrays = [array for _, *each in plans for array in each]
+        arrays = [array for _, *arrays_of_step in plans for array in arrays_of_step]
         joined = torch.from_numpy(np.concatenate([nodes, *arrays]).astype(np.int64)).to(device)
-        first, *rest = joined.split([len(nodes), *map(len, arrays)])
+        first, *indices = joined.split([len(nodes), *map(len, arrays)])
         steps = [
-            Step(size, *rest[3 * number : 3 * number + 3])
+            Step(size, *indices[3 * number : 3 * number + 3])
             for number, (size, *_) in enumerate(plans)
         ]
         return cls(first, tuple(steps))
@@ -129,8 +129,8 @@ def _steps(
         # By parent, then from left to right.
         children = children[np.lexsort((sides[pool[children]], positions[above[children]]))]
         stays = np.flatnonzero(has_parent & ~is_child)
-        chosen = np.concatenate([children, stays])
-        yield len(level), chosen, positions[above[children]], sides[pool[children]]
+        rows = np.concatenate([children, stays])
+        yield len(level), rows, positions[above[children]], sides[pool[children]]
         pool = np.concatenate([pool[stays], level])
 
 
@@ -156,12 +156,12 @@ class TreeLSTM(nn.Module):
         gates = self.input_gates(pad(flat, (0, 0, 0, 1)).index_select(0, rows))
         computed: list[Tensor] = []
         pool = gates.new_zeros(0, 2 * self.hidden_dim)  # (waiting nodes, h and c)
-        for step, own in zip(
+        for step, inputs_of_step in zip(
             levels.steps, gates.split([step.size for step in levels.steps]), strict=True
         ):
-            chosen = pool.index_select(0, step.chosen)
-            children, waiting = chosen.tensor_split([len(step.parents)])
-            states = self.step(own, children, step)
+            pool_rows = pool.index_select(0, step.chosen)
+            children, waiting = pool_rows.tensor_split([len(step.parents)])
+            states = self.step(inputs_of_step, children, step)
             computed.append(states)
             pool = torch.cat([waiting, states])
         hidden = torch.cat([pool[:0], *computed])[:, : self.hidden_dim]
@@ -179,10 +179,10 @@ class TreeLSTM(nn.Module):
         raise NotImplementedError
 
 
-def _states(gates: Tensor, kept: Tensor) -> Tensor:
+def _states(gates: Tensor, child_memory: Tensor) -> Tensor:
     """Compute h and c from the gates i, o, u and the children's c after the forget gates."""
     enter, leave, candidate = gates.chunk(3, 1)
-    memory = torch.sigmoid(enter) * torch.tanh(candidate) + kept
+    memory = torch.sigmoid(enter) * torch.tanh(candidate) + child_memory
     return torch.cat([torch.sigmoid(leave) * torch.tanh(memory), memory], 1)
 
 
@@ -207,8 +207,8 @@ class ChildSumTreeLSTM(TreeLSTM):
         zeros = torch.zeros_like(forget)
         sums = zeros.index_add(0, step.parents, hidden)
         keep = torch.sigmoid(forget.index_select(0, step.parents) + self.forget_gate(hidden))
-        kept = zeros.index_add(0, step.parents, keep * memory)
-        return _states(gates + self.child_gates(sums), kept)
+        memory_sums = zeros.index_add(0, step.parents, keep * memory)
+        return _states(gates + self.child_gates(sums), memory_sums)
 
 
 class BinaryTreeLSTM(TreeLSTM):
@@ -235,10 +235,10 @@ class BinaryTreeLSTM(TreeLSTM):
         hidden, memory = slots.unflatten(0, (step.size, 2)).chunk(2, 2)
         gates, forget = gates.tensor_split([3 * self.hidden_dim], 1)
         from_children = self.child_gates(hidden.flatten(1))
-        own, keep = from_children.tensor_split([3 * self.hidden_dim], 1)
+        child_part, keep = from_children.tensor_split([3 * self.hidden_dim], 1)
         # The forget gates of both sides share the input's part.
         keep = torch.sigmoid(keep.unflatten(1, (2, -1)) + forget.unsqueeze(1))
-        return _states(gates + own, (keep * memory).sum(1))
+        return _states(gates + child_part, (keep * memory).sum(1))
 
 
 @dataclass(frozen=True)

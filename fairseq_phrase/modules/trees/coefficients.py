@@ -190,11 +190,11 @@ class PathCoefficients:
         entries = first.unsqueeze(1) + torch.stack([leaf, *columns_of_nodes], 1)
         is_entry = torch.ones_like(entries, dtype=torch.bool)
         is_entry[:, 0] = top == node
-        others = len(entries) * (entries.size(1) - 1)
-        triple, which = true_at(is_entry, others + tree.num_members)
+        num_coefficients = len(entries) * (entries.size(1) - 1)
+        triple, column = true_at(is_entry, num_coefficients + tree.num_members)
         columns = sentence * tree.num_leaves + leaf
         self._matrix = ConstantSparseMatrix(
-            entries[triple, which],
+            entries[triple, column],
             columns[triple],
             values[triple],
             (tree.batch_size * nonterminals * sum(self.sizes), tree.batch_size * tree.num_leaves),

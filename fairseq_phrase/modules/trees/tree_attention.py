@@ -212,11 +212,11 @@ class TreeSelfAttention(HeadsAttention):
             states, (self.q_proj, self.k_proj, self.v_proj, self.accumulation.leaf_weight)
         )
         # (batch, nodes, width) -> (batch, nodes, heads, head width)
-        query, key, value = (each.unflatten(-1, (self.num_heads, -1)) for each in projected)
+        query, key, value = (rows.unflatten(-1, (self.num_heads, -1)) for rows in projected)
         # The product also computed weights of nonterminals, which are not used.
         value = self.accumulation.accumulate(value, leaf_weights[:, : tree.num_leaves], tree)
         mask = tree.subtree_mask if self.subtree_masking else tree.key_mask
-        query, key, value = (each.transpose(1, 2) for each in (query, key, value))
+        query, key, value = (rows.transpose(1, 2) for rows in (query, key, value))
         attended, weights = node_attention(
             query, key, value, mask, self.node_gate, tree.num_leaves, self.dropout_p, need_weights
         )

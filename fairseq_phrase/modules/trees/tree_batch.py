@@ -349,7 +349,7 @@ def _check_spans(leaf_spans: np.ndarray, padding_mask: np.ndarray) -> None:
         # Padding before each leaf; shape: (batch, leaves + 1)
         before = np.pad(padding_mask.cumsum(1), ((0, 0), (1, 0)))
         bounds = [
-            np.take_along_axis(before, each.clip(0, num_leaves), 1) for each in (starts, ends)
+            np.take_along_axis(before, bound.clip(0, num_leaves), 1) for bound in (starts, ends)
         ]
         broken |= real & (bounds[0] < bounds[1])
     # Of two spans that share leaves, the later one contains the earlier one.

@@ -1,0 +1,137 @@
+"""Checkpoints keep the fingerprints of their dictionaries, and refuse data whose numbers differ."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq_cli import train as train_command
+from fairseq_cli import validate as validate_command
+
+from fairseq_phrase.checkpoints.averaging import average_checkpoints
+from fairseq_phrase.cli.preprocess import main as preprocess
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.labelling import load_labeller
+
+USER = ["--user-dir", "fairseq_phrase", "--task", "syntax_labelling"]
+TRAINING = [
+    *USER, "--arch", "labeller", "--encoder-layers", "1", "--encoder-embed-dim", "8",
+    "--encoder-ffn-embed-dim", "8", "--encoder-attention-heads", "2", "--optimizer", "adam",
+    "--lr", "0.01", "--max-tokens", "400", "--disable-validation", "--no-progress-bar", "--cpu",
+]  # fmt: skip
+MESSAGE = (
+    r"checkpoint_last\.pt and this run on {other} differ in target-dictionary dict\.class\.txt "
+    r"\(2 entries, \w+\) and dict\.class\.txt \(2 entries, \w+\): make the data with the training's "
+    r"dictionary \(--tgtdict\), or let this pass with --allow-difference target-dictionary"
+)
+
+
+def make_data(folder: Path, counts: dict[str, int], *options: object) -> Path:
+    """Preprocess texts of two classes, as many as ``counts`` says."""
+    folder.mkdir()
+    labels = [label for label, count in counts.items() for _ in range(count)]
+    for split in ("train", "valid"):
+        (folder / f"{split}.class").write_text("".join(f"{label}\n" for label in labels))
+        (folder / f"{split}.en").write_text("a b b c c c\n" * len(labels))
+    prefixes = [f"--{split}pref={folder / split}" for split in ("train", "valid")]
+    arguments = ["-s", "en", "-t", "class", "--labels", "sentence", "--bpe", "none", *prefixes]
+    preprocess([*arguments, "--destdir", str(folder / "data"), *map(str, options)])
+    return folder / "data"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return make_data(tmp_path_factory.mktemp("first") / "one", {"pos": 8, "neg": 4})
+
+
+@pytest.fixture(scope="module")
+def renumbered(data, tmp_path_factory):
+    """The same labels with other counts, which fairseq therefore numbers in the other order."""
+    folder = tmp_path_factory.mktemp("second") / "two"
+    return make_data(folder, {"pos": 4, "neg": 8}, "--srcdict", data / "dict.en.txt")
+
+
+@pytest.fixture
+def train(command, tmp_path):
+    def trained(data, updates, *options):
+        return command(
+            train_command, data, *TRAINING, "--save-dir", tmp_path / "save", "--max-update", updates,
+            *options,
+        )  # fmt: skip
+
+    return trained
+
+
+@pytest.fixture
+def checkpoint(train, data, tmp_path):
+    train(data, 1)
+    return tmp_path / "save" / "checkpoint_last.pt"
+
+
+def test_labels_of_other_numbers_are_refused(checkpoint, data, renumbered, command):
+    message = MESSAGE.format(other=re.escape(str(renumbered)))
+    with pytest.raises(UserError, match=message):
+        load_labeller(str(checkpoint), str(renumbered))
+    with pytest.raises(UserError, match=message):
+        command(
+            validate_command, renumbered, *USER, "--path", checkpoint, "--batch-size", "4", "--cpu",
+        )  # fmt: skip
+    (label,) = load_labeller(str(checkpoint), str(data)).label(["a b"])
+    assert label in ("pos", "neg")
+
+
+def test_labels_of_the_trainings_dictionary_are_accepted(checkpoint, data, tmp_path):
+    dictionaries = ("--srcdict", data / "dict.en.txt", "--tgtdict", data / "dict.class.txt")
+    again = make_data(tmp_path / "again", {"pos": 4, "neg": 8}, *dictionaries)
+    first, second = (load_labeller(str(checkpoint), str(folder)) for folder in (data, again))
+    assert list(first.label(["a b", "c"])) == list(second.label(["a b", "c"]))
+
+
+def test_a_source_dictionary_in_another_order_is_refused(checkpoint, data, tmp_path):
+    reversed_data = Path(shutil.copytree(data, tmp_path / "other"))
+    lines = (data / "dict.en.txt").read_text().splitlines(keepends=True)
+    (reversed_data / "dict.en.txt").write_text("".join(reversed(lines)))
+    with pytest.raises(UserError, match=r"source-dictionary dict\.en\.txt .* \(--srcdict\)"):
+        load_labeller(str(checkpoint), str(reversed_data))
+
+
+def test_a_training_is_not_resumed_with_labels_of_other_numbers(checkpoint, renumbered, train):
+    message = MESSAGE.format(other=re.escape(str(renumbered)))
+    for options in ([], ["--reset-optimizer"], ["--restore-file", checkpoint]):
+        with pytest.raises(UserError, match=message):
+            train(renumbered, 2, *options)
+
+
+def test_a_model_is_not_fine_tuned_with_labels_of_other_numbers(
+    checkpoint, renumbered, train, tmp_path
+):
+    message = MESSAGE.format(other=re.escape(str(renumbered)))
+    options = ("--save-dir", tmp_path / "tuned", "--finetune-from-model", checkpoint)
+    with pytest.raises(UserError, match=message):
+        train(renumbered, 2, *options)
+    assert not list((tmp_path / "tuned").iterdir())
+    assert "Loaded" in train(renumbered, 2, *options, "--allow-difference", "target-dictionary")
+
+
+def test_directories_whose_labels_have_other_numbers_do_not_go_together(data, renumbered, train):
+    first, second = (re.escape(str(folder)) for folder in (data, renumbered))
+    with pytest.raises(UserError, match=f"{second} and {first} differ in target-dictionary dict"):
+        train(f"{data}:{renumbered}", 1)
+    train(f"{data}:{data}", 1)
+
+
+def test_checkpoints_of_other_labels_are_not_averaged(checkpoint, renumbered, command, tmp_path):
+    command(
+        train_command, renumbered, *TRAINING, "--save-dir", tmp_path / "other", "--max-update", 1
+    )
+    other_checkpoint = tmp_path / "other" / "checkpoint_last.pt"
+    with pytest.raises(UserError, match="differ in target-dictionary dict"):
+        average_checkpoints([checkpoint, other_checkpoint], tmp_path / "average.pt")
+    average_checkpoints(
+        [checkpoint, other_checkpoint], tmp_path / "average.pt", "target-dictionary,training"
+    )
+    allowed, _ = torch.load(tmp_path / "average.pt")["task_state"]["identity"]["allowed"]
+    assert "target-dictionary" in allowed

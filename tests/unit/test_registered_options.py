@@ -1,0 +1,100 @@
+"""Models that were trained before an option whose default is not what they were trained with."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from omegaconf import OmegaConf
+
+from fairseq_phrase.checkpoints.entries import model_entries
+from fairseq_phrase.checkpoints.identity import identity_of
+from fairseq_phrase.checkpoints.pretrained import take_options
+from fairseq_phrase.checkpoints.registered_options import complete_options
+from tests.support.phrase_models import PhraseTransformerConfig
+from tests.support.small_checkpoints import make_checkpoint, make_data
+
+ARCH = ["--arch", "phrase_transformer"]
+
+
+def make_older(path):
+    """Remove an option from a checkpoint, as checkpoints of before it lack it."""
+    state = torch.load(path, weights_only=True)
+    del state["cfg"]["model"]["phrase_residual"]
+    del state["task_state"]["identity"]["entries"]["phrase-residual"]
+    torch.save(state, path)
+    return path
+
+
+@pytest.fixture
+def older(tmp_path):
+    data = make_data(tmp_path / "data")
+    return make_older(
+        make_checkpoint(tmp_path / "older.pt", data, *ARCH, "--phrase-residual", "each")
+    )
+
+
+def test_an_older_checkpoint_is_built_as_it_was_trained(older, tmp_path):
+    models, _, _ = checkpoint_utils.load_model_ensemble_and_task([str(older)])
+    assert [layer.residual for layer in models[0].encoder.layers] == ["each", "each"]
+    assert "encoder.layers.0.phrase_attn_layer_norm.weight" in models[0].state_dict()
+
+
+def test_an_older_record_is_that_of_its_training(older, tmp_path):
+    now = make_checkpoint(tmp_path / "now.pt", tmp_path / "data", *ARCH)
+    later = make_checkpoint(
+        tmp_path / "each.pt", tmp_path / "data", *ARCH, "--phrase-residual", "each"
+    )
+    records = [
+        identity_of(torch.load(path, weights_only=True), path) for path in (older, now, later)
+    ]
+    values = [record.value("phrase-residual") for record in records]
+    assert values == ["each", "both", "each"]
+    assert [record.entries["phrase-residual"].default for record in records] == ["each"] * 3
+
+
+def test_options_are_taken_from_an_older_checkpoint_with_this_one(older):
+    cfg = PhraseTransformerConfig()
+    assert cfg.phrase_residual == "both"
+    take_options(cfg, older)
+    assert cfg.phrase_residual == "each"
+
+
+@pytest.mark.parametrize("kind", ["dictionary", "configuration", "strict", "arguments"])
+def test_every_form_of_options_is_completed(kind):
+    old = {"_name": "phrase_transformer_tiny", "phrase_gate": "zero"}
+    if kind == "arguments":
+        state = {"cfg": None, "args": Namespace(arch="phrase_transformer_tiny", phrase_gate="zero")}
+        read = state["args"]
+    else:
+        model = old if kind == "dictionary" else OmegaConf.create(old)
+        if kind == "strict":
+            OmegaConf.set_struct(model, True)
+        state = {"cfg": {"model": model}, "args": None}
+        read = Namespace(**model)
+    complete_options(state)
+    read = state["args"] or Namespace(**state["cfg"]["model"])
+    assert (read.phrase_residual, read.phrase_gate) == ("each", "zero")
+
+
+def test_options_of_an_old_architecture_are_filled_in_from_those_that_are_there():
+    args = Namespace(arch="transformer_iwslt_de_en", encoder_embed_dim=32, decoder_embed_dim=16)
+    complete_options({"args": args, "cfg": {"model": Namespace(_name=args.arch, **vars(args))}})
+    assert (args.encoder_embed_dim, args.encoder_layers, args.encoder_attention_heads) == (32, 6, 4)
+    assert (args.decoder_input_dim, args.decoder_output_dim) == (16, 16)
+    assert model_entries(args)["decoder-input-dim"].value == "16"
+
+
+@pytest.mark.parametrize("name", ["relation_transformer", "unknown"])
+def test_other_models_get_no_options(name):
+    state = {"cfg": {"model": {"_name": name}}, "args": Namespace(arch=name)}
+    complete_options(state)
+    assert state == {"cfg": {"model": {"_name": name}}, "args": Namespace(arch=name)}
+
+
+def test_an_option_that_is_there_stays():
+    state = {"cfg": {"model": {"_name": "phrase_transformer", "phrase_residual": "both"}}}
+    complete_options(state)
+    assert state["cfg"]["model"]["phrase_residual"] == "both"

@@ -1,0 +1,36 @@
+"""Options of the search for translations: each mistake has one message."""
+
+import pytest
+
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.search_options import SearchOptions
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beam": 0}, "beam 0: expected a positive number"),
+        ({"batch_size": -1}, "batch_size -1: expected a positive number"),
+        ({"nbest": 6}, "nbest 6: expected 1 to the number of beams, 5"),
+        ({"nbest": 0}, "nbest 0: expected a positive number"),
+        ({"sampling_topk": 3}, "sampling_topk needs sampling"),
+        ({"sampling": True, "beam": 2}, "2.*: a number of draws other than nbest would keep"),
+        ({"sampling": True, "sampling_topk": 2, "sampling_topp": 0.5}, "topk or .*topp, not both"),
+        ({"sampling": True, "sampling_topp": 1.5}, "expected a probability above 0"),
+        ({"sampling": True, "temperature": float("inf")}, "expected a number above 0"),
+        ({"mbr": "chrf", "nbest": 3}, "chrf.* chooses among samples: give sampling and 2"),
+        ({"mbr": "chrf", "sampling": True}, "chrf.* chooses among samples: give sampling and 2"),
+    ],
+)
+def test_a_mistake_is_named(options, message):
+    with pytest.raises(UserError, match=message):
+        SearchOptions(**options)
+
+
+def test_fairseqs_generators_get_all_values():
+    options = SearchOptions(sampling=True, nbest=4, sampling_topk=90, temperature=0.5, lenpen=0.3)
+    assert options.of_generator(entries=50) == {
+        "beam": 4, "lenpen": 0.3, "sampling": True, "sampling_topk": 50, "sampling_topp": -1.0,
+        "temperature": 0.5,
+    }  # fmt: skip
+    assert SearchOptions().of_generator(entries=50)["beam"] == 5
