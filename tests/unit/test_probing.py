@@ -37,12 +37,12 @@ class Encoder:
     def __init__(self, dictionary):
         self.dictionary, self.encoded = dictionary, []
 
-    def segment(self, lines):
+    def segment_lines(self, lines):
         self.encoded += lines
         return [self._sentence(line) for line in lines]
 
-    def parse(self, lines, *, constituents):
-        return self.segment(lines)
+    def encode_lines(self, lines, *, constituents):
+        return self.segment_lines(lines)
 
     def _sentence(self, line):
         seed, length = map(int, line.split())
