@@ -9,6 +9,8 @@ import re
 import shutil
 import tempfile
 import zlib
+from array import array
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -77,13 +79,56 @@ def read_lines(path: Path) -> Iterator[str]:
     Raises:
         UserError: the file is missing, not gzip, or not UTF-8 (with the line).
     """
+    return decoded_lines(_lines_with_ends(path), path)
+
+
+def _lines_with_ends(path: Path) -> Iterator[bytes]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
-            yield from decoded_lines(stream, path)
+            yield from stream
     except FileNotFoundError:
         raise UserError(f"{path} is not there") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{path} is not a whole gzip file: {error}") from None
+
+
+class LineFile:
+    """The lines that :func:`read_lines` yields, read on access: 8 bytes of memory for each line.
+
+    A compressed file is held in memory, because it can only be read from its beginning.
+
+    Args:
+        path: as for :func:`read_lines`. It is read once, and has to stay as it is.
+
+    Raises:
+        UserError: as :func:`read_lines`.
+    """
+
+    def __init__(self, path: Path):
+        self._path, self._starts = path, array("q", [0])
+        self._whole = bytearray() if path.suffix == ".gz" else None
+        deque(decoded_lines(self._noted(), path), maxlen=0)
+
+    def _noted(self) -> Iterator[bytes]:
+        for line in _lines_with_ends(self._path):
+            self._starts.append(self._starts[-1] + len(line))
+            if self._whole is not None:
+                self._whole += line
+            yield line
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, index: int) -> str:
+        """Return a line, by its index from 0."""
+        start, end = self._starts[index : index + 2]
+        if self._whole is not None:
+            line = bytes(self._whole[start:end])
+        else:
+            with open(self._path, "rb") as stream:
+                stream.seek(start)
+                line = stream.read(end - start)
+        return _decoded(line, is_first=not index)
 
 
 def decoded_lines(stream: Iterable[bytes], name: str | Path) -> Iterator[str]:
@@ -97,10 +142,15 @@ def decoded_lines(stream: Iterable[bytes], name: str | Path) -> Iterator[str]:
     """
     for number, line in enumerate(stream, start=1):
         try:
-            text = line.decode("utf-8").rstrip("\n").removesuffix("\r")
+            text = _decoded(line, is_first=number == 1)
         except UnicodeDecodeError as error:
             raise UserError(f"{location(name, number)}: not UTF-8 ({error.reason})") from None
-        yield text.removeprefix(_BOM) if number == 1 else text
+        yield text
+
+
+def _decoded(line: bytes, *, is_first: bool) -> str:
+    text = line.decode("utf-8").rstrip("\n").removesuffix("\r")
+    return text.removeprefix(_BOM) if is_first else text
 
 
 def plain_spaces(line: str) -> str:

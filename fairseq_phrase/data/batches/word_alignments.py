@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fairseq_phrase.data.subwords.protected_tokens import JOINER
 from fairseq_phrase.errors import UserError, location
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.text import LineFile
 
 
 class WordAlignments:
@@ -28,7 +28,7 @@ class WordAlignments:
     def __init__(
         self, path: Path, pairs: LanguagePairDataset, protected: Collection[str] = ()
     ) -> None:
-        self._path, self._pairs, self._lines = path, pairs, list(read_lines(path))
+        self._path, self._pairs, self._lines = path, pairs, LineFile(path)
         self._protected = protected
         if len(self._lines) != len(pairs):
             raise UserError(
