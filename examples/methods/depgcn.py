@@ -52,8 +52,8 @@ class DepGcnEncoder(SyntaxEncoder):
         hidden = states.transpose(0, 1)
         of_head = of_head * up.sum(2, keepdim=True)
         for layer, norm in zip(self.gcn, self.norms, strict=True):
-            own, head, dependent = layer(hidden).chunk(3, -1)
-            summed = own + up @ head + of_head + down @ (dependent + of_dependent)
+            itself, head, dependent = layer(hidden).chunk(3, -1)
+            summed = itself + up @ head + of_head + down @ (dependent + of_dependent)
             hidden = norm(hidden + self.dropout_module(relu(summed)))
         share = self.cfg.gcn_share
         return (1 - share) * states + share * hidden.transpose(0, 1)

@@ -47,7 +47,7 @@ def sentences(path, longest):
 
 def examples(path, longest, seed=0):
     """List (words, heads, first, second, relation): pairs without an edge of the tree."""
-    draw, found = random.Random(seed), []
+    draw, pairs = random.Random(seed), []
     for words, heads, edges, tags in sentences(path, longest):
         in_tree = {frozenset(pair) for pair in enumerate(heads)}
         joined = in_tree | {frozenset(edge[:2]) for edge in edges}
@@ -55,14 +55,14 @@ def examples(path, longest, seed=0):
             if head == dependent or frozenset((head, dependent)) in in_tree:
                 continue
             relation = label if label in RELATIONS else "other"
-            found.append((words, heads, head, dependent, relation))
-            others = [
+            pairs.append((words, heads, head, dependent, relation))
+            candidates = [
                 i for i, tag in enumerate(tags)
                 if tag == tags[dependent] and frozenset((head, i)) not in joined and i != head
             ]  # fmt: skip
-            if others:
-                found.append((words, heads, head, draw.choice(others), "none"))
-    return found
+            if candidates:
+                pairs.append((words, heads, head, draw.choice(candidates), "none"))
+    return pairs
 
 
 def tree_of(kind, words, heads, parse, draw):
@@ -82,17 +82,17 @@ def tree_of(kind, words, heads, parse, draw):
 
 def marked(words, heads, first, second):
     """Put markers around two words; a marker depends on its word."""
-    made, of_old, below = [], {}, []
+    with_marks, of_old, below = [], {}, []
     for i, word in enumerate(words):
         mark = MARKS[0] if i == first else MARKS[1] if i == second else ""
         around = [mark, word, mark] if mark else [word]
-        of_old[i] = len(made) + (1 if mark else 0)
+        of_old[i] = len(with_marks) + (1 if mark else 0)
         below += [i] * len(around)
-        made += around
+        with_marks += around
     new = [of_old[i] for i in below]
     for i, head in enumerate(heads):
         new[of_old[i]] = of_old[head]
-    return made, new, of_old[first], of_old[second]
+    return with_marks, new, of_old[first], of_old[second]
 
 
 class Classifier(nn.Module):
@@ -123,7 +123,7 @@ def batches(rows, tokenizer, options):
         ]
         trees = {}
         if options.trees != "none":
-            trees = collate(encoded, [(each, []) for each in heads])
+            trees = collate(encoded, [(tree, []) for tree in heads])
         targets = torch.tensor([RELATIONS.index(relation) for relation in relations])
         yield {**encoded, **trees}, torch.tensor(columns), targets
 
@@ -134,11 +134,11 @@ def scores(model, rows, tokenizer, options):
     correct = true = claimed = hits = 0
     with torch.no_grad():
         for inputs, columns, targets in batches(rows, tokenizer, options):
-            found = model(inputs, columns).argmax(1)
-            correct += int((found == targets).sum())
+            predictions = model(inputs, columns).argmax(1)
+            correct += int((predictions == targets).sum())
             true += int((targets > 0).sum())
-            claimed += int((found > 0).sum())
-            hits += int(((found == targets) & (targets > 0)).sum())
+            claimed += int((predictions > 0).sum())
+            hits += int(((predictions == targets) & (targets > 0)).sum())
     return round(100 * correct / len(rows), 2), round(200 * hits / max(true + claimed, 1), 2)
 
 
@@ -206,8 +206,8 @@ def main():
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     model, loss = trained(train, tokenizer, options)
     accuracy, f1 = scores(model, test, tokenizer, options)
-    found = {"trees": options.trees, "seed": options.seed, "steps": options.steps}
-    print(json.dumps({**found, "accuracy": accuracy, "f1": f1, "loss": loss}))
+    run = {"trees": options.trees, "seed": options.seed, "steps": options.steps}
+    print(json.dumps({**run, "accuracy": accuracy, "f1": f1, "loss": loss}))
 
 
 if __name__ == "__main__":

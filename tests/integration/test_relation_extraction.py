@@ -56,16 +56,16 @@ def test_pairs_have_a_relation_that_is_not_in_the_tree(example, tmp_path):
     path = tmp_path / "train.conllu"
     path.write_text(conllu(SENTENCES), encoding="utf-8")
     (tmp_path / "train.conllu.gz").write_bytes(gzip.compress(path.read_bytes()))
-    found = example["examples"](path, 30)
-    assert found == example["examples"](tmp_path / "train.conllu.gz", 30)
-    pairs = [(words[first], words[second], relation) for words, _, first, second, relation in found]
+    rows = example["examples"](path, 30)
+    assert rows == example["examples"](tmp_path / "train.conllu.gz", 30)
+    pairs = [(words[first], words[second], relation) for words, _, first, second, relation in rows]
     assert pairs == [
         ("leave", "She", "nsubj"),
         ("sing", "They", "nsubj"),
         ("read", "songs", "obj"),
         ("read", "birds", "none"),
     ]
-    assert found[0][1] == [1, 1, 3, 1]
+    assert rows[0][1] == [1, 1, 3, 1]
     assert len(example["examples"](path, 4)) == 1
 
 
@@ -81,9 +81,9 @@ def test_controls_are_trees_without_syntax(example):
     tree_of = example["tree_of"]
     assert tree_of("linear", words, None, None, draw) == [1, 2, 3, 4, 5, 5]
     assert tree_of("gold", words, [0] * 6, None, draw) == [0] * 6
-    made = [tree_of("random", words, None, None, draw) for _ in range(20)]
-    assert len({tuple(heads) for heads in made}) > 15
-    for heads in made:
+    random_trees = [tree_of("random", words, None, None, draw) for _ in range(20)]
+    assert len({tuple(heads) for heads in random_trees}) > 15
+    for heads in random_trees:
         roots = [word for word in range(6) if heads[word] == word]
         assert len(roots) == 1
         for word in range(6):

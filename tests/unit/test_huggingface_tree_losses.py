@@ -28,8 +28,8 @@ from fairseq_phrase.modules.trees.tree_planting import tree_distances, tree_plan
 from fairseq_phrase.modules.trees.tree_regularization import tree_regularization
 from fairseq_phrase.tasks.added_losses import Call
 from fairseq_phrase.tasks.tree_losses import (
+    LossSetting,
     ParseLossCriterion,
-    Setting,
     TreePlantingCriterion,
     TreeRegularizationCriterion,
 )
@@ -196,7 +196,7 @@ def test_values_and_gradients_are_those_of_fairseq(monkeypatch, loss, kind):
     layer = fairseq_layer(model.bert.encoder.layer[1])
     layer.normalize_before = False
     parse = {name.removeprefix("src_"): rows for name, rows in inputs.items()}
-    setting = Setting(2, getattr(loss, "heads", 1) or 1, 8, loss.field)
+    setting = LossSetting(2, getattr(loss, "heads", 1) or 1, 8, loss.field)
     expected = of_fairseq(kind, setting, layer, *output.hidden_states[1:3], parse)
     lower = list(model.bert.embeddings.parameters()) + list(
         model.bert.encoder.layer[0].parameters()

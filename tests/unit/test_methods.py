@@ -64,16 +64,18 @@ def heads_of(inputs, row):
 
 def laplacian(heads, q):
     """The magnetic Laplacian in loops, with the weights of edges."""
-    made = torch.zeros(len(heads), len(heads), dtype=torch.complex128)
+    matrix = torch.zeros(len(heads), len(heads), dtype=torch.complex128)
     for word, head in enumerate(heads):
         if word == head:
             continue
         weight = 1 + 0.1 * word / (word + 10)
-        made[head, word] -= weight * complex(math.cos(2 * math.pi * q), math.sin(2 * math.pi * q))
-        made[word, head] -= weight * complex(math.cos(2 * math.pi * q), -math.sin(2 * math.pi * q))
-        made[word, word] += weight
-        made[head, head] += weight
-    return made
+        matrix[head, word] -= weight * complex(math.cos(2 * math.pi * q), math.sin(2 * math.pi * q))
+        matrix[word, head] -= weight * complex(
+            math.cos(2 * math.pi * q), -math.sin(2 * math.pi * q)
+        )
+        matrix[word, word] += weight
+        matrix[head, head] += weight
+    return matrix
 
 
 @pytest.mark.parametrize("q", [0.0, 0.1, 0.25])
@@ -93,10 +95,10 @@ def test_the_spectrum_has_eigenvectors_of_the_magnetic_laplacian(q, first):
         vectors = torch.complex(real[row, columns], imaginary[row, columns])
         assert not vectors[:, len(expected) :].any()
         vectors = vectors[:, : len(expected)]
-        found = laplacian(heads, q) @ vectors
-        torch.testing.assert_close(found, vectors * values[row, 0, : len(expected)])
-        own = vectors.mH @ vectors
-        torch.testing.assert_close(own, torch.eye(len(expected), dtype=own.dtype))
+        product = laplacian(heads, q) @ vectors
+        torch.testing.assert_close(product, vectors * values[row, 0, : len(expected)])
+        gram = vectors.mH @ vectors
+        torch.testing.assert_close(gram, torch.eye(len(expected), dtype=gram.dtype))
 
 
 def test_a_star_has_one_spectrum_with_and_without_padding():
@@ -115,11 +117,11 @@ def test_coordinates_of_wire_have_the_distances_of_the_tree():
     for row in range(2):
         heads = heads_of(inputs, row)
         columns = [words[row].tolist().index(word) for word in range(len(heads))]
-        found = torch.cdist(structure.r[row, columns], structure.r[row, columns]).square()
+        distances = torch.cdist(structure.r[row, columns], structure.r[row, columns]).square()
         edges = torch.tensor([edges_between(heads, word) for word in range(len(heads))])
         # An edge of weight w counts as 1 / w.
-        assert (found <= edges + 1e-6).all()
-        assert (found >= edges / 1.1 - 1e-6).all()
+        assert (distances <= edges + 1e-6).all()
+        assert (distances >= edges / 1.1 - 1e-6).all()
 
 
 def test_wire_rotates_by_what_lies_between_two_tokens():
@@ -143,7 +145,7 @@ def test_positions_of_ape_are_products_of_the_steps_from_the_root():
     attention = encoder.layers[0].self_attn
     torch.manual_seed(0)
     query, key = torch.randn(2, 2, 2, inputs["src_words"].size(1), 8, dtype=torch.double)
-    found = attention.transform(query, key, structure)
+    placed = attention.transform(query, key, structure)
     heads, words = heads_of(inputs, 0), inputs["src_words"][0].tolist()
     for head in range(2):
         steps = [torch.matrix_exp(s[head] - s[head].T) for s in attention.skew]
@@ -153,8 +155,8 @@ def test_positions_of_ape_are_products_of_the_steps_from_the_root():
                 earlier = sum(heads[w] == heads[word] and heads[w] != w for w in range(word))
                 position = steps[min(earlier, 1)] @ position
                 word = heads[word]
-            assert_same(found[0][0, head, column], position @ query[0, head, column])
-            assert_same(found[1][0, head, column], position @ key[0, head, column])
+            assert_same(placed[0][0, head, column], position @ query[0, head, column])
+            assert_same(placed[1][0, head, column], position @ key[0, head, column])
             assert_same(position @ position.T, torch.eye(8, dtype=torch.double))
 
 
@@ -163,23 +165,23 @@ def test_the_gcn_sums_over_heads_and_dependents():
     torch.manual_seed(0)
     words, heads = inputs["src_words"][0].tolist(), heads_of(inputs, 0)
     states = torch.randn(len(words), 2, 16, dtype=torch.double)
-    found = encoder.after_layers(states, structure)[:, 0]
-    own, up, down = encoder.gcn[0].weight.chunk(3)
+    output = encoder.after_layers(states, structure)[:, 0]
+    itself, up, down = encoder.gcn[0].weight.chunk(3)
     biases = encoder.gcn[0].bias.chunk(3)
     of_head, of_dependent = encoder.embed_arcs.weight.chunk(2, 1)
     labels = inputs["src_deprels"][0].tolist()
     for column, word in enumerate(words):
-        hidden = own @ states[column, 0] + biases[0]
+        hidden = itself @ states[column, 0] + biases[0]
         if word >= 0:
             above = [c for c, w in enumerate(words) if w == heads[word] != word]
-            for other in above:
-                hidden = hidden + (up @ states[other, 0] + biases[1] + of_head[labels[word]]) / len(
-                    above
-                )
+            for sender in above:
+                hidden = hidden + (
+                    up @ states[sender, 0] + biases[1] + of_head[labels[word]]
+                ) / len(above)
             below = [c for c, w in enumerate(words) if w >= 0 and heads[w] == word != w]
             share = {c: 1 / words.count(word) for c in below}
-            for other in below:
-                message = down @ states[other, 0] + biases[2] + of_dependent[labels[words[other]]]
-                hidden = hidden + message * share[other] / max(sum(share.values()), 1)
+            for sender in below:
+                message = down @ states[sender, 0] + biases[2] + of_dependent[labels[words[sender]]]
+                hidden = hidden + message * share[sender] / max(sum(share.values()), 1)
         hidden = encoder.norms[0](states[column, 0] + hidden.relu())
-        assert_same(found[column], 0.7 * states[column, 0] + 0.3 * hidden)
+        assert_same(output[column], 0.7 * states[column, 0] + 0.3 * hidden)

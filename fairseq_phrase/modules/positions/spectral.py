@@ -51,12 +51,12 @@ def tree_spectrum(
     edges.scatter_(2, tree.heads[..., None], weight.expand_as(is_word)[..., None])
     edges = edges.masked_fill(number[:, None] == number, 0.0)
     edges = edges + edges.mT
-    own = edges.sum(2).where(is_word, _PADDING + number)
-    values, vectors = torch.linalg.eigh(torch.diag_embed(own) - edges)
-    chosen = slice(first, first + count)
-    index = torch.arange(len(number) + chosen.stop, device=words.device)[chosen]
+    degrees = edges.sum(2).where(is_word, _PADDING + number)
+    values, vectors = torch.linalg.eigh(torch.diag_embed(degrees) - edges)
+    columns = slice(first, first + count)
+    index = torch.arange(len(number) + columns.stop, device=words.device)[columns]
     is_missing = index >= is_word.sum(1, keepdim=True)
-    values, vectors = (pad(x, (0, chosen.stop))[..., chosen] for x in (values, vectors))
+    values, vectors = (pad(x, (0, columns.stop))[..., columns] for x in (values, vectors))
     vectors = vectors.masked_fill(is_missing[:, None], 0.0)
     vectors = vectors * torch.where(vectors[:, :1] < 0, -1.0, 1.0)
     of_tokens = vectors.gather(1, tree.word[..., None].expand(-1, -1, count))
