@@ -49,7 +49,8 @@ python -c 'import torchaudio' 2>/dev/null || python -m pip uninstall --quiet --y
 
 mkdir "$WORK/empty"
 cd "$WORK/empty"
-PATH=$WORK/environment/bin:$PATH
+PATH=$WORK/environment/bin:$PATH OMP_NUM_THREADS=1 # the machine may be busy
+export OMP_NUM_THREADS
 fairseq-phrase --version --verbose
 commands=$(fairseq-phrase | grep -oE '^fairseq-phrase-[a-z]+')
 for command in $commands; do "$command" --help >/dev/null; done
