@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import conllu, spacy, stanza
 
 if TYPE_CHECKING:
-    from fairseq_phrase.syntax.sentence import ParsedSentence
+    from fairseq_phrase.syntax.sentence import Edge, ParsedSentence
 
 
 def parsed(document: Any) -> Any:
@@ -73,29 +74,35 @@ def collate(
     tokenized: Any,
     parses: Sequence[Any],
     labels: Sequence[str] = (),
+    source: str = "heads",
 ) -> dict[str, Tensor]:
-    """Make a batch's words, heads and labels for a model with relation biases.
+    """Make a batch's words, heads and labels, or edges, for a model with relation biases.
 
     Args:
         tokenized: the output of a fast tokenizer: for the texts of parsed sentences (:func:`text_of`), or
             for lists of words (``is_split_into_words=True``).
         parses: the parsed sentences, or what :func:`parsed` converts; or for each list of words, the
             0-based head of each word (a root is its own head) and the words' dependency labels, which
-            may be empty without ``labels``.
+            may be empty without ``labels``; or with a graph, the edges of each list of words: 0-based
+            head, dependent and label (:class:`~fairseq_phrase.syntax.sentence.Edge`).
         labels: the labels given to :func:`add_relation_bias`, in the same order:
             ``model.config.relation_bias["labels"]``.
+        source: the source given to :func:`add_relation_bias`: ``"heads"``, or the name of a graph, which
+            is in ``ParsedSentence.edges``.
 
     Returns:
-        ``src_words`` (shape (batch, tokens), -1 at tokens of no word), ``src_heads`` (shape (batch,
-        words), -1 at padding) and, with labels, ``src_deprels`` (shape (batch, words), 0 at padding),
-        int64.
+        ``src_words`` (shape (batch, tokens), -1 at tokens of no word); and of trees ``src_heads`` (shape
+        (batch, words), -1 at padding) and, with labels, ``src_deprels`` (shape (batch, words), 0 at
+        padding); or of graphs ``src_edges`` (shape (batch, edges, 3): head, dependent and the label's
+        number, -1 at padding), without edges of words that have no token. All are int64.
 
     Raises:
         UserError: the tokenizer does not return the tokens' words, a sentence has another number of
-            words than its parse or no tree, or a label is unknown.
+            words than its parse, no tree or no graph, an edge has a wrong end, or a label is unknown.
     """
     parses = [p if isinstance(p, tuple | list) else parsed(p) for p in parses]
-    trees = [_heads_and_labels(row, parse) for row, parse in enumerate(parses)]
+    read: Callable[..., Any] = _heads_and_labels if source == "heads" else partial(_edges, source)
+    structures: list[Any] = [read(row, parse) for row, parse in enumerate(parses)]
     try:
         words = [
             tokenized.word_ids(row) if isinstance(parse, Sequence)
@@ -107,28 +114,15 @@ def collate(
             "the tokenizer does not know which word each token belongs to (word_ids), or there are "
             "more parses than sentences: use a fast tokenizer, for all sentences"
         ) from None
+    counts = [max((w for w in row if w is not None), default=-1) + 1 for row in words]
     numbers = {label: number for number, label in enumerate(labels)}
-    width = max((len(heads) for heads, _ in trees), default=0)
-    all_heads, all_labels = [], []
-    for row, (heads, names) in enumerate(trees):
-        last = max((word for word in words[row] if word is not None), default=-1)
-        if last >= len(heads) or (labels and len(names) != len(heads)):
-            raise UserError(
-                f"sentence {row}: {last + 1} words have tokens, and the parse has {len(heads)} heads "
-                f"and {len(names)} labels"
-            )
-        if unknown := set(names) - set(numbers) if labels else set():
-            raise UserError(f"sentence {row}: unknown labels {', '.join(sorted(unknown))}")
-        fill = width - len(heads)
-        all_heads.append([*heads, *[-1] * fill])
-        all_labels.append([*(numbers[name] for name in names), *[0] * fill] if labels else [])
-    rows_of_fields = {
-        "src_words": [[-1 if word is None else word for word in row] for row in words],
-        "src_heads": all_heads,
-    }
-    rows_of_fields |= {"src_deprels": all_labels} if labels else {}
+    rows = (_tree_rows if source == "heads" else _edge_rows)(structures, counts, numbers)
+    rows["src_words"] = [[-1 if word is None else word for word in row] for row in words]
     # Rows without words would be floats.
-    return {name: torch.tensor(rows, dtype=torch.long) for name, rows in rows_of_fields.items()}
+    batch = {name: torch.tensor(values, dtype=torch.long) for name, values in rows.items()}
+    if source != "heads":
+        batch["src_edges"] = batch["src_edges"].view(len(words), -1, 3)
+    return batch
 
 
 def _heads_and_labels(
@@ -142,7 +136,74 @@ def _heads_and_labels(
     return tree.heads.tolist(), parse.deprels
 
 
-def parsing_tokenizer(tokenizer: Any, parser: Any, labels: Sequence[str] = ()) -> Any:
+def _edges(source: str, row: int, parse: ParsedSentence | Sequence[Edge]) -> Sequence[Edge]:
+    if isinstance(parse, Sequence):
+        return parse
+    edges: dict[str, list[Edge]] = getattr(parse, "edges", {})
+    if source not in edges:
+        raise UserError(
+            f"sentence {row} has no graph {source!r}, but {', '.join(edges) or 'none'}: parse with a "
+            "parser that makes it, or give lists of words and their edges"
+        )
+    return edges[source]
+
+
+def _tree_rows(
+    trees: Sequence[tuple[Sequence[int], Sequence[str]]],
+    counts: Sequence[int],
+    labels: dict[str, int],
+) -> dict[str, list[Any]]:
+    """Pad heads and labels.
+
+    Args:
+        counts: the number of each sentence's words that have tokens.
+        labels: the number of each label.
+    """
+    width = max((len(heads) for heads, _ in trees), default=0)
+    rows: dict[str, list[Any]] = {"src_heads": []} | ({"src_deprels": []} if labels else {})
+    for row, (heads, names) in enumerate(trees):
+        if counts[row] > len(heads) or (labels and len(names) != len(heads)):
+            raise UserError(
+                f"sentence {row}: {counts[row]} words have tokens, and the parse has {len(heads)} "
+                f"heads and {len(names)} labels"
+            )
+        fill = width - len(heads)
+        rows["src_heads"].append([*heads, *[-1] * fill])
+        if labels:
+            rows["src_deprels"].append([*_numbers_of(row, names, labels), *[0] * fill])
+    return rows
+
+
+def _edge_rows(
+    graphs: Sequence[Sequence[Edge]], counts: Sequence[int], labels: dict[str, int]
+) -> dict[str, list[Any]]:
+    """Pad edges; arguments as in :func:`_tree_rows`."""
+    rows = []
+    for row, (edges, count) in enumerate(zip(graphs, counts, strict=True)):
+        try:
+            kept = [edge for edge in edges if max(edge[:2]) < count]
+            if any(min(edge[:2]) < 0 for edge in kept):
+                raise UserError(f"sentence {row}: the words of edges are numbered from 0")
+            names = [label for _, _, label in kept]
+        except (TypeError, ValueError):
+            raise UserError(
+                f"sentence {row}: expected the head, the dependent and the label of each edge"
+            ) from None
+        numbers = _numbers_of(row, names, labels) if labels else [0] * len(kept)
+        rows.append([[*edge[:2], number] for edge, number in zip(kept, numbers, strict=True)])
+    width = max(map(len, rows), default=0)
+    return {"src_edges": [[*edges, *[[-1] * 3] * (width - len(edges))] for edges in rows]}
+
+
+def _numbers_of(row: int, names: Sequence[str], labels: dict[str, int]) -> list[int]:
+    if unknown := set(names) - set(labels):
+        raise UserError(f"sentence {row}: unknown labels {', '.join(sorted(unknown))}")
+    return [labels[name] for name in names]
+
+
+def parsing_tokenizer(
+    tokenizer: Any, parser: Any, labels: Sequence[str] = (), source: str = "heads"
+) -> Any:
     """Return a tokenizer whose batches have the parses of their texts, for transformers' pipelines.
 
         pipeline("text-classification", model, tokenizer=parsing_tokenizer(tokenizer, parser))
@@ -150,7 +211,7 @@ def parsing_tokenizer(tokenizer: Any, parser: Any, labels: Sequence[str] = ()) -
     Args:
         tokenizer: a fast tokenizer. It is not changed.
         parser: a parser of lines, such as ``fairseq_phrase.parsers.load_parser("spacy:MODEL")``.
-        labels: as in :func:`collate`.
+        labels, source: as in :func:`collate`.
     """
 
     class Parsing(type(tokenizer)):  # type: ignore[misc]
@@ -163,7 +224,7 @@ def parsing_tokenizer(tokenizer: Any, parser: Any, labels: Sequence[str] = ()) -
             parses = list(parser.parse(lines))
             texts = [text_of(getattr(parse, "sentence", parse)) for parse in parses]
             encoded = super().__call__(texts[0] if isinstance(text, str) else texts, **options)
-            fields: dict[str, Any] = collate(encoded, parses, labels)
+            fields: dict[str, Any] = collate(encoded, parses, labels, source)
             kind = options.get("return_tensors")
             if kind is None:
                 fields = {name: rows.tolist() for name, rows in fields.items()}

@@ -31,7 +31,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 _NAME = "fairseq_phrase.huggingface"
 #: Arguments of a forward pass in addition to transformers' own arguments.
-_PARSE = ("src_words", "src_heads", "src_deprels")
+_PARSE = ("src_words", "src_heads", "src_deprels", "src_edges")
 #: The attention that a saved configuration names. It does not exist: transformers' classes refuse to load
 #: the model without its biases, and their message contains this name.
 _LOADER = "fairseq_phrase.huggingface.from_pretrained"
@@ -48,10 +48,16 @@ _CODE = Path(__file__).with_name("modeling_relation_bias.py")
 
 def _add_relations(config: Any, kwargs: dict[str, Any]) -> None:
     """Replace the parse in a call's arguments by its relations, unless the caller has done so."""
-    parse = [kwargs.pop(name, None) for name in _PARSE]
+    words, heads, labels, edges = (kwargs.pop(name, None) for name in _PARSE)
     chosen = config.relation_bias
-    relations = BatchRelations(chosen["kind"], len(chosen["labels"]), *parse)
+    graphs, num_labels = _reads_graphs(chosen), len(chosen["labels"])
+    relations = BatchRelations(chosen["kind"], num_labels, words, heads, labels, edges, graphs)
     kwargs.setdefault(RELATIONS, relations)
+
+
+def _reads_graphs(relation_bias: dict[str, Any]) -> bool:
+    """Return whether relations are of graphs; the configurations of older models lack the source."""
+    return bool(relation_bias.get("source", "heads") != "heads")
 
 
 class BiasedModel:
@@ -155,7 +161,7 @@ def _install_biases(model: Any) -> None:
     kind, num_labels, vectors = chosen["kind"], len(chosen["labels"]), chosen["vectors"]
     for name, sizes in chosen["attentions"].items():
         module = model.base_model.get_submodule(name)
-        add_tables(module, AttentionSizes(*sizes), kind, num_labels, vectors)
+        add_tables(module, AttentionSizes(*sizes), kind, num_labels, vectors, _reads_graphs(chosen))
 
     def enter(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
         check_trained(module)
@@ -170,13 +176,17 @@ def _install_biases(model: Any) -> None:
 
 
 def add_relation_bias(
-    model: Model, kind: str = "both", labels: Sequence[str] = (), vectors: bool = False
+    model: Model,
+    kind: str = "both",
+    labels: Sequence[str] = (),
+    vectors: bool = False,
+    source: str = "heads",
 ) -> Model:
     """Add relation biases, which are 0 at the start, to the encoder of a model of transformers.
 
-    The model then takes ``src_words``, ``src_heads`` and ``src_deprels`` (:func:`collate`), also in
-    ``generate``. ``save_pretrained`` saves the biases; :func:`from_pretrained` loads them. Attention is
-    computed by ``sdpa``.
+    The model then takes ``src_words``, ``src_heads`` and ``src_deprels``, or with a graph ``src_edges``
+    (:func:`collate`), also in ``generate``. ``save_pretrained`` saves the biases; :func:`from_pretrained`
+    loads them. Attention is computed by ``sdpa``.
 
     Args:
         model: a model with any head whose encoder is found by transformers' ``AttentionInterface``: an
@@ -186,6 +196,9 @@ def add_relation_bias(
         labels: dependency labels that have a bias; none by default.
         vectors: also add a vector for each relation in the tree to the keys and the values (Shaw et al.
             2018; RAT-SQL). The heads share them; they are 0 at the start.
+        source: ``"heads"`` for dependency trees, or the name of a graph of labelled edges between words,
+            as of ``--relation-source``: ``"enhanced"`` for a :class:`ParsedSentence` of enhanced
+            dependencies or AMR, or a name of your own.
 
     Returns:
         The model.
@@ -203,8 +216,9 @@ def add_relation_bias(
         raise UserError("this model has losses of trees: add them after the relation biases")
     before = untyped.config._attn_implementation
     _check_attention(before)
-    if (labels or vectors) and kind == "sequence":
-        raise UserError(f'{"labels" if labels else "vectors"} need kind="tree" or "both"')
+    options = {"labels": labels, "vectors": vectors, "a graph as source": source != "heads"}
+    if wanted := [name for name, value in options.items() if value and kind == "sequence"]:
+        raise UserError(f'{" and ".join(wanted)} need kind="tree" or "both"')
     RelationBias(1, kind)  # an unknown kind leaves the model unchanged
     _copy_configurations(model)
     register_attention()
@@ -220,7 +234,8 @@ def add_relation_bias(
     names = {module: name for name, module in untyped.base_model.named_modules()}
     attentions = {names[module]: list(sizes) for module, sizes in found.items()}
     config.relation_bias = {
-        "kind": kind, "labels": list(labels), "vectors": vectors, "attentions": attentions
+        "kind": kind, "labels": list(labels), "vectors": vectors, "source": source,
+        "attentions": attentions,
     }  # fmt: skip
     untyped.__class__ = biased_class(untyped.__class__)
     untyped.name_or_path += _UNSAVED

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.positions.relation_bias import (
+    GRAPH_RELATIONS,
     NUM_BUCKETS,
     TREE_RELATIONS,
+    EdgePairs,
+    edge_pairs,
+    graph_relations,
     kinds_of_pairs,
     sentence_buckets,
     tree_relations,
@@ -23,6 +29,63 @@ _is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compil
 _INTEGERS = torch.uint8, torch.int16, torch.int32
 
 
+class LabelledEdges(NamedTuple):
+    """The labels of a batch's edges, each twice: from dependent to head, and from head to dependent.
+
+    Attributes:
+        pairs: for biases.
+        is_query: True where the word of the token is the query of the edge.
+            Shape: (batch, 1, tokens, 2 edges)
+        keys: word of the edge that is attended to. Shape: (batch, 1, 1, 2 edges), int64
+        labels: number of the label, as in :class:`EdgePairs`. Shape: (batch, 2 edges), int64
+        words: word of each token; the number of tokens at tokens of no word.
+            Shape: (batch, 1, 1, tokens), int64
+    """
+
+    pairs: EdgePairs
+    is_query: Tensor
+    keys: Tensor
+    labels: Tensor
+    words: Tensor
+
+    @classmethod
+    def of_graph(cls, words: Tensor, edges: Tensor, num_labels: int) -> LabelledEdges:
+        """Prepare edges; arguments as in :func:`edge_pairs`."""
+        pairs, tokens = edge_pairs(words, edges, num_labels), words.size(1)
+        # The last slot, of padding and roots, has the number of tokens as query, which is no word.
+        queries, keys = pairs.slots // max(tokens, 1), pairs.slots % max(tokens, 1)
+        is_query = words[:, None, :, None] == queries[:, None, None]
+        outside = words.masked_fill(words < 0, tokens)
+        return cls(pairs, is_query, keys[:, None, None], pairs.labels, outside[:, None, None])
+
+    def spread(self, per_edge: Tensor) -> Tensor:
+        """Add up the numbers of all edges between two tokens' words.
+
+        Args:
+            per_edge: a number for each query and edge. Shape: (batch, heads, tokens, 2 edges)
+
+        Returns:
+            Shape: (batch, heads, tokens, tokens)
+        """
+        per_edge = per_edge * self.is_query
+        sums = per_edge.new_zeros(*per_edge.shape[:3], self.words.size(3) + 1)
+        sums = sums.scatter_add(3, self.keys.expand_as(per_edge), per_edge)
+        return sums.gather(3, self.words.expand(*per_edge.shape[:3], -1))
+
+    def collect(self, pairs: Tensor) -> Tensor:
+        """Add up the numbers of all pairs of tokens that an edge connects, the transpose of ``spread``.
+
+        Args:
+            pairs: a number for each pair. Shape: (batch, heads, tokens, tokens)
+
+        Returns:
+            Shape: (batch, heads, tokens, 2 edges)
+        """
+        sums = pairs.new_zeros(*pairs.shape[:3], self.words.size(3) + 1)
+        sums = sums.scatter_add(3, self.words.expand_as(pairs), pairs)
+        return sums.gather(3, self.keys.expand(*pairs.shape[:3], -1)) * self.is_query
+
+
 class BatchRelations:
     """The relations of a batch's tokens.
 
@@ -34,6 +97,9 @@ class BatchRelations:
         heads: index of the head of each word, -1 at padding; None if it was not given.
             Shape: (batch, words), int64
         labels: number of each word's dependency label; None without labels. Shape: (batch, words), int64
+        edges: head, dependent and label of each edge of a graph, -1 at padding; None if it was not given.
+            Shape: (batch, edges, 3), int64
+        of_graph: whether the relations are of graphs.
     """
 
     def __init__(
@@ -43,10 +109,14 @@ class BatchRelations:
         words: Tensor | None = None,
         heads: Tensor | None = None,
         labels: Tensor | None = None,
+        edges: Tensor | None = None,
+        of_graph: bool = False,
     ) -> None:
-        self.kind, self.num_labels = kind, num_labels
-        self.words, self.heads, self.labels = words, heads, labels
-        trees = len(TREE_RELATIONS) + 2 * num_labels
+        self.kind, self.num_labels, self.of_graph = kind, num_labels, of_graph
+        self.words, self.heads, self.labels, self.edges = words, heads, labels, edges
+        #: The labels of a graph's edges, which are added to its relations; None without labels.
+        self.labelled: LabelledEdges | None = None
+        trees = len(GRAPH_RELATIONS) if of_graph else len(TREE_RELATIONS) + 2 * num_labels
         self.count = {"tree": trees, "sequence": NUM_BUCKETS, "both": trees * NUM_BUCKETS}[kind]
         self._pairs: Tensor | None = None
         self._masked: list[tuple[Tensor, Tensor]] = []  # of the masks of different layers
@@ -56,8 +126,11 @@ class BatchRelations:
 
         Without trees there is nothing to number; layers with biases then refuse the batch.
         """
-        if self.words is not None:
-            self._pairs = self._number(self.words.size(1))
+        if self.words is None:
+            return
+        self._pairs = self._number(self.words.size(1))
+        if self.of_graph and self.num_labels and self.edges is not None:
+            self.labelled = LabelledEdges.of_graph(self.words, self.edges, self.num_labels)
 
     def masked(self, mask: Tensor | None, batch: int, queries: int, keys: int) -> Tensor:
         """Number the pairs of tokens; masked pairs get the number of kinds.
@@ -95,17 +168,8 @@ class BatchRelations:
     def _number(self, tokens: int) -> Tensor:
         tree = buckets = device = None
         if self.kind != "sequence":
-            words, heads, labels = self.words, self.heads, None
-            if words is None or heads is None:
-                raise UserError(
-                    "this model has tree biases: pass src_words and src_heads (collate)"
-                )
-            if self.num_labels:
-                labels = self.labels
-                if labels is None:
-                    raise UserError("this model has biases for labels: pass src_deprels (collate)")
-            tree = _tree_relations(words, heads, labels, self.num_labels)
-            tokens, device = words.size(1), words.device
+            tree = self._graph() if self.of_graph else self._tree()
+            tokens, device = tree.size(1), tree.device
         if self.kind != "tree":
             buckets = sentence_buckets(tokens, device)
         # One more number is for masked pairs.
@@ -113,6 +177,28 @@ class BatchRelations:
         if dtype == torch.int16 and _is_exporting():
             dtype = torch.int32  # onnxruntime chooses among no numbers of 16 bits
         return kinds_of_pairs(tree, buckets).to(dtype)
+
+    def _tree(self) -> Tensor:
+        if self.words is None or self.heads is None:
+            raise UserError("this model has tree biases: pass src_words and src_heads (collate)")
+        if self.num_labels and self.labels is None:
+            raise UserError("this model has biases for labels: pass src_deprels (collate)")
+        labels = self.labels if self.num_labels else None
+        return _tree_relations(self.words, self.heads, labels, self.num_labels)
+
+    def _graph(self) -> Tensor:
+        words, edges = self.words, self.edges
+        if words is None or edges is None:
+            raise UserError(
+                "this model has biases of graphs: pass src_words and src_edges (collate)"
+            )
+        try:
+            check_tensor("words", words, torch.int64)
+            check_tensor("edges", edges, torch.int64, len(words), "edges", 3)
+        except ValueError as error:
+            raise UserError(f"src_words, src_edges: {error}") from None
+        _check_edges(words, edges, self.num_labels)
+        return graph_relations(words, edges)
 
 
 def _tree_relations(words: Tensor, heads: Tensor, labels: Tensor | None, num_labels: int) -> Tensor:
@@ -168,3 +254,26 @@ def check_numbers(words: Tensor, heads: Tensor, labels: Tensor | None, num_label
         f"{name}: sentence {row}, {where} {column}: {what} {number}, and {limit}, from 0: make the "
         "parse by collate, with the labels of model.config.relation_bias"
     )
+
+
+def _check_edges(words: Tensor, edges: Tensor, num_labels: int) -> None:
+    """Check that the words and labels of edges exist, on a CPU.
+
+    Raises:
+        UserError: one does not exist; with the sentence and the edge.
+    """
+    if torch.compiler.is_compiling() or words.device.type != "cpu":
+        return
+    if not edges.numel():
+        return
+    is_edge, ends = edges[..., 0] != -1, edges[..., :2]
+    wrong = is_edge & ((ends < 0) | (ends >= words.size(1))).any(2)
+    if num_labels:
+        wrong |= is_edge & ((edges[..., 2] < 0) | (edges[..., 2] >= num_labels))
+    if wrong.any():
+        row, edge = wrong.nonzero()[0].tolist()
+        raise UserError(
+            f"src_edges: sentence {row}, edge {edge}: {edges[row, edge].tolist()} has a word or a label "
+            f"that does not exist, of {words.size(1)} tokens and {num_labels} labels, from 0: make the "
+            "edges by collate, with the labels of model.config.relation_bias"
+        )

@@ -17,7 +17,7 @@ from torch.nn.functional import dropout as drop_out
 from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.modules.positions.batch_relations import BatchRelations
+from fairseq_phrase.modules.positions.batch_relations import BatchRelations, LabelledEdges
 from fairseq_phrase.modules.positions.biased_attention import (
     biased_attention,
     pair_bias,
@@ -109,21 +109,47 @@ def attend(
     sizes = len(query), query.size(2), key.size(2)
     relations = token_relations.masked(attention_mask, *sizes)[:, 0].to(query.device)
     key, value = (_for_queries(query, states) for states in (key, value))
+    edges, is_tree = token_relations.labelled, not token_relations.of_graph
     # Rows in which all pairs are masked would be NaN with -inf.
-    table = pad(bias.table(), (0, 1), value=torch.finfo(query.dtype).min)
+    table = pad(bias.table(with_labels=is_tree), (0, 1), value=torch.finfo(query.dtype).min)
     added = pair_bias(table.to(query.dtype), relations)
+    if edges is not None:
+        added = added + bias.edge_bias(edges.pairs).to(added.dtype)
     if position_bias is not None:
         added = added + position_bias
     if vectors := getattr(module, "relation_vectors", None):
         trees = relations.long() // (1 if bias.sequence_bias is None else NUM_BUCKETS)
         sides = vectors.key_vectors, vectors.value_vectors
-        keys, values = (side.table().mT.to(query.dtype) for side in sides)
+        keys, values = (side.table(with_labels=is_tree).mT.to(query.dtype) for side in sides)
+        of_edges = None
+        if edges is not None:
+            of_edges = EdgeVectors(edges, *(_label_vectors(side, edges, query) for side in sides))
         attended = attend_with_vectors(
-            query, key, value, added, trees, keys, values, dropout, scaling
+            query, key, value, added, trees, keys, values, dropout, scaling, of_edges
         )
     else:
         attended, _ = biased_attention(query, key, value, added, dropout, scale=scaling)
     return attended.transpose(1, 2).contiguous(), None
+
+
+def _label_vectors(side: RelationBias, edges: LabelledEdges, query: Tensor) -> Tensor:
+    """Look up the vectors of edges' labels, 0 at padding. Shape: (batch, 1, 2 edges, head width)."""
+    assert side.label_bias is not None
+    vectors: Tensor = pad(side.label_bias.mT, (0, 0, 0, 1)).to(query.dtype)
+    return vectors[edges.labels][:, None]
+
+
+class EdgeVectors(NamedTuple):
+    """The vectors of the labels of a graph's edges, which are added to those of relations.
+
+    Attributes:
+        edges: the edges.
+        keys, values: Shape of each: (batch, 1, 2 edges, head width)
+    """
+
+    edges: LabelledEdges
+    keys: Tensor
+    values: Tensor
 
 
 def _for_queries(query: Tensor, states: Tensor) -> Tensor:
@@ -139,6 +165,7 @@ def _is_mask(mask: Tensor | None) -> bool:
 def attend_with_vectors(
     query: Tensor, key: Tensor, value: Tensor, bias: Tensor, relations: Tensor,
     keys: Tensor, values: Tensor, dropout: float = 0.0, scaling: float | None = None,
+    labels: EdgeVectors | None = None,
 ) -> Tensor:  # fmt: skip
     """Attend with a vector for each relation added to key and value (Shaw et al. 2018, eq. 3-4).
 
@@ -149,6 +176,7 @@ def attend_with_vectors(
         relations: number of each pair's relation; larger than all others where it is masked.
             Shape: (batch, tokens, tokens), int64
         keys, values: the vectors, which the heads share. Shape of each: (relations, head width)
+        labels: the vectors of labels in graphs, where two words may have several edges.
 
     Returns:
         Shape: (batch, heads, tokens, head width of values)
@@ -156,9 +184,14 @@ def attend_with_vectors(
     index = relations.clamp(max=len(keys) - 1)[:, None].expand(*query.shape[:3], -1)
     scores = scaled_scores(query, key, scaling) + bias
     scores = scores + scaled_scores(query, keys, scaling).gather(3, index)
+    if labels is not None:
+        scores = scores + labels.edges.spread(scaled_scores(query, labels.keys, scaling))
     weights = drop_out(scores.softmax(-1), dropout).to(value.dtype)
     of_relations = weights.new_zeros(*query.shape[:3], len(keys)).scatter_add(3, index, weights)
-    return weights @ value + of_relations @ values
+    attended = weights @ value + of_relations @ values
+    if labels is not None:
+        attended = attended + labels.edges.collect(weights) @ labels.values
+    return attended
 
 
 class AttentionSizes(NamedTuple):
@@ -176,11 +209,12 @@ class RelationVectors(nn.Module):
     the names of these modules must not be those of projections.
     """
 
-    def __init__(self, sizes: AttentionSizes, num_labels: int) -> None:
+    def __init__(self, sizes: AttentionSizes, num_labels: int, of_graph: bool = False) -> None:
         super().__init__()
         # A number for each relation and dimension, instead of each relation and head.
-        self.key_vectors = RelationBias(sizes.key_width, "tree", num_labels)
-        self.value_vectors = RelationBias(sizes.value_width, "tree", num_labels)
+        options = "tree", num_labels, of_graph
+        self.key_vectors = RelationBias(sizes.key_width, *options)
+        self.value_vectors = RelationBias(sizes.value_width, *options)
 
     def biases(self) -> list[Tensor]:
         """Return the parameters."""
@@ -188,13 +222,19 @@ class RelationVectors(nn.Module):
 
 
 def add_tables(
-    module: nn.Module, sizes: AttentionSizes, kind: str, num_labels: int, vectors: bool
+    module: nn.Module,
+    sizes: AttentionSizes,
+    kind: str,
+    num_labels: int,
+    vectors: bool,
+    of_graph: bool = False,
 ) -> None:
     """Add the biases to an attention, and with ``vectors`` a vector for each relation in the tree."""
     weight = next(p for p in module.parameters() if p.is_floating_point())  # others are quantized
-    tables: dict[str, nn.Module] = {"relation_bias": RelationBias(sizes.heads, kind, num_labels)}
+    bias = RelationBias(sizes.heads, kind, num_labels, of_graph)
+    tables: dict[str, nn.Module] = {"relation_bias": bias}
     if vectors:
-        tables["relation_vectors"] = RelationVectors(sizes, num_labels)
+        tables["relation_vectors"] = RelationVectors(sizes, num_labels, of_graph)
     for name, table in tables.items():
         setattr(module, name, table.to(device=weight.device, dtype=weight.dtype))
 

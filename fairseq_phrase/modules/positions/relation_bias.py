@@ -297,7 +297,7 @@ class RelationBias(nn.Module):
             edges: the labels of a graph's edges; the biases of parallel edges are added.
         """
         bias = pair_bias(self.table(with_labels=edges is None), pairs, masked)
-        return bias if edges is None else bias + self._of_edges(edges).to(bias.dtype)
+        return bias if edges is None else bias + self.edge_bias(edges).to(bias.dtype)
 
     def table(self, with_labels: bool = True) -> Tensor:
         """Return the bias of each kind of :func:`kinds_of_pairs`. Shape: (heads, kinds)."""
@@ -315,7 +315,7 @@ class RelationBias(nn.Module):
         assert table is not None
         return table
 
-    def _of_edges(self, edges: EdgePairs) -> Tensor:
+    def edge_bias(self, edges: EdgePairs) -> Tensor:
         """Add up the labels' biases of each pair. Shape: (batch, heads, tokens, tokens)."""
         assert self.label_bias is not None
         # Few edges have a label, so its gradient is summed over edges instead of pairs of tokens.
