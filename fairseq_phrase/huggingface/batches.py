@@ -116,8 +116,8 @@ def collate(
         ) from None
     counts = [max((w for w in row if w is not None), default=-1) + 1 for row in words]
     numbers = {label: number for number, label in enumerate(labels)}
-    rows = (_tree_rows if source == "heads" else _edge_rows)(structures, counts, numbers)
-    rows["src_words"] = [[-1 if word is None else word for word in row] for row in words]
+    rows = {"src_words": [[-1 if word is None else word for word in row] for row in words]}
+    rows |= (_tree_rows if source == "heads" else _edge_rows)(structures, counts, numbers)
     # Rows without words would be floats.
     batch = {name: torch.tensor(values, dtype=torch.long) for name, values in rows.items()}
     if source != "heads":
