@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+import socket
+import threading
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from fairseq_phrase.data.preprocessing import engines
 from fairseq_phrase.data.preprocessing.engines import EngineOptions, Job
 
-JOBS = [Job(number, 1 + number, [f"line {number}"]) for number in range(40)]
+JOBS = [Job(number, 1 + number, [f"line {number}"]) for number in range(20)]
 
 
 @pytest.fixture
@@ -33,32 +33,76 @@ def cluster():
     machines.shutdown()
 
 
-def make_worker(folder: Path):
-    """Make a function whose results Ray keeps on the machine of its process; it waits for two others."""
+def make_worker(address):
+    """Make a function that asks before each job, and whose results Ray keeps on its machine."""
 
     def do(job):
-        begun, done = folder / "begun", folder / "done"
-        (begun / str(os.getpid())).touch()
-        while len(list(begun.iterdir())) < 3:
-            time.sleep(0.1)
-        (done / f"{job.number}").touch()
+        with socket.create_connection(address) as gate:
+            gate.sendall(f"{job.number} {os.getpid()} {os.getppid()}".encode())
+            gate.shutdown(socket.SHUT_WR)
+            gate.recv(1)
         return job.number, bytes(500_000)
 
-    for name in ("begun", "done"):
-        (folder / name).mkdir(exist_ok=True)
     return do
 
 
-def test_results_of_a_lost_machine_and_jobs_of_a_killed_worker_are_done_again(cluster, tmp_path):
-    make = partial(make_worker, tmp_path)
+class Gate:
+    """Lets three workers do one job, and holds them at the next until it is opened.
+
+    Attributes:
+        address: where workers ask.
+        machines: the process of each worker's machine, by the number of its first job.
+        workers: the workers' processes.
+        is_reached: set once the first jobs are done and the next ones wait.
+    """
+
+    def __init__(self):
+        self._server = socket.create_server(("127.0.0.1", 0), backlog=100)
+        self.address = self._server.getsockname()
+        self.machines, self.workers = {}, []
+        self.is_reached, self._is_open = threading.Event(), threading.Event()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def open(self):
+        self._is_open.set()
+
+    def _asked(self):
+        connection, _ = self._server.accept()
+        return [int(part) for part in connection.makefile().read().split()], connection
+
+    def _serve(self):
+        first = [self._asked() for _ in range(3)]
+        for (number, worker, machine), _ in first:
+            self.machines[number] = machine
+            self.workers.append(worker)
+        for _, connection in first:
+            connection.close()
+        second = [self._asked() for _ in range(3)]
+        self.is_reached.set()
+        self._is_open.wait()
+        for _, connection in second:
+            connection.close()
+        while True:
+            self._asked()[1].close()
+
+
+def test_results_of_a_lost_machine_and_jobs_of_a_killed_worker_are_done_again(cluster):
+    gate = Gate()
+    make = partial(make_worker, gate.address)
     results = engines.run_elsewhere(iter(JOBS), make, EngineOptions("ray", 3), "the worker")
-    numbers = [next(results)[0] for _ in range(4)]
-    # Each worker has two jobs, and a new one for each result that was taken but the last.
-    while len(list((tmp_path / "done").iterdir())) < len(numbers) - 1 + 6:
-        time.sleep(0.1)
-    cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
-    numbers += [next(results)[0] for _ in range(6)]
-    workers = [int(path.name) for path in (tmp_path / "begun").iterdir()]
-    os.kill(next(pid for pid in workers if Path(f"/proc/{pid}").exists()), signal.SIGKILL)
+    numbers = [next(results)[0]]
+    gate.is_reached.wait()
+    waiting = {machine for number, machine in gate.machines.items() if number not in numbers}
+    lost = next(
+        node
+        for node in cluster.worker_nodes
+        if node.all_processes["raylet"][0].process.pid in waiting
+    )
+    machine = lost.all_processes["raylet"][0].process.pid
+    cluster.remove_node(lost, allow_graceful=False)
+    gate.open()
+    numbers.append(next(results)[0])
+    others = zip(gate.machines.values(), gate.workers, strict=True)
+    os.kill(next(worker for other, worker in others if other != machine), signal.SIGKILL)
     numbers += [number for number, _ in results]
     assert sorted(numbers) == list(range(len(JOBS)))
