@@ -380,6 +380,22 @@ def test_checkpointed_activations_have_the_same_gradients():
         assert_same(gradient, gradients_of_models[1][name])
 
 
+def test_a_compiled_model_with_losses_is_one_graph():
+    model = add_tree_losses(new_model("bert").float(), *all_losses()).train()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    inputs = batch(model)
+    expected = model(**inputs).loss
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    loss = compiled(**inputs).loss
+    assert_same(loss, expected)
+    loss.backward()
+    assert model.tree_losses.losses[0].pointer.weight.grad.any()
+    torch._dynamo.reset()
+
+
 def test_biases_and_losses_read_one_parse():
     model = add_relation_bias(new_model("bert"))
     add_tree_losses(model, *all_losses()).train()
