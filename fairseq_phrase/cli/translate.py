@@ -103,7 +103,7 @@ def main(args: argparse.Namespace) -> None:
     """Run the command."""
     search = (args.mbr, args.constraints, args.prefix, args.glossary, args.sampling)
     if args.score and (args.nbest > 1 or any(search)):
-        raise UserError("--score scores given translations: leave the options of a search out")
+        raise UserError("--score scores the translations of a file: remove the options of a search")
     if args.unk_dictionary and not args.replace_unk:
         raise UserError("--unk-dictionary needs --replace-unk")
     args.path, args.data, args.inputs = _sorted(args.inputs, args.path)

@@ -50,9 +50,9 @@ def name_empty_data(original: _Function, self: EpochBatchIterator) -> Any:
     """End a training without any batch, with a message that names the options."""
     if not self.frozen_batches:
         raise UserError(
-            f"no batch can be made of {len(self.dataset)} samples: fewer than "
-            "--required-batch-size-multiple (8 by default) make none, nor do samples longer than "
-            "--max-tokens, --max-source-positions or --max-target-positions. For a few samples "
+            f"no batch can be made of {len(self.dataset)} samples: there are fewer than "
+            "--required-batch-size-multiple (8 by default), or they are longer than --max-tokens, "
+            "--max-source-positions or --max-target-positions. For a few samples "
             "give --required-batch-size-multiple 1"
         )
     return original(self)

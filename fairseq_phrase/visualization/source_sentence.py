@@ -260,6 +260,6 @@ def require_length(count: int, limit: int, unit: str) -> None:
     """
     if count > limit:
         raise UserError(
-            f"the sentence has {count} {unit}, and a picture has room for {limit}: choose a shorter "
+            f"the sentence has {count} {unit}, and a picture shows at most {limit}: choose a shorter "
             "sentence"
         )

@@ -351,7 +351,7 @@ def test_an_actor_has_a_gpu_if_the_device_is_one(engine, device, gpus, monkeypat
             "most probable draws, which are no samples",
         ),
         (["--sampling", "--beam", "5"], "most probable draws, which are no samples"),
-        (["--score", "{out}.2-of-2", "--sampling"], "leave the options of a search out"),
+        (["--score", "{out}.2-of-2", "--sampling"], "remove the options of a search"),
         (["--sampling", "--constraints", "{out}"], "need a search"),
         (["--ray-address", "auto"], "--ray-address needs --engine ray"),
         (

@@ -237,7 +237,7 @@ def test_parses_are_attached_with_given_labels_unless_others_are_in_use(
     assert stopped.value.code == 2
     error = capsys.readouterr().err
     assert f"{attached_data / 'dict.deprel.txt'} numbers labels differently from {data}" in error
-    assert "train.de-en, valid.de-en go by: leave --labeldict out" in error
+    assert "train.de-en, valid.de-en use: remove --labeldict, or" in error
 
 
 def test_a_split_by_another_version_of_the_parser_says_so_or_is_refused(

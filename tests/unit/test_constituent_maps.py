@@ -224,7 +224,7 @@ def test_a_sentence_without_constituents_is_drawn_too(tmp_path, dictionary):
 
 def test_a_sentence_of_too_many_tokens_is_refused(dictionary):
     inputs = batch(dictionary, [flat(MAX_LEAVES)])
-    with pytest.raises(UserError, match=f"{MAX_LEAVES + 1} tokens, and a picture has room"):
+    with pytest.raises(UserError, match=f"{MAX_LEAVES + 1} tokens, and a picture shows at most"):
         drawn(build(dictionary), dictionary, inputs)
 
 

@@ -146,10 +146,12 @@ def test_an_encoder_without_maps_and_a_sentence_that_is_too_long_are_refused(mod
     with pytest.raises(UserError, match="gives no attention maps"):
         attention_picture(stock, sentence)
     long = sentence_of(batch(dictionary, [MAX_NODES]), dictionary)
-    with pytest.raises(UserError, match=f"{MAX_NODES + 1} tokens, and a picture has room"):
+    with pytest.raises(UserError, match=f"{MAX_NODES + 1} tokens, and a picture shows at most"):
         attention_picture(stock, long)  # before anything is computed
     many = sentence_of(batch(dictionary, [MAX_NODES - 10]), dictionary)
-    with pytest.raises(UserError, match=r"nodes \(tokens and phrases\), and a picture has room"):
+    with pytest.raises(
+        UserError, match=r"nodes \(tokens and phrases\), and a picture shows at most"
+    ):
         attention_picture(model, many)
 
 

@@ -172,7 +172,10 @@ def test_the_command_writes_the_chosen_sample_of_each_line(checkpoint, tmp_path)
             ["--sampling"],
             "--mbr chrf chooses among samples: give --sampling and 2 or more of --nbest",
         ),
-        (["--score", "x"], "--score scores given translations: leave the options of a search out"),
+        (
+            ["--score", "x"],
+            "--score scores the translations of a file: remove the options of a search",
+        ),
     ],
 )
 def test_mistakes_are_one_message(checkpoint, monkeypatch, capsys, options, message):

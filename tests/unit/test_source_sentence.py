@@ -132,5 +132,5 @@ def test_padding_and_targets_of_a_batch_are_left_out(task):
 
 def test_a_sentence_that_is_too_long_is_refused():
     require_length(200, 200, "tokens")
-    with pytest.raises(UserError, match="has 201 tokens, and a picture has room for 200: choose"):
+    with pytest.raises(UserError, match="has 201 tokens, and a picture shows at most 200: choose"):
         require_length(201, 200, "tokens")

@@ -71,7 +71,7 @@ class SubwordSampling:
             )
         if manifest.protected:
             raise UserError(
-                f"{where} has protected tokens. Words next to them cannot be segmented anew"
+                f"{where} has protected tokens. Words next to them cannot be segmented again"
             )
         if not manifest.bpe_model:
             raise UserError(f"{where} names no subword model: make the data with {PREPROCESS}")

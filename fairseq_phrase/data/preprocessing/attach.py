@@ -295,8 +295,8 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
             raise UserError(
                 f"{location(text, lines)}: subword {index + 1} is '{subwords[index]}', which fairseq "
                 "reads as the start, the end or the padding of a sentence, so it cannot have a word: "
-                "expected text without <s>, </s> and <pad>. Write it otherwise, binarize the text again, "
-                "then attach"
+                "expected text without <s>, </s> and <pad>. Write it differently, binarize the text "
+                "again, then attach"
             )
     if lines < len(binarized):
         counts = f"{text} has {lines} lines, and {prefix}.bin has {len(binarized)}"

@@ -161,8 +161,8 @@ class EarlierParses:
                 if any(not begins_with(labels, fingerprint) for fingerprint in in_use.values()):
                     raise UserError(
                         f"{labeldict / file} numbers labels differently from {self._directory / file}, "
-                        f"which the parses of {', '.join(sorted(in_use))} go by: leave --labeldict "
-                        "out, or name the directory that those were made with"
+                        f"which the parses of {', '.join(sorted(in_use))} use: remove --labeldict, "
+                        "or name the directory that those were made with"
                     )
             known = given.get(name)
             if known is None and in_use:

@@ -67,7 +67,7 @@ def read_key(line: bytes, path: Path) -> dict[str, str]:
 def damaged(path: Path) -> UserError:
     """Return the error of a damaged record."""
     return UserError(
-        f"{path} is damaged: it records what made the files that it is with. Remove all of them"
+        f"{path} is damaged: it records how the files beside it were made. Remove all of them"
     )
 
 
