@@ -96,9 +96,9 @@ def test_the_parts_together_have_the_sentences_of_one_data_directory(whole, part
     stores = [ParseStore(folder, "train.de-en", "de", fields) for folder in (*parts, whole)]
     assert [len(store) for store in stores] == [99, 150, 149, 398]
     *divided, expected = ([store[index] for index in range(len(store))] for store in stores)
-    for parse, other in zip(chain.from_iterable(divided), expected, strict=True):
+    for parse, expected_parse in zip(chain.from_iterable(divided), expected, strict=True):
         assert {name: values.tolist() for name, values in parse.items()} == {
-            name: values.tolist() for name, values in other.items()
+            name: values.tolist() for name, values in expected_parse.items()
         }
 
 
@@ -155,11 +155,13 @@ def test_parts_have_what_one_directory_has_with_other_options(text, tmp_path, mo
 
 
 def test_text_of_one_language_and_labels_are_divided_too(text, tmp_path):
-    one = ["-s", "de", "--only-source", "--trainpref", str(text / "train"), "--vocab-size", "200"]
-    main([*one, "--parser", "conllu", "--parts", "2", "--destdir", str(tmp_path / "one")])
+    only = ["-s", "de", "--only-source", "--trainpref", str(text / "train"), "--vocab-size", "200"]
+    main([*only, "--parser", "conllu", "--parts", "2", "--destdir", str(tmp_path / "one")])
     for part in PAIR:
-        one, other = (tmp_path / "one" / part / name for name in ("train.bin", "train.de.bin"))
-        assert one.read_bytes() == other.read_bytes()
+        linked, with_language = (
+            tmp_path / "one" / part / name for name in ("train.bin", "train.de.bin")
+        )
+        assert linked.read_bytes() == with_language.read_bytes()
     counts = [len(IndexedReader(tmp_path / "one" / f"data{part}" / "train")) for part in (1, 2)]
     assert counts == [200, 200]
     labels = tmp_path / "labels"
@@ -316,9 +318,9 @@ def test_a_later_run_with_other_options_is_refused(text, tmp_path, monkeypatch, 
     for more, message in refused:
         with pytest.raises(SystemExit):
             preprocess(text, out, *more)
-        shown = capsys.readouterr().err
-        assert message in shown
-        assert f"or remove {out / '.partial'}" in shown
+        stderr = capsys.readouterr().err
+        assert message in stderr
+        assert f"or remove {out / '.partial'}" in stderr
     preprocess(
         text, out, "--parts", "3", "--on-error", "skip", "--max-flat", "0.5", "--workers", "2"
     )
@@ -380,32 +382,40 @@ def test_a_training_that_stops_goes_on_with_the_part_that_it_read(text, tmp_path
 
 def test_a_part_of_another_run_is_refused(text, parts, whole, tmp_path):
     first = parts[0]
-    same = ["--sentencepiece-model", str(first / "spm.model")]
+    same_models = ["--sentencepiece-model", str(first / "spm.model")]
     for language, option in (("de", "--srcdict"), ("en", "--tgtdict")):
-        same += [option, str(first / f"dict.{language}.txt")]
+        same_models += [option, str(first / f"dict.{language}.txt")]
     sizes = [*(option for option in TRAINING if option != "--share-all-embeddings")]
     command = ["--user-dir", "fairseq_phrase", "--task", "syntax_translation", *PHRASE, *sizes,
                "--max-update", "1", "--no-save"]  # fmt: skip
-    others = {
-        "four": preprocess(text, tmp_path / "four", *same, "--parts", "4") / "data2",
+    other_data = {
+        "four": preprocess(text, tmp_path / "four", *same_models, "--parts", "4") / "data2",
         "trees": preprocess(
-            text, tmp_path / "trees", *same, "--parts", "3", "--constituents", "from-dependencies"
+            text,
+            tmp_path / "trees",
+            *same_models,
+            "--parts",
+            "3",
+            "--constituents",
+            "from-dependencies",
         )
         / "data2",
     }
-    for name, other in others.items():
-        output = run("fairseq-train", f"{first}:{other}", *command, expect=1)
+    for name, other_folder in other_data.items():
+        output = run("fairseq-train", f"{first}:{other_folder}", *command, expect=1)
         of = 4 if name == "four" else 3
         assert output.count("\nerror: ") == 1
-        assert f"{other} has part 2 of {of} (run " in output
+        assert f"{other_folder} has part 2 of {of} (run " in output
         assert f"and {first} has part 1 of 3 (run " in output
         assert "made with other options or another parser" in output
     (tmp_path / "more").mkdir()
     shutil.copyfile(text / "valid.de", tmp_path / "more" / "train.de")
     shutil.copyfile(text / "valid.de.conllu", tmp_path / "more" / "train.de.conllu")
     shutil.copyfile(text / "valid.en", tmp_path / "more" / "train.en")
-    more = preprocess(tmp_path / "more", tmp_path / "added", *same, splits=("train",))
+    more = preprocess(tmp_path / "more", tmp_path / "added", *same_models, splits=("train",))
     run("fairseq-train", f"{first}:{parts[1]}:{more}", *command)
-    own = preprocess(tmp_path / "more", tmp_path / "own", "--vocab-size", "80", splits=("train",))
-    output = run("fairseq-train", f"{first}:{own}", *command, expect=1)
+    unrelated = preprocess(
+        tmp_path / "more", tmp_path / "own", "--vocab-size", "80", splits=("train",)
+    )
+    output = run("fairseq-train", f"{first}:{unrelated}", *command, expect=1)
     assert output.count("\nerror: ") == 1

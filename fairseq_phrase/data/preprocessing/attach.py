@@ -76,7 +76,7 @@ def attach(options: Options) -> Attached:
         UserError: the input is not usable; the message has the location and advice.
     """
     (language,) = options.parsing
-    others = _find_splits(options, language)
+    unprocessed = _find_splits(options, language)
     dictionary_path = options.directory / f"dict.{language}.txt"
     dictionary = load_dictionary(dictionary_path)
     texts = {name: find_text(prefix, language) for name, prefix in options.splits.items()}
@@ -106,8 +106,8 @@ def attach(options: Options) -> Attached:
     fields = pipeline.fields
     block = SegmentedBlock(language, fields, options.bpe, segmenter, options.protected, unescape)
     with staging_area(options.directory) as area:
-        made = {f"{name}.{options.pair}" for name in options.splits}
-        earlier = EarlierParses(options.directory, language, made)
+        split_names = {f"{name}.{options.pair}" for name in options.splits}
+        earlier = EarlierParses(options.directory, language, split_names)
         manifest = begin_manifest(options, language, pipeline, dictionary_path, options.bpe_model)
         earlier.check(manifest, options)
         earlier.check_tokens(options.protected, dictionary)
@@ -128,15 +128,15 @@ def attach(options: Options) -> Attached:
     unknown = {name: table.unknown() for name, table in labels.items()}
     return Attached(
         {split.name: split.counts for split in splits},
-        [name for name in others if f"{name}.{options.pair}" not in earlier.staying],
+        [name for name in unprocessed if f"{name}.{options.pair}" not in earlier.staying],
         {name: some for name, some in unknown.items() if some},
     )
 
 
 def _find_splits(options: Options, language: str) -> list[str]:
     """Return the splits of the data directory that this run does not process."""
-    found = splits_of_data(options.directory, options.pair, language)
-    missing = [name for name in options.splits if name not in found]
+    splits = splits_of_data(options.directory, options.pair, language)
+    missing = [name for name in options.splits if name not in splits]
     if missing:
         there = sorted(path.name for path in options.directory.glob("*.*-*.*.idx"))
         text = [name for name in there if name.count(".") == 3]  # parses have one more dot
@@ -144,7 +144,7 @@ def _find_splits(options: Options, language: str) -> list[str]:
             f"{options.directory} has no {missing[0]}.{options.pair}.{language}.idx: "
             + (f"it has {', '.join(text)}" if text else "it is not a data directory of fairseq")
         )
-    return sorted(found - set(options.splits))
+    return sorted(splits - set(options.splits))
 
 
 def _check_marks(bpe: str, texts: Iterable[Path]) -> None:
@@ -153,21 +153,21 @@ def _check_marks(bpe: str, texts: Iterable[Path]) -> None:
     Raises:
         UserError: they have another kind's marks alone.
     """
-    others = {"sentencepiece": "subword_nmt", "subword_nmt": "sentencepiece"}
-    if bpe not in others:
+    other_kinds = {"sentencepiece": "subword_nmt", "subword_nmt": "sentencepiece"}
+    if bpe not in other_kinds:
         return
     for path in texts:
         lines = list(islice(subwords_of_lines(path), _CHECKED_LINES))
         begin = sum(line[0].startswith("▁") for line in lines if line)
-        end = sum(one.endswith("@@") for line in lines for one in line)
-        found, absent = (end, begin) if bpe == "sentencepiece" else (begin, end)
-        if found and not absent:
+        end = sum(subword.endswith("@@") for line in lines for subword in line)
+        present, absent = (end, begin) if bpe == "sentencepiece" else (begin, end)
+        if present and not absent:
             signs = "end in @@, and none begins with ▁"
             if bpe == "subword_nmt":
                 signs = "begin with ▁, and none ends in @@"
             raise UserError(
                 f"{path} has no subwords of --bpe {bpe}: in its first {len(lines)} lines some {signs}; "
-                f"give --bpe {others[bpe]}"
+                f"give --bpe {other_kinds[bpe]}"
             )
 
 
@@ -186,16 +186,16 @@ def _check_model(options: Options, segmenter: Segmenter, texts: Iterable[Path]) 
                 differing.append(f"{location(path, number)}: '{written}' and '{again}'")
     if len(differing) <= total / 20:
         return
-    found = (
+    difference = (
         f"{options.bpe_model} makes other subwords than the text has in {len(differing)} of its first "
         f"{total} lines ({differing[0]})"
     )
     if "subword-model" not in (options.allow_difference or "").split(","):
         raise UserError(
-            f"{found}: give the model that split the text, or let this pass with --allow-difference "
+            f"{difference}: give the model that split the text, or let this pass with --allow-difference "
             "subword-model"
         )
-    options.allowed.append(found)
+    options.allowed.append(difference)
 
 
 def _pipeline(options: Options, language: str) -> ParsingPipeline:
@@ -285,13 +285,13 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
             )
         expected = binarized[lines].tolist()
         lines += 1
-        found = [number_of(subword, unknown) for subword in subwords]
-        found.append(end)
-        if found != expected:
-            difference = _first_difference(subwords, found, expected, dictionary)
+        numbers = [number_of(subword, unknown) for subword in subwords]
+        numbers.append(end)
+        if numbers != expected:
+            difference = _first_difference(subwords, numbers, expected, dictionary)
             raise _misfit(text, prefix, f"{location(text, lines)}: {difference} in {prefix}.bin")
-        if not special.isdisjoint(found[:-1]):
-            index = next(index for index, number in enumerate(found) if number in special)
+        if not special.isdisjoint(numbers[:-1]):
+            index = next(index for index, number in enumerate(numbers) if number in special)
             raise UserError(
                 f"{location(text, lines)}: subword {index + 1} is '{subwords[index]}', which fairseq "
                 "reads as the start, the end or the padding of a sentence, so it cannot have a word: "
@@ -326,16 +326,16 @@ def _first_difference(
 ) -> str:
     """Describe the first difference between a line and its binarized text."""
     pairs = enumerate(zip(found, expected, strict=False))
-    differing = (index for index, (here, there) in pairs if here != there)
+    differing = (index for index, (number, there) in pairs if number != there)
     index = next(differing, min(len(found), len(expected)))
     if index < len(subwords):
-        here = f"subword {index + 1} is '{subwords[index]}'"
+        actual = f"subword {index + 1} is '{subwords[index]}'"
         if found[index] == dictionary.unk():
-            here += ", which the dictionary lacks,"
+            actual += ", which the dictionary lacks,"
     elif index == len(subwords):
-        here = f"the line ends after {index} subwords"
+        actual = f"the line ends after {index} subwords"
     else:
-        here = "there is nothing more"
+        actual = "there is nothing more"
     if index == len(expected):
         there = "nothing"
     elif expected[index] == dictionary.eos():
@@ -344,4 +344,4 @@ def _first_difference(
         there = f"number {expected[index]}, which no entry of the dictionary has"
     else:
         there = f"'{dictionary[expected[index]]}'"
-    return f"{here} here and {there}"
+    return f"{actual} here and {there}"

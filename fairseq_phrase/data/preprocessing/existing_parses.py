@@ -80,16 +80,16 @@ class EarlierParses:
         if set(self._own.protected) == set(manifest.protected):
             manifest.protected = self._own.protected  # in this order
         # The fields of the parses follow from other options, which the message names instead.
-        for each in sorted(fields(Manifest), key=lambda each: each.name == "fields"):
-            earlier, now = getattr(self._own, each.name), getattr(manifest, each.name)
-            if each.name not in APART and earlier != now:
-                name = "--protected-tokens" if each.name == "protected" else each.name
+        for field in sorted(fields(Manifest), key=lambda field: field.name == "fields"):
+            earlier, now = getattr(self._own, field.name), getattr(manifest, field.name)
+            if field.name not in APART and earlier != now:
+                name = "--protected-tokens" if field.name == "protected" else field.name
                 raise UserError(
                     f"{self._directory} has parses of {', '.join(sorted(self.staying))}, made with "
                     f"{name.replace('_', ' ')} {_text(earlier)}, and this run has {_text(now)}: "
                     "name these splits too, to replace them, or run with the same"
                 )
-        earlier, now = (each.identity().only("parser") for each in (self._own, manifest))
+        earlier, now = (record.identity().only("parser") for record in (self._own, manifest))
         options.check(earlier, now, "attach", self._directory)
         manifest.parser_version = self._own.parser_version
         manifest.parser_digest = self._own.parser_digest
@@ -104,8 +104,8 @@ class EarlierParses:
         Raises:
             UserError: a token is not protected here.
         """
-        for language, other in self._others.items():
-            tokens = [token for token in other.protected if token in dictionary]
+        for language, other_manifest in self._others.items():
+            tokens = [token for token in other_manifest.protected if token in dictionary]
             if not set(tokens) <= set(protected):
                 raise UserError(
                     f"{self._directory} has parses of {language}, made with --protected-tokens "
@@ -152,33 +152,37 @@ class EarlierParses:
             UserError: a dictionary is missing or malformed, or ``labeldict`` numbers labels differently
                 from the labels in use.
         """
-        given = given_labels(labeldict, fields, [self._language], all_of_them=True)
+        dictionaries = given_labels(labeldict, fields, [self._language], all_of_them=True)
         tables = {}
         for name, file in with_labels(fields).items():
             in_use = self._in_use(name)
             if labeldict is not None:
-                labels = given[name].symbols[given[name].nspecial :]
+                labels = dictionaries[name].symbols[dictionaries[name].nspecial :]
                 if any(not begins_with(labels, fingerprint) for fingerprint in in_use.values()):
                     raise UserError(
                         f"{labeldict / file} numbers labels differently from {self._directory / file}, "
                         f"which the parses of {', '.join(sorted(in_use))} use: remove --labeldict, "
                         "or name the directory that those were made with"
                     )
-            known = given.get(name)
-            if known is None and in_use:
-                own = self._own.labels.get(name) if self.staying and self._own else None
-                count = None if own is None else number_of_labels(own)
-                known = load_labels(self._directory / file, count)
+            dictionary = dictionaries.get(name)
+            if dictionary is None and in_use:
+                labels_fingerprint = (
+                    self._own.labels.get(name) if self.staying and self._own else None
+                )
+                count = None if labels_fingerprint is None else number_of_labels(labels_fingerprint)
+                dictionary = load_labels(self._directory / file, count)
             may_grow = labeldict is None and not self.staying
-            tables[name] = LabelTable(known, may_grow=may_grow)
+            tables[name] = LabelTable(dictionary, may_grow=may_grow)
         return tables
 
     def _in_use(self, name: str) -> dict[str, str]:
         """Return the fingerprints of a field's labels, by the parses that use the labels."""
-        own = {} if self._own is None or not self.staying else {", ".join(self.staying): self._own}
+        own_splits = (
+            {} if self._own is None or not self.staying else {", ".join(self.staying): self._own}
+        )
         return {
             who: manifest.labels[name]
-            for who, manifest in (own | self._others).items()
+            for who, manifest in (own_splits | self._others).items()
             if name in manifest.fields
         }
 
@@ -186,7 +190,7 @@ class EarlierParses:
 def _text(value: object) -> str:
     """Write a field's value as in its option."""
     if isinstance(value, list):
-        value = ",".join(each for each in value if each != JOINER)  # which options do not name
+        value = ",".join(token for token in value if token != JOINER)  # which options do not name
     return str(value) or "none"
 
 
@@ -230,21 +234,21 @@ def given_labels(
     Raises:
         UserError: a dictionary is missing or malformed, or does not belong to the directory's parses.
     """
-    given: dict[str, Dictionary] = {}
+    dictionaries: dict[str, Dictionary] = {}
     if folder is None:
-        return given
+        return dictionaries
     manifests = manifests_of(folder, languages).values()
     for name, file in with_labels(fields).items():
         path = folder / file
         if path.is_file():
-            known = [len(m.labels_of(name, folder)) for m in manifests if name in m.labels]
-            given[name] = load_labels(path, max(known, default=None))
+            sizes = [len(m.labels_of(name, folder)) for m in manifests if name in m.labels]
+            dictionaries[name] = load_labels(path, max(sizes, default=None))
         elif all_of_them:
             raise UserError(
                 f"--labeldict {folder}: {path} is not there; name the training data's directory, which "
                 "was parsed by the same parser"
             )
-    return given
+    return dictionaries
 
 
 def warn_of_new_labels(labels: dict[str, LabelTable]) -> None:

@@ -108,11 +108,11 @@ class Options:
 
     def check(self, reused: Identity, here: Identity, entry_point: str, where: Path) -> None:
         """Compare the reused record with this run, and store the allowed differences."""
-        found = compare(
+        record = compare(
             reused, here, entry_point, trained_name=where, current_name="this run",
             allow=self.allow_difference, strict=self.strict, strict_option="strict",
         )  # fmt: skip
-        self.allowed[:] = dict.fromkeys([*self.allowed, *found.allowed])
+        self.allowed[:] = dict.fromkeys([*self.allowed, *record.allowed])
 
     @property
     def trains_sentencepiece(self) -> bool:
@@ -190,10 +190,14 @@ class SplitCounts:
         """Describe words that the text does not spell, with the most frequent; empty if there is none."""
         if not (count := self.unspelled[language]):
             return ""
-        frequent = [one for (of, one), _ in self.expansions.most_common() if of == language]
-        shown = ", ".join(f"{' '.join(one.words)} for {one.token}" for one in frequent[:3])
+        frequent = [
+            expansion for (of, expansion), _ in self.expansions.most_common() if of == language
+        ]
+        examples = ", ".join(
+            f"{' '.join(expansion.words)} for {expansion.token}" for expansion in frequent[:3]
+        )
         share = count / max(1, self.words[language])
-        return f"{count} words ({share:.1%}) of {language} that the text does not spell: {shown}"
+        return f"{count} words ({share:.1%}) of {language} that the text does not spell: {examples}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts in types that JSON supports."""

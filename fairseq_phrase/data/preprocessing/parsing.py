@@ -110,8 +110,8 @@ class ParseStream:
         with tqdm(
             desc=f"parsing {self._corpus.name}", total=total, unit="line", smoothing=0.05
         ) as progress:
-            for done in self._kept(_unfinished(lines, first, self._shards, progress)):
-                progress.update(len(done.job.lines))
+            for result in self._kept(_unfinished(lines, first, self._shards, progress)):
+                progress.update(len(result.job.lines))
         return _in_order((), self._shards, range(first, last))
 
     def skip(self, blocks: int) -> None:
@@ -131,11 +131,11 @@ class ParseStream:
     def _kept(self, jobs: Iterator[Job]) -> Iterator[Done]:
         """Do jobs and write their shards; with ``stop``, a line without a parse is an error."""
         assert self._shards is not None
-        for done in run_jobs(jobs, self._pipeline, self._engine):
-            self._shards.write(done.job.number, done.job.lines, done.shard)
-            if done.problem is not None and self._on_error == "stop":
-                raise unparsed_error(self._corpus, *done.problem)
-            yield done
+        for result in run_jobs(jobs, self._pipeline, self._engine):
+            self._shards.write(result.job.number, result.job.lines, result.shard)
+            if result.problem is not None and self._on_error == "stop":
+                raise unparsed_error(self._corpus, *result.problem)
+            yield result
 
 
 def _shards_of(corpus: Corpus, pipeline: ParsingPipeline, folder: Path) -> ShardFolder:
@@ -162,11 +162,11 @@ def _unfinished(
 def _in_order(finished: Iterable[Done], shards: ShardFolder, numbers: range) -> Iterator[Chunk]:
     """Yield all parses: from this process, which parses lazily, and from the other jobs' shards."""
     following = numbers.start
-    for done in finished:
-        for number in range(following, done.job.number):
+    for result in finished:
+        for number in range(following, result.job.number):
             yield shards.read(number)
-        yield done.parses
-        following = done.job.number + 1
+        yield result.parses
+        following = result.job.number + 1
     for number in range(following, numbers.stop):
         yield shards.read(number)
 

@@ -71,14 +71,14 @@ def key_of(
     options: Options, corpora: Iterable[Corpus], pipelines: Mapping[str, ParsingPipeline]
 ) -> Key:
     """Return the key of a run: all that its files depend on."""
-    key = {each.name: _text_of(getattr(options, each.name)) for each in fields(Options)}
+    key = {field.name: _text_of(getattr(options, field.name)) for field in fields(Options)}
     key |= {f"text of {corpus.name}": corpus.fingerprint[:16] for corpus in corpora}
     for language, pipeline in pipelines.items():
         key[f"parser of {language}"] = f"{pipeline.parser.version} {pipeline.parser.digest[:16]}"
     if options.label_folder is not None:
         files = (options.label_folder / file for file in with_labels(FIELDS).values())
-        given = [path for path in files if path.is_file()]
-        key["label dictionaries"] = digest_of(*given)[:16] if given else "none"
+        existing = [path for path in files if path.is_file()]
+        key["label dictionaries"] = digest_of(*existing)[:16] if existing else "none"
     key["list_left_out"] = str(options.list_left_out is not None)
     key["lines of a block"] = str(lines_before(1))
     return {name: value for name, value in key.items() if name not in FREE}
@@ -114,12 +114,12 @@ class WrittenParts:
         self._folder = area.written
         note = self._folder / "key.json"
         if note.is_file():
-            made = read_key(note.read_bytes(), note)
+            recorded = read_key(note.read_bytes(), note)
             loosened = {
-                name: key[name] for name, value in _STRICTEST.items() if made.get(name) == value
+                name: key[name] for name, value in _STRICTEST.items() if recorded.get(name) == value
             }
             remedy = f"give the same options and text, or remove {self._folder.parent}"
-            require_same({**made, **loosened}, key, self._folder, remedy)
+            require_same({**recorded, **loosened}, key, self._folder, remedy)
         self._folder.mkdir(parents=True, exist_ok=True)
         write_atomically(note, as_bytes(key))
 
@@ -224,8 +224,8 @@ def write_parts(
 def _join(lists: Sequence[Path], path: Path) -> None:
     """Join lists of lines that are left out; only the first heading is kept."""
     with written_together(path.parent) as folder, open(folder / path.name, "wb") as joined:
-        for number, one in enumerate(lists):
-            with open(one, "rb") as stream:
+        for number, part_path in enumerate(lists):
+            with open(part_path, "rb") as stream:
                 heading = stream.readline()
                 if not number:
                     joined.write(heading)

@@ -125,8 +125,8 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     for split in splits:
         counts.setdefault(split.name, SplitCounts()).add(split.counts)
         lines = changed.setdefault(split.name, defaultdict(list))
-        for language, shown in split.changed.items():
-            lines[language] += shown[: SHOWN - len(lines[language])]
+        for language, changed_lines in split.changed.items():
+            lines[language] += changed_lines[: SHOWN - len(lines[language])]
     for name, lines in changed.items():
         if warning := warning_of(name, counts[name], lines, _advice(options)):
             logger.warning(warning)
@@ -136,8 +136,8 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
 def _with_joiner(options: Options) -> Options:
     """Let protected tokens be joined to words, unless a given dictionary lacks the joiner."""
     target = options.tgtdict if options.labels is None else None
-    given = [load_dictionary(path) for path in (options.srcdict, target) if path is not None]
-    if not options.protected or not all(JOINER in dictionary for dictionary in given):
+    dictionaries = [load_dictionary(path) for path in (options.srcdict, target) if path is not None]
+    if not options.protected or not all(JOINER in dictionary for dictionary in dictionaries):
         return options
     return replace(options, protected=[*options.protected, JOINER])
 
@@ -155,9 +155,9 @@ def _refuse_other_parts(options: Options) -> None:
     """Stop if DESTDIR holds parts of an earlier run that this run would not replace."""
     if options.parts > 1:
         there = {path.name for path in options.directory.glob("data*") if path.name[4:].isdigit()}
-        if others := sorted(there - set(options.folders)):
+        if other_folders := sorted(there - set(options.folders)):
             raise UserError(
-                f"{options.directory} also holds {', '.join(others)}, which are not among the "
+                f"{options.directory} also holds {', '.join(other_folders)}, which are not among the "
                 f"{options.parts} parts that this run makes: remove them, or name another --destdir"
             )
 
@@ -169,16 +169,22 @@ def _refuse_to_forget(options: Options, directory: Path) -> None:
     stay if its dictionary is given.
     """
     names = {options.split_name(name) for name in options.splits}
-    made = {
+    names_of_texts = {
         f"{options.split_name(name)}.{language}"
         for name, prefix in options.splits.items()
         for language in _languages_of(options, name, prefix)
     }
-    given = dict(zip(options.languages, (options.srcdict, options.tgtdict), strict=False))
+    dictionary_paths = dict(
+        zip(options.languages, (options.srcdict, options.tgtdict), strict=False)
+    )
     for language in options.languages:
-        texts = {path.stem for path in directory.glob(f"*.{language}.idx")} - made
-        lost = {text for text in texts if not any(text.startswith(f"{one}.") for one in made)}
-        dictionary, path = directory / f"dict.{language}.txt", given[language]
+        texts = {path.stem for path in directory.glob(f"*.{language}.idx")} - names_of_texts
+        lost = {
+            text
+            for text in texts
+            if not any(text.startswith(f"{name}.") for name in names_of_texts)
+        }
+        dictionary, path = directory / f"dict.{language}.txt", dictionary_paths[language]
         if (
             path is not None
             and dictionary.is_file()
@@ -203,23 +209,25 @@ def _check_reused(options: Options) -> None:
         if path is None or (options.labels is not None and language == options.target_lang):
             continue
         manifests = {name: Manifest.load(path.parent, name) for name in languages_in(path.parent)}
-        named = path.name.removeprefix("dict.").removesuffix(".txt")
-        manifest = manifests.get(named) or next(iter(manifests.values()), None)
+        side = path.name.removeprefix("dict.").removesuffix(".txt")
+        manifest = manifests.get(side) or next(iter(manifests.values()), None)
         model = _subword_entry(options, language)
-        made = manifest.subword_model_of(named) if manifest is not None else None
-        if made is None and not model.value:
-            made = Entry("unknown", f"the one that made {path}", model.part)
+        reused_model = manifest.subword_model_of(side) if manifest is not None else None
+        if reused_model is None and not model.value:
+            reused_model = Entry("unknown", f"the one that made {path}", model.part)
         name = "subword-model" if model.part == "text" else "target-subword-model"
-        reused, here = ({name: made}, {name: model}) if made is not None else ({}, {})
-        protected = manifests[named].protected if named in manifests else []
+        reused, current = (
+            ({name: reused_model}, {name: model}) if reused_model is not None else ({}, {})
+        )
+        protected = manifests[side].protected if side in manifests else []
         protected = [token for token in protected if token != JOINER]  # the joiner is added later
         # Labels of words and text of one language cannot have protected tokens.
         can_have = options.target_lang is not None and options.labels != "word"
         if can_have and not set(protected) <= set(options.protected):
-            for entries, tokens in ((reused, protected), (here, options.protected)):
+            for entries, tokens in ((reused, protected), (current, options.protected)):
                 value = ",".join(tokens)
                 entries["protected-tokens"] = Entry(value, value or "none", "data")
-        options.check(Identity(reused), Identity(here), "reuse", path)
+        options.check(Identity(reused), Identity(current), "reuse", path)
 
 
 def _subword_entry(options: Options, language: str) -> Entry:
@@ -254,15 +262,15 @@ def _check_early(options: Options) -> None:
             "without --trainpref there is no text to train SentencePiece on: give the training "
             "data's model with --sentencepiece-model, and its --srcdict and --tgtdict"
         )
-    given = [path for path in (options.srcdict, options.tgtdict) if path is not None]
-    for path in given:
+    dictionary_paths = [path for path in (options.srcdict, options.tgtdict) if path is not None]
+    for path in dictionary_paths:
         entries = load_dictionary(path).indices
         check_slots(path, entries, options)
         if options.bpe == "gpt2" and options.bpe_model is not None:
             Gpt2Segmenter(options.bpe_model).check(path, entries)
     _check_reused(options)
     needed = 1 if options.joined_dictionary else len(options.languages)
-    if "train" not in options.splits and len(given) < needed:
+    if "train" not in options.splits and len(dictionary_paths) < needed:
         names = " and ".join(("--srcdict", "--tgtdict")[: len(options.languages)])
         raise UserError(f"without --trainpref, give the training data's {names}")
 
@@ -271,13 +279,15 @@ def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> di
     """Open the tables of labels, by field: tables of given dictionaries, and new tables."""
     fields = {name for pipeline in pipelines.values() for name in pipeline.fields}
     folder = options.label_folder
-    given = given_labels(folder, fields, pipelines, all_of_them=options.labeldict is not None)
-    if folder is not None and given:
+    dictionaries = given_labels(
+        folder, fields, pipelines, all_of_them=options.labeldict is not None
+    )
+    if folder is not None and dictionaries:
         for language, manifest in manifests_of(folder, pipelines).items():
-            here = Identity(pipeline_entries(pipelines[language]))
-            options.check(manifest.identity().only("parser"), here, "reuse", folder)
+            current = Identity(pipeline_entries(pipelines[language]))
+            options.check(manifest.identity().only("parser"), current, "reuse", folder)
     return {
-        name: LabelTable(given.get(name), may_grow=name not in given)
+        name: LabelTable(dictionaries.get(name), may_grow=name not in dictionaries)
         for name in with_labels(fields)
     }
 
@@ -370,9 +380,9 @@ def _make(
         labels[name].save(first / file)
     warn_of_new_labels(labels)
     for number, folder in enumerate(folders, start=1):
-        here = splits
+        splits_of_folder = splits
         if written is not None:
-            here = [
+            splits_of_folder = [
                 split for split in splits if not is_training(split.name) or split.part == number
             ]
             _share(options, splits, first, folder)
@@ -381,12 +391,12 @@ def _make(
                 options, language, pipeline, folder / f"dict.{language}.txt",
                 *_models_of(options, language, folder),
             )  # fmt: skip
-            finish_manifest(manifest, options, pipeline, here, labels)
+            finish_manifest(manifest, options, pipeline, splits_of_folder, labels)
             if written is not None:
                 manifest.part = part_record(key, number, options.parts)
             manifest.save(folder)
         if options.target_lang is None:
-            _link_as_fairseq_names_them(here, options.source_lang, folder)
+            _link_as_fairseq_names_them(splits_of_folder, options.source_lang, folder)
     return splits
 
 
@@ -441,23 +451,23 @@ def _link_as_fairseq_names_them(splits: list[Split], language: str, files: Path)
     names = {f"dict.{language}.txt": "dict.txt"}
     for split in splits:
         names |= {f"{split.name}.{language}.{end}": f"{split.name}.{end}" for end in ("bin", "idx")}
-    for name, other in names.items():
-        _link(files / name, files / other)
+    for name, link in names.items():
+        _link(files / name, files / link)
 
 
 def _segmenters(
     options: Options, corpora: _Corpora, files: Path, pipelines: dict[str, ParsingPipeline]
 ) -> dict[str, SharedSegmenter]:
     """Make the segmenter of each language; labels stay whole."""
-    made = {}
+    segmenters = {}
     for bpe in dict.fromkeys(map(options.bpe_of, options.languages)):
         model = _subword_model(options, bpe, corpora, files, pipelines)
         every_word = options.labels == "word"
-        made[bpe] = SharedSegmenter(bpe, model, options.protected, every_word=every_word)
+        segmenters[bpe] = SharedSegmenter(bpe, model, options.protected, every_word=every_word)
     if options.labels is None:
-        return {language: made[options.bpe_of(language)] for language in options.languages}
+        return {language: segmenters[options.bpe_of(language)] for language in options.languages}
     labels = SharedSegmenter(WHOLE_WORDS, None)
-    return {options.source_lang: made[options.bpe], options.languages[1]: labels}
+    return {options.source_lang: segmenters[options.bpe], options.languages[1]: labels}
 
 
 def _cleaned(clean: Callable[[str], str], protected: ProtectedTokens, line: str) -> str:
@@ -475,9 +485,9 @@ def _subword_model(
     if bpe == WHOLE_WORDS:
         return None
     model = files / model_name(bpe)
-    given = options.bpe_model if bpe == options.bpe else options.target_model
-    if given is not None:
-        shutil.copyfile(given, model)
+    given_model = options.bpe_model if bpe == options.bpe else options.target_model
+    if given_model is not None:
+        shutil.copyfile(given_model, model)
     elif not model.is_file():  # with parts, an earlier run may have trained it
         sample, seed = options.sentencepiece_lines, options.seed
         cleaned = []
@@ -504,8 +514,8 @@ def _finish(
     """Write text and parses of a split."""
     if options.labels is not None:
         written = split.sides[1].subwords
-        known = dictionaries[options.languages[1]]
-        split.counts.unknown_labels = count_unknown(split.name, written, known)
+        labels_in_training = dictionaries[options.languages[1]]
+        split.counts.unknown_labels = count_unknown(split.name, written, labels_in_training)
     if options.copy_words:
         entries = dictionaries[options.source_lang].indices
         texts = [side.text for side in split.sides if side.text is not None]

@@ -98,10 +98,10 @@ def sampled(lines: Iterable[str], total: int, count: int, seed: int) -> Iterator
         yield from lines
         return
     draw = random.Random(seed).random
-    wanted = count
+    remaining = count
     for left, line in zip(range(total, 0, -1), lines, strict=True):
-        if draw() * left < wanted:
-            wanted -= 1
+        if draw() * left < remaining:
+            remaining -= 1
             yield line
 
 

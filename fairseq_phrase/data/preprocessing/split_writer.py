@@ -151,7 +151,7 @@ class Side:
             self.subwords = self.text.subwords.counts
         if self.source.pipeline is not None:
             self.parses = ParseWriter(self.prefix, self.source.pipeline.fields, spills, labels)
-            self.labels = {name: each.counts for name, each in self.parses.labels.items()}
+            self.labels = {name: table.counts for name, table in self.parses.labels.items()}
 
     def write(self, block: SideBlock) -> None:
         """Write subwords and parses, whose numbers are provisional."""
@@ -285,8 +285,13 @@ class Split:
                     self.left_out[left_out.kind].append(left_out.line)
                     list_line(path, left_out.line, left_out.reason)
                 for number, language, how in block.changed:
-                    shown, path = self.changed[language], self.side(language).source.corpus.path
-                    shown += [f"{location(path, number)}: {how}"] * (len(shown) < SHOWN)
+                    described_lines, path = (
+                        self.changed[language],
+                        self.side(language).source.corpus.path,
+                    )
+                    described_lines += [f"{location(path, number)}: {how}"] * (
+                        len(described_lines) < SHOWN
+                    )
                 for number, language, problem in block.problems:
                     list_line(
                         self.side(language).source.corpus.path, number, f"flat tree: {problem}"
@@ -406,7 +411,9 @@ def begin_manifest(
         target_model: the subword model of the other language, if it differs.
     """
     parsing = options.parsing[language]
-    other = next((each for each in options.languages if each != language), None)
+    target_language = next(
+        (candidate for candidate in options.languages if candidate != language), None
+    )
     return Manifest(
         language=language,
         parser=resolve(parsing.parser),
@@ -418,7 +425,7 @@ def begin_manifest(
         bpe=options.bpe_of(language),
         bpe_model=bpe_model.name if bpe_model else "",
         bpe_digest=digest_of(bpe_model) if bpe_model else "",
-        target_bpe=options.bpe_of(other) if other else "",
+        target_bpe=options.bpe_of(target_language) if target_language else "",
         target_model=target_model.name if target_model else "",
         target_digest=digest_of(target_model) if target_model else "",
         characters=asdict(options.characters) if options.trains_sentencepiece else {},

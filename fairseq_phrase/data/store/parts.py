@@ -29,12 +29,12 @@ def check_parts(directories: Sequence[str | Path]) -> None:
             part = Manifest.load(directory, language).part
             if not part:
                 continue
-            other, its = first.setdefault(part["text"], (directory, part))
+            first_directory, its = first.setdefault(part["text"], (directory, part))
             if its["run"] != part["run"]:
                 raise UserError(
-                    f"{directory} has {_described(part)}, and {other} has {_described(its)} of the same "
-                    "text, made with other options or another parser: name the parts of one run of "
-                    "fairseq-phrase-preprocess --parts"
+                    f"{directory} has {_described(part)}, and {first_directory} has {_described(its)} "
+                    "of the same text, made with other options or another parser: name the parts of one "
+                    "run of fairseq-phrase-preprocess --parts"
                 )
 
 
