@@ -57,13 +57,27 @@ def _spaced_words(sentence: ParsedSentence) -> list[str]:
     return [words[0].lstrip(), *words[1:]] if words else []
 
 
-def _words_in_text(tokenized: Any, row: int, sentence: ParsedSentence) -> list[int | None]:
+def _of_prompt(words: list[int | None], length: int) -> list[int | None]:
+    """Mark the tokens after a prompt by -2.
+
+    Args:
+        words: the word of each token; None at tokens of no word.
+        length: number of words of the prompt.
+    """
+    after = (i for i, word in enumerate(words) if word is not None and word >= length)
+    first = next(after, len(words))
+    return [*words[:first], *[-2] * (len(words) - first)]
+
+
+def _words_in_text(
+    tokenized: Any, row: int, sentence: ParsedSentence, may_go_on: bool = False
+) -> list[int | None]:
     """Return the word of each token: the word in which the token ends."""
     ends = list(accumulate(map(len, _spaced_words(sentence))))
     of_text = tokenized.sequence_ids(row)
     spans = (tokenized.token_to_chars(row, i) if n == 0 else None for i, n in enumerate(of_text))
     words = [None if span is None else bisect_left(ends, span.end) for span in spans]
-    if any(word is not None and word >= len(ends) for word in words):
+    if not may_go_on and any(word is not None and word >= len(ends) for word in words):
         raise UserError(
             f"sentence {row}: the tokens go on after its last word: give text_of(sentence)"
         )
@@ -75,6 +89,7 @@ def collate(
     parses: Sequence[Any],
     labels: Sequence[str] = (),
     source: str = "heads",
+    only_prompts: bool = False,
 ) -> dict[str, Tensor]:
     """Make a batch's words, heads and labels, or edges, for a model with relation biases.
 
@@ -89,12 +104,14 @@ def collate(
             ``model.config.relation_bias["labels"]``.
         source: the source given to :func:`add_relation_bias`: ``"heads"``, or the name of a graph, which
             is in ``ParsedSentence.edges``.
+        only_prompts: whether texts go on after their parse, to train a decoder on prompts and responses.
 
     Returns:
-        ``src_words`` (shape (batch, tokens), -1 at tokens of no word); and of trees ``src_heads`` (shape
-        (batch, words), -1 at padding) and, with labels, ``src_deprels`` (shape (batch, words), 0 at
-        padding); or of graphs ``src_edges`` (shape (batch, edges, 3): head, dependent and the label's
-        number, -1 at padding), without edges of words that have no token. All are int64.
+        ``src_words`` (shape (batch, tokens), -1 at tokens of no word, -2 after a prompt); and of trees
+        ``src_heads`` (shape (batch, words), -1 at padding) and, with labels, ``src_deprels`` (shape
+        (batch, words), 0 at padding); or of graphs ``src_edges`` (shape (batch, edges, 3): head,
+        dependent and the label's number, -1 at padding), without edges of words that have no token. All
+        are int64.
 
     Raises:
         UserError: the tokenizer does not return the tokens' words, a sentence has another number of
@@ -106,7 +123,7 @@ def collate(
     try:
         words = [
             tokenized.word_ids(row) if isinstance(parse, Sequence)
-            else _words_in_text(tokenized, row, parse)
+            else _words_in_text(tokenized, row, parse, only_prompts)
             for row, parse in enumerate(parses)
         ]  # fmt: skip
     except (AttributeError, ValueError, IndexError):
@@ -114,6 +131,9 @@ def collate(
             "the tokenizer does not know which word each token belongs to (word_ids), or there are "
             "more parses than sentences: use a fast tokenizer, for all sentences"
         ) from None
+    if only_prompts:
+        lengths = [len(getattr(p, "words", s[0])) for p, s in zip(parses, structures, strict=True)]
+        words = [_of_prompt(row, length) for row, length in zip(words, lengths, strict=True)]
     counts = [max((w for w in row if w is not None), default=-1) + 1 for row in words]
     numbers = {label: number for number, label in enumerate(labels)}
     rows = {"src_words": [[-1 if word is None else word for word in row] for row in words]}

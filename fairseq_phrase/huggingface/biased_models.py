@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface.training import check_trained
-from fairseq_phrase.modules.positions.batch_relations import BatchRelations
+from fairseq_phrase.modules.positions.batch_relations import BatchRelations, PromptRelations
 from fairseq_phrase.modules.positions.huggingface_attention import (
     ATTENTION,
     PROBE,
@@ -46,12 +46,23 @@ _OF_HUB = ("cache_dir", "force_download", "local_files_only", "revision", "subfo
 _CODE = Path(__file__).with_name("modeling_relation_bias.py")
 
 
-def _add_relations(config: Any, kwargs: dict[str, Any]) -> None:
-    """Replace the parse in a call's arguments by its relations, unless the caller has done so."""
+def _add_relations(config: Any, of_prompt: bool, kwargs: dict[str, Any], cache: Any) -> None:
+    """Replace the parse in a call's arguments by its relations, unless the caller has done so.
+
+    Args:
+        of_prompt: whether only the tokens of a prompt have relations.
+        kwargs: the arguments. They are changed.
+        cache: the keys and values of the tokens before; None without a cache.
+    """
     words, heads, labels, edges = (kwargs.pop(name, None) for name in _PARSE)
     chosen = config.relation_bias
-    graphs, num_labels = _reads_graphs(chosen), len(chosen["labels"])
-    relations = BatchRelations(chosen["kind"], num_labels, words, heads, labels, edges, graphs)
+    relations = (PromptRelations if of_prompt else BatchRelations)(
+        chosen["kind"], len(chosen["labels"]), words, heads, labels, edges, _reads_graphs(chosen)
+    )
+    if isinstance(relations, PromptRelations) and cache is not None:
+        past = cache.get_seq_length()
+        # The layers of a cache of fixed size add to its tensor.
+        relations.past = past.clone() if isinstance(past, Tensor) else past
     kwargs.setdefault(RELATIONS, relations)
 
 
@@ -77,17 +88,23 @@ def biased_class(base: Any) -> Any:
 
 @functools.cache
 def _with_biases(base: Any) -> Any:
+    names = list(inspect.signature(base.forward).parameters)[1:]
+
     class Biased(BiasedModel, base):
         name_or_path: str
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(config, *args, **kwargs)
             _check_encoder(self)
+            chosen = self.config.relation_bias
+            _check_prompts(self, chosen["kind"], chosen.get("source", "heads"))
             _install_biases(self)
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             check_trained(self)
-            _add_relations(self.config, kwargs)
+            arguments = dict(zip(names, args, strict=False)) | kwargs
+            cache = arguments.get("past_key_values")
+            _add_relations(self.config, _reads_prompts(self), kwargs, cache)
             if _encoder_of(self) is self:
                 kwargs[RELATIONS].number()
             return super().forward(*args, **kwargs)
@@ -162,10 +179,11 @@ def _install_biases(model: Any) -> None:
     for name, sizes in chosen["attentions"].items():
         module = model.base_model.get_submodule(name)
         add_tables(module, AttentionSizes(*sizes), kind, num_labels, vectors, _reads_graphs(chosen))
+    of_prompt = _reads_prompts(model)
 
     def enter(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
         check_trained(module)
-        _add_relations(config, kwargs)
+        _add_relations(config, of_prompt, kwargs, kwargs.get("past_key_values"))
         kwargs[RELATIONS].number()
         return args, kwargs
 
@@ -190,8 +208,10 @@ def add_relation_bias(
 
     Args:
         model: a model with any head whose encoder is found by transformers' ``AttentionInterface``: an
-            encoder, a sequence-to-sequence model, or a decoder that encodes with a causal mask, such as
-            ``LlamaForTokenClassification``. It is changed.
+            encoder, a sequence-to-sequence model, a decoder that encodes with a causal mask, such as
+            ``LlamaForTokenClassification``, or a decoder that continues a prompt, such as
+            ``LlamaForCausalLM``: there tokens of the prompt have relations, and other tokens none. It is
+            changed.
         kind: relations in the tree (``"tree"``), in the sentence (``"sequence"``), or ``"both"``.
         labels: dependency labels that have a bias; none by default.
         vectors: also add a vector for each relation in the tree to the keys and the values (Shaw et al.
@@ -220,6 +240,7 @@ def add_relation_bias(
     if wanted := [name for name, value in options.items() if value and kind == "sequence"]:
         raise UserError(f'{" and ".join(wanted)} need kind="tree" or "both"')
     RelationBias(1, kind)  # an unknown kind leaves the model unchanged
+    _check_prompts(model, kind, source)
     _copy_configurations(model)
     register_attention()
     config = untyped.config
@@ -253,15 +274,29 @@ def _copy_configurations(model: nn.Module) -> None:
                 setattr(module, name, copy.deepcopy(value, copies))
 
 
+def _reads_prompts(model: Any) -> bool:
+    """Return whether a model is a decoder that continues a prompt."""
+    return not model.config.is_encoder_decoder and bool(model.can_generate())
+
+
 def _check_encoder(model: Any) -> None:
-    """Refuse a decoder that is not used as an encoder."""
-    config = model.config
-    if not config.is_encoder_decoder and (
-        getattr(config, "is_decoder", False) or model.can_generate()
-    ):
+    """Refuse a decoder that neither encodes nor continues a prompt."""
+    if model.config.is_encoder_decoder:
+        return
+    is_causal = any(getattr(module, "is_causal", False) for module in model.modules())
+    if getattr(model.config, "is_decoder", False) or (_reads_prompts(model) and not is_causal):
         raise UserError(
-            f"{type(model).__name__} is a decoder without an encoder, whose next tokens have no parse: "
-            "load an encoder, such as AutoModel or AutoModelForTokenClassification"
+            f"{type(model).__name__} is a decoder without an encoder, and no decoder of prompts as "
+            "LlamaForCausalLM: load an encoder, such as AutoModel or AutoModelForTokenClassification"
+        )
+
+
+def _check_prompts(model: Any, kind: str, source: str) -> None:
+    """Refuse options that decoders of prompts do not have."""
+    if _reads_prompts(model) and (kind == "sequence" or source != "heads"):
+        raise UserError(
+            f"{type(model).__name__} reads the trees of prompts: expected kind='tree' or 'both' and "
+            "source='heads'"
         )
 
 

@@ -470,7 +470,6 @@ def test_more_labels_than_small_integers_number():
 
 def test_bad_models_are_refused(tmp_path):
     decoders = (
-        (transformers.GPT2LMHeadModel, small_config("gpt2")),
         (transformers.BartForCausalLM, small_config("bart")),
         (transformers.BertModel, small_config("bert", is_decoder=True)),
     )

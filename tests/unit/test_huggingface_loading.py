@@ -280,7 +280,7 @@ def test_the_file_goes_to_the_hub_with_the_model(tmp_path, monkeypatch):
     assert pushed == [(("name",), {"private": True})]
 
 
-@pytest.mark.parametrize("model_type", ["llama", "bert", "bart"])
+@pytest.mark.parametrize("model_type", ["bert", "bart"])
 def test_a_saved_encoder_is_not_loaded_as_a_decoder(model_type, tmp_path):
     biased(model_type).save_pretrained(tmp_path)
     for load in (

@@ -149,12 +149,7 @@ class BatchRelations:
         pairs = self._number(queries) if self._pairs is None else self._pairs
         if is_stored:
             self._pairs = pairs
-        pairs = pairs[:, None]
-        if pairs.shape[2:] != (queries, keys) or len(pairs) not in (1, batch):
-            raise UserError(
-                f"the batch has {batch} sentences of {keys} tokens, and src_words {len(pairs)} of "
-                f"{pairs.size(2)}: pass src_words and src_heads of the same batch (collate)"
-            )
+        pairs = self._of_attention(pairs[:, None], batch, queries, keys)
         if mask is None:
             return pairs
         for known, numbers in self._masked:
@@ -165,6 +160,20 @@ class BatchRelations:
             self._masked.append((mask, numbers))
         return numbers
 
+    def without_queries(self) -> bool:
+        """Return whether no query of a layer has relations."""
+        return False
+
+    def _of_attention(self, pairs: Tensor, batch: int, queries: int, keys: int) -> Tensor:
+        """Return the numbers of the queries and keys of an attention."""
+        sentences = 1 if self.kind == "sequence" else batch
+        if pairs.shape[2:] != (queries, keys) or len(pairs) != sentences:
+            raise UserError(
+                f"the batch has {batch} sentences of {keys} tokens, and src_words {len(pairs)} of "
+                f"{pairs.size(2)}: pass src_words and src_heads of the same batch (collate)"
+            )
+        return pairs
+
     def _number(self, tokens: int) -> Tensor:
         tree = buckets = device = None
         if self.kind != "sequence":
@@ -172,8 +181,8 @@ class BatchRelations:
             tokens, device = tree.size(1), tree.device
         if self.kind != "tree":
             buckets = sentence_buckets(tokens, device)
-        # One more number is for masked pairs.
-        dtype = next(d for d in _INTEGERS if self.count <= torch.iinfo(d).max)
+        # The next number is for masked pairs, and another for those without a relation.
+        dtype = next(d for d in _INTEGERS if self.count < torch.iinfo(d).max)
         if dtype == torch.int16 and _is_exporting():
             dtype = torch.int32  # onnxruntime chooses among no numbers of 16 bits
         return kinds_of_pairs(tree, buckets).to(dtype)
@@ -199,6 +208,60 @@ class BatchRelations:
             raise UserError(f"src_words, src_edges: {error}") from None
         _check_edges(words, edges, self.num_labels)
         return graph_relations(words, edges)
+
+
+class PromptRelations(BatchRelations):
+    """The relations of a prompt's tokens in a decoder. Text after the prompt has no relations.
+
+    Pairs without a relation have the number of kinds plus 1. The decoder reads prompt and text at once,
+    or a few tokens at a time with a cache.
+
+    Args:
+        words: as in :class:`BatchRelations`; also -2 at tokens after the prompt. All tokens after those
+            of this tensor are after the prompt, too.
+
+    Attributes:
+        past: how many tokens the cache has; a tensor of one number if the cache has a fixed size.
+    """
+
+    past: int | Tensor = 0
+
+    def without_queries(self) -> bool:
+        """Return whether all queries come after the prompt; in a cache of fixed size they may not."""
+        return (
+            self.words is not None
+            and isinstance(self.past, int)
+            and self.past >= self.words.size(1)
+        )
+
+    def number(self) -> None:
+        """Number the pairs of the prompt, unless it was read before."""
+        if not self.without_queries():
+            super().number()
+
+    def _of_attention(self, pairs: Tensor, batch: int, queries: int, keys: int) -> Tensor:
+        assert self.words is not None
+        tokens, device = self.words.size(1), pairs.device
+        if len(pairs) != batch:
+            raise UserError(
+                f"the batch has {batch} sentences, and src_words {len(pairs)}: pass src_words and "
+                "src_heads of the same batch (collate)"
+            )
+        rows = torch.arange(queries, device=device) + self.past
+        # Layers with a window keep the last keys; caches of a fixed size have keys to come.
+        first = (rows[-1] + 1 - keys).clamp(min=0)
+        columns = torch.arange(keys, device=device) + first
+        pairs = pad(pairs, (0, 1, 0, 1), value=self.count + 1)
+        return pairs[:, :, rows.clamp(max=tokens)][..., columns.clamp(max=tokens)]
+
+    def _number(self, tokens: int) -> Tensor:
+        if self.words is None:
+            return super()._number(tokens)  # which refuses the batch
+        in_prompt = self.words != -2
+        words = self.words.where(in_prompt, -1)
+        prompt = BatchRelations(self.kind, self.num_labels, words, self.heads, self.labels)
+        pairs = prompt._number(tokens)
+        return pairs.where(in_prompt[:, :, None] & in_prompt[:, None], self.count + 1)
 
 
 def _tree_relations(words: Tensor, heads: Tensor, labels: Tensor | None, num_labels: int) -> Tensor:

@@ -94,7 +94,7 @@ def attend(
         The attended values, of shape (batch, queries, heads, head width), and None.
     """
     bias = getattr(module, "relation_bias", None)
-    if bias is None:
+    if bias is None or (token_relations is not None and token_relations.without_queries()):
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         given = {"dropout": dropout, "scaling": scaling, "position_bias": position_bias, **options}
@@ -110,8 +110,9 @@ def attend(
     relations = token_relations.masked(attention_mask, *sizes)[:, 0].to(query.device)
     key, value = (_for_queries(query, states) for states in (key, value))
     edges, is_tree = token_relations.labelled, not token_relations.of_graph
-    # Rows in which all pairs are masked would be NaN with -inf.
+    # Rows in which all pairs are masked would be NaN with -inf. The last number is for no relation.
     table = pad(bias.table(with_labels=is_tree), (0, 1), value=torch.finfo(query.dtype).min)
+    table = pad(table, (0, 1))
     added = pair_bias(table.to(query.dtype), relations)
     if edges is not None:
         added = added + bias.edge_bias(edges.pairs).to(added.dtype)
@@ -120,7 +121,10 @@ def attend(
     if vectors := getattr(module, "relation_vectors", None):
         trees = relations.long() // (1 if bias.sequence_bias is None else NUM_BUCKETS)
         sides = vectors.key_vectors, vectors.value_vectors
-        keys, values = (side.table(with_labels=is_tree).mT.to(query.dtype) for side in sides)
+        # The vectors of masked pairs, and of no relation, are 0.
+        keys, values = (
+            pad(side.table(with_labels=is_tree).mT, (0, 0, 0, 1)).to(query.dtype) for side in sides
+        )
         of_edges = None
         if edges is not None:
             of_edges = EdgeVectors(edges, *(_label_vectors(side, edges, query) for side in sides))
@@ -173,7 +177,7 @@ def attend_with_vectors(
         query, key, value: values may have another width than keys.
             Shape of each: (batch, heads, tokens, head width)
         bias: Shape: (batch or 1, heads, tokens, tokens)
-        relations: number of each pair's relation; larger than all others where it is masked.
+        relations: number of each pair's vectors; larger numbers have the last.
             Shape: (batch, tokens, tokens), int64
         keys, values: the vectors, which the heads share. Shape of each: (relations, head width)
         labels: the vectors of labels in graphs, where two words may have several edges.
