@@ -161,10 +161,10 @@ def _sentence(dictionary: Dictionary, subwords: int, rng: np.random.Generator) -
         return list(map(Edge, *ends.T.tolist(), labels(field, len(ends))))
 
     return EncodedSentence(
-        [dictionary[token] for token in tokens], words, heads, labels("deprels", count),
-        labels("tags", count), tree.spans, labels("spans", len(tree)),
-        {name: labels(name, count) for name, field in FIELDS.items() if field.is_feature},
-        {name: edges(name) for name, field in FIELDS.items() if field.per == "edge"},
+        [dictionary[token] for token in tokens], words, heads=heads, deprels=labels("deprels", count),
+        tags=labels("tags", count), spans=tree.spans, span_labels=labels("spans", len(tree)),
+        features={name: labels(name, count) for name, field in FIELDS.items() if field.is_feature},
+        edges={name: edges(name) for name, field in FIELDS.items() if field.per == "edge"},
     )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def biased_class(base: Any) -> Any:
 
 
 @functools.cache
-def _with_biases(base: Any) -> Any:
+def _with_biases(base: Any) -> Any:  # noqa: C901 - the branches are of the class's methods
     names = list(inspect.signature(base.forward).parameters)[1:]
 
     class Biased(BiasedModel, base):
@@ -144,15 +144,20 @@ def _with_biases(base: Any) -> Any:
                 super()._init_weights(module)
 
     # transformers reads the signatures: Trainer, to choose columns, and generate, to check arguments.
-    own = inspect.signature(base.forward)
-    known = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    rest = [p for p in own.parameters.values() if p.kind is inspect.Parameter.VAR_KEYWORD]
-    new = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in _PARSE]
-    signature = own.replace(parameters=[*known, *new, *rest])
+    signature = _with_parse(inspect.signature(base.forward))
     Biased.forward.__signature__ = signature  # type: ignore[attr-defined]
     for name in ("__name__", "__qualname__", "__module__"):
         setattr(Biased, name, getattr(base, name))
     return Biased
+
+
+def _with_parse(signature: inspect.Signature) -> inspect.Signature:
+    """Add the parse's arguments, before the keyword arguments that have no names."""
+    kinds = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    parameters = list(signature.parameters.values())
+    last = [parameter for parameter in parameters if parameter.kind is kinds[0]]
+    new = [inspect.Parameter(name, kinds[1], default=None) for name in _PARSE]
+    return signature.replace(parameters=[*parameters[: len(parameters) - len(last)], *new, *last])
 
 
 def _auto_map(config: Any) -> dict[str, str]:

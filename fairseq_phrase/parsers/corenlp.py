@@ -97,7 +97,9 @@ class _Sentence:
         if "constituents" in self.trees:
             tree = self._constituents()
         tags = [join_white_space(tag) or "X" for tag in self.tags]
-        return ParsedSentence(words, space_before, heads, deprels or [], tags, tree)
+        return ParsedSentence(
+            words, space_before, tree=heads, deprels=deprels or [], tags=tags, constituents=tree
+        )
 
     def _dependencies(self) -> tuple[DependencyTree, list[str]]:
         count = len(self.words)

@@ -279,10 +279,10 @@ class StanzaParser(LineParser):
             parsed = ParsedSentence(
                 [word.text for word in words],
                 [True] * len(words),
-                tree,
-                deprels,
-                tags,
-                constituents,
+                tree=tree,
+                deprels=deprels,
+                tags=tags,
+                constituents=constituents,
             )
             return merged_into_tokens(parsed, sizes, sentence.words, sentence.space_before)
         return replace(sentence, tree=tree, deprels=deprels, tags=tags, constituents=constituents)

@@ -234,11 +234,17 @@ def merged_into_tokens(
         forms,
         space_before,
         # The head of a token's highest word is higher, so it belongs to another token. There is no cycle.
-        None if tree is None else DependencyTree(owner[tree.heads[highest]] if highest else []),
-        [sentence.deprels[word] for word in highest] if sentence.deprels else [],
-        [sentence.tags[word] for word in highest] if sentence.tags else [],
-        None if sentence.constituents is None else sentence.constituents.restricted_to(keep),
-        {name: [labels[word] for word in highest] for name, labels in sentence.features.items()},
-        graphs,
-        sentence.lost_edges + lost,
+        tree=None
+        if tree is None
+        else DependencyTree(owner[tree.heads[highest]] if highest else []),
+        deprels=[sentence.deprels[word] for word in highest] if sentence.deprels else [],
+        tags=[sentence.tags[word] for word in highest] if sentence.tags else [],
+        constituents=None
+        if sentence.constituents is None
+        else sentence.constituents.restricted_to(keep),
+        features={
+            name: [labels[word] for word in highest] for name, labels in sentence.features.items()
+        },
+        edges=graphs,
+        lost_edges=sentence.lost_edges + lost,
     )

@@ -77,17 +77,17 @@ class ParsedSentence:
         return cls(
             [word for part in parts for word in part.words],
             [space for part in parts for space in part.space_before],
-            DependencyTree(heads) if parts[0].tree is not None else None,
-            [label for part in parts for label in part.deprels],
-            [tag for part in parts for tag in part.tags],
-            ConstituencyTree.joined(trees) if trees else None,
-            {
+            tree=DependencyTree(heads) if parts[0].tree is not None else None,
+            deprels=[label for part in parts for label in part.deprels],
+            tags=[tag for part in parts for tag in part.tags],
+            constituents=ConstituencyTree.joined(trees) if trees else None,
+            features={
                 name: [label for part in parts for label in part.features[name]]
                 for name in parts[0].features
             },
-            edges,
-            sum(part.lost_edges for part in parts),
-            [expansion for part in parts for expansion in part.expansions],
+            edges=edges,
+            lost_edges=sum(part.lost_edges for part in parts),
+            expansions=[expansion for part in parts for expansion in part.expansions],
         )
 
     def restricted_to(self, keep: np.ndarray) -> ParsedSentence:
@@ -112,14 +112,16 @@ class ParsedSentence:
         return ParsedSentence(
             [self.words[i] for i in indices],
             [self.space_before[i] for i in indices],
-            None if self.tree is None else self.tree.restricted_to(keep),
-            [self.deprels[i] for i in indices] if self.deprels else [],
-            [self.tags[i] for i in indices] if self.tags else [],
-            None if self.constituents is None else self.constituents.restricted_to(keep),
-            {name: [labels[i] for i in indices] for name, labels in self.features.items()},
-            edges,
-            self.lost_edges + lost,
-            self.expansions,
+            tree=None if self.tree is None else self.tree.restricted_to(keep),
+            deprels=[self.deprels[i] for i in indices] if self.deprels else [],
+            tags=[self.tags[i] for i in indices] if self.tags else [],
+            constituents=None
+            if self.constituents is None
+            else self.constituents.restricted_to(keep),
+            features={name: [labels[i] for i in indices] for name, labels in self.features.items()},
+            edges=edges,
+            lost_edges=self.lost_edges + lost,
+            expansions=self.expansions,
         )
 
 

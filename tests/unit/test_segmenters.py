@@ -234,7 +234,7 @@ def test_training_twice_gives_the_same_model(tmp_path, synthetic_corpus):
 
 @pytest.mark.parametrize(("text", "size"), [(["die Katze"], 5000), (["die Katze"], 3), ([], 100)])
 def test_an_impossible_vocabulary_size_is_named_with_what_to_change(tmp_path, text, size):
-    with pytest.raises(UserError, match=f"cannot train {size} pieces") as caught:
+    with pytest.raises(UserError, match=f"cannot train {size} subwords") as caught:
         train_sentencepiece(iter(text), tmp_path / "spm.model", size, seed=1)
     assert "--vocab-size" in str(caught.value)
     assert "\n" not in str(caught.value)

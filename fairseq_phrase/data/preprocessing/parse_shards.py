@@ -85,12 +85,17 @@ def _parse(record: list[Any]) -> ParsedSentence | Unparsed:
         return Unparsed(reason, words)
     words, spaces, heads, deprels, tags, spans, labels, features, edges, lost, expansions = record
     return ParsedSentence(
-        words, [space == " " for space in spaces],
-        None if heads is None else DependencyTree.from_valid(np.array(heads, dtype=np.int64)),
-        deprels, tags, None if spans is None else ConstituencyTree(spans, labels, len(words)),
-        features, {name: [Edge(*edge) for edge in graph] for name, graph in edges.items()}, lost,
-        [Expansion(token, tuple(several)) for token, several in expansions],
-    )  # fmt: skip
+        words,
+        [space == " " for space in spaces],
+        tree=None if heads is None else DependencyTree.from_valid(np.array(heads, dtype=np.int64)),
+        deprels=deprels,
+        tags=tags,
+        constituents=None if spans is None else ConstituencyTree(spans, labels, len(words)),
+        features=features,
+        edges={name: [Edge(*edge) for edge in graph] for name, graph in edges.items()},
+        lost_edges=lost,
+        expansions=[Expansion(token, tuple(several)) for token, several in expansions],
+    )
 
 
 class _Record(NamedTuple):

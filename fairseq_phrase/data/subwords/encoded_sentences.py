@@ -137,12 +137,17 @@ def encode_words(sentence: ParsedSentence, subwords: Sequence[Sequence[str]]) ->
         labels = [sentence.tags[word] if sentence.tags else NO_TAG for word in split]
         constituents = constituents.collapsed().with_lower(spans, labels)
     return EncodedSentence(
-        list(chain.from_iterable(subwords)), words,
-        None if sentence.tree is None else sentence.tree.heads, sentence.deprels, sentence.tags,
-        None if constituents is None else constituents.spans,
-        [] if constituents is None else constituents.labels, sentence.features, sentence.edges,
-        sentence.lost_edges,
-    )  # fmt: skip
+        list(chain.from_iterable(subwords)),
+        words,
+        heads=None if sentence.tree is None else sentence.tree.heads,
+        deprels=sentence.deprels,
+        tags=sentence.tags,
+        spans=None if constituents is None else constituents.spans,
+        span_labels=[] if constituents is None else constituents.labels,
+        features=sentence.features,
+        edges=sentence.edges,
+        lost_edges=sentence.lost_edges,
+    )
 
 
 def words_of_subwords(subwords_per_word: Sequence[int] | np.ndarray) -> np.ndarray:
