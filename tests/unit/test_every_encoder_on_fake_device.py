@@ -22,8 +22,7 @@ from fairseq_phrase.models.huggingface_encoder import HuggingFaceEncoder
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.relation_bias import _constant
-from fairseq_phrase.modules.tensors import counted_true_at
-from fairseq_phrase.modules.trees.tree_batch import TreeBatch, tree_sizes
+from fairseq_phrase.modules.trees.tree_batch import TreeBatch, counted_true_at, tree_sizes
 from fairseq_phrase.testing import build_model, make_batch
 
 VARIANTS = [

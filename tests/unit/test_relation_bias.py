@@ -98,11 +98,16 @@ def test_buckets_are_those_of_t5():
     assert buckets.max() == NUM_BUCKETS - 1
 
 
-@pytest.mark.parametrize("parts", [1, 4], ids=["one sum a sentence", "one sum a query"])
+@pytest.mark.parametrize(
+    ("parts", "copies"),
+    [(1, 1), (4, 1), (1, 3)],
+    ids=["one sum a sentence", "one sum a query", "adjacent pairs in turn"],
+)
 def test_the_bias_of_a_pair_is_the_number_of_its_kind_and_its_gradient_their_sum(
-    parts, monkeypatch
+    parts, copies, monkeypatch
 ):
     monkeypatch.setattr(biased_attention, "parts_of_sums", lambda *_: parts)
+    monkeypatch.setattr(biased_attention, "copies_of_sums", lambda *_: copies)
     table = torch.randn(3, 5, dtype=torch.double, requires_grad=True)
     index = torch.randint(0, 5, (2, 4, 4))
     biases = pair_bias(table, index)
@@ -206,6 +211,25 @@ def test_long_sentences_are_attended_to_alone_and_their_weights_not_kept(
     for actual, expected in zip(*results, strict=True):
         assert_same(actual, expected)
     assert largest[0] > largest[1] == 0
+
+
+@pytest.mark.parametrize("long", [100, 1])
+def test_frozen_biases_get_no_gradient_and_the_states_do(long, dictionary, monkeypatch):
+    monkeypatch.setattr(tensors, "LONG", long)
+    model = build_model(NAME, dictionary, relation_bias="both")
+    biases = {n: p for n, p in model.encoder.named_parameters() if n.endswith("_bias")}
+    others = [p for n, p in model.encoder.named_parameters() if n not in biases]
+    gradients = []
+    for trains in (True, False):
+        for bias in biases.values():
+            bias.requires_grad_(trains)
+        states = model.encoder(**batch(dictionary))["encoder_out"][0]
+        gradients.append(torch.autograd.grad(states.square().sum(), others, allow_unused=True))
+    pairs = [pair for pair in zip(*gradients, strict=True) if pair[0] is not None]
+    assert biases
+    assert pairs
+    for learned, frozen in pairs:
+        assert_same(frozen, learned)
 
 
 def without_draws(name, dictionary, **options):

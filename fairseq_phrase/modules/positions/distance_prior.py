@@ -23,8 +23,7 @@ def token_distances(tree: TreePositions) -> Tensor:
 
     *Decision*: it is 0 where one of the tokens is outside words, so that such pairs have no prior.
     """
-    both_words = tree.is_word[:, :, None] & tree.is_word[:, None]
-    return tree.for_tokens(tree.word_distances()).masked_fill_(~both_words, 0)
+    return tree.for_tokens(tree.word_distances(), outside=0)
 
 
 class DistancePriorAttention(HeadsAttention):

@@ -15,10 +15,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.autograd.graph import get_gradient_edge
 from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_phrase.modules.positions.biased_attention import biased_attention, pair_bias
+from fairseq_phrase.modules.positions.biased_attention import (
+    biased_attention,
+    pair_bias,
+    scaled_scores,
+)
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.projections import HeadsAttention
 from fairseq_phrase.modules.tensors import applied, is_long, one_of, upcast
@@ -72,9 +77,12 @@ def tree_relations(
     device, depths = tree.words.device, tree.word_depths
     distances = tree.word_distances()
     above = depths[:, :, None] - depths[:, None, :]
-    in_line = _constant(_IN_LINE, device)[above.clamp(-4, 4) + 4]
-    apart = _constant(_APART, device)[distances.clamp(max=_MOST)]
-    relations = torch.where(distances == above.abs(), in_line, apart)
+    # One lookup: the words in line are numbered by depths, and then all others by distances.
+    in_line = above.clamp(-4, 4).add_(4)
+    apart = distances.clamp(max=_MOST).add_(len(_IN_LINE))
+    number = torch.where(distances == above.abs(), in_line, apart)
+    table = _constant((*_IN_LINE, *_APART), device)
+    relations = table.index_select(0, number.flatten()).view_as(number)
     if labels is not None:
         if labels.size(1) == 0:  # a batch without words; its heads have one word of padding
             labels = labels.new_zeros(len(labels), 1)
@@ -87,10 +95,9 @@ def tree_relations(
         by_child = (first + num_labels + labels)[:, None, :]
         relations = torch.where(relations == _PARENT, by_parent, relations)
         relations = torch.where(relations == _CHILD, by_child, relations)
-    relations = tree.for_tokens(relations)
-    both_words = tree.is_word[:, :, None] & tree.is_word[:, None, :]
-    itself = torch.eye(relations.size(1), dtype=torch.bool, device=device)
-    return relations.where(both_words, _NO_WORD).masked_fill_(itself, 0)
+    relations = tree.for_tokens(relations, outside=_NO_WORD)
+    relations.diagonal(dim1=1, dim2=2).zero_()
+    return relations
 
 
 class EdgePairs(NamedTuple):
@@ -206,14 +213,15 @@ def sentence_buckets(num_tokens: int, device: torch.device | None = None) -> Ten
     Args:
         num_tokens: length of the padded batch. Padding on the left shifts all tokens equally.
     """
-    order = torch.arange(num_tokens, device=device)
-    offsets = order[None, :] - order[:, None]
+    offsets = torch.arange(1 - num_tokens, num_tokens, device=device)
     half = NUM_BUCKETS // 2
     exact = half // 2
     sizes = offsets.abs()
     growth = (sizes.clamp(min=1) / exact).log() / math.log(_MAX_DISTANCE / exact)
     far = (exact + (growth * (half - exact)).long()).clamp(max=half - 1)
-    return torch.where(sizes < exact, sizes, far).add(offsets > 0, alpha=half)[None]
+    buckets = torch.where(sizes < exact, sizes, far).add(offsets > 0, alpha=half)
+    # Each query sees one bucket per offset; the offset of its first key falls from query to query.
+    return buckets.unfold(0, num_tokens, 1).flip(0)[None]
 
 
 def kinds_of_pairs(tree: Tensor | None, buckets: Tensor | None) -> Tensor:
@@ -228,7 +236,7 @@ def kinds_of_pairs(tree: Tensor | None, buckets: Tensor | None) -> Tensor:
         kinds = buckets if tree is None else tree
         assert kinds is not None
         return kinds
-    return tree * NUM_BUCKETS + buckets
+    return torch.add(buckets, tree, alpha=NUM_BUCKETS)
 
 
 #: The relations that may have biases: in the tree, in the sentence, or both; distance has a fixed prior.
@@ -348,28 +356,49 @@ class PairRelations:
         return PairRelations(one_of(self.pairs, index), one_of(self.masked, index), edges)
 
 
-class _Recomputed(torch.autograd.Function):
-    """Attention that stores its inputs alone, and attends again in the backward pass.
+class _LongAttention(torch.autograd.Function):
+    """Attention with a bias, which computes bias and weights again in the backward pass.
 
-    Unlike torch's checkpoint it records no gradient the first time, so that a fused kernel computes it.
+    The forward pass is torch's fused kernel. torch has none whose gradient reaches the bias.
+
+    Args:
+        bias: computes the bias from ``biases``. Shape: broadcasts to (batch, heads, tokens, tokens)
+        query, key, value: Shape of each: (batch, heads, tokens, head width)
     """
 
     @staticmethod
     def forward(
-        ctx: Any, attend: Callable[..., Tensor], query: Tensor, key: Tensor, value: Tensor,
+        ctx: Any, bias: Callable[[], Tensor], query: Tensor, key: Tensor, value: Tensor,
         *biases: Tensor,
     ) -> Tensor:  # fmt: skip
-        ctx.attend, ctx.biases = attend, biases
-        ctx.save_for_backward(query, key, value)
-        return attend(query, key, value)
+        attended, _ = biased_attention(query, key, value, bias())
+        ctx.bias, ctx.biases = bias, biases
+        ctx.save_for_backward(query, key, value, attended)
+        return attended
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, attended = ctx.saved_tensors
         with torch.enable_grad():
-            heads = [states.detach().requires_grad_() for states in ctx.saved_tensors]
-            attended = ctx.attend(*heads)
-        return None, *torch.autograd.grad(attended, [*heads, *ctx.biases], gradient)
+            bias = ctx.bias()
+        of_bias = get_gradient_edge(bias) if ctx.biases else None
+        scores = scaled_scores(query, key).add_(bias.detach())
+        dtype = bias.dtype
+        del bias  # each of these is as large as the weights
+        weights = scores.softmax(-1)
+        del scores
+        of_value = weights.to(value.dtype).mT @ gradient
+        # The gradient of a softmax is weights * (gradient - mean). The mean of what a query's weights get
+        # is what its output gets.
+        of_scores = upcast(gradient @ value.mT)
+        of_scores.sub_(upcast(gradient * attended).sum(-1, keepdim=True)).mul_(weights)
+        del weights
+        of_biases: tuple[Tensor, ...] = ()
+        if of_bias is not None:
+            of_biases = torch.autograd.grad([of_bias], ctx.biases, [of_scores.to(dtype)])
+        narrow, scale = of_scores.to(query.dtype), 1 / math.sqrt(query.size(-1))
+        return None, narrow @ key * scale, narrow.mT @ query * scale, of_value, *of_biases
 
 
 class RelationAttention(RelationBias, HeadsAttention):
@@ -412,16 +441,14 @@ class RelationAttention(RelationBias, HeadsAttention):
 
     def _attend_again(self, relations: PairRelations, *heads: Tensor) -> Tensor:
         """Attend in one sentence, without storing its weights."""
-
-        def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            return self._attend(query, key, value, relations)[0]
-
         # Only the checkpoint draws the same dropout twice, knows autocast, and can be compiled.
         if self.dropout_p or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
-            attended: Tensor = checkpoint(attend, *heads, use_reentrant=False)
+            attend = functools.partial(self._attend, relations=relations)
+            attended: Tensor = checkpoint(attend, *heads, use_reentrant=False)[0]
             return attended
-        biases = [bias for bias in self.biases() if bias.requires_grad]
-        return applied(_Recomputed, attend, *heads, *biases)
+        bias = functools.partial(self.bias, relations.pairs, relations.masked, relations.edges)
+        biases = [parameter for parameter in self.biases() if parameter.requires_grad]
+        return applied(_LongAttention, bias, *heads, *biases)
 
     def _attend(
         self,

@@ -129,24 +129,28 @@ class TreePositions:
             is_head = heads[:, :, None] == self.words[:, None, :]
             in_line = is_head | is_head.transpose(1, 2)
         else:
-            both_words = self.is_word[:, :, None] & self.is_word[:, None, :]
-            distances = self.for_tokens(self.word_distances())
+            distances = self.for_tokens(self.word_distances(), outside=-1)
             if relation == "distance":
-                size = torch.where(both_words, distances, size)
-                in_line = torch.zeros_like(both_words)
+                size = torch.where(distances < 0, size, distances)
+                in_line = torch.zeros_like(distances, dtype=torch.bool)
             else:
-                in_line = both_words & (distances == difference.abs())
+                in_line = distances == difference.abs()
         same_word = (self.words[:, :, None] == self.words[:, None, :]) & self.is_word[:, None, :]
         return torch.where(in_line, difference, sign * size).masked_fill_(same_word, 0)
 
-    def for_tokens(self, between_words: Tensor) -> Tensor:
-        """Look up values of tokens' words, undefined without a word. Shape: (batch, tokens, tokens).
+    def for_tokens(self, between_words: Tensor, outside: int) -> Tensor:
+        """Look up values of tokens' words. Shape: (batch, tokens, tokens).
 
         Args:
             between_words: a value for each pair of words. Shape: (batch, words, words)
+            outside: the value of pairs of which a token has no word.
         """
-        rows = between_words.gather(1, self.word[:, :, None].expand(-1, -1, between_words.size(2)))
-        return rows.gather(2, self.word[:, None, :].expand(-1, rows.size(1), -1))
+        # Outside is one more word.
+        word = self.word.where(self.is_word, between_words.size(1))
+        between_words = pad(between_words, (0, 1, 0, 1), value=outside)
+        sentence = torch.arange(len(word), device=word.device)
+        rows = between_words[sentence[:, None], word]  # whole, which is faster than by ``gather``
+        return rows.gather(2, word[:, None, :].expand(-1, rows.size(1), -1))
 
     def word_distances(self) -> Tensor:
         """Count the edges between words, undefined at padding. Shape: (batch, words, words), int64.
@@ -158,9 +162,12 @@ class TreePositions:
         # True where word j is word i or above it, by doubling.
         above = torch.eye(num_words, dtype=torch.bool, device=self.heads.device)
         above, ancestor = above.expand(batch, -1, -1), self.heads
-        for doubling in range((num_words - 1).bit_length()):
+        sentence = torch.arange(batch, device=self.heads.device)[:, None]
+        # Trees are flat: the depth of the deepest word is far below the number of words.
+        deepest = int(self.word_depths.max()) if may_read(self.heads) else num_words - 1
+        for doubling in range(deepest.bit_length()):
             ancestor = ancestor.gather(1, ancestor) if doubling else ancestor
-            above = above | above.gather(1, ancestor[:, :, None].expand_as(above))
+            above = above | above[sentence, ancestor]
         common = exact_product(above, above.mT)
         # Each of the two paths to the root has one word more than edges.
         words = self.word_depths + 1

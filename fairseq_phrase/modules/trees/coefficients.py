@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
-from fairseq_phrase.modules.tensors import applied, crossover, for_device, true_at
-from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+from fairseq_phrase.modules.tensors import applied, crossover, for_device
+from fairseq_phrase.modules.trees.tree_batch import TreeBatch, true_at
 
 
 class _Rows:

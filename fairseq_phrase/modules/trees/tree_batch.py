@@ -17,7 +17,6 @@ from fairseq_phrase.modules.tensors import (
     check_mask,
     check_tensor,
     may_read,
-    true_at,
 )
 
 Cached = TypeVar("Cached")
@@ -366,3 +365,24 @@ def _check_spans(leaf_spans: np.ndarray, padding_mask: np.ndarray) -> None:
         f"{leaf_spans[sentence, node].tolist()} (half-open): expected leaves that are there, "
         "spans that do not cross, and children before parents"
     )
+
+
+def true_at(mask: Tensor, count: int) -> tuple[Tensor, ...]:
+    """Return ``mask.nonzero(as_tuple=True)``. Shape of each: (count,), int64.
+
+    Args:
+        count: number of True elements; the host thus need not wait for a GPU to count them.
+    """
+    return counted_true_at(mask, count) if mask.is_cuda else mask.nonzero(as_tuple=True)
+
+
+def counted_true_at(mask: Tensor, count: int) -> tuple[Tensor, ...]:
+    """Compute :func:`true_at` in operations whose results have known sizes."""
+    # The n-th True element is the first element at which the running count of True is n.
+    numbers = torch.arange(1, count + 1, device=mask.device)
+    flat = torch.searchsorted(mask.flatten().cumsum(0), numbers)
+    indices = []
+    for size in reversed(mask.shape):
+        indices.append(flat % size)
+        flat = flat // size
+    return tuple(reversed(indices))
