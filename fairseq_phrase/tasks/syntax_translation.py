@@ -17,7 +17,11 @@ from fairseq.tasks.translation import TranslationConfig
 from fairseq_phrase.checkpoints.pretrained import PretrainedOptions
 from fairseq_phrase.data.batches.source_batches import SourceBatcher, add_structure
 from fairseq_phrase.data.batches.subword_sampling import SubwordSampling, check_alpha
-from fairseq_phrase.data.batches.syntax_dataset import CopiedDataset, SyntaxDataset
+from fairseq_phrase.data.batches.syntax_dataset import (
+    CopiedDataset,
+    LongestSideOrder,
+    SyntaxDataset,
+)
 from fairseq_phrase.data.batches.tree_sources import Trees, read_own_trees
 from fairseq_phrase.data.batches.word_alignments import WordAlignments
 from fairseq_phrase.data.store.copied_words import CopiedWords, copied_path, slot
@@ -41,6 +45,9 @@ from fairseq_phrase.tasks.language_tags import LanguageTagOptions, LanguageTagTa
 from fairseq_phrase.tasks.tree_losses import LossSetting, TreeLossOptions, wanted_losses
 from fairseq_phrase.tasks.validation_bleu import ValidationBleuOptions, ValidationBleuTask
 from fairseq_phrase.training.update import UpdateOptions
+
+#: The choices of ``--batch-order``.
+BATCH_ORDERS = ("source", "longest-side")
 
 
 @dataclass
@@ -83,6 +90,10 @@ class SyntaxTranslationConfig(
         "α above 0, at most 1: split the words of training sentences into other subwords each "
         "time, on both sides: by SentencePiece's probabilities to the power of α, or with "
         "subword-nmt by BPE-dropout with the probability α")
+    batch_order: ChoiceEnum(BATCH_ORDERS) = option("source",  # type: ignore[valid-type]
+        "order in which training pairs are put into batches: by the length of the source, then of the "
+        "target, as fairseq; or by the longer of both, then target, then source, which makes fewer "
+        "batches of --max-tokens")
 
 
 logger = logging.getLogger(__name__)
@@ -214,6 +225,16 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
                 learn the target's unknown words, or the dictionary has slots for unknown words and
                 the data lack the words.
         """
+        self._load_with_copies(split, epoch, combine, **kwargs)
+        # fairseq orders padded lengths (--num-batch-buckets) by the longer of both already.
+        if (
+            self.cfg.batch_order == "longest-side"
+            and split == self.cfg.train_subset
+            and self.datasets[split].buckets is None
+        ):
+            self.datasets[split] = LongestSideOrder(self.datasets[split])
+
+    def _load_with_copies(self, split: str, epoch: int, combine: bool, **kwargs: Any) -> None:
         self._load_with_parses(split, epoch, combine, **kwargs)
         directory = self.directory_of(split, epoch)
         source, target = self.cfg.source_lang, self.cfg.target_lang

@@ -61,6 +61,21 @@ def test_a_resumed_training_of_fairseqs_own_has_the_batches_of_an_uninterrupted_
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_resumed_training_has_the_batches_of_an_uninterrupted_one_in_the_order_of_the_longer_side(
+    data_directory, command, tmp_path, workers
+):
+    train_with_stops(
+        lambda *others: command(
+            fairseq_train, data_directory, "--user-dir", "fairseq_phrase", "--task",
+            "syntax_translation", *TRAINING, *SIZES, "--arch", "relation_transformer", "--max-tokens",
+            "300", "--train-subset", "valid", "--disable-validation", "--batch-order", "longest-side",
+            "--num-workers", workers, *others,
+        ),
+        tmp_path,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("task", ["translation", "syntax_translation"])
 def test_one_and_two_processes_continue_the_same_training(data_directory, tmp_path, task):
     """Two processes are one that adds the gradients of two batches; the first stop is in an epoch."""

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.batches.source_batches import collate_parses, truncated
-from fairseq_phrase.data.batches.syntax_dataset import SyntaxDataset
+from fairseq_phrase.data.batches.syntax_dataset import LongestSideOrder, SyntaxDataset
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.data.subwords.encoded_sentences import words_of_subwords
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -249,3 +249,46 @@ def test_a_preprocessed_split_batches_after_its_way_to_a_worker_process(data_dir
             assert row[row >= 0].tolist() == store[index]["words"].tolist()
             count += 1
     assert count == 100
+
+
+def pairs_of_lengths(lengths, shuffle=False):
+    """Pairs whose sides have these lengths, with their end."""
+    sides = [[torch.full((size,), EOS) for size in side] for side in zip(*lengths, strict=True)]
+    source, target = ((side, np.array([*map(len, side)]), DICTIONARY) for side in sides)
+    return LanguagePairDataset(*source, *target, left_pad_source=False, shuffle=shuffle)
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=40))
+@settings(deadline=None)
+def test_pairs_are_in_the_order_of_their_longer_side(lengths):
+    for shuffle in (False, True):
+        order = LongestSideOrder(pairs_of_lengths(lengths, shuffle)).ordered_indices().tolist()
+        assert sorted(order) == [*range(len(lengths))]
+        keys = [(max(lengths[index]), lengths[index][1], lengths[index][0]) for index in order]
+        assert keys == sorted(keys)
+
+
+def test_pairs_of_the_same_lengths_are_in_another_order_in_each_epoch():
+    dataset = LongestSideOrder(pairs_of_lengths([(3, 5)] * 30, shuffle=True))
+    orders = []
+    for seed in (1, 1, 2):
+        with data_utils.numpy_seed(seed):
+            orders.append(dataset.ordered_indices().tolist())
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_the_order_of_the_longer_side_makes_fewer_batches():
+    rng = np.random.default_rng(1)
+    source = np.exp(rng.normal(2.75, 0.4, 3000)).round().clip(4, 60).astype(int)
+    target = (source + rng.normal(0, 4, 3000).round().astype(int)).clip(4, 60)
+    pairs = pairs_of_lengths([*zip(source.tolist(), target.tolist(), strict=True)])
+    batches = {
+        order: batches_of(dataset, 1000, None, 8)
+        for order, dataset in (("fairseq", pairs), ("longest", LongestSideOrder(pairs)))
+    }
+    assert len(batches["longest"]) < 0.93 * len(batches["fairseq"])
+    for indices in batches.values():
+        assert sorted(index for batch in indices for index in batch) == [*range(3000)]
+    size = np.maximum(source, target)
+    for batch in batches["longest"]:
+        assert len(batch) * size[batch].max() <= 1000

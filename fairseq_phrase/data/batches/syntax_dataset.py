@@ -1,4 +1,4 @@
-"""fairseq's sentence pairs with parses of the sources or with unknown words to copy."""
+"""fairseq's sentence pairs with parses of the sources, with words to copy, or in another order."""
 
 from __future__ import annotations
 
@@ -221,3 +221,23 @@ class CopiedDataset(_WrappedPairs):
         if batch:
             batch["copied"] = [self.words[index] for index in batch["id"].tolist()]
         return batch
+
+
+class LongestSideOrder(_WrappedPairs):
+    """A translation dataset whose batches have sentence pairs with a longer side of about one length.
+
+    fairseq orders pairs by source, then target. A batch is as large as its longest sentence of either
+    side allows, so one long target shortens a batch of short sources. Here the order is by
+    (max(source, target), target, source); pairs of the same two lengths are in fairseq's order, which is
+    random in each epoch if fairseq shuffles.
+    """
+
+    def ordered_indices(self) -> np.ndarray:
+        """Return the order in which sentence pairs are batched. Shape: (sentence pairs,)."""
+        indices = np.asarray(self.dataset.ordered_indices())
+        source, target = (
+            np.asarray(sizes)[indices] for sizes in (self.dataset.src_sizes, self.dataset.tgt_sizes)
+        )
+        # The last key is the first to sort by.
+        order = np.lexsort((source, target, np.maximum(source, target)))
+        return indices[order]
