@@ -206,6 +206,53 @@ def add_step_arguments(parser: argparse.ArgumentParser) -> None:
     add_out(parser)
 
 
+def encoders(options: argparse.Namespace) -> None:
+    """Time and memory of encoders alone, forward and backward, compared with fairseq's.
+
+    Columns:
+
+    - ``time``: the median of the paired ratios to the first encoder's,
+    - ``MiB``: the peak memory in addition to parameters; and that number divided by the first's.
+
+    Example:
+        python benchmarks/training.py encoders --size tiny --length 512 --max-tokens 1024
+    """
+    built = build_models(options)
+    (batch,) = load_batches(built, options)
+    runs = [partial(encode, each.model.train(), each.own_inputs(batch)) for each in built]
+    turns = in_turns(lambda _: runs, options.steps, options.device, warmup=2, unit="step")
+    memory = [peak_memory(run, torch.device(options.device)) for run in runs]
+    lines = [
+        [
+            each.name, f"{1e3 * turns.median(way):.1f}", f"{1 / turns.speed(way):.2f}",
+            f"{memory[way] / 2**20:.0f}", f"{memory[way] / memory[0]:.2f}",
+        ]
+        for way, each in enumerate(built)
+    ]  # fmt: skip
+    conditions = (
+        f"{describe_machine(options.device)}, {options.dtype}, size {options.size}, "
+        f"{len(batch['id'])} sentences, --length {options.length}, median of {options.steps} steps "
+        "each, in turns"
+    )
+    headings = ["encoder", "ms", "time", "MiB", "MiB/first's"]
+    report(conditions, markdown_table(headings, lines, texts=1), options.out)
+
+
+def encode(model: Any, sample: Sample) -> None:
+    """Compute an encoder's states and the gradients of its parameters."""
+    inputs = {name: x for name, x in sample["net_input"].items() if name != "prev_output_tokens"}
+    model.encoder(**inputs)["encoder_out"][0].square().mean().backward()
+    model.zero_grad()
+
+
+def add_encoder_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of :func:`encoders`."""
+    add_arguments(parser)
+    add_batches(parser, max_tokens=1024)
+    add_steps(parser, 15)
+    add_out(parser)
+
+
 FAIRSEQS = "fairseq's lstm"
 RECURRENT = {
     "bilinear, input feeding": ["--input-feeding"],
@@ -277,7 +324,7 @@ def whole(options: argparse.Namespace) -> None:
 
     The first row is fairseq's Transformer with fairseq's own update, as without this package. With
     --parts, the last of the chosen models is compared with itself: fairseq's update, each part of the
-    faster update alone, and all of them.
+    faster update alone, all of them, and all of them with --fast-dropout.
 
     Examples:
         python benchmarks/training.py whole DATA --size tiny --models "phrase, k = 2" tree
@@ -286,7 +333,7 @@ def whole(options: argparse.Namespace) -> None:
     if not options.data:
         sys.exit("DATA is needed: parses are read from it")
     rows = training_rows(options)
-    running = [updates(name, parts, options) for name, parts in rows.values()]
+    running = [updates(*row, options) for row in rows.values()]
     words: list[list[int]] = [[] for _ in rows]
 
     def runs(number: int) -> list[Run]:
@@ -307,24 +354,32 @@ def whole(options: argparse.Namespace) -> None:
     )
 
 
-def training_rows(options: argparse.Namespace) -> dict[str, tuple[str, frozenset[str]]]:
-    """Return the trainings that are compared: a model and the parts of its update, by title."""
+#: A model, the parts of its update that are faster than fairseq's, and other flags.
+Row = tuple[str, frozenset[str], Sequence[str]]
+
+
+def training_rows(options: argparse.Namespace) -> dict[str, Row]:
+    """Return the trainings that are compared, by title."""
     names, everything = chosen_models(options), frozenset(PARTS)
     base = names[-1] if options.parts else names[0]
-    rows = {f"{base}, fairseq's update": (base, frozenset[str]())}
+    rows: dict[str, Row] = {f"{base}, fairseq's update": (base, frozenset(), ())}
     if not options.parts:
-        return rows | {name: (name, everything) for name in names}
-    rows |= {f"{base}, {part}": (base, frozenset({part})) for part in PARTS}
-    return rows | {base: (base, everything)}
+        return rows | {name: (name, everything, options.flags.split()) for name in names}
+    rows |= {f"{base}, {part}": (base, frozenset({part}), ()) for part in PARTS}
+    rows[base] = base, everything, ()
+    return rows | {f"{base}, --fast-dropout": (base, everything, ["--fast-dropout"])}
 
 
-def updates(name: str, parts: frozenset[str], options: argparse.Namespace) -> Iterator[int]:
+def updates(
+    name: str, parts: frozenset[str], others: Sequence[str], options: argparse.Namespace
+) -> Iterator[int]:
     """Train a model as fairseq-train does; each step is an update, and yields its target words.
 
     Args:
         parts: of the update that are faster than fairseq's.
+        others: other flags.
     """
-    flags = [*row_flags(name, options), "--max-tokens", str(options.max_tokens)]
+    flags = [*row_flags(name, options), *others, "--max-tokens", str(options.max_tokens)]
     flags += ["--clip-norm", "1.0", "--disable-validation"]
     flags += ["--num-workers", str(options.num_workers)]
     cfg = configuration(flags, options.data, options)
@@ -350,6 +405,9 @@ def add_whole_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-workers", type=int, default=1, help="as fairseq-train's")
     parser.add_argument(
         "--parts", action="store_true", help="measure each part of the faster update, see above"
+    )
+    parser.add_argument(
+        "--flags", default="", help="of all rows but the first, without --parts: --fast-dropout"
     )
     add_out(parser)
 
@@ -570,6 +628,7 @@ def add_collate_arguments(parser: argparse.ArgumentParser) -> None:
 
 COMMANDS = {
     step: add_step_arguments,
+    encoders: add_encoder_arguments,
     recurrent: add_recurrent_arguments,
     whole: add_whole_arguments,
     environments: add_environment_arguments,

@@ -19,6 +19,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim import FP16Optimizer, build_optimizer
 from fairseq.tasks import setup_task
 from measuring import add_device
+from torch import Tensor
 
 import fairseq_phrase
 from fairseq_phrase.data.batches.source_batches import make_structures
@@ -34,7 +35,9 @@ fairseq_phrase.register()
 # Width, feed-forward width, heads, layers. The paper's sizes for Multi30k, as far as it gives them, and
 # the presets' sizes are the base Transformer's.
 SIZES = {
+    "smallest": (32, 64, 2, 2),
     "tiny": (128, 256, 4, 3),
+    "small": (256, 1024, 4, 3),
     "multi30k": (512, 2048, 8, 6),
     "base": (512, 2048, 8, 6),
 }
@@ -117,21 +120,22 @@ class Trained:
         else:
             self.optimizer = build_optimizer(cfg.optimizer, parameters)
 
-    def forward_backward(self, sample: Sample, update: int = 1) -> int:
-        """Compute the gradients of one batch, and return its sample size."""
-        _, sample_size, _ = self.task.train_step(
+    def forward_backward(self, sample: Sample, update: int = 1) -> tuple[Tensor, int]:
+        """Compute the gradients of one batch; return the sum of its losses and its sample size."""
+        loss, sample_size, _ = self.task.train_step(
             sample, self.model, self.criterion, self.optimizer, update
         )
-        return sample_size
+        return loss, max(int(sample_size), 1)
 
-    def step(self, sample: Sample, update: int = 1, clip_norm: float = 0.0) -> None:
-        """Train on one batch."""
+    def step(self, sample: Sample, update: int = 1, clip_norm: float = 0.0) -> Tensor:
+        """Train on one batch; return its loss for a word before the update."""
         self.optimizer.zero_grad()
-        sample_size = self.forward_backward(sample, update)
-        self.optimizer.multiply_grads(1 / max(int(sample_size), 1))
+        loss, sample_size = self.forward_backward(sample, update)
+        self.optimizer.multiply_grads(1 / sample_size)
         if clip_norm:
             self.optimizer.clip_grad_norm(clip_norm)
         self.optimizer.step()
+        return loss.detach() / sample_size
 
 
 def add_languages(parser: argparse.ArgumentParser) -> None:
@@ -146,8 +150,11 @@ def add_data(parser: argparse.ArgumentParser) -> None:
         "data",
         metavar="DATA",
         nargs="?",
-        help="a directory made by fairseq-phrase-preprocess; without it, random words of "
-        f"{VOCABULARY} in random trees, in sentences as long as Multi30k's",
+        help="a directory made by fairseq-phrase-preprocess; without it, random words in random "
+        "trees, in sentences as long as Multi30k's",
+    )
+    parser.add_argument(
+        "--vocabulary", type=int, default=VOCABULARY, help="size of dictionaries, without DATA"
     )
     add_languages(parser)
     add_device(parser)
@@ -303,7 +310,7 @@ def load_batches(models: list[Built], options: argparse.Namespace) -> list[Sampl
 def write_dictionaries(directory: str, options: argparse.Namespace) -> None:
     """Make the dictionaries of a data directory, from which models can be built."""
     dictionary = Dictionary()
-    for index in range(VOCABULARY - len(dictionary)):
+    for index in range(options.vocabulary - len(dictionary)):
         dictionary.add_symbol(f"word{index}")
     for language in (options.source_lang, options.target_lang):
         dictionary.save(str(Path(directory) / f"dict.{language}.txt"))

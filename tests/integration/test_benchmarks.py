@@ -26,6 +26,8 @@ _FEW = "--max-tokens 128 --steps 1"
 _BATCH = "--lengths 16 --repeats 1 --tokens-per-batch 64"
 COMMANDS = {
     "training.py step": f"{_STEP} {_FEW} --batches 1 --pair='--phrase-residual each --neutral-start'",
+    "training.py encoders": f"{_STEP} --length 16 --max-tokens 64 --steps 1",
+    "losses.py": f"{_STEP} --max-tokens 64 --batches 1 --updates 1 2",
     "attention_kernels.py phrase-attention": f"{_BATCH} --max-lengths 2",
     "decode.py": f"{_STEP} --batches 1 --batch-size 2 --target-length 4",
     "attention_kernels.py relative-positions": _BATCH,
@@ -75,7 +77,7 @@ def test_each_part_of_an_update_is_measured(tmp_path, data_directory):
         "--size tiny --models tree --parts --max-tokens 200 --steps 2 --warmup 0 --num-workers 0"
     )
     printed = run(tmp_path, f"training.py whole {data_directory} {options}")
-    for row in ("tree, fairseq's update", "tree, Adam", "tree"):
+    for row in ("tree, fairseq's update", "tree, Adam", "tree", "tree, --fast-dropout"):
         assert f"| {row} " in printed
 
 
