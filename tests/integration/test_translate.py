@@ -346,7 +346,7 @@ def test_data_that_moved_are_named_in_the_message(
         (["--path", "{checkpoint}", "--nbest", "9"], "expected 1 to the number of beams, 5"),
         (
             ["--path", "{checkpoint}", "--score", "x", "--nbest", "2"],
-            "leave the options of a search",
+            "remove the options of a search",
         ),
         (["--path", "{checkpoint}", "--unk-dictionary", "x"], "needs --replace-unk"),
         (["--path", "{checkpoint}", "--constraints", "x", "--beam", "999"], "at most half as many"),
