@@ -201,16 +201,16 @@ def _edge_rows(
     rows = []
     for row, (edges, count) in enumerate(zip(graphs, counts, strict=True)):
         try:
-            kept = [edge for edge in edges if max(edge[:2]) < count]
-            if any(min(edge[:2]) < 0 for edge in kept):
+            edges_left = [edge for edge in edges if max(edge[:2]) < count]
+            if any(min(edge[:2]) < 0 for edge in edges_left):
                 raise UserError(f"sentence {row}: the words of edges are numbered from 0")
-            names = [label for _, _, label in kept]
+            names = [label for _, _, label in edges_left]
         except (TypeError, ValueError):
             raise UserError(
                 f"sentence {row}: expected the head, the dependent and the label of each edge"
             ) from None
-        numbers = _numbers_of(row, names, labels) if labels else [0] * len(kept)
-        rows.append([[*edge[:2], number] for edge, number in zip(kept, numbers, strict=True)])
+        numbers = _numbers_of(row, names, labels) if labels else [0] * len(edges_left)
+        rows.append([[*edge[:2], number] for edge, number in zip(edges_left, numbers, strict=True)])
     width = max(map(len, rows), default=0)
     return {"src_edges": [[*edges, *[[-1] * 3] * (width - len(edges))] for edges in rows]}
 

@@ -55,9 +55,9 @@ def _add_relations(config: Any, of_prompt: bool, kwargs: dict[str, Any], cache: 
         cache: the keys and values of the tokens before; None without a cache.
     """
     words, heads, labels, edges = (kwargs.pop(name, None) for name in _PARSE)
-    chosen = config.relation_bias
+    bias = config.relation_bias
     relations = (PromptRelations if of_prompt else BatchRelations)(
-        chosen["kind"], len(chosen["labels"]), words, heads, labels, edges, _reads_graphs(chosen)
+        bias["kind"], len(bias["labels"]), words, heads, labels, edges, _reads_graphs(bias)
     )
     if isinstance(relations, PromptRelations) and cache is not None:
         past = cache.get_seq_length()
@@ -96,8 +96,8 @@ def _with_biases(base: Any) -> Any:  # noqa: C901 - the branches are of the clas
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(config, *args, **kwargs)
             _check_encoder(self)
-            chosen = self.config.relation_bias
-            _check_prompts(self, chosen["kind"], chosen.get("source", "heads"))
+            bias = self.config.relation_bias
+            _check_prompts(self, bias["kind"], bias.get("source", "heads"))
             _install_biases(self)
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -167,9 +167,9 @@ def _auto_map(config: Any) -> dict[str, str]:
     for name in dir(transformers.models.auto):
         mapping = getattr(getattr(transformers.models.auto, name), "_model_mapping", None)
         if mapping is not None and type(config) in mapping:
-            found = mapping[type(config)]
-            found = found[0] if isinstance(found, tuple) else found
-            classes[name] = f"{_CODE.stem}.{found.__name__}"
+            model_class = mapping[type(config)]
+            model_class = model_class[0] if isinstance(model_class, tuple) else model_class
+            classes[name] = f"{_CODE.stem}.{model_class.__name__}"
     return (getattr(config, "auto_map", None) or {}) | classes
 
 
@@ -179,11 +179,11 @@ def _encoder_of(model: Any) -> Any:
 
 def _install_biases(model: Any) -> None:
     """Add the biases that the configuration names, and let the encoder read relations."""
-    config, chosen = model.config, model.config.relation_bias
-    kind, num_labels, vectors = chosen["kind"], len(chosen["labels"]), chosen["vectors"]
-    for name, sizes in chosen["attentions"].items():
+    config, bias = model.config, model.config.relation_bias
+    kind, num_labels, vectors = bias["kind"], len(bias["labels"]), bias["vectors"]
+    for name, sizes in bias["attentions"].items():
         module = model.base_model.get_submodule(name)
-        add_tables(module, AttentionSizes(*sizes), kind, num_labels, vectors, _reads_graphs(chosen))
+        add_tables(module, AttentionSizes(*sizes), kind, num_labels, vectors, _reads_graphs(bias))
     of_prompt = _reads_prompts(model)
 
     def enter(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -242,8 +242,10 @@ def add_relation_bias(
     before = untyped.config._attn_implementation
     _check_attention(before)
     options = {"labels": labels, "vectors": vectors, "a graph as source": source != "heads"}
-    if wanted := [name for name, value in options.items() if value and kind == "sequence"]:
-        raise UserError(f'{" and ".join(wanted)} need kind="tree" or "both"')
+    if options_of_trees := [
+        name for name, value in options.items() if value and kind == "sequence"
+    ]:
+        raise UserError(f'{" and ".join(options_of_trees)} need kind="tree" or "both"')
     RelationBias(1, kind)  # an unknown kind leaves the model unchanged
     _check_prompts(model, kind, source)
     _copy_configurations(model)
@@ -251,14 +253,14 @@ def add_relation_bias(
     config = untyped.config
     try:
         untyped.set_attn_implementation(PROBE)
-        found = self_attentions(_encoder_of(untyped))
+        sizes_of_modules = self_attentions(_encoder_of(untyped))
         untyped.set_attn_implementation(ATTENTION)
     except (UserError, ValueError) as error:
         untyped.set_attn_implementation(before)
         reason = error if isinstance(error, UserError) else "sdpa cannot compute its attention"
         raise UserError(f"a {config.model_type} model takes no relation biases: {reason}") from None
     names = {module: name for name, module in untyped.base_model.named_modules()}
-    attentions = {names[module]: list(sizes) for module, sizes in found.items()}
+    attentions = {names[module]: list(sizes) for module, sizes in sizes_of_modules.items()}
     config.relation_bias = {
         "kind": kind, "labels": list(labels), "vectors": vectors, "source": source,
         "attentions": attentions,

@@ -102,7 +102,10 @@ def test_results_of_a_lost_machine_and_jobs_of_a_killed_worker_are_done_again(cl
     cluster.remove_node(lost, allow_graceful=False)
     gate.open()
     numbers.append(next(results)[0])
-    others = zip(gate.machines.values(), gate.workers, strict=True)
-    os.kill(next(worker for other, worker in others if other != machine), signal.SIGKILL)
+    workers = zip(gate.machines.values(), gate.workers, strict=True)
+    os.kill(
+        next(worker for machine_of_worker, worker in workers if machine_of_worker != machine),
+        signal.SIGKILL,
+    )
     numbers += [number for number, _ in results]
     assert sorted(numbers) == list(range(len(JOBS)))

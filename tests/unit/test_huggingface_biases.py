@@ -401,8 +401,8 @@ def test_a_mask_of_pairs_is_read():
     model = moved(add_relation_bias(made("bert"), labels=LABELS))
     batch = inputs(model)
     pairs = MASK[:, None, None].bool().expand(2, 1, 6, 6)
-    found = model(**batch | {"attention_mask": pairs})[0][MASK.bool()]
-    torch.testing.assert_close(found, states(model, batch), rtol=0, atol=1e-12)
+    output = model(**batch | {"attention_mask": pairs})[0][MASK.bool()]
+    torch.testing.assert_close(output, states(model, batch), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,10 @@ def test_one_graph_computes_the_trees_of_each_batch(model_type):
     with torch.no_grad():
         expected = [states(model, batch) for batch in batches]
         counter = compiled(model)
-        found = [states(model, batch) for batch in batches]
+        actual = [states(model, batch) for batch in batches]
     assert counter.frame_count == 1
     assert not torch.allclose(*expected, atol=1e-4)
-    for result, twin in zip(found, expected, strict=True):
+    for result, twin in zip(actual, expected, strict=True):
         torch.testing.assert_close(result, twin, rtol=0, atol=1e-12)
 
 
@@ -75,11 +75,11 @@ def test_the_gradients_of_one_graph_are_those_without(model_type, checkpoints):
                 part.config.use_cache = False  # else transformers warns, which no graph can
         model.gradient_checkpointing_enable({"use_reentrant": False})
     counter = compiled(model)
-    found = gradients(model, *batches)
+    actual = gradients(model, *batches)
     assert counter.frame_count == 1
-    assert found.keys() >= expected.keys() >= tables(model).keys()
+    assert actual.keys() >= expected.keys() >= tables(model).keys()
     for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, rtol=0, atol=1e-12)
+        torch.testing.assert_close(actual[name], gradient, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
@@ -90,12 +90,12 @@ def test_each_thread_reads_its_own_trees(is_compiled):
         expected = [states(model, batch) for batch in batches]
     if is_compiled:
         compiled(model)
-    both, differences = threading.Barrier(2, timeout=60), []
+    barrier, differences = threading.Barrier(2, timeout=60), []
 
     def read(batch, twin):
         with torch.no_grad():
             for _ in range(20):
-                both.wait()
+                barrier.wait()
                 differences.append((states(model, batch) - twin).abs().max())
 
     threads = [
@@ -115,10 +115,16 @@ def test_a_compiled_model_translates():
     del batch["decoder_input_ids"]
     options = {"max_new_tokens": 3, "num_beams": 2, "do_sample": False}
     options |= {"decoder_start_token_id": 2, "return_dict_in_generate": True, "output_scores": True}
-    expected = [model.generate(**one, **options) for one in (batch, other_trees(batch))]
+    expected = [
+        model.generate(**inputs_of_model, **options)
+        for inputs_of_model in (batch, other_trees(batch))
+    ]
     model.compile(backend="eager")
-    found = [model.generate(**one, **options) for one in (batch, other_trees(batch))]
-    for result, twin in zip(found, expected, strict=True):
+    actual = [
+        model.generate(**inputs_of_model, **options)
+        for inputs_of_model in (batch, other_trees(batch))
+    ]
+    for result, twin in zip(actual, expected, strict=True):
         assert torch.equal(result.sequences, twin.sequences)
         torch.testing.assert_close(result.sequences_scores, twin.sequences_scores)
     assert not torch.equal(expected[0].sequences_scores, expected[1].sequences_scores)

@@ -94,12 +94,12 @@ def test_an_encoder_computes_as_that_of_fairseq_on_a_graph(dictionary, kind, vec
         model.encoder.embed_positions.weight.zero_()
         for parameter, twin in twins(encoder, model, torch.Tensor.detach):
             twin.copy_(parameter)
-    found = model.encoder(
+    actual = model.encoder(
         input_ids=tokens, attention_mask=mask.long(), src_words=words, src_edges=edges
     )[0][mask]
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
 
-    for output in (expected, found):
+    for output in (expected, actual):
         (output * expected.detach().cos()).sum().backward()
     gradients = list(twins(encoder, model, lambda parameter: parameter.grad))
     assert len(gradients) > 30
@@ -115,9 +115,9 @@ def test_a_tree_as_a_graph_has_the_numbers_of_the_tree(model_type, vectors):
     missing = model.load_state_dict(of_tree.state_dict(), strict=False).missing_keys
     assert missing
     assert all(name.endswith("co_head_bias") for name in missing)
-    found = states(model, graph_inputs(model, TREE))
+    actual = states(model, graph_inputs(model, TREE))
     expected = states(of_tree, inputs(of_tree))
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
 def test_a_graph_is_saved_loaded_and_translated(tmp_path):
@@ -129,11 +129,11 @@ def test_a_graph_is_saved_loaded_and_translated(tmp_path):
     loaded = from_pretrained(AutoModelForSeq2SeqLM, tmp_path).eval()
     assert loaded.config.relation_bias["source"] == "links"
     torch.testing.assert_close(states(loaded, batch), expected, rtol=0, atol=1e-12)
-    other = states(loaded, graph_inputs(model, TREE))
-    assert not torch.allclose(other, expected, atol=1e-4)
+    of_tree = states(loaded, graph_inputs(model, TREE))
+    assert not torch.allclose(of_tree, expected, atol=1e-4)
     del batch["decoder_input_ids"]
-    found = loaded.generate(**batch, num_beams=2, max_new_tokens=3, decoder_start_token_id=2)
-    assert len(found) == 2
+    generated = loaded.generate(**batch, num_beams=2, max_new_tokens=3, decoder_start_token_id=2)
+    assert len(generated) == 2
 
 
 def test_older_models_have_no_source(tmp_path):
@@ -153,8 +153,8 @@ def test_edges_of_sentences_and_of_lists_are_collated():
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer_of_metaspace([text] * 9), pad_token="<pad>"
     )
-    found = collate(tokenizer([text]), [sentence], LABELS, "enhanced")
-    assert found["src_edges"].tolist() == [[[1, 0, 0], [2, 0, 1], [2, 2, 2]]]
+    collated = collate(tokenizer([text]), [sentence], LABELS, "enhanced")
+    assert collated["src_edges"].tolist() == [[[1, 0, 0], [2, 0, 1], [2, 2, 2]]]
     of_list = collate(tokenizer([text.split()], is_split_into_words=True), [edges], source="links")
     assert of_list["src_edges"].tolist() == [[[1, 0, 0], [2, 0, 0], [2, 2, 0]]]
     assert set(of_list) == {"src_words", "src_edges"}
@@ -249,12 +249,12 @@ def test_a_local_graph_language_model_attends_within_triplets():
         [[head, dependent, 0] for head, dependent, _ in edges]
     ])}  # fmt: skip
     tokens = torch.arange(4, 4 + len(words))[None]
-    other = tokens.clone()
-    other[0, 4] = 20  # another object of the second triplet
+    changed = tokens.clone()
+    changed[0, 4] = 20  # another object of the second triplet
     options = {"attention_mask": together[None, None], "output_hidden_states": True} | batch
     first, second = (
         model.get_encoder()(input_ids=numbers, **options).hidden_states[1]
-        for numbers in (tokens, other)
+        for numbers in (tokens, changed)
     )
     assert ((first - second).abs().amax(2)[0] > 1e-9).tolist() == [True, False, False, True, True]
     signed = graph_relations(batch["src_words"], batch["src_edges"])[0, 0]

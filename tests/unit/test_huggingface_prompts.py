@@ -87,13 +87,13 @@ def logits(model, batch):
 @pytest.mark.parametrize("model_type", TYPES)
 def test_a_prompt_and_its_text_are_the_equation_in_loops(model_type):
     model, batch = decoder(model_type), whole()
-    found = logits(model, batch)
+    expected = logits(model, batch)
     transformers.AttentionInterface.register("prompt_loops", loops)
     pairs = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
     AttentionMaskInterface.register("prompt_loops", lambda **given: sdpa_mask(**given | pairs))
     model.set_attn_implementation("prompt_loops")
     tolerance = 1e-6 if "gemma" in model_type else 1e-10
-    torch.testing.assert_close(logits(model, batch), found, rtol=0, atol=tolerance)
+    torch.testing.assert_close(logits(model, batch), expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("cache", [transformers.DynamicCache, transformers.StaticCache])
@@ -104,7 +104,7 @@ def test_a_cache_changes_nothing(model_type, cache):
     with torch.no_grad():
         sizes = {} if cache is transformers.DynamicCache else {"max_cache_len": 10}
         past = cache(config=model.config, **sizes)
-        found, start = [], 0
+        parts, start = [], 0
         if model_type != "opt":  # which counts them itself
             batch["position_ids"] = (batch["attention_mask"].cumsum(1) - 1).clamp(min=0)
         expected = model(**batch).logits
@@ -115,11 +115,11 @@ def test_a_cache_changes_nothing(model_type, cache):
             }
             if model_type != "opt":
                 part["position_ids"] = batch["position_ids"][:, start:end]
-            found.append(model(**part, past_key_values=past, use_cache=True).logits)
+            parts.append(model(**part, past_key_values=past, use_cache=True).logits)
             start = end
     mask = batch["attention_mask"].bool()
     tolerance = 1e-5 if "gemma" in model_type else 1e-10
-    torch.testing.assert_close(torch.cat(found, 1)[mask], expected[mask], rtol=0, atol=tolerance)
+    torch.testing.assert_close(torch.cat(parts, 1)[mask], expected[mask], rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("model_type", ["llama", "qwen2"])
@@ -128,20 +128,22 @@ def test_generation_reads_the_tree_with_and_without_cache_and_alone(model_type, 
     model = decoder(model_type)
     options = {"max_new_tokens": 5, "num_beams": beams, "do_sample": False, "output_logits": True}
     options |= {"return_dict_in_generate": True, "pad_token_id": 1}
-    found, uncached = (model.generate(**PROMPTS, **options, use_cache=use) for use in (True, False))
-    assert torch.equal(found.sequences, uncached.sequences)
-    for one, other in zip(found.logits, uncached.logits, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+    cached, uncached = (
+        model.generate(**PROMPTS, **options, use_cache=use) for use in (True, False)
+    )
+    assert torch.equal(cached.sequences, uncached.sequences)
+    for actual, expected in zip(cached.logits, uncached.logits, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
     alone = model.generate(**ALONE, **options)
-    assert torch.equal(alone.sequences[0], found.sequences[1, 2:])
-    for one, other in zip(alone.logits, found.logits, strict=True):
-        torch.testing.assert_close(one, other[beams:], rtol=0, atol=1e-10)
+    assert torch.equal(alone.sequences[0], cached.sequences[1, 2:])
+    for actual, expected in zip(alone.logits, cached.logits, strict=True):
+        torch.testing.assert_close(actual, expected[beams:], rtol=0, atol=1e-10)
     for name in TREES[1:]:
-        other = PROMPTS | {name: PROMPTS[name].roll(1, 1)}
+        expected = PROMPTS | {name: PROMPTS[name].roll(1, 1)}
         if name == "src_heads":
-            other[name] = torch.tensor([[0, 0, 1], [0, 0, -1]])
-        first = model.generate(**other, **options).logits[0]
-        assert not torch.allclose(first, found.logits[0], atol=1e-4), name
+            expected[name] = torch.tensor([[0, 0, 1], [0, 0, -1]])
+        first = model.generate(**expected, **options).logits[0]
+        assert not torch.allclose(first, cached.logits[0], atol=1e-4), name
 
 
 def test_text_after_the_prompt_has_no_relations():

@@ -173,12 +173,12 @@ def test_every_file_that_is_named_exists(page):
 
 def test_every_group_of_entry_points_is_named_as_public():
     page = (REPOSITORY / "docs" / "public.md").read_text(encoding="utf-8")
-    (named,) = re.findall(r"(?m)^\| entry points \| (.*) \|$", page)
+    (cell,) = re.findall(r"(?m)^\| entry points \| (.*) \|$", page)
     texts = [
         path.read_text(encoding="utf-8") for path in (REPOSITORY / "fairseq_phrase").rglob("*.py")
     ]
     groups = {group for text in texts for group in re.findall(r'(?m)^[A-Z_]*GROUP = "(.*)"$', text)}
-    assert {f"fairseq_phrase.{name}" for name in re.findall(r"\.([a-z_.]+)`", named)} == groups
+    assert {f"fairseq_phrase.{name}" for name in re.findall(r"\.([a-z_.]+)`", cell)} == groups
 
 
 def paragraphs_of(page: Path) -> list[str]:

@@ -103,10 +103,12 @@ def compare(layers, names, left: bool = False) -> None:
         torch.autograd.grad(total, [*leaves.values()], allow_unused=True)
         for total in (actual_total, expected)
     ]
-    for name, outputs_of_sentence, other in zip(leaves, *gradients, strict=True):
-        assert (outputs_of_sentence is None) == (other is None), name
+    for name, outputs_of_sentence, expected_gradient in zip(leaves, *gradients, strict=True):
+        assert (outputs_of_sentence is None) == (expected_gradient is None), name
         if outputs_of_sentence is not None:
-            torch.testing.assert_close(outputs_of_sentence, other, rtol=1e-8, atol=1e-10, msg=name)
+            torch.testing.assert_close(
+                outputs_of_sentence, expected_gradient, rtol=1e-8, atol=1e-10, msg=name
+            )
 
 
 @pytest.mark.parametrize("time", TIMES)

@@ -152,8 +152,8 @@ class BatchRelations:
         pairs = self._of_attention(pairs[:, None], batch, queries, keys)
         if mask is None:
             return pairs
-        for known, numbers in self._masked:
-            if known is mask:
+        for earlier, numbers in self._masked:
+            if earlier is mask:
                 return numbers
         numbers = pairs.where(mask.to(pairs.device), self.count)
         if is_stored:
@@ -306,15 +306,15 @@ def check_numbers(words: Tensor, heads: Tensor, labels: Tensor | None, num_label
         return
     name = next(name for name, fault in faults.items() if fault.any())
     row, column = faults[name].nonzero()[0].tolist()
-    what, where = {
+    kind, where = {
         "src_words": ("word", "token"), "src_heads": ("head", "word"), "src_deprels": ("label", "word")
     }[name]  # fmt: skip
     limit = f"the sentence has {int(counts[row])} words"
-    if what == "label":
+    if kind == "label":
         limit = f"the model has {num_labels} labels"
     number = int(parse[name][row, column])
     raise UserError(
-        f"{name}: sentence {row}, {where} {column}: {what} {number}, and {limit}, from 0: make the "
+        f"{name}: sentence {row}, {where} {column}: {kind} {number}, and {limit}, from 0: make the "
         "parse by collate, with the labels of model.config.relation_bias"
     )
 
