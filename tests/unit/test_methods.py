@@ -9,10 +9,12 @@ import sys
 import pytest
 import torch
 
+from fairseq_phrase.checkpoints.loading import register
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.spectral import tree_spectrum
 from fairseq_phrase.testing import CHECKS, build_model, make_batch, make_dictionary
+from tests.support.registrations import registrations_undone
 from tests.support.repository import REPOSITORY
 from tests.support.tolerance import assert_same
 from tests.twins.dependency import edges_between
@@ -25,11 +27,13 @@ MOST_LINES = 60
 @pytest.fixture(scope="module", autouse=True)
 def methods():
     """The folder as fairseq imports it by --user-dir."""
-    spec = importlib.util.spec_from_file_location("methods", FOLDER / "__init__.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["methods"] = module
-    spec.loader.exec_module(module)
-    return module
+    register()
+    with registrations_undone("methods"):
+        spec = importlib.util.spec_from_file_location("methods", FOLDER / "__init__.py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["methods"] = module
+        spec.loader.exec_module(module)
+        yield module
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -16,6 +16,7 @@ from fairseq import options
 from fairseq_phrase import cli, models, tasks
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
+from tests.support.registrations import registrations_undone
 from tests.support.repository import REPOSITORY
 
 PAGES = [
@@ -75,6 +76,8 @@ def in_repository(monkeypatch):
     for room in (models, tasks):
         for module in pkgutil.iter_modules(room.__path__):
             importlib.import_module(f"{room.__name__}.{module.name}")
+    with registrations_undone("methods"):  # --user-dir examples/methods
+        yield
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
