@@ -195,8 +195,14 @@ def digest_of(*paths: Path) -> str:
 
     A process reads a file again only if its size, date or inode has changed.
     """
-    digests = [_digest(path, *stamp_of(path)) for path in paths]
-    return digests[0] if len(paths) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    return joined_digest([_digest(path, *stamp_of(path)) for path in paths])
+
+
+def joined_digest(digests: Sequence[str]) -> str:
+    """Return one digest of several files' digests; that of a single file is its own."""
+    return (
+        digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    )
 
 
 def stamp_of(path: Path) -> tuple[int, int, int]:

@@ -33,7 +33,8 @@ from fairseq_phrase.checkpoints.trust import (
 from fairseq_phrase.compat.checkpoints import override_options, rename_old_parameters
 from fairseq_phrase.compat.inference import TRUNCATED, options_of
 from fairseq_phrase.compat.patches import patch
-from fairseq_phrase.data.store.identity import Identity, compare, log_record, log_text
+from fairseq_phrase.data.store.identity import Identity, compare, log_record
+from fairseq_phrase.data.store.parts import log_text
 from fairseq_phrase.errors import UserError
 
 

@@ -16,6 +16,7 @@ from fairseq_phrase.data.preprocessing import parsing
 from fairseq_phrase.data.preprocessing.parse_shards import shards_in
 from fairseq_phrase.data.store.indexed import IndexedReader
 from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.parts import log_text
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.text import read_lines
 from tests.support.commands import PHRASE, SIZES, TRAINING, run, train_with_stops
@@ -109,6 +110,19 @@ def test_all_else_is_the_same_in_each_part(whole, parts):
         assert all((part / name).read_bytes() == (whole / name).read_bytes() for name in names)
         assert sorted(files(part)) == sorted(files(whole))
         assert Manifest.load(part, "de").identity() == Manifest.load(whole, "de").identity()
+
+
+def test_the_log_has_the_digest_of_the_whole_text(whole, parts, caplog):
+    caplog.set_level("INFO")
+    first, second, third = map(str, parts)
+    for directories in ([str(whole)], [first, second, third], [second, third, first]):
+        log_text(directories, "train")
+    for directories in ([first], [first, third], [first, second, third, str(whole)]):
+        log_text(directories, "train")
+    digests = [record.getMessage() for record in caplog.records]
+    assert len(set(digests[:3])) == 1
+    assert len(set(digests)) == 4
+    inspect([third, "--check"])
 
 
 def test_messages_have_the_lines_of_the_whole_text(text, parts, capsys):

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 
 from fairseq_phrase.data.store.dictionaries import labels_fingerprint
 from fairseq_phrase.errors import UserError, as_given
-from fairseq_phrase.syntax.fields import FIELDS
-from fairseq_phrase.text import digest_of, read_lines, stamp_of
+from fairseq_phrase.text import read_lines, stamp_of
 
 logger = logging.getLogger(__name__)
 
@@ -464,18 +463,6 @@ def _has_none(entry: Entry, entry_point: str, *, is_whole: bool) -> bool:
 def log_record(record: Identity) -> None:
     """Write a training's record into its log, where ``fairseq-phrase-report`` reads it."""
     logger.info("%s%s", LOGGED, json.dumps(record.as_dict()))
-
-
-def log_text(directories: Sequence[str], subset: str) -> None:
-    """Write a digest of the lengths of all training sentences into the log, for reports."""
-    files = [
-        path
-        for directory in directories
-        for path in sorted(Path(directory).glob(f"{subset}*.idx"))
-        if path.stem.rpartition(".")[2] not in FIELDS
-    ]
-    if files:
-        logger.info("%s%s: %s", TEXT_LOGGED, subset, digest_of(*files)[:8])
 
 
 @lru_cache(maxsize=256)

@@ -7,9 +7,10 @@ read the files written here.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -245,6 +246,25 @@ class IndexedWriter:
         paths = write_indexed(self.prefix, mapped(), dtype, arrays if self._own_index else None)
         self._spill.discard()
         return paths
+
+
+def digest_of_joined_index(prefixes: Sequence[Path]) -> str:
+    """Return the SHA-256 of the ``.idx`` file that the arrays of several files would have in one file.
+
+    Args:
+        prefixes: paths without ``.bin`` and ``.idx``, in order.
+    """
+    readers = [IndexedReader(prefix) for prefix in prefixes]
+    code = _CODES[readers[0]._dtype]
+    digest = hashlib.sha256(_HEADER.pack(_MAGIC, 1, code, sum(map(len, readers))))
+    for reader in readers:
+        digest.update(reader.sizes.tobytes())
+    end = 0
+    for reader in readers:
+        for first in range(0, len(reader), _CHUNK):
+            digest.update((reader._starts[first : first + _CHUNK] + end).tobytes())
+        end += reader._values.nbytes
+    return digest.hexdigest()
 
 
 def _mapped(path: Path) -> np.ndarray:
