@@ -72,6 +72,18 @@ def test_preprocessing_of_a_made_up_corpus_is_measured(monkeypatch, capsys):
     assert peak >= data > 0
 
 
+def test_the_memory_of_a_trainings_data_is_measured(monkeypatch, capsys):
+    import training_memory
+
+    monkeypatch.setattr(sys, "argv", ["training_memory.py", "--lines", "2000"])
+    monkeypatch.setattr(training_memory, "describe_machine", str)
+    training_memory.main()
+    rows = capsys.readouterr().out.splitlines()[-3:]
+    assert [row.split(" | ")[:2] for row in rows] == [
+        ["| 2,000", task] for task in training_memory._TASKS
+    ]
+
+
 def test_each_part_of_an_update_is_measured(tmp_path, data_directory):
     options = (
         "--size tiny --models tree --parts --max-tokens 200 --steps 2 --warmup 0 --num-workers 0"
