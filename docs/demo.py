@@ -52,8 +52,7 @@ def picture(address: str) -> bytes:
 
         browser.get(address)
         field = browser.find_element(By.ID, "text")
-        waiting.until(lambda _: field.get_attribute("value"))
-        waiting.until(is_settled)
+        waiting.until(lambda page: page.execute_script("return state.models.length"))
         field.clear()
         field.send_keys(SENTENCE)
         field.submit()
