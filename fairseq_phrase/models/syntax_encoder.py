@@ -481,7 +481,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
                 return self._plain_causal(src_tokens, causal, token_embeddings)
             plain = super().forward(src_tokens, src_lengths, return_all_hiddens, token_embeddings)
             return {**plain, "src_tokens": [src_tokens]}
-        structure = self.structure(src_tokens, ParseBatch.from_net_input(parse))
+        structure = self.structure(src_tokens, self.cfg.read_parse(parse))
         of_layers = structure if causal is None else self.causal_structure(structure, causal)
         states, embedding = self.first_states(src_tokens, structure, token_embeddings)
         size = self.decoder_nodes(src_tokens, structure)
@@ -553,7 +553,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         """
         if self.is_plain(self.cfg):
             return self._plain_attention_maps(src_tokens)
-        structure = self.structure(src_tokens, ParseBatch.from_net_input(parse))
+        structure = self.structure(src_tokens, self.cfg.read_parse(parse))
         states, _ = self.first_states(src_tokens, structure)
         states = states.transpose(0, 1) if self.layer_class.time_first else states
         maps = []

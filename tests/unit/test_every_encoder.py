@@ -9,7 +9,15 @@ from fairseq.sequence_generator import EnsembleModel
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import translation_encoders
-from fairseq_phrase.testing import CHECKS, LENGTHS, build_model, encode, make_batch
+from fairseq_phrase.testing import (
+    CHECKS,
+    LENGTHS,
+    any_label_dictionary,
+    build_model,
+    build_variant,
+    encode,
+    make_batch,
+)
 from tests.support.repository import REPOSITORY
 
 sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
@@ -130,3 +138,37 @@ def test_pruning_away_the_phrases_that_the_decoder_reads_is_refused(dictionary):
     build_model("phrase_transformer", dictionary, **options, encoder_layers_to_keep="0,2")
     with pytest.raises(UserError, match="--phrase-to-decoder needs phrases in the last layer"):
         build_model("phrase_transformer", dictionary, **options, encoder_layers_to_keep="0")
+
+
+@pytest.mark.parametrize(("name", "variant"), VARIANTS, ids=[variant for _, variant in VARIANTS])
+@pytest.mark.parametrize("beyond", [0, 1, 500])
+def test_labels_that_no_dictionary_has_are_named(name, variant, beyond):
+    """One label beyond the last reads the parameter of another label, and 500 beyond read none."""
+    model, dictionary = build_variant(name, variant)
+    for field in model.encoder.cfg.labelled_fields:
+        count = len(any_label_dictionary(field))
+        for label in (count + beyond, -2 - beyond):
+            inputs = make_batch(dictionary, LENGTHS)
+            labels = inputs[f"src_{field}"]
+            labels = labels[..., -1] if labels.dim() > 2 else labels
+            labels[1, 0] = label
+            message = (
+                f"src_{field}: sentence 1 of the batch has the label {label}, .* {count} labels"
+            )
+            with pytest.raises(ValueError, match=message):
+                encode(model, inputs)
+        labels[1, 0] = count - 1
+        encode(model, inputs)
+
+
+def test_some_encoders_read_labels():
+    read = [build_variant(*each)[0].encoder.cfg.labelled_fields for each in VARIANTS]
+    assert {"spans", "deprels", "enhanced"} <= set().union(*read)
+
+
+def test_a_word_of_a_graph_that_the_sentence_lacks_is_named():
+    model, dictionary = build_variant("relation_transformer", "relation bias, graph, labels")
+    inputs = make_batch(dictionary, LENGTHS)
+    inputs["src_words"][0, 0] = 500
+    with pytest.raises(ValueError, match="word index is out of range"):
+        encode(model, inputs)

@@ -26,7 +26,7 @@ from fairseq_phrase.modules.positions.biased_attention import (
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.projections import HeadsAttention
-from fairseq_phrase.modules.tensors import applied, is_long, one_of, upcast
+from fairseq_phrase.modules.tensors import applied, is_long, may_read, one_of, upcast
 
 #: The relation of a key's word to the query's word. Two words at distance 2 are siblings unless one is
 #: above the other, so distances begin with 3.
@@ -134,6 +134,8 @@ def edge_pairs(words: Tensor, edges: Tensor, num_labels: int) -> EdgePairs:
 def _token_pairs(words: Tensor) -> Tensor:
     """Number the pairs of tokens' words; n² at tokens outside words. Shape: (batch, tokens, tokens)."""
     count = words.size(1)
+    if may_read(words) and (words >= count).any():
+        raise ValueError("a token's word index is out of range")
     query, key = words[:, :, None], words[:, None]
     return (query * count + key).masked_fill((query < 0) | (key < 0), count * count)
 
