@@ -10,9 +10,8 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 _SHARED = REPOSITORY.parent / "shared"
 #: The sdist lacks git's history and the outputs of kept runs, which are 7 MB (MANIFEST.in).
-needs_history_and_outputs = pytest.mark.skipif(
-    (REPOSITORY / "PKG-INFO").is_file(), reason="this is an sdist"
-)
+IS_SDIST = (REPOSITORY / "PKG-INFO").is_file()
+needs_history_and_outputs = pytest.mark.skipif(IS_SDIST, reason="this is an sdist")
 
 
 def shared_data(folder: str) -> Path | None:
