@@ -27,7 +27,7 @@ from tests.support.run_folders import write_generation
 #: Pages of which the commands have tests of their own.
 ELSEWHERE = {
     "docs/gpu.md", "docs/models/methods.md", "docs/own_tables.md", "docs/tables.md",
-    "docs/tutorials/encoder.md", "docs/tutorials/translate.md",
+    "docs/tutorials/encoder.md", "docs/tutorials/tagger.md", "docs/tutorials/translate.md",
 }  # fmt: skip
 HERE = {
     "README.md", "docs/compare.md", "docs/compat.md", "docs/labelling.md", "docs/parsers.md",
