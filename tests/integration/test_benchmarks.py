@@ -21,13 +21,13 @@ from tests.support.warm_start import python
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
-_STEP = "--size tiny --models 'phrase, k = 2'"
+_STEP = "--size smallest --models 'phrase, k = 2'"
 _FEW = "--max-tokens 128 --steps 1"
 _BATCH = "--lengths 16 --repeats 1 --tokens-per-batch 64"
 COMMANDS = {
     "training.py step": f"{_STEP} {_FEW} --batches 1 --pair='--phrase-residual each --neutral-start'",
     "training.py encoders": f"{_STEP} --length 16 --max-tokens 64 --steps 1",
-    "losses.py": f"{_STEP} --max-tokens 64 --batches 1 --updates 1 2",
+    "losses.py": f"{_STEP} --max-tokens 64 --batches 1 --updates 1 2 --roundings 1",
     "attention_kernels.py phrase-attention": f"{_BATCH} --max-lengths 2",
     "decode.py": f"{_STEP} --batches 1 --batch-size 2 --target-length 4",
     "attention_kernels.py relative-positions": _BATCH,
@@ -35,7 +35,7 @@ COMMANDS = {
     "learned_bias.py": _BATCH,
     "models.py huggingface": "--type distilbert --layers 1 --sentences 2 --tokens 8 --steps 1 --vectors",
     "models.py tree-lstm": "--lengths 5 --sentences 1",
-    "step_profile.py launches": "--size tiny --models 'phrase, k = 2' --most 3",
+    "step_profile.py launches": "--size smallest --models 'phrase, k = 2' --most 3",
     "step_profile.py compiled": f"{_STEP} --max-tokens 128 --batches 2 --backend eager",
 }
 
@@ -85,9 +85,8 @@ def test_the_memory_of_a_trainings_data_is_measured(monkeypatch, capsys):
 
 
 def test_each_part_of_an_update_is_measured(tmp_path, data_directory):
-    options = (
-        "--size tiny --models tree --parts --max-tokens 200 --steps 2 --warmup 0 --num-workers 0"
-    )
+    options = "--size smallest --models tree --parts --max-tokens 200 --steps 2 --warmup 0"
+    options += " --num-workers 0"
     printed = run(tmp_path, f"training.py whole {data_directory} {options}")
     for row in ("tree, fairseq's update", "tree, Adam", "tree", "tree, --fast-dropout"):
         assert f"| {row} " in printed
