@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of
+from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import ON_ERROR, SUBWORD_MODELS
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import add, positive
+from fairseq_phrase.cli.command import CommandParser, command
 
 
 def _parser() -> argparse.ArgumentParser:

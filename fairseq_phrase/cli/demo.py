@@ -7,8 +7,8 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import add, loading, positive
+from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.errors import UserError
 
 

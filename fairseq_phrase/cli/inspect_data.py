@@ -11,8 +11,8 @@ from itertools import accumulate, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import positive
+from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.errors import UserError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def main(args: argparse.Namespace) -> None:
         return
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # for a terminal without box-drawing characters
-    from fairseq_phrase.visualization.integrity import load_dictionaries
+    from fairseq_phrase.data.inspection.integrity import load_dictionaries
 
     by_language: list[list[Any]] = []
     for number, manifest in enumerate(_manifests(args.data)):
@@ -143,7 +143,7 @@ def _progress(action: str, manifest: Manifest, splits: list[str]) -> tqdm:
 def _check(
     directory: Path, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
 ) -> None:
-    from fairseq_phrase.visualization.integrity import verify_split
+    from fairseq_phrase.data.inspection.integrity import verify_split
 
     with _progress("checking", manifest, splits) as progress:
         for split in splits:
@@ -160,12 +160,12 @@ def _check(
 def _overview(
     directory: Path, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
 ) -> str:
-    from fairseq_phrase.data.store.reader import ParseStore
-    from fairseq_phrase.visualization.corpus_statistics import (
+    from fairseq_phrase.data.inspection.corpus_statistics import (
         manifest_text,
         split_statistics,
         statistics_text,
     )
+    from fairseq_phrase.data.store.reader import ParseStore
 
     for split in splits:
         ParseStore(directory, split, manifest.language, set())  # compares the fingerprints
@@ -183,7 +183,7 @@ def _sentences(
     args: argparse.Namespace, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
 ) -> list[Any]:
     """Read the sentences to draw: the same lines of each language."""
-    from fairseq_phrase.visualization.parsed_text import ParsedTextReader
+    from fairseq_phrase.data.inspection.parsed_text import ParsedTextReader
 
     if args.lines:
         sentences = [(split, line) for split in splits[: None if args.splits else 1]

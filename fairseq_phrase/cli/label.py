@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from fairseq_phrase.cli import MixedParser, command, standard_stream
 from fairseq_phrase.cli.arguments import add, loading, positive
+from fairseq_phrase.cli.command import MixedParser, command, standard_stream
 from fairseq_phrase.errors import UserError
 
 

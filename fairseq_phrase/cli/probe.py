@@ -7,8 +7,8 @@ import math
 from functools import partial
 from pathlib import Path
 
-from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import add, loading, number_or, positive, seed
+from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.data.store.outputs import write_atomically
 from fairseq_phrase.errors import UserError
 

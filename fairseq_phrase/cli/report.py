@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import add, positive
+from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import FORMS
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from fairseq_phrase.cli import CommandParser, command
 from fairseq_phrase.cli.arguments import add
+from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.data.store.outputs import write_atomically
 
 

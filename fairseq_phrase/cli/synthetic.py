@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from fairseq_phrase.cli import CommandParser, command
+from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.option_values import MAX_WORDS, TOY_TASKS, TOY_WORDS
 
 

@@ -14,8 +14,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from fairseq_phrase.cli import MixedParser, command, standard_stream
 from fairseq_phrase.cli.arguments import add, engine_of, loading, positive
+from fairseq_phrase.cli.command import MixedParser, command, standard_stream
 from fairseq_phrase.errors import UserError
 
 if TYPE_CHECKING:

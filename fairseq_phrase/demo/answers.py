@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from fairseq.utils import split_paths
 
+from fairseq_phrase.data.inspection.integrity import load_dictionaries
+from fairseq_phrase.data.inspection.parsed_text import ParsedTextReader
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import Translator
@@ -18,8 +20,6 @@ from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import ParsedSentence
-from fairseq_phrase.visualization.integrity import load_dictionaries
-from fairseq_phrase.visualization.parsed_text import ParsedTextReader
 
 #: The largest number of nodes whose attention is sent to the page, which cannot show more.
 MAX_NODES = 150

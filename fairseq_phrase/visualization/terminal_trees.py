@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fairseq_phrase.data.inspection.parsed_text import ParsedText, printable
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import Edge
-from fairseq_phrase.visualization.parsed_text import ParsedText, printable
 
 #: Sentences of more words than this are not drawn, because the trees would be unreadable.
 MAX_WORDS = 1000

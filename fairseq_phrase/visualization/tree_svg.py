@@ -14,12 +14,12 @@ from itertools import accumulate, chain, pairwise, starmap
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from fairseq_phrase.data.inspection.parsed_text import ParsedText, printable
 from fairseq_phrase.data.store.outputs import write_atomically
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import Edge
-from fairseq_phrase.visualization.parsed_text import ParsedText, printable
 from fairseq_phrase.visualization.terminal_trees import MAX_WORDS
 
 _WORD_SIZE, _LABEL_SIZE = 15, 11

@@ -68,7 +68,7 @@ def test_a_ray_cluster_that_does_not_answer_is_given_up_in_time():
 def connecting(address, setting):
     """Connect in another process: Ray's attempt goes on, and leaves a state in which it cannot start."""
     code = (
-        "from fairseq_phrase.cli import CommandParser, command\n"
+        "from fairseq_phrase.cli.command import CommandParser, command\n"
         "from fairseq_phrase.data.preprocessing import engines\n"
         "from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline\n"
         "pipeline = ParsingPipeline(ParsingOptions())\n"

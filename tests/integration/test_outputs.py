@@ -149,7 +149,7 @@ def test_one_process_makes_a_folder(tmp_path):
 
 PRINTS = """
 import sys
-from fairseq_phrase.cli import CommandParser, command, standard_stream
+from fairseq_phrase.cli.command import CommandParser, command, standard_stream
 @command(lambda: CommandParser(prog="prints"))
 def main(args):
     standard_stream("stdout").write(b"a" * int(sys.argv[1]))

@@ -20,7 +20,7 @@ from fairseq_phrase import cli, option_values
 from fairseq_phrase.__main__ import main as fairseq_phrase_main
 from fairseq_phrase.data.subwords.segmenters import SEGMENTERS
 from fairseq_phrase.evaluation.metrics.measure_registry import FORMS
-from fairseq_phrase.parsers import _BUILT_IN
+from fairseq_phrase.parsers.registry import _BUILT_IN
 from fairseq_phrase.synthetic.corpus import LANGUAGES
 from tests.support.repository import REPOSITORY
 

@@ -10,11 +10,11 @@ from fairseq.data import Dictionary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairseq_phrase.data.inspection.integrity import RecordChecker
 from fairseq_phrase.data.subwords.encoded_sentences import words_of_subwords
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.visualization.integrity import RecordChecker
 from tests.support.hostile import constituents, trees
 from tests.support.sentence_blocks import block
 from tests.twins.alignment import check_words

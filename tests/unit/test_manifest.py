@@ -24,9 +24,10 @@ from fairseq_phrase.data.store.manifest import (
     parser_entries,
 )
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import _BUILT_IN, LineParser
+from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.parsers import pipeline as pipeline_module
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.parsers.registry import _BUILT_IN
 
 WHOLE = Manifest(
     language="de",

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from fairseq_phrase.data.batches.source_batches import collate_parses, numbered_parse, truncated
 from fairseq_phrase.data.batches.text_blocks import joined_parses
 from fairseq_phrase.data.batches.tree_sources import TreeSource
+from fairseq_phrase.data.inspection.integrity import _edges
+from fairseq_phrase.data.inspection.sentence_blocks import Ragged
 from fairseq_phrase.data.preprocessing.parse_shards import from_bytes, to_bytes
 from fairseq_phrase.data.store.layout import shared_index
 from fairseq_phrase.data.subwords.encoded_sentences import encode_words
@@ -26,8 +28,6 @@ from fairseq_phrase.parsers.interfaces import LineParser, flat, without_trees
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.fields import FIELDS, ParseField
 from fairseq_phrase.syntax.sentence import Edge, ParsedSentence
-from fairseq_phrase.visualization.integrity import _edges
-from fairseq_phrase.visualization.sentence_blocks import Ragged
 
 ROLES = ParseField(
     name="roles", per="edge", columns=3, meaning="roles", made_by="--parser mine",

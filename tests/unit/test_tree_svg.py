@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairseq_phrase.data.inspection.parsed_text import printable
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.sentence import Edge
-from fairseq_phrase.visualization.parsed_text import printable
 from fairseq_phrase.visualization.terminal_trees import MAX_WORDS
 from fairseq_phrase.visualization.tree_svg import arc_levels, html_page, svg_page, write_pictures
 from tests.support.hostile import SNIPPETS, trees

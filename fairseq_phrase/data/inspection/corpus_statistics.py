@@ -9,6 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_phrase.data.inspection.integrity import RecordChecker, in_words, word_counts
+from fairseq_phrase.data.inspection.parsed_text import printable
+from fairseq_phrase.data.inspection.sentence_blocks import (
+    Dictionaries,
+    Ragged,
+    SentenceBlock,
+    SplitFiles,
+)
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.syntax.fields import FIELDS
@@ -18,14 +26,6 @@ from fairseq_phrase.syntax.tree_arrays import (
     constituent_parents,
     dependency_depths,
     projective_words,
-)
-from fairseq_phrase.visualization.integrity import RecordChecker, in_words, word_counts
-from fairseq_phrase.visualization.parsed_text import printable
-from fairseq_phrase.visualization.sentence_blocks import (
-    Dictionaries,
-    Ragged,
-    SentenceBlock,
-    SplitFiles,
 )
 
 _EMPTY: np.ndarray = np.zeros(0, dtype=np.int64)

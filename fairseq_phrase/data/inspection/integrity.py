@@ -13,6 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairseq_phrase.data.inspection.sentence_blocks import (
+    Dictionaries,
+    Ragged,
+    SentenceBlock,
+    SplitFiles,
+)
 from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.indexed import IndexedReader
 from fairseq_phrase.data.store.layout import rerun, with_labels
@@ -21,12 +27,6 @@ from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.syntax.fields import FIELDS, ParseField
 from fairseq_phrase.syntax.tree_arrays import dependency_depths, previous_smaller
-from fairseq_phrase.visualization.sentence_blocks import (
-    Dictionaries,
-    Ragged,
-    SentenceBlock,
-    SplitFiles,
-)
 
 
 def load_dictionaries(directory: Path, manifest: Manifest) -> Dictionaries:

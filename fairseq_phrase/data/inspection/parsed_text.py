@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_phrase.data.inspection.sentence_blocks import Dictionaries
 from fairseq_phrase.data.store.indexed import IndexedReader
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
@@ -17,7 +18,6 @@ from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import Edge
-from fairseq_phrase.visualization.sentence_blocks import Dictionaries
 
 # These characters join emoji and compose flags. They do not affect the text around them.
 _HARMLESS_FORMATS = frozenset("\u200c\u200d") | frozenset(map(chr, range(0xE0020, 0xE0080)))

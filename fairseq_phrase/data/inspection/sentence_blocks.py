@@ -16,7 +16,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.fields import FIELDS
 
 #: The dictionaries of a language's text and labels, by ``text`` and field:
-#: :func:`fairseq_phrase.visualization.integrity.load_dictionaries` reads them.
+#: :func:`fairseq_phrase.data.inspection.integrity.load_dictionaries` reads them.
 Dictionaries = dict[str, Any]
 
 #: The largest number of values of text and parses in a block, unless its first sentence has more.
