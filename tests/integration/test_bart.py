@@ -21,7 +21,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
-from fairseq_phrase import parsers
 from fairseq_phrase.cli.attach import main as attach
 from fairseq_phrase.cli.export import main as export
 from fairseq_phrase.cli.preprocess import main as preprocess
@@ -33,6 +32,7 @@ from fairseq_phrase.data.subwords.segmenters import Gpt2Segmenter, gpt2_file
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.search import SegmentSearch
 from fairseq_phrase.inference.translator import load
+from fairseq_phrase.parsers import registry
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import write_lines
 from tests.support.commands import run
@@ -115,7 +115,7 @@ def test_from_the_public_folder_to_a_corrected_line(
         "--dropout", "0", "--no-epoch-checkpoints",
     )  # fmt: skip
     gold = GoldParser(text / "test.src")
-    monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: gold))
+    monkeypatch.setitem(registry._BUILT_IN, "gold", registry._BuiltIn("gold", lambda: gold))
     stdin = "".join(f"{line}\n" for line in ERRORS)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
     capsys.readouterr()
@@ -261,7 +261,7 @@ def test_an_mbart_with_its_tags_trains_and_translates_as_in_fairseq(
     assert "[" not in "".join(hypotheses.values())
     lines = (mbart / "test.de_DE").read_bytes()
     gold = GoldParser(mbart / "test.de_DE")
-    monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: gold))
+    monkeypatch.setitem(registry._BUILT_IN, "gold", registry._BuiltIn("gold", lambda: gold))
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
     printed = command(
         interactive, data, *tagged("syntax_translation"), "--user-dir", "fairseq_phrase", "--path",

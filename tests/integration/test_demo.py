@@ -17,13 +17,13 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from fairseq_phrase import parsers
 from fairseq_phrase.cli.demo import main, named_paths
 from fairseq_phrase.demo import server
 from fairseq_phrase.demo.server import make_app
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search
 from fairseq_phrase.inference.translator import load
+from fairseq_phrase.parsers import registry
 from fairseq_phrase.syntax.sentence import Edge
 from fairseq_phrase.text import read_lines
 from tests.support.gold_parser import GoldParser
@@ -53,8 +53,8 @@ def models(data_directory, synthetic_corpus, tmp_path_factory):
         },
     )
     with pytest.MonkeyPatch.context() as patch:
-        gold = parsers._BuiltIn("gold", lambda: GoldParser(synthetic_corpus / "test.de"))
-        patch.setitem(parsers._BUILT_IN, "gold", gold)
+        gold = registry._BuiltIn("gold", lambda: GoldParser(synthetic_corpus / "test.de"))
+        patch.setitem(registry._BUILT_IN, "gold", gold)
         patch.setattr(search, "longest_target", lambda source: 10)
         loaded = {
             name: load(path, data_directory, source_parser="gold")

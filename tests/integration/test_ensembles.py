@@ -7,8 +7,8 @@ import re
 import pytest
 from fairseq_cli import generate
 
-from fairseq_phrase import parsers
 from fairseq_phrase.inference.translator import load
+from fairseq_phrase.parsers import registry
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401 - registers the task
 from tests.support.gold_parser import GoldParser
 from tests.support.shared import checkpoints_of
@@ -54,8 +54,8 @@ def test_each_model_of_an_ensemble_gets_what_it_takes(
 def test_models_of_different_trees_keep_their_own_in_every_command(
     data_directory, checkpoints, command, synthetic_corpus, monkeypatch
 ):
-    gold = parsers._BuiltIn("gold", lambda: GoldParser(synthetic_corpus / "test.de"))
-    monkeypatch.setitem(parsers._BUILT_IN, "gold", gold)
+    gold = registry._BuiltIn("gold", lambda: GoldParser(synthetic_corpus / "test.de"))
+    monkeypatch.setitem(registry._BUILT_IN, "gold", gold)
     sources, targets = (
         (synthetic_corpus / f"test.{language}").read_text().splitlines()
         for language in ("de", "en")

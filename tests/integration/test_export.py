@@ -20,12 +20,12 @@ from fairseq.models.transformer.transformer_config import (
 from transformers import AutoModel, AutoModelForSeq2SeqLM
 
 import fairseq_phrase
-from fairseq_phrase import parsers
 from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.inference import exports, search
 from fairseq_phrase.inference.exports import obstacle, stock_options
 from fairseq_phrase.inference.search import Hypothesis
 from fairseq_phrase.inference.transformers_model import CACHE
+from fairseq_phrase.parsers import registry
 from tests.support.gold_parser import GoldParser
 from tests.support.shared import checkpoints_of
 
@@ -57,8 +57,8 @@ def checkpoints(data_directory, tmp_path_factory):
 @pytest.fixture
 def lines(synthetic_corpus, monkeypatch):
     gold = GoldParser(synthetic_corpus / "test.de")
-    built_in = parsers._BuiltIn("gold", lambda: gold)
-    monkeypatch.setitem(parsers._BUILT_IN, "gold", built_in)
+    built_in = registry._BuiltIn("gold", lambda: gold)
+    monkeypatch.setitem(registry._BUILT_IN, "gold", built_in)
     return (synthetic_corpus / "test.de").read_text(encoding="utf-8").splitlines()[:6]
 
 

@@ -13,10 +13,10 @@ from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import interactive as fairseq_interactive
 from fairseq_cli import train as fairseq_train
 
-from fairseq_phrase import parsers
 from fairseq_phrase.cli import average as average_command
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import registry
 from tests.support.attaching import write_lines
 from tests.support.commands import SIZES, TRAINING, losses, run, train_with_stops
 from tests.support.gold_parser import GoldParser
@@ -196,7 +196,7 @@ def test_a_model_of_truncated_sources_truncates_in_use(
     task, two_validation_sets, command, tmp_path, synthetic_corpus, monkeypatch
 ):
     gold = GoldParser(synthetic_corpus / "valid.de")
-    monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: gold))
+    monkeypatch.setitem(registry._BUILT_IN, "gold", registry._BuiltIn("gold", lambda: gold))
     raw = ["--source-parser", "gold"] if task == "parses" else []
     command(
         fairseq_train, two_validation_sets, *TASKS[task], *TRAINING, *SIZES, "--max-tokens", "1000",

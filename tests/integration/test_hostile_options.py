@@ -18,11 +18,11 @@ from fairseq_cli import train, validate
 from omegaconf import OmegaConf
 
 import fairseq_phrase
-from fairseq_phrase import parsers
 from fairseq_phrase.checkpoints.averaging import checkpoints_around_best
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import exports, model_files, source_parses
 from fairseq_phrase.inference.transformers_model import FairseqPhraseModel
+from fairseq_phrase.parsers import registry
 from tests.support.checkpoint_commands import FAIRSEQ, MODEL, ONCE, OWN, USER
 from tests.support.entry_points import COMMANDS
 from tests.support.hostile_options import SHELL
@@ -79,8 +79,8 @@ def folder(tmp_path_factory):
     data = make_data(folder / "data")
     checkpoint = make_checkpoint(folder / "whole.pt", data, "--arch", "relation_transformer")
     with pytest.MonkeyPatch.context() as patch:
-        built_in = parsers._BuiltIn("chain", ChainParser)
-        patch.setitem(parsers._BUILT_IN, "chain", built_in)
+        built_in = registry._BuiltIn("chain", ChainParser)
+        patch.setitem(registry._BUILT_IN, "chain", built_in)
         exports.export_transformers(checkpoint, data, folder / "bundle")
     (folder / "text").write_text("der Hund\n")
     (folder / "tasks").mkdir()

@@ -14,13 +14,13 @@ from fairseq_cli import generate, interactive
 from fairseq_cli import train as fairseq_train
 from transformers import AutoTokenizer
 
-from fairseq_phrase import parsers
 from fairseq_phrase.cli.export import main as export
 from fairseq_phrase.cli.label import main as label
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import registry
 from fairseq_phrase.text import read_lines
 from tests.support.gold_parser import GoldParser
 from tests.support.huggingface_models import write_bert, write_model
@@ -44,7 +44,7 @@ class Gold(GoldParser):
 
 def gold(monkeypatch, text):
     parser = Gold(text)
-    monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: parser))
+    monkeypatch.setitem(registry._BUILT_IN, "gold", registry._BuiltIn("gold", lambda: parser))
 
 
 def test_a_bert_translates_with_trees(synthetic_corpus, tmp_path, command, monkeypatch, capsys):

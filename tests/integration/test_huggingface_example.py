@@ -11,8 +11,8 @@ import torch
 import transformers
 from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
-from fairseq_phrase import parsers
 from fairseq_phrase.huggingface import from_pretrained, parameter_groups
+from fairseq_phrase.parsers import registry
 from fairseq_phrase.text import read_lines
 from tests.support.gold_parser import GoldParser
 from tests.support.huggingface_models import write_bert, write_nllb
@@ -57,7 +57,7 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
     trees = (synthetic_corpus / "train.de.conllu").read_text().split("\n\n")[:40]
     (tmp_path / "train.de.conllu").write_text("\n\n".join(trees) + "\n\n")
     gold = GoldParser(tmp_path / "train.de")
-    monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: gold))
+    monkeypatch.setitem(registry._BUILT_IN, "gold", registry._BuiltIn("gold", lambda: gold))
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     monkeypatch.setattr(

@@ -14,12 +14,12 @@ import yaml
 from fairseq_cli import train as train_command
 from fairseq_cli import validate as validate_command
 
-from fairseq_phrase import parsers
 from fairseq_phrase.cli.average import main as average
 from fairseq_phrase.cli.label import main as label_command
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
+from fairseq_phrase.parsers import registry
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import write_lines
 from tests.support.commands import run
@@ -419,8 +419,8 @@ def test_a_long_text_is_cut_as_in_a_split(
     path = tmp_path / "checkpoint_last.pt"
     split, _ = labelled(sentences, "--path", path, "--subset", "test")
     assert len(set(split)) > 1
-    gold = parsers._BuiltIn("gold", lambda: GoldParser(corpus / "test.en"))
-    monkeypatch.setitem(parsers._BUILT_IN, "gold", gold)
+    gold = registry._BuiltIn("gold", lambda: GoldParser(corpus / "test.en"))
+    monkeypatch.setitem(registry._BUILT_IN, "gold", gold)
     text = (corpus / "test.en").read_text()
     raw, _ = labelled(sentences, "--path", path, "--source-parser", "gold", stdin=text)
     assert raw == split

@@ -13,7 +13,6 @@ from fairseq.data import Dictionary
 from fairseq_cli import generate, interactive
 from fairseq_cli import train as fairseq_train
 
-from fairseq_phrase import parsers
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.data.batches.subword_sampling import SubwordSampling
@@ -30,6 +29,7 @@ from fairseq_phrase.data.subwords.segmenters import (
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder, segmenter_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.raw_lines import TargetForm, source_form
+from fairseq_phrase.parsers import registry
 from fairseq_phrase.parsers.interfaces import split_at_white_space
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -404,7 +404,7 @@ def test_raw_lines_have_them_too(data, tmp_path, command, monkeypatch, model):
     printed = command(generate, *common, *path, "--gen-subset", "test")
     hypotheses = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
     gold = GoldParser(data / "plain/test.de")
-    monkeypatch.setitem(parsers._BUILT_IN, "gold", parsers._BuiltIn("gold", lambda: gold))
+    monkeypatch.setitem(registry._BUILT_IN, "gold", registry._BuiltIn("gold", lambda: gold))
     raw = ["--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", "gold"]
     monkeypatch.setattr("sys.stdin", io.StringIO((data / "tagged/test.de").read_text()))
     printed = command(interactive, *common, *path, *raw, "--buffer-size", "20")

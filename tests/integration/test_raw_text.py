@@ -15,9 +15,9 @@ from fairseq_cli import interactive
 from fairseq_cli import train as fairseq_train
 
 import fairseq_phrase.tasks.user_directory  # noqa: F401  what --user-dir does to messages
-from fairseq_phrase import parsers
 from fairseq_phrase.compat.commands import use_idle_cores
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.parsers import registry
 from fairseq_phrase.parsers.interfaces import LineParser, split_at_white_space
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -57,8 +57,8 @@ class CountingParser(LineParser):
 def parser(monkeypatch):
     """A parser whose trees depend on unknown words, ``--source-parser counting``."""
     counting_parser = CountingParser()
-    built_in = parsers._BuiltIn("counting", lambda: counting_parser)
-    monkeypatch.setitem(parsers._BUILT_IN, "counting", built_in)
+    built_in = registry._BuiltIn("counting", lambda: counting_parser)
+    monkeypatch.setitem(registry._BUILT_IN, "counting", built_in)
     return counting_parser
 
 

@@ -23,12 +23,12 @@ from fairseq_cli import generate, interactive
 from fairseq_cli import train as fairseq_train
 
 import fairseq_phrase
-from fairseq_phrase import parsers
 from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search
 from fairseq_phrase.inference.search import Hypothesis, add_targets, joined_hypotheses
+from fairseq_phrase.parsers import registry
 from fairseq_phrase.text import digest_of, read_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
@@ -69,8 +69,8 @@ def text(synthetic_corpus, tmp_path, monkeypatch):
     Lines that come twice have different trees.
     """
     gold = GoldParser(synthetic_corpus / "test.de")
-    built_in = parsers._BuiltIn("gold", lambda: gold)
-    monkeypatch.setitem(parsers._BUILT_IN, "gold", built_in)
+    built_in = registry._BuiltIn("gold", lambda: gold)
+    monkeypatch.setitem(registry._BUILT_IN, "gold", built_in)
     every = list(read_lines(synthetic_corpus / "test.de"))
     lines = [line for line in every if every.count(line) == 1][:20]
     path = tmp_path / "input.txt"

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import fairseq_phrase
-from fairseq_phrase import parsers
 from fairseq_phrase.data.store.manifest import Manifest, fingerprint
 from fairseq_phrase.demo.answers import MAX_NODES, answer, attention_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search
+from fairseq_phrase.parsers import registry
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -24,7 +24,7 @@ TAG = "<2en>"
 @pytest.fixture(params=[1, 2], ids=["data", "data in two directories"])
 def translator(request, tmp_path, monkeypatch):
     """A model of trees whose data have a protected token."""
-    monkeypatch.setitem(parsers._BUILT_IN, "chain", parsers._BuiltIn("chain", ChainParser))
+    monkeypatch.setitem(registry._BUILT_IN, "chain", registry._BuiltIn("chain", ChainParser))
     monkeypatch.setattr(search, "longest_target", lambda source: 5)
     data = make_data(tmp_path / "data")
     for language in ("de", "en"):

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
-from fairseq_phrase import parsers
 from fairseq_phrase.cli.export import main as export_main
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.data.store.identity import Entry, Identity
@@ -30,6 +29,7 @@ from fairseq_phrase.inference import bundle as bundles
 from fairseq_phrase.inference import search, translator
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.model_files import read_identity
+from fairseq_phrase.parsers import registry
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
 MODEL = [
@@ -44,7 +44,7 @@ REMOVED = object()
 def _translates():
     """Lines are parsed as chains, and translations are short."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(parsers._BUILT_IN, "chain", parsers._BuiltIn("chain", ChainParser))
+        patch.setitem(registry._BUILT_IN, "chain", registry._BuiltIn("chain", ChainParser))
         patch.setattr(search, "longest_target", lambda source: 5)
         yield
 

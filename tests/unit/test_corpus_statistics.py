@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from fairseq_phrase.data.inspection import sentence_blocks
 from fairseq_phrase.data.inspection.corpus_statistics import (
     SplitStatistics,
     Spread,
@@ -18,7 +19,6 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.visualization import sentence_blocks
 from tests.support.sentence_blocks import block
 from tests.support.stores import TREE_FIELDS
 from tests.twins.projectivity import is_projective

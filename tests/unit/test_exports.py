@@ -8,10 +8,10 @@ import ctranslate2
 import pytest
 
 import fairseq_phrase
-from fairseq_phrase import parsers
 from fairseq_phrase.cli.export import main as export
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.exports import obstacle, save_ctranslate2
+from fairseq_phrase.parsers import registry
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
 PLAIN = ["--arch", "transformer"]
@@ -53,7 +53,7 @@ TARGETS = ["the dog sleeps", "dog dog dog dog dog dog der", "sleeps"]
 
 @pytest.fixture(autouse=True)
 def _chains(monkeypatch):
-    monkeypatch.setitem(parsers._BUILT_IN, "chain", parsers._BuiltIn("chain", ChainParser))
+    monkeypatch.setitem(registry._BUILT_IN, "chain", registry._BuiltIn("chain", ChainParser))
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
+from fairseq_phrase.data.inspection import sentence_blocks
 from fairseq_phrase.data.inspection.integrity import load_dictionaries, verify_split
 from fairseq_phrase.data.store.indexed import IndexedWriter
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.visualization import sentence_blocks
 from tests.support.data_directories import SPLIT, copied, rewrite, sign
 
 

@@ -15,7 +15,8 @@ PACKAGE = REPOSITORY / "fairseq_phrase"
 PACKAGES = (
     "compat", "syntax", "modules", "parsers", "huggingface", "data.store", "data.subwords",
     "data.preprocessing", "data.batches", "data.inspection", "models", "visualization", "checkpoints",
-    "evaluation.metrics", "evaluation.report", "evaluation.probing", "training", "tasks", "inference", "demo", "cli",
+    "evaluation.metrics", "evaluation.report", "evaluation.probing", "training", "tasks",
+    "inference", "demo", "cli",
 )  # fmt: skip
 MAY_IMPORT = {name: set(PACKAGES[:index]) for index, name in enumerate(PACKAGES)}
 #: Packages that import fewer.

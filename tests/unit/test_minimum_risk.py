@@ -10,12 +10,12 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 import fairseq_phrase
-from fairseq_phrase import parsers
 from fairseq_phrase.cli.translate import main as translate
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics import functions
 from fairseq_phrase.inference import search
 from fairseq_phrase.inference.minimum_risk import MinimumRisk
+from fairseq_phrase.parsers import registry
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
 UTILITIES = {
@@ -128,7 +128,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
-    monkeypatch.setitem(parsers._BUILT_IN, "chain", parsers._BuiltIn("chain", ChainParser))
+    monkeypatch.setitem(registry._BUILT_IN, "chain", registry._BuiltIn("chain", ChainParser))
     monkeypatch.setattr(search, "longest_target", lambda source: 5)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_phrase import parsers
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.data.preprocessing.sentencepiece_training import (
     CharacterOptions,
@@ -18,6 +17,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search, translator
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.source_parses import find_parses
+from fairseq_phrase.parsers import registry
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
 LINES = ["der Hund schläft", "", "Hund schläft"]
@@ -67,8 +67,8 @@ def translate(capfdbinary):
 def test_trees_next_to_the_text_are_those_of_a_parser(
     form, checkpoint, text, translate, monkeypatch
 ) -> None:
-    chain = parsers._BuiltIn("chain", ChainParser)
-    monkeypatch.setitem(parsers._BUILT_IN, "chain", chain)
+    chain = registry._BuiltIn("chain", ChainParser)
+    monkeypatch.setitem(registry._BUILT_IN, "chain", chain)
     expected = translate("--path", checkpoint, text, "--scores", "--source-parser", "chain")
     model = ["--path", checkpoint]
     if form == "gz":

@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 import torch
 
-from fairseq_phrase import parsers
 from fairseq_phrase.data.batches.source_batches import add_structure
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import load
+from fairseq_phrase.parsers import registry
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
 STRUCTURAL = ["--arch", "structural_transformer", "--structural-relative"]
@@ -57,8 +57,8 @@ def log_probabilities(path) -> torch.Tensor:
 def test_each_member_of_a_pair_reads_its_own_as_the_first_and_as_the_second(
     checkpoints, monkeypatch, caplog
 ) -> None:
-    chain = parsers._BuiltIn("chain", ChainParser)
-    monkeypatch.setitem(parsers._BUILT_IN, "chain", chain)
+    chain = registry._BuiltIn("chain", ChainParser)
+    monkeypatch.setitem(registry._BUILT_IN, "chain", chain)
     alone = {name: log_probabilities(path) for name, path in checkpoints.items()}
     for number, names in enumerate(itertools.combinations(KINDS, 2)):
         order = names[:: (-1) ** number]
