@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from fairseq_phrase.huggingface import add_relation_bias, parameter_groups
-from tests.unit.test_huggingface_biases import (
+from tests.support.relation_models import (
     LABELS,
     gradients,
     inputs,

@@ -14,8 +14,7 @@ from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import Edge, ParsedSentence
 from fairseq_phrase.testing import build_model
 from tests.support.huggingface_models import small_config, tokenizer_of_metaspace
-from tests.twins.tree_relations import NUM_LABELS, graph
-from tests.unit.test_huggingface_biases import (
+from tests.support.relation_models import (
     LABELS,
     PARSE,
     Tokenized,
@@ -24,6 +23,7 @@ from tests.unit.test_huggingface_biases import (
     moved,
     states,
 )
+from tests.twins.tree_relations import NUM_LABELS, graph
 
 #: The tree of PARSE, and an edge between words that have one, against it, and two between other words.
 TREE = [[(1, 0, "det"), (2, 1, "nsubj"), (2, 2, "root")], [(1, 0, "nsubj"), (1, 1, "root")]]

@@ -11,7 +11,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface import add_relation_bias, collate, from_pretrained
 from tests.support.huggingface_models import small_config
-from tests.unit.test_huggingface_biases import (
+from tests.support.relation_models import (
     LABELS,
     bucket,
     made,
