@@ -186,3 +186,12 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path, form, content, message)
 def test_unknown_options_are_refused(options):
     with pytest.raises(UserError, match="expected json, xml or out"):
         module.CoreNlpFiles(options)
+
+
+def test_tokens_of_json_stand_in_the_order_of_their_numbers(tmp_path):
+    document = json.loads(as_json(SENTENCES))
+    for sentence in document["sentences"]:
+        sentence["tokens"].reverse()
+    first, _ = read(tmp_path, "json", json.dumps(document), "The dog (runs).", "A cat.")
+    assert (first.words, first.tags) == (DOG, DOG_TAGS)
+    assert first.deprels == ["det", "nsubj", "punct", "ROOT", "punct", "punct"]
