@@ -8,11 +8,11 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
 import fairseq_phrase
+from fairseq_phrase.errors import did_you_mean
 
 PREFIX = "fairseq-phrase-"
 USAGE = f"""usage: fairseq-phrase COMMAND ARGUMENTS, the same as {PREFIX}COMMAND ARGUMENTS
@@ -61,8 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _refuse(name: str, names: list[str]) -> None:
-    near = get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(name, names)
     print(
         f"fairseq-phrase: error: unknown command '{name}' (choose from {', '.join(names)}){hint}",
         file=sys.stderr,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of
 from fairseq_phrase.cli.command import CommandParser, command
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, did_you_mean
 from fairseq_phrase.option_values import ON_ERROR, SUBWORD_MODELS
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def main(namespace: argparse.Namespace) -> None:
     if args["bpe"] not in SUBWORD_MODELS and not args["bpe"].startswith("gpt2:"):
         raise UserError(
             f"--bpe {args['bpe']}: expected one of {', '.join(SUBWORD_MODELS)} or gpt2:FOLDER"
+            + did_you_mean(args["bpe"], SUBWORD_MODELS)
         )
     bpe_model, engine = model_of(args), engine_of(args)
     # Imported here, because each parsing process imports this file and does not need fairseq.

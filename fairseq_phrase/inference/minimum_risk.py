@@ -17,7 +17,7 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from fairseq_phrase.errors import UserError, as_given
+from fairseq_phrase.errors import UserError, as_given, did_you_mean
 from fairseq_phrase.evaluation.metrics.functions import BUILT_IN, METRIC_GROUP, load_metrics
 from fairseq_phrase.evaluation.metrics.tokenizers import DEFAULT, tokenizer_of
 
@@ -56,8 +56,9 @@ class MinimumRisk:
         elif spec.partition(":")[0] in registered:
             self._utility = self._registered(spec)
         else:
-            names = ", ".join(sorted({*_SACREBLEU, *registered}))
-            raise UserError(f"{self._option}: expected one of {names}")
+            names = sorted({*_SACREBLEU, *registered})
+            similar = did_you_mean(spec.partition(":")[0], names)
+            raise UserError(f"{self._option}: expected one of {', '.join(names)}{similar}")
 
     def choose(self, source: str, samples: Sequence[str]) -> int:
         """Return the index of the sample with the most expected utility, the first of equal ones.

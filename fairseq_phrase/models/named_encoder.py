@@ -18,7 +18,7 @@ from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
 from torch import nn
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, did_you_mean
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import (
     BROKEN,
@@ -96,7 +96,9 @@ def named_method(name: str) -> EncoderMethod:
     if name in BROKEN:
         raise UserError(f"--encoder {name}: {BROKEN[name]}")
     if name not in ENCODERS:
-        raise UserError(f"--encoder {name}: expected one of {', '.join(sorted(ENCODERS))}")
+        names = sorted(ENCODERS)
+        similar = did_you_mean(name, names)
+        raise UserError(f"--encoder {name}: expected one of {', '.join(names)}{similar}")
     return ENCODERS[name]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, did_you_mean
 from fairseq_phrase.optional_packages import load_entry
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.corenlp import CoreNlpFiles
@@ -77,8 +77,12 @@ def load_parser(spec: str) -> LineParser | FileParser:
     entries = {entry.value: entry for entry in installed if entry.name == name}
     if not entries:
         there = [built_in.usage for built_in in _BUILT_IN.values()]
-        *names, last = there + sorted({entry.name for entry in installed})
-        raise UserError(f"unknown parser '{spec}': expected {', '.join(names)} or {last}")
+        others = sorted({entry.name for entry in installed})
+        *names, last = there + others
+        raise UserError(
+            f"unknown parser '{spec}': expected {', '.join(names)} or {last}"
+            + did_you_mean(name, [*_BUILT_IN, *others])
+        )
     if len(entries) > 1:
         raise UserError(
             f"the parser {name} is ambiguous: {' and '.join(map(_origin, entries.values()))} have "

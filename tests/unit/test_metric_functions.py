@@ -15,7 +15,7 @@ import sacrebleu
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.comet import Comet
 from fairseq_phrase.evaluation.metrics.corrections import Gleu
-from fairseq_phrase.evaluation.metrics.functions import METRIC_GROUP
+from fairseq_phrase.evaluation.metrics.functions import METRIC_GROUP, load_metrics
 from fairseq_phrase.evaluation.report.references import ReferenceText
 from tests.support.packages import install_package
 from tests.support.report_table import (
@@ -371,3 +371,8 @@ def test_gleu_takes_all_references_of_the_report(table):
     _, k2 = records(table / "out" / "report.csv")
     twin = [gleu_twin(SOURCES, TRANSLATIONS["k2", seed], [REFERENCES, second]) for seed in (1, 2)]
     assert float(k2["GLEU_mean"]) == pytest.approx(np.mean(twin))
+
+
+def test_a_similar_metric_is_suggested():
+    with pytest.raises(UserError, match=r"--metric glue: expected one of .*; did you mean gleu\?$"):
+        load_metrics(["glue"])

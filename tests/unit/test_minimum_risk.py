@@ -113,6 +113,14 @@ def test_other_metrics_are_refused(name):
         MinimumRisk(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "similar"), [("chfr", "chrf"), ("BLEU", "bleu"), ("overlapp:x", "overlap")]
+)
+def test_a_similar_metric_is_suggested(name, similar):
+    with pytest.raises(UserError, match=rf", ter; did you mean {similar}\?$"):
+        MinimumRisk(name)
+
+
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")

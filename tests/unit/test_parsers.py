@@ -22,6 +22,20 @@ def test_an_unknown_parser_is_refused_with_those_there_are(spec):
 
 
 @pytest.mark.parametrize(
+    ("spec", "ending"),
+    [
+        ("spacey:x", r" or none; did you mean spacy\?$"),
+        ("Conllu", r" or none; did you mean conllu\?$"),
+        ("noun", r" or none; did you mean none\?$"),
+        ("another", " or none$"),
+    ],
+)
+def test_a_similar_parser_is_suggested(spec, ending):
+    with pytest.raises(UserError, match=ending):
+        load_parser(spec)
+
+
+@pytest.mark.parametrize(
     ("spec", "message"),
     [
         ("spacy", "parser spacy: expected spacy:MODEL"),

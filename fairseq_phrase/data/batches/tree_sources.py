@@ -11,7 +11,7 @@ import numpy as np
 from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.reader import ParseStore
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, did_you_mean
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX, ParseField
 
@@ -202,7 +202,9 @@ class TreeSource:
         self, name: str, seed: int = 1, dictionary: Any = None, pool: ParseStore | None = None
     ):
         if name not in TREE_SOURCES:
-            raise UserError(f"--tree-source {name}: expected one of {', '.join(TREE_SOURCES)}")
+            names = ", ".join(TREE_SOURCES)
+            similar = did_you_mean(name, TREE_SOURCES)
+            raise UserError(f"--tree-source {name}: expected one of {names}{similar}")
         self.name, self.seed, self.pool = name, seed, pool
         self._dictionary = dictionary
         if pool is not None:

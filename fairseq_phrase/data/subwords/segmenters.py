@@ -16,7 +16,7 @@ import sentencepiece
 from fairseq_phrase.data.store.dictionaries import SPECIAL
 from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens, separate
 from fairseq_phrase.data.subwords.segmenter import Segmenter
-from fairseq_phrase.errors import UserError
+from fairseq_phrase.errors import UserError, did_you_mean
 from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.optional_packages import load_entry, optional_packages
 from fairseq_phrase.text import is_invisible, plain_spaces, require_file
@@ -318,7 +318,8 @@ def find_segmenter(bpe: str) -> Callable[[Path], Segmenter]:
         return SEGMENTERS[bpe]
     if bpe not in installed.names:
         names = ", ".join([*SEGMENTERS, *sorted(installed.names)])
-        raise UserError(f"--bpe {bpe}: expected one of {names} or {WHOLE_WORDS}")
+        similar = did_you_mean(bpe, [*SEGMENTERS, *installed.names, WHOLE_WORDS])
+        raise UserError(f"--bpe {bpe}: expected one of {names} or {WHOLE_WORDS}{similar}")
     entry = installed[bpe]
     load: Callable[[Path], Segmenter] = load_entry(
         entry, f"--bpe {bpe}: {entry.value} cannot be used"

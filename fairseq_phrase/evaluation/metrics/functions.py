@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairseq_phrase.errors import UserError, location
+from fairseq_phrase.errors import UserError, did_you_mean, location
 from fairseq_phrase.evaluation.metrics.comet import Comet
 from fairseq_phrase.evaluation.metrics.corrections import Errant, Gleu
 from fairseq_phrase.evaluation.metrics.interface import Metrics, Statistics
@@ -148,8 +148,9 @@ def _load(spec: str) -> MetricFunction:
     name, _, argument = spec.partition(":")
     installed = entry_points(group=METRIC_GROUP)
     if name not in BUILT_IN and name not in installed.names:
-        names = ", ".join(sorted({*BUILT_IN, *installed.names}))
-        raise UserError(f"--metric {spec}: expected one of {names}")
+        names = sorted({*BUILT_IN, *installed.names})
+        similar = did_you_mean(name, names)
+        raise UserError(f"--metric {spec}: expected one of {', '.join(names)}{similar}")
     metric: MetricFunction | type | None = BUILT_IN.get(name)
     if metric is None:
         entry = installed[name]
