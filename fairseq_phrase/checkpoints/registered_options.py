@@ -63,11 +63,11 @@ def with_architecture(options: Mapping[str, Any]) -> dict[str, Any]:
     fairseq does so when it parses flags. A file of an older version lacks the later options.
 
     Args:
-        options: a configuration. One without ``arch``, or of a model with a data class, is complete.
+        options: a configuration. One without ``arch`` is complete, and so is that of a model with a
+            data class: fairseq registers a function under its name that adds nothing.
     """
-    name, complete = options.get("arch"), Namespace(**options)
-    if name not in MODEL_DATACLASS_REGISTRY:
-        _fill_in(name, complete)
+    complete = Namespace(**options)
+    _fill_in(options.get("arch"), complete)
     return vars(complete)
 
 
