@@ -48,6 +48,7 @@ from fairseq_phrase.inference.labelling import Labeller
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.named_encoder import build_named_encoder
 from fairseq_phrase.models.tree_transformer import TreeEncoder
+from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.recurrent.tree_lstm import (
     ChildSumTreeLSTM,
     TreeLevels,
@@ -478,6 +479,7 @@ def build_encoder(dictionary: Dictionary) -> TreeEncoder:
     )  # fmt: skip
     cfg = nested_config(options)
     cfg.count_labels = lambda field: LABELS
+    cfg.read_parse = ParseBatch.from_net_input
     embeddings = nn.Embedding(len(dictionary), WIDTH, dictionary.pad())
     return TreeEncoder(cfg, dictionary, embeddings)
 

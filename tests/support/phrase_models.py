@@ -23,7 +23,10 @@ def build(dictionary: Dictionary, task=None, **options):
     }
     cfg = PhraseTransformerConfig(**{**small, "dropout": 0.0, **options})
     task = task or Namespace(
-        source_dictionary=dictionary, target_dictionary=dictionary, require_parses=lambda _: None
+        source_dictionary=dictionary,
+        target_dictionary=dictionary,
+        label_dictionary=lambda field: range(10),
+        require_parses=lambda _: None,
     )
     model = ARCH_MODEL_REGISTRY["phrase_transformer"].build_model(cfg, task)
     return model.double().eval()

@@ -38,7 +38,10 @@ def build(dictionary: Dictionary, task=None, **options):
     """A small model with random weights, in double precision and without dropout."""
     torch.manual_seed(0)
     task = task or Namespace(
-        source_dictionary=dictionary, target_dictionary=dictionary, require_parses=lambda _: None
+        source_dictionary=dictionary,
+        target_dictionary=dictionary,
+        label_dictionary=lambda field: range(10),
+        require_parses=lambda _: None,
     )
     model = ARCH_MODEL_REGISTRY["structural_transformer"].build_model(config(**options), task)
     return model.double().eval()

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_phrase import parsers
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.data.store.outputs import only_writer
 from fairseq_phrase.errors import UserError
@@ -22,6 +21,7 @@ from fairseq_phrase.inference.output_files import (
     translation_key,
     write_translations,
 )
+from fairseq_phrase.parsers import registry
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -236,7 +236,7 @@ class Numbered(WhitespaceParser):
 
 
 def test_the_argument_of_a_plugins_parser_is_in_the_key(tmp_path, monkeypatch):
-    monkeypatch.setattr(parsers, "entry_points", lambda group: [Plugin("numbered")])
+    monkeypatch.setattr(registry, "entry_points", lambda group: [Plugin("numbered")])
     data, text = make_data(tmp_path / "data", "numbered:1"), tmp_path / "text"
     text.write_text("Hund\n")
     checkpoint = make_checkpoint(tmp_path / "a.pt", data, "--arch", "transformer")

@@ -92,6 +92,7 @@ def build(dictionary):
         task = Namespace(
             source_dictionary=dictionary,
             target_dictionary=dictionary,
+            label_dictionary=lambda field: range(10),
             require_parses=lambda _: None,
         )
         architecture = ARCH_MODEL_REGISTRY["phrase_transformer"]
