@@ -12,7 +12,8 @@ With pytest, for an encoder of an installed package or of a module that is alrea
 
 import copy
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from torch.testing import assert_close
 from fairseq_phrase.checkpoints.loading import register
 from fairseq_phrase.data.batches.source_batches import collate_parses, numbered_parse
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
+from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
@@ -280,6 +282,32 @@ def beam_search_over_a_batch_is_that_of_single_sentences(name: str, variant: str
     assert generate(make_batch(dictionary, LENGTHS)) == alone
 
 
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors in a structure."""
+    if isinstance(value, Tensor):
+        yield value
+        return
+    if is_dataclass(value):
+        value = vars(value)
+    parts = value.values() if isinstance(value, Mapping) else value
+    for part in parts if isinstance(value, Mapping | list | tuple) else ():
+        yield from _tensors(part)
+
+
+def the_structure_has_no_gradient(name: str, variant: str) -> None:
+    """Check that layers can be computed again from the structure, for ``--checkpoint-activations``."""
+    model, dictionary = build_variant(name, variant)
+    if not isinstance(model.encoder, SyntaxEncoder) or model.encoder.is_plain(model.encoder.cfg):
+        return
+    inputs = make_batch(dictionary, LENGTHS)
+    src_tokens = inputs.pop("src_tokens")
+    structure = model.encoder.structure(src_tokens, model.encoder.cfg.read_parse(inputs))
+    assert not any(tensor.requires_grad for tensor in _tensors(structure)), (
+        f"{name}: what structure() returns has a gradient, which --checkpoint-activations cannot compute "
+        "again: return indices, and embed them in first_states, before_layer or the layer"
+    )
+
+
 def checkpointed_activations_have_the_same_gradients(name: str, variant: str) -> None:
     """Check ``--checkpoint-activations``."""
     gradients = []
@@ -379,6 +407,7 @@ CHECKS: Sequence[Callable[[str, str], None]] = (
     the_parse_has_a_gradient_to_give,
     reordered_beams_are_the_encoding_of_the_reordered_batch,
     beam_search_over_a_batch_is_that_of_single_sentences,
+    the_structure_has_no_gradient,
     checkpointed_activations_have_the_same_gradients,
     half_precision_keeps_to_the_result,
     attention_maps_are_those_of_the_encoder,

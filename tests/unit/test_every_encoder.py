@@ -17,11 +17,12 @@ from fairseq_phrase.testing import (
     build_variant,
     encode,
     make_batch,
+    the_structure_has_no_gradient,
 )
 from tests.support.repository import REPOSITORY
 
 sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
-import label_transformer  # noqa: F401 - the example goes through the same tests
+import label_transformer  # the example goes through the same tests
 
 VARIANTS = [
     (name, variant)
@@ -34,6 +35,19 @@ VARIANTS = [
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_every_encoder(check, name, variant):
     check(name, variant)
+
+
+def test_a_structure_with_a_gradient_is_refused(monkeypatch):
+    monkeypatch.setattr(label_transformer.LabelEncoder, "structure", embedded_structure)
+    with pytest.raises(AssertionError, match=r"structure\(\) returns has a gradient.*first_states"):
+        the_structure_has_no_gradient("label_transformer", "dependency labels")
+
+
+def embedded_structure(encoder, src_tokens, parse):
+    return label_transformer.LabelledTokens(
+        encoder.padding(src_tokens),
+        [{"labels": encoder.embed_labels(parse["deprels"].clamp(min=0))}],
+    )
 
 
 def test_an_ensemble_of_all_encoders_averages_their_probabilities(dictionary):
