@@ -137,6 +137,27 @@ def test_trained_biases_may_be_frozen_afterwards():
         parameter_groups(adapted, 1e-3, 1e-2)
 
 
+def test_a_frozen_bias_of_0_is_named_beside_trained_ones():
+    model = biased()
+    tables = relation_parameters(model)
+    for table in tables.values():
+        torch.nn.init.normal_(table)
+        table.requires_grad_(False)
+    model.train()(**batch(model))
+    name = "bert.encoder.layer.1.attention.self.relation_vectors"
+    torch.nn.init.zeros_(model.get_submodule(name).value_vectors.label_bias)
+    with pytest.raises(UserError, match=f"{re.escape(name)} is 0, takes no gradient"):
+        model(**batch(model))
+
+
+def test_biases_have_a_learning_rate_of_their_own_and_no_weight_decay():
+    model = biased()
+    weights, biases = torch.optim.AdamW(parameter_groups(model, 1e-3, 1e-2)).param_groups
+    assert (weights["lr"], biases["lr"]) == (1e-3, 1e-2)
+    assert weights["weight_decay"] > biases["weight_decay"] == 0
+    assert {*biases["params"]} == {*relation_parameters(model).values()}
+
+
 def test_biases_that_the_adapter_would_lack_stop_training():
     adapted = get_peft_model(biased(), LoraConfig(task_type="TOKEN_CLS"))
     for name, parameter in adapted.named_parameters():

@@ -51,7 +51,7 @@ def test_a_line_that_is_not_there_is_refused_with_those_that_are(data_directory,
         reader_of(data_directory, "test.de-en").index_of(line)
 
 
-def stored(tmp_path, bpe, symbols, counts):
+def stored(tmp_path, bpe, symbols, counts, protected=()):
     """One sentence of these subwords, so many for each word, all words under the first."""
     words = len(counts)
     write_store(
@@ -73,7 +73,7 @@ def stored(tmp_path, bpe, symbols, counts):
     numbers = [dictionaries["text"].add_symbol(symbol) for symbol in symbols]
     record = SplitRecord(1, words, len(symbols), {})
     manifest = SimpleNamespace(
-        language="de", bpe=bpe, fields=["words"], protected=[], splits={SPLIT: record}
+        language="de", bpe=bpe, fields=["words"], protected=[*protected], splits={SPLIT: record}
     )
     reader = ParsedTextReader(tmp_path, manifest, SPLIT, dictionaries)
     reader._text = {0: np.array([*numbers, 2])}
@@ -87,6 +87,13 @@ def test_sentencepiece_marks_are_taken_off(tmp_path):
     assert sentence.subwords == [["▁", "Hu", "nd"], [","], ["New", "▁York"], ["<unk>"]]
     assert sentence.text == "Hund, New York<unk>"
     assert sentence.summary == f"{SPLIT}.de, line 1: 4 words, 7 subwords"
+
+
+def test_protected_tokens_are_no_part_of_words(tmp_path):
+    symbols = ["▁Hu", "<g1>", "nd", "▁<g2>"]
+    sentence = stored(tmp_path, "sentencepiece", symbols, [3, 1], protected=["<g1>"])
+    assert sentence.words == ["Hund", "<g2>"]
+    assert sentence.subwords == [["Hu", "<g1>", "nd"], ["<g2>"]]
 
 
 def test_subword_nmt_marks_are_taken_off(tmp_path):

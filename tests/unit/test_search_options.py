@@ -34,3 +34,8 @@ def test_fairseqs_generators_get_all_values():
         "temperature": 0.5,
     }  # fmt: skip
     assert SearchOptions().of_generator(entries=50)["beam"] == 5
+
+
+def test_all_subwords_together_have_the_probability_of_1():
+    options = SearchOptions(sampling=True, sampling_topp=1.0)
+    assert options.of_generator(entries=50)["sampling_topp"] == 1.0
