@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fairseq.registry import REGISTRIES
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.base import Container, Node
 
 from fairseq_phrase.checkpoints.option_texts import TextForm, form_of
@@ -98,8 +98,13 @@ def check_trusted(state: dict[str, Any], path: str | Path) -> None:
         UserError: an option could run as code, is an interpolation, which could read the environment, or
             has a type or a size that options do not have.
     """
-    for name in ("cfg", "args"):
+    for name, kinds in (("cfg", (dict, DictConfig)), ("args", (Namespace,))):
         if state.get(name) is not None:
+            if not isinstance(state[name], kinds):
+                raise UserError(
+                    f"{path} is not a fairseq checkpoint: its {name} is a {type(state[name]).__name__}, "
+                    "which has no options by name"
+                )
             options = _Reader(path).read(state[name], (name,))
             if isinstance(state[name], Container):
                 options = OmegaConf.create(options, flags={"allow_objects": True})
@@ -119,6 +124,13 @@ def reading(path: str | Path) -> Iterator[None]:
 def check_before_upgrade(upgrade: Any, state: dict[str, Any]) -> Any:
     """Check the options of a checkpoint before fairseq converts those of its older versions."""
     check_trusted(state, _FILE.get())
+    if state.get("args") is None:
+        cfg = state.get("cfg") or {}
+        for name in ("task", "model"):
+            if not isinstance(cfg.get(name), dict | DictConfig | Namespace):
+                raise UserError(
+                    f"{_FILE.get()} is not a fairseq checkpoint: it has no options of a {name}"
+                )
     return upgrade(state)
 
 

@@ -13,6 +13,7 @@ import fairseq
 import numpy as np
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import MODEL_DATACLASS_REGISTRY
@@ -148,6 +149,28 @@ def test_only_the_types_of_options_are_accepted(layout, value) -> None:
 @pytest.mark.parametrize("name", [b"print()", (1, 2), None])
 def test_only_texts_and_numbers_name_options(name) -> None:
     refused({"cfg": {"model": {name: 1}}}, r"cfg\.model has an option named ")
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"cfg": [1, 2]}, "its cfg is a ListConfig"),
+        ({"cfg": Namespace(model=None)}, "its cfg is a Namespace"),
+        ({"args": [1]}, "its args is a list"),
+        ({"cfg": None, "args": None}, "it has no options of a task"),
+        ({}, "it has no options of a task"),
+        ({"cfg": {"task": None}}, "it has no options of a task"),
+        ({"cfg": {"task": {"_name": "translation"}}}, "it has no options of a model"),
+        ({"cfg": {"task": {}, "model": "transformer"}}, "it has no options of a model"),
+    ],
+)
+def test_a_file_without_options_is_not_a_checkpoint_for_fairseqs_commands(
+    state, message, tmp_path
+) -> None:
+    path = tmp_path / "a.pt"
+    torch.save({"model": {}, **state}, path)
+    with pytest.raises(UserError, match=rf"a\.pt is not a fairseq checkpoint: {message}"):
+        checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
 def test_structures_without_an_end_are_refused() -> None:
