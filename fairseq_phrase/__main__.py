@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 import fairseq_phrase
-from fairseq_phrase.errors import did_you_mean
+from fairseq_phrase.text import did_you_mean
 
 PREFIX = "fairseq-phrase-"
 USAGE = f"""usage: fairseq-phrase COMMAND ARGUMENTS, the same as {PREFIX}COMMAND ARGUMENTS

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import errno
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 
 
@@ -30,16 +29,6 @@ def as_given(name: str, value: str = "") -> str:
     if program.name.startswith("fairseq") or program.parent.name in ("cli", "fairseq_cli"):
         return f"--{name} {value}".rstrip()
     return name.replace("-", "_") + (f'="{value}"' if value else "")
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name, ``; did you mean NAME?``.
-
-    It is empty if no name is similar. Capitals count as small letters.
-    """
-    by_small = {known.lower(): known for known in names}
-    near = get_close_matches(name.lower(), by_small, n=1, cutoff=0.65)
-    return f"; did you mean {by_small[near[0]]}?" if near else ""
 
 
 def file_of(error: OSError) -> str | None:

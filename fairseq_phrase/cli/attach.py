@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of
 from fairseq_phrase.cli.command import CommandParser, command
-from fairseq_phrase.errors import UserError, did_you_mean
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import ON_ERROR, SUBWORD_MODELS
+from fairseq_phrase.text import did_you_mean
 
 if TYPE_CHECKING:
     from fairseq_phrase.data.preprocessing.options import SplitCounts

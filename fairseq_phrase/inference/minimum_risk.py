@@ -17,9 +17,10 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from fairseq_phrase.errors import UserError, as_given, did_you_mean
+from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.evaluation.metrics.functions import BUILT_IN, METRIC_GROUP, load_metrics
 from fairseq_phrase.evaluation.metrics.tokenizers import DEFAULT, tokenizer_of
+from fairseq_phrase.text import did_you_mean
 
 #: Utilities of pairs of a candidate and a reference, of a raw source line. Shape of the result: (pairs,).
 Utility = Callable[[str, list[str], list[str]], NDArray[np.float64]]

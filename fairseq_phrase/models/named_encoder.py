@@ -18,7 +18,7 @@ from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
 from torch import nn
 
-from fairseq_phrase.errors import UserError, did_you_mean
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import (
     BROKEN,
@@ -29,6 +29,7 @@ from fairseq_phrase.models.encoder_method import (
     options_of,
 )
 from fairseq_phrase.models.syntax_task import SyntaxTask, require_parses
+from fairseq_phrase.text import did_you_mean
 
 Model = TypeVar("Model", bound="type[NamedEncoderModel]")
 

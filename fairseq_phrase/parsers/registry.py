@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from fairseq_phrase.errors import UserError, did_you_mean
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.optional_packages import load_entry
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.corenlp import CoreNlpFiles
@@ -20,6 +20,7 @@ from fairseq_phrase.parsers.spacy import SpacyParser
 from fairseq_phrase.parsers.stanza import StanzaParser
 from fairseq_phrase.parsers.whitespace import FactoredText, WhitespaceParser
 from fairseq_phrase.syntax.fields import FIELDS
+from fairseq_phrase.text import did_you_mean
 
 #: The group of entry points in which installed packages offer parsers.
 PARSER_GROUP = "fairseq_phrase.parsers"

@@ -11,9 +11,10 @@ import numpy as np
 from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.reader import ParseStore
-from fairseq_phrase.errors import UserError, did_you_mean
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX, ParseField
+from fairseq_phrase.text import did_you_mean
 
 TREE_SOURCES = ("parse", "linear", "random", "shuffled")
 # A shuffled tree is chosen from at least this number of sentences of the same or nearly the same length.

@@ -16,10 +16,10 @@ import sentencepiece
 from fairseq_phrase.data.store.dictionaries import SPECIAL
 from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens, separate
 from fairseq_phrase.data.subwords.segmenter import Segmenter
-from fairseq_phrase.errors import UserError, did_you_mean
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.optional_packages import load_entry, optional_packages
-from fairseq_phrase.text import is_invisible, plain_spaces, require_file
+from fairseq_phrase.text import did_you_mean, is_invisible, plain_spaces, require_file
 
 # Protocol buffers merge appended content, so these bytes set two fields of a model's normalizer_spec
 # (field 3) to false: add_dummy_prefix (3) and remove_extra_whitespaces (4). A word then keeps its ▁ and

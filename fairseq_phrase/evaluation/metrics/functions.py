@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fairseq_phrase.errors import UserError, did_you_mean, location
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.evaluation.metrics.comet import Comet
 from fairseq_phrase.evaluation.metrics.corrections import Errant, Gleu
 from fairseq_phrase.evaluation.metrics.interface import Metrics, Statistics
 from fairseq_phrase.optional_packages import load_entry
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.text import did_you_mean, read_lines
 
 
 class ScoreFile:

@@ -11,7 +11,8 @@ from pathlib import Path
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.utils import SACREBLEU_DIR
 
-from fairseq_phrase.errors import UserError, did_you_mean
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.text import did_you_mean
 
 DEFAULT = "13a"  # sacrebleu's, for text with spaces between words
 
