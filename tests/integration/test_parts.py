@@ -201,6 +201,18 @@ def test_lines_that_are_left_out_are_listed_once(text, tmp_path):
     assert len((tmp_path / "parts.tsv").read_text().splitlines()) == 3
 
 
+def test_the_list_names_the_source_after_lines_that_the_subword_model_changes(text, tmp_path):
+    folder, listed = tmp_path / "text", tmp_path / "listed.tsv"
+    shutil.copytree(text, folder)
+    lines = list(read_lines(folder / "train.en"))
+    lines[5] = lines[5].replace("a", "\N{FULLWIDTH LATIN SMALL LETTER A}")
+    (folder / "train.en").write_text("".join(f"{line}\n" for line in lines))
+    more = ("--normal-form", "nfkc", "--list-left-out", str(listed))
+    preprocess(folder, tmp_path / "out", *more)
+    rows = [row.split("\t")[:2] for row in listed.read_text().splitlines()[1:]]
+    assert rows == [[str(folder / "train.de"), "31"], [str(folder / "train.de"), "261"]]
+
+
 def test_flat_trees_are_counted_in_the_whole_text(text, tmp_path, capsys):
     """8 of the last 50 lines have no parse: 2% of the text, and 16% of the last part."""
     folder = tmp_path / "text"
@@ -339,6 +351,21 @@ def test_a_later_run_with_other_options_is_refused(text, tmp_path, monkeypatch, 
         text, out, "--parts", "3", "--on-error", "skip", "--max-flat", "0.5", "--workers", "2"
     )
     assert files(out) == files(preprocess(text, tmp_path / "other", "--parts=3", "--on-error=skip"))
+
+
+def test_a_strict_run_that_stopped_at_a_line_is_continued_without_strict(text, tmp_path, capsys):
+    folder, out = tmp_path / "text", tmp_path / "out"
+    shutil.copytree(text, folder)
+    lines = list(read_lines(folder / "train.en"))
+    lines[30] = lines[31]  # the empty line of a later part is left
+    (folder / "train.en").write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(SystemExit):
+        preprocess(folder, out, "--parts", "3", "--strict")
+    assert "line 261" in capsys.readouterr().err
+    assert len(list(out.glob(".partial/written/*.written"))) == 2
+    preprocess(folder, out, "--parts", "3")
+    assert files(out) == files(preprocess(folder, tmp_path / "other", "--parts", "3"))
+    assert "train: 399 sentence pairs" in capsys.readouterr().out
 
 
 def test_bad_numbers_of_parts_are_refused(text, parts, tmp_path, capsys):

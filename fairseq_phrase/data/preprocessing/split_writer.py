@@ -237,6 +237,11 @@ class Split:
         return min(lines, lines_before(self.blocks.stop)) - self.lines_before
 
     @property
+    def path(self) -> Path:
+        """The text of the source, whose lines are numbered in messages."""
+        return self.sides[0].source.corpus.path
+
+    @property
     def texts(self) -> list[InputText]:
         """The texts that it is made of."""
         return [side.source for side in self.sides]
@@ -271,44 +276,41 @@ class Split:
             UserError: a line has no parse, too many lines have none (``--max-flat``), ``--strict``
                 refuses a line, or no line is kept.
         """
-        texts = [side.source for side in self.sides]
-        path = texts[0].corpus.path
         with tqdm(
             desc=f"writing {self.name}", total=self.lines, unit="line", smoothing=0.05
         ) as progress:
             for block in self._blocks(options, jobs):
                 progress.update(block.lines)
-                self.counts.add(block.counts)
-                for side, side_block in zip(self.sides, block.sides, strict=True):
-                    side.write(side_block)
-                for left_out in block.left_out:
-                    self.left_out[left_out.kind].append(left_out.line)
-                    list_line(path, left_out.line, left_out.reason)
-                for number, language, how in block.changed:
-                    described_lines, path = (
-                        self.changed[language],
-                        self.side(language).source.corpus.path,
-                    )
-                    described_lines += [f"{location(path, number)}: {how}"] * (
-                        len(described_lines) < SHOWN
-                    )
-                for number, language, problem in block.problems:
-                    list_line(
-                        self.side(language).source.corpus.path, number, f"flat tree: {problem}"
-                    )
-                    self.counts.flat[language] += 1
-                    self._check_flat(options, self.side(language), f"line {number}: {problem}")
+                self._add(options, block, list_line)
                 if block.error is not None:
                     raise block.error
         counts = self.counts
         blank = counts.empty if len(self.sides) == 1 else 0
         if counts.kept == blank and not self.is_whole:
             raise UserError(
-                f"no sentence{'' if len(self.sides) == 1 else ' pair'} of {path}{self._span()} is "
+                f"no sentence{'' if len(self.sides) == 1 else ' pair'} of {self.path}{self._span()} is "
                 f"left: {counts.empty} {'are empty' if blank else 'have an empty side'}, "
                 f"{counts.too_long} are longer than --max-length {options.max_length}, "
                 f"{counts.skipped} have no parse"
             )
+
+    def _add(self, options: Options, block: Block, list_line: ListLine) -> None:
+        """Write the sentences of a block, and count and list its lines."""
+        self.counts.add(block.counts)
+        for side, side_block in zip(self.sides, block.sides, strict=True):
+            side.write(side_block)
+        for left_out in block.left_out:
+            self.left_out[left_out.kind].append(left_out.line)
+            list_line(self.path, left_out.line, left_out.reason)
+        for number, language, how in block.changed:
+            changed = self.changed[language]
+            if len(changed) < SHOWN:
+                changed.append(f"{location(self.side(language).source.corpus.path, number)}: {how}")
+        for number, language, problem in block.problems:
+            side = self.side(language)
+            list_line(side.source.corpus.path, number, f"flat tree: {problem}")
+            self.counts.flat[language] += 1
+            self._check_flat(options, side, f"line {number}: {problem}")
 
     def _span(self) -> str:
         """Name the lines of a part of a text, for messages."""
