@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.huggingface.training import check_trained
+from fairseq_phrase.huggingface.training import check_trained, with_keywords
 from fairseq_phrase.modules.positions.batch_relations import BatchRelations, PromptRelations
 from fairseq_phrase.modules.positions.huggingface_attention import (
     ATTENTION,
@@ -144,20 +144,11 @@ def _with_biases(base: Any) -> Any:  # noqa: C901 - the branches are of the clas
                 super()._init_weights(module)
 
     # transformers reads the signatures: Trainer, to choose columns, and generate, to check arguments.
-    signature = _with_parse(inspect.signature(base.forward))
+    signature = with_keywords(inspect.signature(base.forward), _PARSE)
     Biased.forward.__signature__ = signature  # type: ignore[attr-defined]
     for name in ("__name__", "__qualname__", "__module__"):
         setattr(Biased, name, getattr(base, name))
     return Biased
-
-
-def _with_parse(signature: inspect.Signature) -> inspect.Signature:
-    """Add the parse's arguments, before the keyword arguments that have no names."""
-    kinds = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    parameters = list(signature.parameters.values())
-    last = [parameter for parameter in parameters if parameter.kind is kinds[0]]
-    new = [inspect.Parameter(name, kinds[1], default=None) for name in _PARSE]
-    return signature.replace(parameters=[*parameters[: len(parameters) - len(last)], *new, *last])
 
 
 def _auto_map(config: Any) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -125,3 +127,15 @@ def _check_saved(model: Any, tables: dict[str, Any]) -> None:
         is_wrapped = not isinstance(table, RelationBias | RelationVectors)
         if not is_wrapped and any(bias.requires_grad for bias in table.biases()):
             raise UserError(f"{name} is trained, but the adapter lacks it: {_advice(tables)}")
+
+
+def with_keywords(signature: inspect.Signature, names: Iterable[str]) -> inspect.Signature:
+    """Add keyword arguments to a forward pass, from whose signature Trainer chooses the columns of data.
+
+    They are None by default, and stand before the keyword arguments that have no names.
+    """
+    kinds = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    parameters = list(signature.parameters.values())
+    last = [parameter for parameter in parameters if parameter.kind is kinds[0]]
+    new = [inspect.Parameter(name, kinds[1], default=None) for name in names]
+    return signature.replace(parameters=[*parameters[: len(parameters) - len(last)], *new, *last])

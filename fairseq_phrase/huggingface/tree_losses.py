@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface.batches import parsed
+from fairseq_phrase.huggingface.training import with_keywords
 from fairseq_phrase.modules.positions.batch_relations import check_numbers
 from fairseq_phrase.modules.positions.huggingface_attention import (
     PROBE,
@@ -417,14 +418,7 @@ def _with_losses(base: Any) -> Any:
             return base.generate(self, *args, **self.own_arguments(kwargs))
 
         Taught.generate = generate
-    # Trainer reads the signature to choose columns.
-    *first, last = signature.parameters.values()
-    new = [
-        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in parse_arguments
-    ]
-    has_rest = last.kind is inspect.Parameter.VAR_KEYWORD
-    parameters = [*first, *new, last] if has_rest else [*first, last, *new]
-    Taught.forward.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    Taught.forward.__signature__ = with_keywords(signature, parse_arguments)  # type: ignore[attr-defined]
     for name in ("__name__", "__qualname__", "__module__"):
         setattr(Taught, name, getattr(base, name))
     return Taught

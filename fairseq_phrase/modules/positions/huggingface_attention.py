@@ -97,13 +97,10 @@ def attend(
     if bias is None or (token_relations is not None and token_relations.without_queries()):
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-        settings = {
-            "dropout": dropout,
-            "scaling": scaling,
-            "position_bias": position_bias,
-            **options,
-        }
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask,
+            dropout=dropout, scaling=scaling, position_bias=position_bias, **options,
+        )  # fmt: skip
     if token_relations is None:
         raise UserError("attentions with relation biases are called by their model or its encoder")
     if not _is_mask(attention_mask):
