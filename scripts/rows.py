@@ -185,6 +185,11 @@ def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) ->
     return Run(name, seed, folder, steps, options, key, files, named_files, row.get("nice", 0))
 
 
+def user_dir(options: Options) -> str:
+    """Return the plugin of a row: ``common: {user_dir: …}``, else this package."""
+    return str(options.get("common", {}).get("user_dir", "fairseq_phrase"))
+
+
 def key_of(steps: Iterable[Step], args: argparse.Namespace, folder: Path) -> dict[str, str]:
     """Return the inputs of steps: flags of commands, without the paths of files.
 
@@ -247,6 +252,7 @@ def training(args: argparse.Namespace, options: Options, folder: Path, data: Seq
     train_options = {
         group: dict(values) for group, values in options.items() if group != "generation"
     }
+    train_options.get("common", {}).pop("user_dir", None)  # the data's arguments name it
     # A training that was stopped needs the optimizer's state. table.py removes it at the end.
     train_options.get("checkpoint", {}).pop("no_save_optimizer_state", None)
     train = ["fairseq-train", *data, *flags(train_options)]
@@ -273,7 +279,7 @@ def trained(
     needed = {"--data": args.data, "-s": args.source_lang, "-t": args.target_lang}
     if missing := [option for option, value in needed.items() if value is None]:
         sys.exit(f"a training needs {', '.join(missing)}")
-    data = [str(args.data), "--user-dir", "fairseq_phrase"]
+    data = [str(args.data), "--user-dir", user_dir(options)]
     data += ["--source-lang", args.source_lang, "--target-lang", args.target_lang]
     checkpoints = options.get("checkpoint", {})
     metric = checkpoints.get("best_checkpoint_metric")
@@ -403,8 +409,10 @@ def early_translation(
 def labelling(args: argparse.Namespace, options: Options, folder: Path) -> list[Step]:
     """Train, average the last checkpoints or use the best, label each test set."""
     _, steps, average = trained(args, options, folder)
+    plugin = user_dir(options)
     for subset in args.subsets.split(","):
         command = ["fairseq-phrase-label", str(args.data), "--path", str(average)]
+        command += [] if plugin == "fairseq_phrase" else ["--user-dir", plugin]
         command += ["--subset", subset, *shlex.split(args.generate_flags)]
         steps.append(Step(f"label {subset}", command, folder / f"labels-{subset}.txt"))
     return steps
@@ -412,7 +420,7 @@ def labelling(args: argparse.Namespace, options: Options, folder: Path) -> list[
 
 def pretraining(args: argparse.Namespace, options: Options, folder: Path) -> list[Step]:
     """Train on text of one language, and compute the loss of each test set with the best checkpoint."""
-    data = [str(args.data), "--user-dir", "fairseq_phrase"]
+    data = [str(args.data), "--user-dir", user_dir(options)]
     steps = [training(args, options, folder, data)]
     for subset in args.subsets.split(","):
         command = ["fairseq-validate", *data, "--task", options["task"]["_name"]]

@@ -734,6 +734,40 @@ def test_a_row_with_a_metric_uses_its_best_checkpoint(tmp_path):
     assert "--average 5: this table uses the checkpoint with the best accuracy" in refused.stderr
 
 
+def test_a_row_of_a_plugin_is_trained_and_used_with_it(tmp_path):
+    table = write_table(
+        tmp_path,
+        task={"_name": "syntax_labelling"},
+        model={"_name": "labeller"},
+        common={"log_format": "simple"},
+        rows={
+            "wire": {
+                "title": "W",
+                "steps": "labelling",
+                "common": {"user_dir": "examples/methods"},
+            },
+            "translated": {"title": "T", "common": {"user_dir": "examples/methods"}},
+            "tree": {"title": "Tree", "steps": "labelling"},
+        },
+    )
+    common = ["--average", "1", "--out", str(tmp_path / "rows"), "--dry-run"]
+    lines = command(*common, files=[table]).stdout.splitlines()
+    plugins = {}
+    for line in lines:
+        words = shlex.split(line)
+        plugin = [words[i + 1] for i, word in enumerate(words) if word == "--user-dir"]
+        if words[0].startswith("fairseq"):
+            row = next(row for row in ("wire", "translated", "tree") if f"rows/{row}/" in line)
+            plugins.setdefault(row, {})[words[0]] = plugin
+    plugin = ["examples/methods"]
+    average = {"fairseq-phrase-average": []}
+    assert plugins == {
+        "wire": {"fairseq-train": plugin, **average, "fairseq-phrase-label": plugin},
+        "translated": {"fairseq-train": plugin, **average, "fairseq-generate": plugin},
+        "tree": {"fairseq-train": ["fairseq_phrase"], **average, "fairseq-phrase-label": []},
+    }
+
+
 def test_every_command_of_every_row_can_be_looked_at_before(tmp_path):
     for files in SETTINGS.values():
         process = command("--out", str(tmp_path), "--dry-run", "--seeds", "1,2", files=files)
