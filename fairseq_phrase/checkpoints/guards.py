@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
 from fairseq import checkpoint_utils
+from fairseq.data import encoders
 from fairseq.models import BaseFairseqModel
+from fairseq.registry import REGISTRIES
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from fairseq.utils import split_paths
+from omegaconf import MISSING
 
 from fairseq_phrase.checkpoints.identity import (
     DATA,
@@ -46,6 +49,7 @@ def guard_checkpoints() -> None:
     patch(Trainer, "save_checkpoint", _save_record)
     patch(FairseqTask, "load_state_dict", _compare_data)
     patch(BaseFairseqModel, "load_state_dict", _load_untied)
+    patch(encoders, "build_bpe", _build_bpe)
 
 
 def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[str, Any]:
@@ -167,3 +171,32 @@ def _load_untied(
     rename_old_parameters(state_dict, parameters)
     check_ties(state_dict, parameters, "this checkpoint")
     return load(self, state_dict, *args, **options)
+
+
+def _build_bpe(build: Any, cfg: Any, *args: Any, **options: Any) -> Any:
+    """Name the files that a segmenter of fairseq lacks; a checkpoint's own are not opened."""
+    values = {"_name": cfg} if isinstance(cfg, str) else plain_options(cfg)
+    name = values.get("_name") or values.get("bpe")
+    kind = REGISTRIES["bpe"]["dataclass_registry"].get(name)
+    defaults = {option.name: option.default for option in fields(kind)} if kind else {}
+    values = {option: values.get(option, default) for option, default in defaults.items()}
+    missing = [option for option, value in values.items() if value == MISSING]
+    if not missing:
+        try:
+            return build(cfg, *args, **options)
+        except OSError:  # also of a connection
+            missing = [
+                option
+                for option, default in defaults.items()
+                if default == MISSING or "://" in str(default)
+            ]
+            if not missing:
+                raise
+    named = [f"{option} ({values[option]})" for option in missing if values[option] != MISSING]
+    flags = " ".join(f"--{option.replace('_', '-')} FILE" for option in missing)
+    texts = ", ".join(f'{option}="FILE"' for option in missing)
+    raise UserError(
+        f"--bpe {name} "
+        + (f"cannot read {' or '.join(named)}" if named else f"lacks {' and '.join(missing)}")
+        + f": give {flags}, in Python {texts}. Files that a checkpoint names are not opened"
+    ) from None

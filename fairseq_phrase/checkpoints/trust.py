@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from fairseq.registry import REGISTRIES
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.base import Container, Node
 
 from fairseq_phrase.checkpoints.option_texts import TextForm, form_of
@@ -250,9 +250,9 @@ def _is_default(name: str, text: str) -> bool:
 def _without_file(name: str) -> Any:
     """Return the value of an option whose file was removed.
 
-    It is None, or the default of a segmenter's option, which cannot be None.
+    It is None. A segmenter's option cannot be None, and its default would be another file.
     """
-    return next(iter(_defaults(name)), None)
+    return MISSING if _defaults(name) else None
 
 
 def _defaults(name: str) -> list[Any]:

@@ -106,6 +106,11 @@ def override_options(state: dict[str, Any], overrides: Mapping[str, Any]) -> Non
         vars(state["args"]).update(overrides)
     if state.get("cfg") is not None:
         overwrite_args_by_name(state["cfg"], dict(overrides))
+        segmenter = state["cfg"].get("bpe")
+        if isinstance(segmenter, dictconfig.DictConfig):  # fairseq skips options that are missing
+            segmenter.update(
+                {name: value for name, value in overrides.items() if name in segmenter.keys()}
+            )
 
 
 def rename_old_parameters(saved: dict[str, torch.Tensor], model_names: Container[str]) -> None:

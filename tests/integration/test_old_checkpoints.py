@@ -19,6 +19,7 @@ from fairseq_phrase.cli import average as average_command
 from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.cli import inspect_data as inspect_command
 from fairseq_phrase.cli import translate as translate_command
+from fairseq_phrase.errors import UserError
 from tests.support.commands import SIZES, TRAINING, run
 from tests.support.old_checkpoints import write_old
 
@@ -141,3 +142,14 @@ def test_a_checkpoint_of_an_older_fairseq_is_used_like_a_new_one(
     else:
         assert expected
         assert result == expected
+
+
+def test_the_hub_asks_for_subword_files_that_an_old_checkpoint_names(
+    new_checkpoint, entry_points, tmp_path, monkeypatch
+):
+    path = write_old(new_checkpoint, tmp_path / "old.pt", "0.10", monkeypatch)
+    state = torch.load(path, weights_only=True)
+    vars(state["args"]).update(bpe="fastbpe", bpe_codes="/theirs/codes")
+    torch.save(state, path)
+    with pytest.raises(UserError, match=r"^--bpe fastbpe lacks bpe_codes: give --bpe-codes FILE"):
+        entry_points["hub"](path)

@@ -12,14 +12,17 @@ from fairseq import checkpoint_utils, options, tasks
 from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
     LabelSmoothedCrossEntropyCriterionWithAlignment as AlignmentCriterion,
 )
-from fairseq.data import data_utils
+from fairseq.data import data_utils, encoders
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging.progress_bar import SimpleProgressBar
 from fairseq.tasks.multilingual_translation import MultilingualTranslationTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq.trainer import Trainer
 from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import interactive as fairseq_interactive
+from fairseq_cli import train as fairseq_train
+from fairseq_cli import validate as fairseq_validate
 from omegaconf import OmegaConf
 
 from fairseq_phrase.checkpoints import guards
@@ -29,6 +32,8 @@ from tests.support.commands import SIZES, TRAINING, run
 
 STOCK = ["--task", "translation", "--source-lang", "de", "--target-lang", "en"]
 ARCH = ["--arch", "transformer", *SIZES, "--share-all-embeddings"]
+OURS = ["--task", "syntax_translation", "--source-lang", "de", "--target-lang", "en"]
+RAW = [*OURS, "--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", "none"]
 KINDS = ("namespace", "dictconfig", "dataclass")
 
 
@@ -113,19 +118,11 @@ class Cases:
         self.kind, self.data, self.checkpoint = kind, data, checkpoint
         self.folder, self.capsys = folder, capsys
 
-    def _translations(self, main, *arguments):
+    def _translations(self, main, *arguments, task=STOCK):
         parser = options.get_generation_parser(interactive=main is fairseq_interactive.main)
         task_arguments = [
-            self.data,
-            *STOCK,
-            "--path",
-            self.checkpoint,
-            "--cpu",
-            "--beam",
-            "2",
-            "--max-len-b",
-            "4",
-        ]
+            self.data, *task, "--path", self.checkpoint, "--cpu", "--beam", "2", "--max-len-b", "4",
+        ]  # fmt: skip
         main(configuration(self.kind, parser, [*task_arguments, "--num-workers", "0", *arguments]))
         return re.findall(r"^H-.*$", self.capsys.readouterr().out, re.MULTILINE)
 
@@ -152,13 +149,46 @@ class Cases:
         )
         return Trainer(cfg, task, model, criterion), sections
 
-    def generate(self):
-        return self._translations(fairseq_generate.main, "--gen-subset", "valid")
+    def generate(self, **task):
+        return self._translations(fairseq_generate.main, "--gen-subset", "valid", **task)
 
-    def interactive(self):
+    def interactive(self, **task):
         lines = self.folder / "lines"
         lines.write_text("ein Hund\nein Mann\n", encoding="utf-8")
-        return self._translations(fairseq_interactive.main, "--input", lines)
+        return self._translations(fairseq_interactive.main, "--input", lines, **task)
+
+    def train(self):
+        """Train this package's task and model for an update; return the parameters."""
+        arguments = [
+            self.data, *OURS, "--arch", "relation_transformer", *SIZES, "--relation-bias", "sequence",
+            *TRAINING, "--max-tokens", "1000", "--max-update", "1", "--save-dir", self.folder,
+        ]  # fmt: skip
+        fairseq_train.main(configuration(self.kind, options.get_training_parser(), arguments))
+        state = torch.load(self.folder / "checkpoint_last.pt", weights_only=True)
+        return {name: value.tolist() for name, value in state["model"].items()}
+
+    def validate(self, monkeypatch):
+        """Return the loss that is printed."""
+        losses = []
+        monkeypatch.setattr(
+            SimpleProgressBar, "print", lambda self, stats, **_: losses.append(stats["loss"])
+        )
+        arguments = [self.data, *OURS, "--path", self.checkpoint, "--cpu", "--max-tokens", "1000"]
+        cfg = configuration(
+            self.kind, options.get_validation_parser(), [*arguments, "--log-format", "simple"]
+        )
+        fairseq_validate.main(cfg)
+        monkeypatch.undo()
+        return losses
+
+    def segmenter(self):
+        codes = self.folder / "codes"
+        codes.write_text("#version: 0.2\na b\n", encoding="utf-8")
+        name = "bpe" if self.kind == "namespace" else "_name"
+        cfg = {name: "subword_nmt", "bpe_codes": str(codes), "bpe_separator": "@@"}
+        # fairseq's section of a segmenter is never a dataclass.
+        cfg = Namespace(**cfg) if self.kind == "namespace" else OmegaConf.create(cfg)
+        return encoders.build_bpe(cfg).encode("abc")
 
     def ignored_subsets(self):
         cfg = configuration(
@@ -227,6 +257,7 @@ CASES = {
     "fairseq.criterions.label_smoothed_cross_entropy_with_alignment."
     "LabelSmoothedCrossEntropyCriterionWithAlignment.__init__": Cases.criterion_of_alignments,
     "fairseq.data.data_utils.raise_if_valid_subsets_unintentionally_ignored": Cases.ignored_subsets,
+    "fairseq.data.encoders.build_bpe": Cases.segmenter,
     "fairseq.models.fairseq_model.BaseFairseqModel.load_state_dict": Cases.loaded_model,
     "fairseq.tasks.fairseq_task.FairseqTask.build_generator": Cases.generator,
     "fairseq.tasks.fairseq_task.FairseqTask.get_batch_iterator": Cases.batches,
@@ -272,6 +303,23 @@ def test_a_patched_function_takes_every_kind_of_configuration(
         results[kind] = CASES[name](case)
         assert calls, kind
     assert results["namespace"]
+    assert results["namespace"] == results["dictconfig"] == results["dataclass"]
+
+
+def test_commands_with_this_packages_task_take_every_kind_of_configuration(
+    data_directory, tmp_path, capsys, monkeypatch
+):
+    results = {}
+    for kind in KINDS:
+        (folder := tmp_path / kind).mkdir()
+        case = Cases(
+            kind, data_directory, tmp_path / "namespace/checkpoint_last.pt", folder, capsys
+        )
+        # fairseq's own function refuses a dataclass.
+        parameters = results["namespace"][0] if kind == "dataclass" else case.train()
+        loss = case.validate(monkeypatch)
+        results[kind] = parameters, loss, case.generate(task=OURS), case.interactive(task=RAW)
+    assert all(results["namespace"])
     assert results["namespace"] == results["dictconfig"] == results["dataclass"]
 
 
