@@ -134,8 +134,8 @@ slice_text() {
     TRAIN=$OUT/raw/train
 }
 
-# pieces N: the number of subwords to learn: N, or fewer from a slice.
-pieces() {
+# num_subwords N: the number of subwords to learn: N, or fewer from a slice.
+num_subwords() {
     local count=$1
     if [ -n "$SLICE" ]; then
         count=$((SLICE / 2 > 500 ? SLICE / 2 : 500))
@@ -161,7 +161,7 @@ preprocess() {
     [ -z "$REPORT_ONLY" ] || return 0
     for index in "${!options[@]}"; do
         [ "${options[index]}" = --vocab-size ] || continue
-        options[index + 1]=$(pieces "${options[index + 1]}")
+        options[index + 1]=$(num_subwords "${options[index + 1]}")
         options+=(--normal-form nmt_nfkc) # of the kept results' subwords
     done
     options=(-s "$SOURCE" -t "$TARGET" "${options[@]}")

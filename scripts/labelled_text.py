@@ -155,9 +155,9 @@ def conll2000(folder: Path, args: argparse.Namespace) -> Splits:
     """Read columns of words, tags and chunks; labels are chunks in BIO notation, or tags."""
     column = {"pos": 1, "chunk": 2}[args.column or "chunk"]
     train = list(_columns(find_text(str(folder / "train"), "txt"), column))
-    cut = len(train) * 9 // 10
+    num_train = len(train) * 9 // 10
     test = _columns(find_text(str(folder / "test"), "txt"), column)
-    return {"train": train[:cut], "valid": train[cut:], "test": test}
+    return {"train": train[:num_train], "valid": train[num_train:], "test": test}
 
 
 def _columns(path: Path, column: int) -> Iterator[Example]:

@@ -85,14 +85,14 @@ def geo(folder: Path, args: argparse.Namespace) -> dict[str, list[Pair]]:
 def atis(folder: Path, args: argparse.Namespace) -> dict[str, list[Pair]]:
     """Read ATIS, split by a hash of the question: no question is in two splits."""
     splits: dict[str, list[Pair]] = {"train": [], "valid": [], "test": []}
-    mended = 0
+    completed = 0
     for question, form in read_columns(folder, "atis-logic.txt", "|||"):
         number = int(hashlib.sha256(question.encode()).hexdigest(), 16) % 10
         name = {8: "valid", 9: "test"}.get(number, "train")
         complete = closed(form)
-        mended += complete != form
+        completed += complete != form
         splits[name].append((question, numbered_variables(complete)))
-    print(f"forms that lacked closing brackets at their end (added): {mended}")
+    print(f"forms that lacked closing brackets at their end (added): {completed}")
     return splits
 
 

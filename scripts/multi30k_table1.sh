@@ -10,7 +10,7 @@
 #   --setting tuned|paper   sizes and learning rate: configs/tables/multi30k_table1.SETTING.yaml (tuned)
 #   --direction de-en|en-de (de-en)
 #   --vocab-size N          subwords of both languages together (8000)
-#   --text raw|moses        moses: lower-cased text in Moses' tokens, cut by --vocab-size merges of subword-nmt,
+#   --text raw|moses        moses: lower-cased text in Moses' tokens, split by --vocab-size merges of subword-nmt,
 #                           as in most papers on Multi30k. BLEU is then measured on such text, and the
 #                           parser sees no capital letters. raw: segmented by SentencePiece (raw)
 set -euo pipefail
@@ -23,12 +23,12 @@ parse_options
 SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
 # The difference of these data from the table's own: in the folder's name and settings, and in the
 # caption.
-CUT= SAID= CHOICES="setting=$SETTING direction=$DIRECTION vocab-size=$VOCAB_SIZE" EXTRAS=plot
+VARIANT= SAID= CHOICES="setting=$SETTING direction=$DIRECTION vocab-size=$VOCAB_SIZE" EXTRAS=plot
 if [ "$TEXT" != raw ]; then
-    CUT+=.$TEXT SAID+=", lower-cased tokens of Moses" CHOICES+=" text=$TEXT" EXTRAS+=,moses
+    VARIANT+=.$TEXT SAID+=", lower-cased tokens of Moses" CHOICES+=" text=$TEXT" EXTRAS+=,moses
 fi
-if [ "$VOCAB_SIZE" != 8000 ]; then CUT+=.vocab$VOCAB_SIZE SAID+=", vocabulary of $VOCAB_SIZE"; fi
-open_table "$EXTRAS" "multi30k_table1.$SETTING.$DIRECTION$CUT" "$CHOICES" \
+if [ "$VOCAB_SIZE" != 8000 ]; then VARIANT+=.vocab$VOCAB_SIZE SAID+=", vocabulary of $VOCAB_SIZE"; fi
+open_table "$EXTRAS" "multi30k_table1.$SETTING.$DIRECTION$VARIANT" "$CHOICES" \
     configs/tables/multi30k_table1.yaml "configs/tables/multi30k_table1.$SETTING.yaml"
 
 # make_text SCRIPT NAME [LINES]: write a text in this table's form, by scripts/SCRIPT.py, to OUT/raw.
@@ -56,7 +56,7 @@ moses_text() {
     for name in val "${SETS[@]}"; do make_text moses "$name"; done
     [ -e "$words.en" ] ||
         run subword-nmt learn-joint-bpe-and-vocab --input "$TRAIN.de" "$TRAIN.en" --output "$codes" \
-            --symbols "$(pieces "$VOCAB_SIZE")" --write-vocabulary "$words.de" "$words.en"
+            --symbols "$(num_subwords "$VOCAB_SIZE")" --write-vocabulary "$words.de" "$words.en"
 }
 
 say "Data"

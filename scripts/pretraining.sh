@@ -70,7 +70,7 @@ captions() {
     slice_text
     [ -n "$REPORT_ONLY" ] || [ -e "$WHOLE/dict.$TARGET.txt" ] ||
         run fairseq-phrase-preprocess -s "$SOURCE" -t "$TARGET" --destdir "$WHOLE" --parser none --trainpref "$TRAIN" \
-            --validpref "$DEV" --testpref "$TEST" --joined-dictionary --vocab-size "$(pieces 8000)" \
+            --validpref "$DEV" --testpref "$TEST" --joined-dictionary --vocab-size "$(num_subwords 8000)" \
             --normal-form nmt_nfkc
     [ -n "$REPORT_ONLY" ] || check_kept "$WHOLE"
     SUBWORDS=(--sentencepiece-model "$WHOLE/spm.model" --srcdict "$WHOLE/dict.$SOURCE.txt")
@@ -101,7 +101,7 @@ documents() {
             ${SLICE:+--slice "$SLICE"}
     fi
     SUBWORDS=(--sentencepiece-model "$OUT/text/spm.model" --srcdict "$OUT/text/dict.en.txt")
-    MAKE_SUBWORDS=(--vocab-size "$(pieces 8000)" --normal-form nmt_nfkc)
+    MAKE_SUBWORDS=(--vocab-size "$(num_subwords 8000)" --normal-form nmt_nfkc)
 }
 
 say "Data"

@@ -11,7 +11,7 @@
 # Options of this table:
 #   --data DIR              Penn Treebank, bracketed: wsj_SSNN.mrg in any folders. Sections 0-18 train, 19-21
 #                           tune and 22-24 test, and rows have more updates; fewer sections, as in NLTK's
-#                           sample, are cut 8 : 1 : 1
+#                           sample, are split 8 : 1 : 1
 #   --treebank DIR          English EWT, CoNLL-U (FAIRSEQ_PHRASE_DATA/treebanks/en_ewt, or a
 #                           download)
 set -euo pipefail

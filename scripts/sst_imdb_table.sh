@@ -26,15 +26,15 @@ open_table label,plot "sst_imdb_table.$TASK" "task=$TASK phrases=$PHRASES data=$
     configs/tables/sst_imdb_table.yaml "configs/tables/sst_imdb_table.$TASK.yaml"
 
 say "Data"
-RAW=$OUT/raw/labels CUT=(--labels sentence) OWN_TREES=()
+RAW=$OUT/raw/labels SEGMENTATION=(--labels sentence) OWN_TREES=()
 if [ "$TASK" = imdb ]; then
-    WHAT="IMDB, reviews cut to 1,024 tokens"
+    WHAT="IMDB, reviews truncated to 1,024 tokens"
     if [ ! -e "$RAW/test.en" ]; then
         find_data imdb
         run python scripts/labelled_text.py imdb "$DATA" "$RAW" ${SLICE:+--slice "$SLICE"}
     fi
     choose_parser "$OUT/data-bin" "rows with trees"
-    CUT+=(--constituents from-dependencies --vocab-size 8000 --max-length 1000)
+    SEGMENTATION+=(--constituents from-dependencies --vocab-size 8000 --max-length 1000)
 else
     WHAT="SST-${TASK#sst}, $([ "$PHRASES" = train ] && echo "all phrases" || echo "sentences") in training"
     if [ ! -e "$RAW/test.en" ]; then
@@ -43,14 +43,14 @@ else
     fi
     # The treebank's own trees fit its text. If one did not, a flat tree would hide it.
     PARSER=ptb OWN_TREES=(--on-error stop)
-    CUT+=(--source-tokenized --bpe none --min-count 2)
+    SEGMENTATION+=(--source-tokenized --bpe none --min-count 2)
 fi
 TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
 if [ "$TASK" != imdb ]; then
     slice_text
     [ -z "$SLICE" ] || make_file "$TRAIN.en.ptb" python scripts/slice.py "$RAW/train" en.ptb "$SLICE"
 fi
-preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" "${CUT[@]}" "${OWN_TREES[@]}"
+preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" "${SEGMENTATION[@]}" "${OWN_TREES[@]}"
 
 say "Rows ($OUT)"
 CHOSEN=$ROWS
@@ -58,7 +58,7 @@ if [ "$TASK" != imdb ] && [[ ,$ROWS, == *,structural,* ]]; then
     # SST's trees lack dependencies. This row gets a parser's dependencies.
     choose_parser "$OUT/data-bin.dependencies" "the row structural"
     preprocess "$OUT/data-bin.dependencies" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" \
-        --tgtdict "$OUT/data-bin/dict.class.txt" "${CUT[@]}"
+        --tgtdict "$OUT/data-bin/dict.class.txt" "${SEGMENTATION[@]}"
     ROWS=structural
     train_rows "$OUT/data-bin.dependencies" "$OUT/rows"
     ROWS=,$CHOSEN, ROWS=${ROWS/,structural,/,} ROWS=${ROWS#,} ROWS=${ROWS%,}

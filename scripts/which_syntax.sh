@@ -115,21 +115,21 @@ train_rows "$OUT/data-bin" "$OUT/rows"
 # slice_pairs: with --pairs (a slice has 20), take this number of minimal pairs of each phenomenon, evenly
 # spread.
 slice_pairs() {
-    local folder cut file count given=()
+    local folder pairs file count given=()
     [ -z "$SLICE" ] || PAIRS=${PAIRS:-20}
     [ -n "$PAIRS" ] || return 0
-    cut=$OUT/raw/contrastive.$PAIRS given=(--pairs "$CONTRASTIVE"/*/*)
-    made_once "$cut" "$cut" "${given[@]}" || true # its files may not all be there
+    pairs=$OUT/raw/contrastive.$PAIRS given=(--pairs "$CONTRASTIVE"/*/*)
+    made_once "$pairs" "$pairs" "${given[@]}" || true # its files may not all be there
     for folder in "$CONTRASTIVE"/*/; do
         [ -d "$folder" ] || continue # a dry run downloads nothing
         count=$(gzip -cdf "$folder"src.en* | wc -l)
         for file in src.en tgt.correct.de tgt.incorrect.de; do
-            make_file "$cut/$(basename "$folder")/$file" python scripts/slice.py "$folder${file%.*}" \
+            make_file "$pairs/$(basename "$folder")/$file" python scripts/slice.py "$folder${file%.*}" \
                 "${file##*.}" "$PAIRS" --every $((count > PAIRS ? (count + PAIRS / 2) / PAIRS : 1))
         done
     done
-    [ -e "$cut/made-with.json" ] || record "$cut" "${given[@]}"
-    CONTRASTIVE=$cut
+    [ -e "$pairs/made-with.json" ] || record "$pairs" "${given[@]}"
+    CONTRASTIVE=$pairs
 }
 
 if [ "$CONTRASTIVE" != none ] && [ -z "$DATA_ONLY" ] && [ "$STATUS" = 0 ]; then

@@ -12,7 +12,7 @@
 # Options of this table:
 #   --size base|big         configs/tables/wmt14_table2.SIZE.yaml (base)
 #   --data DIR              text that you have: DIR/{train,dev,test}.{en,de}, .gz too
-#   --bpe-codes FILE        DIR's text is Moses-tokenized, and is cut by these codes of subword-nmt. BLEU is
+#   --bpe-codes FILE        DIR's text is Moses-tokenized, and is split by these codes of subword-nmt. BLEU is
 #                           then measured on tokens. Without it SentencePiece learns 32,000 subwords
 #   --test-set wmt14/full|wmt14
 #                           sacrebleu's name of newstest2014: 3,003 sentences, or 2,737 of them (wmt14/full)

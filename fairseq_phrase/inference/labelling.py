@@ -139,22 +139,22 @@ class Labeller:
             UserError: a line is too long for the models, or cannot be segmented or parsed; there are more
                 or fewer parses than lines.
         """
-        iterator, number, cut = ParallelTexts().lines(lines, parses), 0, 0
+        iterator, number, num_truncated = ParallelTexts().lines(lines, parses), 0, 0
         while chunk := list(islice(iterator, buffer_size)):
             texts = {index: line.text for index, line in enumerate(chunk) if line.text.strip()}
             line_parses = [chunk[index].parse for index in texts] if parses is not None else []
             encoded = self.task.source_text.encode([*texts.values()], line_parses) if texts else []
             for index, sentence in zip(texts, encoded, strict=True):
                 self._check_length(number + index + 1, sentence)
-                cut += self._length(sentence) <= len(sentence.subwords)
+                num_truncated += self._length(sentence) <= len(sentence.subwords)
             labels = iter(self._labels(encoded))
             for index in range(len(chunk)):
                 yield next(labels) if index in texts else ""
             number += len(chunk)
-        if cut:
+        if num_truncated:
             logger.warning(
                 "%d texts are truncated to %d subwords, as --truncate-source did in training",
-                cut,
+                num_truncated,
                 self._kept_subwords,
             )
 
@@ -233,10 +233,10 @@ class Labeller:
     def _check_length(self, number: int, sentence: EncodedSentence) -> None:
         length = self._length(sentence)
         if length > self._limit:
-            cut = "" if self.task.labelled == "word" else ", or with truncate_source"
+            remedy = "" if self.task.labelled == "word" else ", or with truncate_source"
             raise UserError(
                 f"line {number} has {length} tokens, and the model has {self._limit} positions: shorten "
-                f"the line, or train with larger max_source_positions and max_target_positions{cut}"
+                f"the line, or train with larger max_source_positions and max_target_positions{remedy}"
             )
 
     def _length(self, sentence: EncodedSentence) -> int:

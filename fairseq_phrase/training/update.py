@@ -92,7 +92,7 @@ class UpdateTask(FairseqTask):
 
     def __init__(self, cfg: Any, *args: Any, **options: Any) -> None:
         if getattr(cfg, "fairseq_update", False) and getattr(cfg, "fast_dropout", False):
-            raise UserError("--fairseq-update does not go with --fast-dropout: leave out one")
+            raise UserError("--fairseq-update and --fast-dropout exclude each other: leave out one")
         super().__init__(cfg, *args, **options)
 
     def train_step(

@@ -123,7 +123,7 @@ REPORTED = {
     "sql": "WikiSQL, 10000 training questions --measure exact --form sql",
     "lecture_table": "Recurrent models and Transformers, Multi30k de-en --source",
     "chunking": "Chunking, CoNLL-2000 --measure spans",
-    "sst_imdb_table imdb": "Classification, IMDB, reviews cut to 1,024 tokens --measure labels",
+    "sst_imdb_table imdb": "Classification, IMDB, reviews truncated to 1,024 tokens --measure labels",
 }
 
 

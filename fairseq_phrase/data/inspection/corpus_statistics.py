@@ -221,13 +221,13 @@ def manifest_text(directory: Path, manifest: Manifest, dictionaries: Dictionarie
         f"{FIELDS[name].label_meaning}"
         for name in with_labels(dictionaries)
     ]
-    cut = "at white space" if manifest.tokenized else "by the parser"
+    boundary = "at white space" if manifest.tokenized else "by the parser"
     rows = {
         "parser": f"{manifest.parser} ({manifest.parser_version})",
         "fields": ", ".join(manifest.fields),
         "constituents": manifest.constituents,
         "labels": ", ".join(labels),
-        "words": f"split {cut}",
+        "words": f"split {boundary}",
         "subwords": " ".join(part for part in (manifest.bpe, manifest.bpe_model) if part),
         "dictionary": f"dict.{manifest.language}.txt, {_number(len(dictionaries['text']))} entries",
         "splits": ", ".join(manifest.splits),

@@ -290,11 +290,11 @@ class Manifest:
 
     def identity(self) -> Identity:
         """Return the record of segmentation, parsing and numbering, without :data:`FREE_FIELDS`."""
-        cut = "whole lines" if self.whole_lines else "words"
-        cut = f"{self.bpe} of {'tokenized ' * self.tokenized}{cut}"
-        cut += f" but {' '.join(self.protected)}" * bool(self.protected)
+        unit = "whole lines" if self.whole_lines else "words"
+        unit = f"{self.bpe} of {'tokenized ' * self.tokenized}{unit}"
+        unit += f" but {' '.join(self.protected)}" * bool(self.protected)
         entries = {
-            "segmenter": Entry(cut, cut, "text"),
+            "segmenter": Entry(unit, unit, "text"),
             **parser_entries(
                 self.parser, self.parser_version, self.parser_digest, self.constituents
             ),

@@ -97,8 +97,10 @@ class SentenceVectors:
         """
         # The subwords for which the model has positions, in addition to the end of sentence.
         limit = int(self.encoder.max_positions()) - 1
-        if cut := sum(len(sentence.subwords) > limit for sentence in sentences):
-            logger.warning("%d sentences are truncated to the model's %d subwords", cut, limit)
+        if num_truncated := sum(len(sentence.subwords) > limit for sentence in sentences):
+            logger.warning(
+                "%d sentences are truncated to the model's %d subwords", num_truncated, limit
+            )
         by_layer: dict[int, list[np.ndarray]] = {layer: [] for layer in self.layers}
         order: list[int] = []
         batches = self.task.source_text.batches(sentences, self.max_tokens, limit=limit)

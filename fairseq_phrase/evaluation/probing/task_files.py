@@ -192,14 +192,14 @@ def _four_fifths(examples: Sequence[Example]) -> tuple[list[Example], list[Examp
     for index, example in enumerate(examples):
         first.setdefault(example.text, index)
     together = sorted(examples, key=lambda example: first[example.text])
-    cut = max(len(together) * 4 // 5, 1)
+    boundary = max(len(together) * 4 // 5, 1)
     bounds = [
         index
         for index in range(1, len(together))
         if together[index].text != together[index - 1].text
     ]
-    cut = min(bounds, key=lambda index: abs(index - cut), default=cut)
-    return together[:cut], together[cut:]
+    boundary = min(bounds, key=lambda index: abs(index - boundary), default=boundary)
+    return together[:boundary], together[boundary:]
 
 
 def _without(examples: Sequence[Example], excluded: Sequence[Example]) -> list[Example]:

@@ -245,11 +245,11 @@ def _chain_pieces(
         at[chain[0]] = node
     pairs = []
     for size, (chain, chain_node) in enumerate(zip(chains, nodes, strict=True), 1):
-        for piece_size in range(1 if len(nodes[0]) else 2, size):
-            for shift in range(size - piece_size + 1):
-                piece = node_at[piece_size - 1][chain[shift]]
-                exists = piece >= 0
-                pairs += [(chain_node[exists], piece[exists]), (piece[exists], chain_node[exists])]
+        for part_size in range(1 if len(nodes[0]) else 2, size):
+            for shift in range(size - part_size + 1):
+                part = node_at[part_size - 1][chain[shift]]
+                exists = part >= 0
+                pairs += [(chain_node[exists], part[exists]), (part[exists], chain_node[exists])]
     return pairs
 
 

@@ -45,8 +45,8 @@ def token_paths(levels: int, branches: int, src_tokens: Tensor, parse: ParseBatc
         word = tree.heads.gather(1, word)
     counts = [0, 0]
     if may_read(words):
-        cut = tree.word_depths > levels, (branch >= branches) & ~is_root
-        counts = [int(is_cut.sum()) for is_cut in cut]
+        clipped = tree.word_depths > levels, (branch >= branches) & ~is_root
+        counts = [int(mask.sum()) for mask in clipped]
     return [torch.stack(steps, 2), *map(carrier, counts)]
 
 
