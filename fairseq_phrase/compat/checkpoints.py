@@ -108,9 +108,8 @@ def override_options(state: dict[str, Any], overrides: Mapping[str, Any]) -> Non
         overwrite_args_by_name(state["cfg"], dict(overrides))
         segmenter = state["cfg"].get("bpe")
         if isinstance(segmenter, dictconfig.DictConfig):  # fairseq skips options that are missing
-            segmenter.update(
-                {name: value for name, value in overrides.items() if name in segmenter.keys()}
-            )
+            names = set(segmenter.keys()) & set(overrides)
+            segmenter.update({str(name): overrides[str(name)] for name in names})
 
 
 def rename_old_parameters(saved: dict[str, torch.Tensor], model_names: Container[str]) -> None:
