@@ -283,7 +283,14 @@ def add_structure(
     Raises:
         UserError: another encoder, of the same ensemble, computes another structure under the same key.
     """
-    if not _are_same(structures.setdefault(key, make), make):
+    try:
+        are_same = _are_same(structures.setdefault(key, make), make)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise UserError(
+            f"the functions of the key '{key}' (batch_structure of an encoder) of two models cannot be "
+            f"compared: {error}. Define the function in a module; functools.partial gives it options"
+        ) from error
+    if not are_same:
         raise UserError(
             f"two models of the ensemble compute different structures under the key '{key}' "
             "(batch_structure of their encoders): a key must name all options of its function"
@@ -291,10 +298,26 @@ def add_structure(
 
 
 def _are_same(first: Any, second: Any) -> bool:
-    """Return whether two functions that can be pickled are the same, with the same arguments."""
-    if isinstance(first, partial) and isinstance(second, partial):
+    """Return whether two functions are the same, with the same arguments.
+
+    Raises:
+        pickle.PicklingError, AttributeError, TypeError: they differ, and cannot be pickled.
+    """
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, partial):
         parts = [(function.func, function.args, function.keywords) for function in (first, second)]
-        return bool(parts[0] == parts[1])
+        return _are_same(*parts)
+    if isinstance(first, torch.Tensor):
+        return torch.equal(first, second)
+    if isinstance(first, np.ndarray):
+        return np.array_equal(first, second)
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(map(_are_same, first, second))
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(
+            _are_same(first[key], second[key]) for key in first
+        )
     return bool(first == second) or pickle.dumps(first) == pickle.dumps(second)
 
 
