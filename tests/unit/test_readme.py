@@ -184,10 +184,15 @@ def test_every_group_of_entry_points_is_named_as_public():
     assert {f"fairseq_phrase.{name}" for name in re.findall(r"\.([a-z_.]+)`", cell)} == groups
 
 
+def _without_code(page: Path) -> str:
+    return re.sub(r"(?ms)^ *```.*?^ *```", "", page.read_text(encoding="utf-8"))
+
+
 def paragraphs_of(page: Path) -> list[str]:
     """The prose of a page, a paragraph or an item of a list each, without code, tables and headings."""
-    text = re.sub(r"(?ms)^ *```.*?^ *```", "", page.read_text(encoding="utf-8"))
-    blocks = [block for block in re.split(r"\n\s*\n", text) if not block.startswith("    ")]
+    blocks = [
+        block for block in re.split(r"\n\s*\n", _without_code(page)) if not block.startswith("    ")
+    ]
     lines = "\n\n".join(blocks).split("\n")
     prose = [line for line in lines if not re.match(r"\||#|\$\$|\[[^\]]+\]: ", line)]
     return re.split(r"\n\s*\n|\n *(?:[-*]|\d+\.) ", "\n".join(prose))
@@ -208,6 +213,19 @@ def test_prose_is_wrapped_at_100_characters(page):
     for line in "\n".join(paragraphs_of(page)).splitlines():
         unbroken = re.sub(r"`[^`]*`|\$[^$]+\$", lambda code: "x" * len(code[0]), line.strip())
         assert len(line) <= 100 or " " not in unbroken.rstrip(".,;:)"), line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_table_has_a_head(page):
+    """An empty line within a table ends it: the rows below it are shown as text."""
+    for table in re.findall(r"(?m)(?:^\|.*\n)+", f"{_without_code(page)}\n"):
+        assert re.match(r".*\n\|(?: *:?-+:? *\|)+\n", table), table
+
+
+def test_all_pages_together_have_at_most_28000_words():
+    """Words have a letter or a digit. What stands on one page is linked from the others."""
+    words = [word for page in PAGES for word in re.findall(r"\S*\w\S*", _without_code(page))]
+    assert 1000 < len(words) <= 28_000
 
 
 def _titles(entries: list) -> Iterator[str]:
