@@ -100,6 +100,7 @@ def run(folder: Path, options: argparse.Namespace) -> tuple[float, int, int]:
         "--parser", options.parser, "--constituents", "from-dependencies",
         "--joined-dictionary", "--vocab-size", "1000",
         "--sentencepiece-lines", str(options.sentencepiece_lines), "--workers", str(options.workers),
+        "--engine", options.engine,
         *([] if options.parts == 1 else ["--parts", str(options.parts)]),
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}"}
@@ -129,6 +130,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lines", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--engine", choices=("processes", "ray"), default="processes")
     parser.add_argument("--parts", type=int, default=1)
     parser.add_argument("--parser", choices=("made-up", "conllu"), default="made-up")
     parser.add_argument(

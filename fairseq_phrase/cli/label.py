@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fairseq_phrase.cli.arguments import add, loading, positive
 from fairseq_phrase.cli.command import MixedParser, command, standard_stream
+from fairseq_phrase.cli.raw_text import add_output, write_output
 from fairseq_phrase.errors import UserError
+
+if TYPE_CHECKING:
+    from fairseq_phrase.data.store.outputs import Key
+    from fairseq_phrase.inference.output_files import Chunks, Outputs
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -37,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     add(parser, "--source-parser", "--allow-difference", "--strict-identity")
     parser.add_argument("--max-tokens", type=positive, metavar="N",
         help="tokens in a batch, at most (default: 1000 on a CPU, 12000 on a GPU)")
+    add_output(parser, "label", "labelled")
     add(parser, "--device", "--user-dir")
     return parser
 
@@ -46,24 +52,42 @@ def main(args: argparse.Namespace) -> None:
     """Run the command."""
     if args.scores and args.subset is None:
         raise UserError("--scores needs --subset: raw text has no labels to compare with")
-    if args.inputs and args.subset is not None:
+    if args.subset is None:
+        _label_text(args)
+        return
+    if args.inputs:
         raise UserError("--subset labels a split of DATA: leave FILE or --subset out")
+    if args.out or args.shard:
+        raise UserError("--out and --shard are for raw text: leave them or --subset out")
+    _label_split(args)
+
+
+def _label_text(args: argparse.Namespace) -> None:
+    """Label files, or standard input."""
+    from fairseq_phrase.inference.constraints import ParallelTexts
+    from fairseq_phrase.inference.labelling import BUFFER_SIZE, load_labeller, read_labeller
+    from fairseq_phrase.inference.output_files import output_key
+
+    args.buffer_size = BUFFER_SIZE
+    options = loading(args)
+
+    def predict(chunks: Chunks) -> Outputs:
+        labeller = load_labeller(args.path, args.data, max_tokens=args.max_tokens, **options)
+        for labels in labeller.in_chunks(chunks):
+            yield len(labels), "".join(f"{line}\n" for line in labels).encode()
+
+    def key(parses: Sequence[Path]) -> Key:
+        return output_key(vars(args), parses, read_labeller)
+
+    write_output(args, ParallelTexts(), predict, key, "labelled")
+
+
+def _label_split(args: argparse.Namespace) -> None:
+    """Label a split of the data, and score its labels."""
     out = standard_stream("stdout")
     from fairseq_phrase.inference.labelling import describe_scores, load_labeller
 
     labeller = load_labeller(args.path, args.data, max_tokens=args.max_tokens, **loading(args))
-    if args.subset is None:
-        from fairseq_phrase.inference.source_parses import find_parses
-        from fairseq_phrase.text import decoded_lines, read_lines
-
-        lines: Iterator[str] = chain.from_iterable(map(read_lines, args.inputs))
-        if not args.inputs:
-            lines = decoded_lines(standard_stream("stdin"), "standard input")
-        text_parses = find_parses(args.inputs, args.path, args.data, args.source_parser)
-        for line in labeller.label(lines, text_parses and text_parses.parses):
-            out.write(f"{line}\n".encode())
-        out.flush()
-        return
     split = labeller.label_split(args.subset)
     out.write("".join(f"{line}\n" for line in split.predicted).encode())
     out.flush()

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import os
-import stat
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from fairseq_phrase.cli.arguments import add, engine_of, loading, positive
-from fairseq_phrase.cli.command import MixedParser, command, standard_stream
+from fairseq_phrase.cli.command import MixedParser, command
+from fairseq_phrase.cli.raw_text import add_output, write_output
 from fairseq_phrase.errors import UserError
 
 if TYPE_CHECKING:
-    from fairseq_phrase.inference.output_files import Shard
-    from fairseq_phrase.inference.translation_jobs import Chunks, Translated
+    from fairseq_phrase.data.store.outputs import Key
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -82,12 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--mbr", metavar="METRIC",
         help="write the one of --nbest samples with the most expected utility: by bleu, chrf or ter of "
         "sacrebleu, or a metric NAME[:ARGUMENT] of fairseq-phrase-report")
-    parser.add_argument("--out", type=Path, metavar="FILE",
-        help="write to this file when all is translated. A run with the same options goes on after one "
-        "that was interrupted")
-    parser.add_argument("--shard", type=_shard, metavar="I/N",
-        help="translate the I-th of N parts of the files. With --out it is in FILE.I-of-N, and the "
-        "last of the parts writes all to FILE")
+    add_output(parser, "translate", "translated")
     add(parser, "--workers", "--engine", "--ray-address", "--device", "--user-dir")
     add(parser, "--source-parser", "--allow-difference", "--strict-identity")
     parser.add_argument("--source-tokenized", action="store_true",
@@ -107,100 +96,27 @@ def main(args: argparse.Namespace) -> None:
     if args.unk_dictionary and not args.replace_unk:
         raise UserError("--unk-dictionary needs --replace-unk")
     args.path, args.data, args.inputs = _sorted(args.inputs, args.path)
-    engine, out = engine_of(vars(args)), standard_stream("stdout")
-    from tqdm import tqdm
-
+    engine = engine_of(vars(args))
     from fairseq_phrase.inference.constraints import ParallelTexts
-    from fairseq_phrase.inference.raw_lines import numbered
-    from fairseq_phrase.inference.source_parses import find_parses
+    from fairseq_phrase.inference.output_files import output_key
     from fairseq_phrase.inference.translation_jobs import (
         TranslationWorker,
         translated_chunks,
         with_gpus,
     )
-    from fairseq_phrase.text import decoded_lines, read_lines
 
     engine = with_gpus(engine, args.device)
-    files, shard = args.inputs, args.shard
-    typed, live = False, not all(path.is_file() for path in files)
-    lines: Iterator[str] = chain.from_iterable(map(read_lines, files))
-    if not files:
-        source = standard_stream("stdin")
-        lines = decoded_lines(source, "standard input")
-        typed, live = source.isatty(), not _is_file(source)
-    # A bar would stand between translations that are written to the same terminal.
-    is_shown = sys.stderr.isatty() and not typed and not (args.out is None and out.isatty())
-    total = None
-    # Lines are counted by reading them, which a pipe allows only once.
-    if (is_shown or shard) and files and not live:
-        total = sum(1 for path in files for _ in read_lines(path))
-    if shard and total is None:
-        raise UserError("--shard needs the number of lines: name text files, not a pipe")
-    live = live and args.out is None and engine.is_this_process
     texts = ParallelTexts(args.constraints, args.prefix, args.score)
-    if shard:  # smaller chunks in parts of few lines: no part is empty
-        args.buffer_size = min(args.buffer_size, max(1, total // shard.parts))
-    text_parses = find_parses(files, args.path, args.data, args.source_parser)
-    parses = text_parses and text_parses.parses
-    chunks: Chunks = numbered(texts.lines(lines, parses), args.buffer_size, live=live)
-    if shard:
-        chunks = (chunk for chunk in chunks if shard.holds(chunk[0], total))
-    of_bar = None if shard else total
-    with tqdm(desc="translating", total=of_bar, unit="line", disable=not is_shown) as bar:
-        make = partial(TranslationWorker, args, partial(loading, args), texts)
-        translate = partial(translated_chunks, make, engine, bar)
-        if args.out is None:
-            _write(translate(chunks), out, flush=live)
-        else:
-            _write_file(
-                args, text_parses.files if text_parses else [], chunks, translate, bar.update
-            )
+    make = partial(TranslationWorker, args, partial(loading, args), texts)
 
+    def key(parses: Sequence[Path]) -> Key:
+        loading(args)  # a task of --user-dir
+        return output_key(vars(args), parses)
 
-def _write(translated: Translated, out: BinaryIO, *, flush: bool) -> None:
-    """Write translations to standard output."""
-    with closing(translated):
-        for _, text in translated:
-            out.write(text)
-            if flush:
-                out.flush()
-
-
-def _write_file(
-    args: argparse.Namespace,
-    parses: Sequence[Path],
-    chunks: Chunks,
-    translate: Callable[[Chunks], Translated],
-    skipped: Callable[[int], object],
-) -> None:
-    """Write the file of ``--out``, or the file of a part."""
-    from fairseq_phrase.inference.output_files import translation_key, write_translations
-
-    loading(args)  # a task of --user-dir
-    begun, key = time.monotonic(), translation_key(vars(args), parses)
-    count, missing = write_translations(args.out, args.shard, key, chunks, translate, skipped)
-    rate = count / (time.monotonic() - begun)
-    path = args.shard.path(args.out) if args.shard else args.out
-    print(f"{path}: {count} lines translated, {rate:.1f} lines/s", file=sys.stderr)
-    if missing:
-        print(f"{args.out} waits for {', '.join(missing)}", file=sys.stderr)
-
-
-def _shard(text: str) -> Shard:
-    from fairseq_phrase.inference.output_files import Shard
-
-    number, _, count = text.partition("/")
-    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        raise argparse.ArgumentTypeError(f"expected I/N with I from 1 to N, not {text}")
-    return Shard(int(number), int(count))
-
-
-def _is_file(stream: BinaryIO) -> bool:
-    """Return whether all lines of a stream are already available."""
-    try:
-        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
-    except OSError:  # not a stream of the operating system
-        return True
+    live = engine.is_this_process
+    write_output(
+        args, texts, partial(translated_chunks, make, engine), key, "translated", live=live
+    )
 
 
 def _sorted(inputs: list[str], path: str | None) -> tuple[str, str | None, list[Path]]:

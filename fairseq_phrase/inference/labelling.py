@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from fairseq import utils
 from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor
 
-from fairseq_phrase.checkpoints.loading import build_models, languages_of, read_checkpoint
+from fairseq_phrase.checkpoints.loading import SavedModel, build_models, read_checkpoint
 from fairseq_phrase.compat.commands import use_idle_cores
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.labels import (
@@ -25,8 +24,9 @@ from fairseq_phrase.evaluation.metrics.labels import (
     label_scores,
     mark_spans,
 )
-from fairseq_phrase.inference.constraints import ParallelTexts
-from fairseq_phrase.inference.model_files import device_named
+from fairseq_phrase.inference.constraints import Line, ParallelTexts
+from fairseq_phrase.inference.model_files import device_named, models_and_data
+from fairseq_phrase.inference.raw_lines import numbered
 from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask, too_long
@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 #: Tokens in a batch with its padding, by the type of the device. On a CPU more are slower
 #: (``benchmarks/models.py labelling``), because a batch's states do not fit into a core's cache.
 _MAX_TOKENS = {"cpu": 1000, "cuda": 12000}
+#: The largest number of lines that are sorted by length.
+BUFFER_SIZE = 4096
 
 
 @dataclass(frozen=True)
@@ -71,17 +73,25 @@ def load_labeller(
         UserError: a checkpoint is missing, damaged, or does not label; or it does not fit the data.
     """
     use_idle_cores()
-    saved = [read_checkpoint(Path(path)) for path in utils.split_paths(paths)]
-    for model in saved:
-        if model.name("task") in TASK_REGISTRY and not model.has_task(SyntaxLabellingTask):
-            raise UserError(
-                f"{model.path} was trained by the task {model.name('task')}: only models of the task "
-                "syntax_labelling label"
-            )
-    source, target = languages_of(saved[0], utils.split_paths(data)[0])
+    saved, _, (source, target) = models_and_data(paths, data, read_labeller)
     languages = {"source_lang": source, "target_lang": target}
     models, task = build_models(saved, data, source_parser=source_parser, **languages, **identity)
     return Labeller(models, task, device=device, max_tokens=max_tokens)
+
+
+def read_labeller(path: Path) -> SavedModel:
+    """Read a checkpoint.
+
+    Raises:
+        UserError: it is missing or damaged, or the model does not label.
+    """
+    saved = read_checkpoint(path)
+    if saved.name("task") in TASK_REGISTRY and not saved.has_task(SyntaxLabellingTask):
+        raise UserError(
+            f"{path} was trained by the task {saved.name('task')}: only models of the task "
+            "syntax_labelling label"
+        )
+    return saved
 
 
 class Labeller:
@@ -120,7 +130,7 @@ class Labeller:
         lines: Iterable[str],
         parses: Iterable[Parse] | None = None,
         *,
-        buffer_size: int = 4096,
+        buffer_size: int = BUFFER_SIZE,
     ) -> Iterator[str]:
         """Label raw lines, in their order.
 
@@ -139,24 +149,42 @@ class Labeller:
             UserError: a line is too long for the models, or cannot be segmented or parsed; there are more
                 or fewer parses than lines.
         """
-        iterator, number, num_truncated = ParallelTexts().lines(lines, parses), 0, 0
-        while chunk := list(islice(iterator, buffer_size)):
-            texts = {index: line.text for index, line in enumerate(chunk) if line.text.strip()}
-            line_parses = [chunk[index].parse for index in texts] if parses is not None else []
-            encoded = self.task.source_text.encode([*texts.values()], line_parses) if texts else []
-            for index, sentence in zip(texts, encoded, strict=True):
-                self._check_length(number + index + 1, sentence)
+        chunks = numbered(ParallelTexts().lines(lines, parses), buffer_size)
+        for labels in self.in_chunks(chunks):
+            yield from labels
+
+    def in_chunks(self, chunks: Iterable[tuple[int, list[Line]]]) -> Iterator[list[str]]:
+        """Label chunks of lines, as :meth:`label`; a batch has lines of one chunk only.
+
+        Args:
+            chunks: lines with the number of the first, of
+                :func:`fairseq_phrase.inference.raw_lines.numbered`.
+
+        Yields:
+            The labels of each line of a chunk.
+
+        Raises:
+            UserError: see :meth:`label`.
+        """
+        num_truncated = 0
+        for first, lines in chunks:
+            texts = {number: line for number, line in enumerate(lines, first) if line.text.strip()}
+            parses = [line.parse for line in texts.values() if line.parse is not None]
+            encoded = self._encoded([line.text for line in texts.values()], parses)
+            for number, sentence in zip(texts, encoded, strict=True):
+                self._check_length(number, sentence)
                 num_truncated += self._length(sentence) <= len(sentence.subwords)
-            labels = iter(self._labels(encoded))
-            for index in range(len(chunk)):
-                yield next(labels) if index in texts else ""
-            number += len(chunk)
+            labels = dict(zip(texts, self._labels(encoded), strict=True))
+            yield [labels.get(number, "") for number in range(first, first + len(lines))]
         if num_truncated:
             logger.warning(
                 "%d texts are truncated to %d subwords, as --truncate-source did in training",
                 num_truncated,
                 self._kept_subwords,
             )
+
+    def _encoded(self, texts: Sequence[str], parses: Sequence[Parse]) -> list[EncodedSentence]:
+        return self.task.source_text.encode(texts, parses) if texts else []
 
     def label_split(self, subset: str) -> LabelledSplit:
         """Label a split of the data directory.

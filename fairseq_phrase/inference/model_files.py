@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from fairseq_phrase.inference.bundle import is_bundle, read_bundle, translates
 
 #: fairseq's own task reads the same data, but not raw text.
 _STOCK, _OWN = "translation", "syntax_translation"
+#: Reads a checkpoint or a bundle.
+Read = Callable[[Path], SavedModel]
 
 
 def load_ensemble(
@@ -40,30 +42,21 @@ def load_ensemble(
     Raises:
         UserError: a file is missing or damaged, the model does not translate, or the data have moved.
     """
-    saved, directory, (source, target) = _models_and_data(paths, data)
+    saved, directory, (source, target) = models_and_data(paths, data)
     Manifest.load(split_paths(directory)[0], source)
     languages = {"source_lang": source, "target_lang": target}
     return build_models(saved, directory, source_parser=source_parser, **languages, **identity)
 
 
-def data_of(paths: str, data: str | Path | None = None) -> tuple[Identity, str]:
+def data_of(paths: str, data: str | Path | None, read: Read) -> tuple[Identity, str]:
     """Return the record of the data that a model is used with, and the name of their parser.
 
     Args:
-        paths: see :func:`load_ensemble`, also for ``data`` and errors.
+        paths: see :func:`models_and_data`, also for the other arguments and errors.
     """
-    _, directory, (source, target) = _models_and_data(paths, data)
+    _, directory, (source, target) = models_and_data(paths, data, read)
     first = split_paths(directory)[0]
     return data_identity(first, source, target), Manifest.load(first, source).parser
-
-
-def _models_and_data(
-    paths: str, data: str | Path | None
-) -> tuple[list[SavedModel], str, tuple[str, str]]:
-    """Find the models, the data directory, and the languages."""
-    saved = list(map(_read, map(Path, split_paths(str(paths)))))
-    directory = str(data) if data is not None else _remembered(saved)
-    return saved, directory, languages_of(saved[0], split_paths(directory)[0])
 
 
 def read_identity(path: Path) -> Identity:
@@ -76,8 +69,12 @@ def read_identity(path: Path) -> Identity:
     return identity_of(saved.state, path)
 
 
-def _read(path: Path) -> SavedModel:
-    """Read a checkpoint or a bundle; a model of fairseq's own task gets this package's."""
+def read_translator(path: Path) -> SavedModel:
+    """Read a checkpoint or a bundle; a model of fairseq's own task gets this package's.
+
+    Raises:
+        UserError: it is missing or damaged, or the model does not translate.
+    """
     if path.is_dir() and not is_bundle(path):
         raise UserError(
             f"{path} is a folder, but not a bundle: name a checkpoint in it, or make a bundle with "
@@ -96,6 +93,24 @@ def _read(path: Path) -> SavedModel:
             "translate"
         )
     return saved
+
+
+def models_and_data(
+    paths: str, data: str | Path | None, read: Read = read_translator
+) -> tuple[list[SavedModel], str, tuple[str, str]]:
+    """Read models; return them, their data directory, and the languages.
+
+    Args:
+        paths: checkpoints or bundles, separated by ``:``.
+        data: the data directory, or None for that of the models.
+        read: reads a model; it refuses a model of another kind.
+
+    Raises:
+        UserError: a file is missing, damaged or of another kind, or the data have moved.
+    """
+    saved = list(map(read, map(Path, split_paths(str(paths)))))
+    directory = str(data) if data is not None else _remembered(saved)
+    return saved, directory, languages_of(saved[0], split_paths(directory)[0])
 
 
 def _remembered(saved: Sequence[SavedModel]) -> str:

@@ -1,4 +1,4 @@
-"""Files of translations of a large text: its parts, and the state from which a run resumes."""
+"""Files of the output for a large text: its parts, and the state from which a run resumes."""
 
 from __future__ import annotations
 
@@ -29,15 +29,18 @@ from fairseq_phrase.data.store.outputs import (
 from fairseq_phrase.errors import UserError, named_in_errors
 from fairseq_phrase.inference.bundle import CONTENTS, is_bundle
 from fairseq_phrase.inference.constraints import Line
-from fairseq_phrase.inference.model_files import data_of
+from fairseq_phrase.inference.model_files import Read, data_of, read_translator
 from fairseq_phrase.parsers import load_parser, names_path, resolve
 from fairseq_phrase.text import digest_of, require_file
 
+#: Chunks of lines, each with the number of its first line, from 1.
 Chunks = Iterator[tuple[int, list[Line]]]
-Translate = Callable[[Chunks], Generator[tuple[int, bytes], None, None]]
-#: Of a chunk: the digest of its lines, the size of the file after it, the digest of its translations.
+#: For each chunk the number of its lines, and the output for them.
+Outputs = Generator[tuple[int, bytes], None, None]
+Predict = Callable[[Chunks], Outputs]
+#: Of a chunk: the digest of its lines, the size of the file after it, the digest of its output.
 Record = tuple[str, int, str]
-#: Options of the command that are not in the key, and why. The key has the content of files, not names.
+#: Options of the commands that are not in the key, and why. The key has the content of files, not names.
 FREE_ARGUMENTS = {
     **dict.fromkeys(("inputs", "constraints", "prefix", "score"), "a text"),
     **dict.fromkeys(("glossary", "unk_dictionary", "path", "data", "source_parser"), "content"),
@@ -62,7 +65,7 @@ class Shard(NamedTuple):
         return (first - 1) * self.parts // total == self.number - 1
 
     def path(self, text_file: Path) -> Path:
-        """Return the file of this part's translations, which is next to the whole text's file."""
+        """Return the file of this part's output, which is next to the whole text's file."""
         return text_file.with_name(f"{text_file.name}.{self.number}-of-{self.parts}")
 
     def other_shards(self) -> list[Shard]:
@@ -71,14 +74,17 @@ class Shard(NamedTuple):
         return [part for part in parts if part != self]
 
 
-def translation_key(options: Mapping[str, Any], parses: Sequence[Path] = ()) -> Key:
-    """Make the key of the output of ``fairseq-phrase-translate``.
+def output_key(
+    options: Mapping[str, Any], parses: Sequence[Path] = (), read: Read = read_translator
+) -> Key:
+    """Make the key of the output of ``fairseq-phrase-translate`` or ``fairseq-phrase-label``.
 
     Text is compared by its content. Text from a pipe is compared chunk by chunk (:class:`OutputFile`).
 
     Args:
         options: the command's options, by name.
         parses: the files of the text's parses, if it has any.
+        read: reads a model; it refuses a model of another kind.
 
     Raises:
         UserError: the model, its data or a file is missing, or a file that is read several times is a
@@ -89,7 +95,7 @@ def translation_key(options: Mapping[str, Any], parses: Sequence[Path] = ()) -> 
         content = path / CONTENTS if is_bundle(path) else path  # which has digests of the others
         require_file(content, "model")
         key[f"model {number}"] = _content(content)
-    data, parser = data_of(options["path"], options["data"])
+    data, parser = data_of(options["path"], options["data"], read)
     for name, entry in data.entries.items():
         digest = "" if entry.label == entry.value else f" {_short(entry.value.encode())}"
         key[name] = f"{entry.label}{digest}"
@@ -101,12 +107,12 @@ def translation_key(options: Mapping[str, Any], parses: Sequence[Path] = ()) -> 
     if parses:
         key["parses"] = ", ".join(map(_content, parses))
     for name in ("constraints", "prefix", "score"):
-        if options[name] is not None:
-            key[name] = _content(options[name]) if options[name].is_file() else "a pipe"
+        if (file := options.get(name)) is not None:
+            key[name] = _content(file) if file.is_file() else "a pipe"
     for name in ("glossary", "unk_dictionary"):
-        if options[name] is not None:
-            require_file(options[name], name)
-            key[name] = _content(options[name])
+        if (file := options.get(name)) is not None:
+            require_file(file, name)
+            key[name] = _content(file)
     return key
 
 
@@ -139,20 +145,25 @@ def _short(content: bytes) -> str:
 
 
 class OutputFile:
-    """A file of translations, which gets its name when it is complete.
+    """A file of output, which gets its name when it is complete.
 
-    ``FILE.partial`` has the translations so far. ``FILE.key`` has the key in its first line, then a line
-    for each chunk: the digest of its lines, the size of ``FILE.partial`` after it, and the digest of its
-    translations. A part's key stays, to be compared with the other parts.
+    ``FILE.partial`` has the output so far. ``FILE.key`` has the key in its first line, then a line for
+    each chunk: the digest of its lines, the size of ``FILE.partial`` after it, and the digest of its
+    output. A part's key stays, to be compared with the other parts.
     """
 
     def __init__(self, path: Path, key: Key):
         self.path, self._key = path, key
         self._partial = path.with_name(f"{path.name}.partial")
         self._note = path.with_name(f"{path.name}.key")
-        #: The digests of the lines of the chunks that are translated now.
+        #: The digests of the lines of the chunks that the model reads now.
         self._begun: deque[str] = deque()
         self._finished: list[Record] = []
+
+    @property
+    def has_key(self) -> bool:
+        """Whether a run of this version wrote the file, and may go on with it."""
+        return self._note.is_file()
 
     def require_key(self) -> bool:
         """Check that existing files have this run's key; return whether the file is complete.
@@ -163,7 +174,7 @@ class OutputFile:
         there = self.path if self.path.is_file() else self._partial
         if not there.is_file():
             return False
-        if not self._note.is_file():
+        if not self.has_key:
             raise UserError(
                 f"{there} is there without {self._note.name}, which records what made it: remove it, or "
                 "name another --out"
@@ -197,17 +208,17 @@ class OutputFile:
     def write(
         self,
         chunks: Chunks,
-        translate: Translate,
+        predict: Predict,
         skipped: Callable[[int], object],
     ) -> int:
-        """Translate the chunks that an earlier run did not, and give the file its name.
+        """Write the output for the chunks that an earlier run did not reach, and give the file its name.
 
         Args:
-            translate: yields the number of lines of each chunk, and their translations.
-            skipped: is called with the number of lines of each chunk that is already translated.
+            predict: yields the number of lines of each chunk, and the output for them.
+            skipped: is called with the number of lines of each chunk that has its output already.
 
         Returns:
-            The number of lines that were translated.
+            The number of lines of the other chunks.
 
         Raises:
             UserError: an earlier run used a different key or text.
@@ -226,7 +237,7 @@ class OutputFile:
                 files.enter_context(named_in_errors(self._note))
                 note = files.enter_context(open(self._note, "ab"))
                 unfinished = self._unfinished(chunks, records, skipped)
-                for lines, text in files.enter_context(closing(translate(unfinished))):
+                for lines, text in files.enter_context(closing(predict(unfinished))):
                     with named_in_errors(self._partial):
                         out.write(text)
                         out.flush()
@@ -249,7 +260,7 @@ class OutputFile:
         self._note.unlink(missing_ok=True)
 
     def _intact(self, path: Path) -> list[Record]:
-        """Return the records of the first chunks whose translations a file has as they were written."""
+        """Return the records of the first chunks whose output a file has as it was written."""
         if not path.is_file():
             return []
         intact, before = [], 0
@@ -265,10 +276,10 @@ class OutputFile:
     def _unfinished(
         self, chunks: Chunks, records: Sequence[Record], skipped: Callable[[int], object]
     ) -> Iterator[tuple[int, list[Line]]]:
-        """Yield the chunks without a translation.
+        """Yield the chunks without output.
 
         Raises:
-            UserError: an earlier run translated different lines.
+            UserError: an earlier run read different lines.
         """
         number, end = 0, 0
         for number, (first, lines) in enumerate(chunks, start=1):
@@ -281,32 +292,32 @@ class OutputFile:
                 skipped(len(lines))
             else:
                 raise UserError(
-                    f"{self._partial} has translations of other lines than {first} to {end} of this "
+                    f"{self._partial} has the output for other lines than {first} to {end} of this "
                     f"text: {self._remedy(self._partial)}"
                 )
         if number < len(records):
             raise UserError(
-                f"{self._partial} has translations of more lines than this text, which has {end}: "
+                f"{self._partial} has the output for more lines than this text, which has {end}: "
                 f"{self._remedy(self._partial)}"
             )
 
 
-def write_translations(
+def write_outputs(
     text_file: Path,
     shard: Shard | None,
     key: Key,
     chunks: Chunks,
-    translate: Translate,
+    predict: Predict,
     skipped: Callable[[int], object],
 ) -> tuple[int, list[str]]:
-    """Write the translations of a text, or of a part of it. The last part joins all of them.
+    """Write the output for a text, or for a part of it. The last part joins all of them.
 
     Args:
         text_file: the file of the whole text.
-        translate: see :meth:`OutputFile.write`, also for ``skipped``.
+        predict: see :meth:`OutputFile.write`, also for ``skipped``.
 
     Returns:
-        The number of lines that were translated, and the parts that are missing.
+        The number of lines that the model read, and the parts that are missing.
 
     Raises:
         UserError: the file exists, a part or an interrupted run's output was made with other options or
@@ -316,13 +327,13 @@ def write_translations(
     path = shard.path(text_file) if shard else text_file
     file = OutputFile(path, key)
     with only_writer(path):
-        if text_file.exists() and not (shard and path.is_file()):
+        # A run that is killed at its end leaves a complete file with its key.
+        is_complete = (shard is not None or file.has_key) and file.require_key()
+        if text_file.exists() and not is_complete:
             raise UserError(f"{text_file} is there already: remove it, or name another --out")
         for other_shard in shard.other_shards() if shard else ():
             OutputFile(other_shard.path(text_file), key).require_key()
-        count = 0
-        if not (shard and file.require_key()):
-            count = file.write(chunks, translate, skipped)
+        count = 0 if is_complete else file.write(chunks, predict, skipped)
         if not shard:
             file.forget_key()
             return count, []
@@ -330,14 +341,14 @@ def write_translations(
 
 
 def _join(text_file: Path, shard: Shard, key: Key) -> list[str]:
-    """Write the translations of all parts to one file; return the names of missing parts.
+    """Write the output of all parts to one file; return the names of missing parts.
 
     Several parts may be finished at the same time, and then each of their runs writes the same file.
     """
     paths = [Shard(number, shard.parts).path(text_file) for number in range(1, shard.parts + 1)]
     if missing := [path.name for path in paths if not OutputFile(path, key).require_key()]:
         return missing
-    joined = text_file.with_name(f"{text_file.name}.{os.getpid()}.partial")
+    joined = text_file.with_name(f"{shard.path(text_file).name}.joined")
     try:
         with named_in_errors(joined), open(joined, "wb") as stream:
             for path in paths:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from fairseq_phrase.data.preprocessing.engines import (
     Done,
@@ -21,15 +20,11 @@ from fairseq_phrase.data.preprocessing.engines import (
     run_elsewhere,
 )
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.constraints import Line, ParallelTexts
+from fairseq_phrase.inference.constraints import ParallelTexts
+from fairseq_phrase.inference.output_files import Chunks, Outputs
 from fairseq_phrase.inference.search import Hypothesis
 from fairseq_phrase.inference.search_options import SearchOptions
 from fairseq_phrase.inference.translator import load
-
-#: Chunks of lines, each with the number of its first line, from 1.
-Chunks = Iterator[tuple[int, list[Line]]]
-#: For each chunk the number of its lines, and the output for them.
-Translated = Generator[tuple[int, bytes], None, None]
 
 
 class TranslationWorker:
@@ -60,7 +55,7 @@ class TranslationWorker:
         if workers > 1 and "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(max(1, torch.get_num_threads() // workers))
 
-    def texts(self, chunks: Chunks) -> Translated:
+    def texts(self, chunks: Chunks) -> Outputs:
         """Yield the number of lines of each chunk, and the output for them."""
         args = self._args
         values = vars(args) | {"replace_unk": args.unk_dictionary or args.replace_unk}
@@ -85,22 +80,15 @@ class TranslationWorker:
 
 
 def translated_chunks(
-    make: partial[TranslationWorker], engine: EngineOptions, bar: tqdm[Any], chunks: Chunks
-) -> Translated:
+    make: partial[TranslationWorker], engine: EngineOptions, chunks: Chunks
+) -> Outputs:
     """Translate chunks in this process or in others; yields the same as ``TranslationWorker.texts``."""
     if engine.is_this_process:
-        translated = make().texts(chunks)
-    else:
-        translated = _elsewhere(make, engine, chunks)
-    with closing(translated):
-        for lines, text in translated:
-            yield lines, text
-            bar.update(lines)
+        return make().texts(chunks)
+    return _elsewhere(make, engine, chunks)
 
 
-def _elsewhere(
-    make: partial[TranslationWorker], engine: EngineOptions, chunks: Chunks
-) -> Translated:
+def _elsewhere(make: partial[TranslationWorker], engine: EngineOptions, chunks: Chunks) -> Outputs:
     jobs = (Job(number, *chunk) for number, chunk in enumerate(chunks))
     finished = run_elsewhere(jobs, partial(make, workers=engine.workers), engine, "the model")
     for result in in_order((result.job.number, result) for result in finished):

@@ -256,7 +256,7 @@ def test_standard_input_is_compared_with_what_was_translated(
     with pytest.raises(SystemExit):
         translate(content.replace(b"e", b"o"))
     message = (
-        f"{out}.partial has translations of other lines than 1 to 1 of this text: give the same"
+        f"{out}.partial has the output for other lines than 1 to 1 of this text: give the same"
     )
     assert message in capsys.readouterr().err
     translate(content)

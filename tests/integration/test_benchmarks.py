@@ -72,6 +72,19 @@ def test_preprocessing_of_a_made_up_corpus_is_measured(monkeypatch, capsys):
     assert peak >= data > 0
 
 
+def test_translating_and_labelling_a_made_up_text_are_measured(monkeypatch, capsys):
+    import large_text
+
+    monkeypatch.setattr(sys, "argv", ["large_text.py", "--lines", "60", "--shards", "2"])
+    monkeypatch.setattr(large_text, "describe_machine", str)
+    large_text.main()
+    rows = [row.split(" | ") for row in capsys.readouterr().out.splitlines()[-2:]]
+    assert [row[:3] for row in rows] == [
+        [f"| {name}", "60", "2"] for name in ("translate", "label")
+    ]
+    assert all(int(row[5].removesuffix(" MB")) > 100 for row in rows)
+
+
 def test_the_memory_of_a_trainings_data_is_measured(monkeypatch, capsys):
     import training_memory
 

@@ -27,7 +27,7 @@ from tests.support.repository import REPOSITORY
 COMMANDS = [
     module.name
     for module in pkgutil.iter_modules(cli.__path__)
-    if module.name not in ("arguments", "command", "__main__")
+    if module.name not in ("arguments", "command", "raw_text", "__main__")
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import resource
+import sys
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +19,8 @@ from fairseq_phrase.inference.output_files import (
     FREE_ARGUMENTS,
     OutputFile,
     Shard,
-    translation_key,
-    write_translations,
+    output_key,
+    write_outputs,
 )
 from fairseq_phrase.parsers import registry
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
@@ -102,14 +103,14 @@ def test_lines_with_other_parses_are_other_lines(tmp_path):
         (
             {"beam": "5"},
             [CHUNKS[0], (2, [Line("two"), Line("other")])],
-            "out.partial has translations of other lines than 2 to 3 of this text",
+            "out.partial has the output for other lines than 2 to 3 of this text",
         ),
         (
             {"beam": "5"},
             [CHUNKS[0], (2, [Line("two", prefix="a"), Line("three")])],
-            "out.partial has translations of other lines than 2 to 3",
+            "out.partial has the output for other lines than 2 to 3",
         ),
-        ({"beam": "5"}, CHUNKS[:1], "translations of more lines than this text, which has 1"),
+        ({"beam": "5"}, CHUNKS[:1], "the output for more lines than this text, which has 1"),
     ],
 )
 def test_what_something_else_made_is_refused_and_kept(begun, key, chunks, message):
@@ -124,7 +125,7 @@ def parts(tmp_path):
     """Write one of two parts; returns what writes a part with a key."""
 
     def write(number, key, chunks=CHUNKS, whole=tmp_path / "out"):
-        return write_translations(whole, Shard(number, 2), key, iter(chunks), translated, print)
+        return write_outputs(whole, Shard(number, 2), key, iter(chunks), translated, print)
 
     assert write(1, {"text": "a"}) == (4, ["out.2-of-2"])
     return write
@@ -172,7 +173,7 @@ def test_a_whole_file_is_not_overwritten_by_parts(parts, tmp_path):
 def test_one_process_writes_a_file(tmp_path):
     out = tmp_path / "out"
     with only_writer(out), pytest.raises(UserError, match=r"another run \(process .* at work in"):
-        write_translations(out, None, {}, iter(CHUNKS), translated, print)
+        write_outputs(out, None, {}, iter(CHUNKS), translated, print)
     assert not [*tmp_path.iterdir()]
 
 
@@ -182,11 +183,11 @@ def test_a_disk_that_is_full_is_named_and_what_is_whole_is_kept(tmp_path, limit)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limits[1]))
     try:
         with pytest.raises(OSError, match="File too large") as failed:
-            write_translations(out, None, {}, iter(CHUNKS), translated, print)
+            write_outputs(out, None, {}, iter(CHUNKS), translated, print)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert Path(failed.value.filename).parent == tmp_path
-    write_translations(out, None, {}, iter(CHUNKS), translated, print)
+    write_outputs(out, None, {}, iter(CHUNKS), translated, print)
     assert out.read_bytes() == b"ONE\nTWO\nTHREE\nFOUR\n"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -204,16 +205,16 @@ def test_all_options_are_in_the_key_unless_they_are_declared_free():
 def test_a_finished_part_with_other_content_is_not_joined(tmp_path, content):
     """As many bytes as were written, more or fewer."""
     path, parts = tmp_path / "out", [Shard(1, 2), Shard(2, 2)]
-    write_translations(path, parts[0], {}, iter(CHUNKS[:2]), translated, print)
+    write_outputs(path, parts[0], {}, iter(CHUNKS[:2]), translated, print)
     changed = parts[0].path(path)
     changed.write_bytes(content)
     for part, chunks in zip(parts, (CHUNKS[:2], CHUNKS[2:]), strict=True):
         with pytest.raises(UserError, match=r"out.1-of-2 is not as it was written: remove it and"):
-            write_translations(path, part, {}, iter(chunks), translated, print)
+            write_outputs(path, part, {}, iter(chunks), translated, print)
     assert not path.exists()
     assert changed.read_bytes() == content
     changed.write_bytes(b"ONE\nTWO\nTHREE\n")
-    write_translations(path, parts[1], {}, iter(CHUNKS[2:]), translated, print)
+    write_outputs(path, parts[1], {}, iter(CHUNKS[2:]), translated, print)
     assert path.read_bytes() == b"ONE\nTWO\nTHREE\nFOUR\n"
 
 
@@ -224,6 +225,62 @@ def test_a_damaged_record_is_one_message(begun, record):
     with pytest.raises(UserError, match=r"out.key is damaged: .* Remove all of them"):
         OutputFile(begun, {"beam": "5"}).write(iter(CHUNKS), translated, print)
     assert begun.with_name("out.partial").read_bytes() == b"ONE\nTWO\nTHREE\n"
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def states_of(folder, run):
+    """The files of a folder before each line of code that a run executes: what a kill there leaves."""
+    states = []
+
+    def trace(frame, event, argument):
+        if Path(frame.f_code.co_filename).name not in ("output_files.py", "outputs.py"):
+            return None
+        if event == "line" and (files := files_of(folder)) not in states:
+            states.append(files)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        run()
+    finally:
+        sys.settrace(before)
+    return states
+
+
+@pytest.mark.parametrize("shards", [(None,), (Shard(1, 2), Shard(2, 2))], ids=["whole", "parts"])
+def test_a_kill_at_any_line_leaves_nothing_half_written_and_the_next_run_gives_the_same_files(
+    shards, tmp_path
+):
+    chunks_of = {None: CHUNKS, Shard(1, 2): CHUNKS[:2], Shard(2, 2): CHUNKS[2:]}
+
+    def run(folder, shard):
+        chunks = iter(chunks_of[shard])
+        write_outputs(folder / "out", shard, {"beam": "5"}, chunks, translated, [].append)
+
+    folder, killed = tmp_path / "whole", []
+    folder.mkdir()
+    for number, shard in enumerate(shards):
+        states = states_of(folder, lambda shard=shard: run(folder, shard))
+        killed += [(shards[number:], files) for files in states]
+    expected = files_of(folder)
+    assert expected["out"] == b"ONE\nTWO\nTHREE\nFOUR\n"
+    assert len(killed) > 10
+    for number, (remaining, files) in enumerate(killed):
+        for name, text in files.items():
+            assert text == expected.get(name, text) or name.endswith(".key")
+        if shards == (None,) and "out" in files and "out.key" not in files:
+            continue  # the run has ended
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name).write_bytes(text)
+        for shard in remaining:
+            run(folder, shard)
+        assert files_of(folder) == expected, files
 
 
 class Numbered(WhitespaceParser):
@@ -244,7 +301,7 @@ def test_the_argument_of_a_plugins_parser_is_in_the_key(tmp_path, monkeypatch):
     options |= {"path": str(checkpoint), "data": str(data), "inputs": [text]}
 
     def key(parser):
-        return dict(translation_key({**options, "source_parser": parser}))
+        return dict(output_key({**options, "source_parser": parser}))
 
     assert key("numbered:1") == key(None)
     different = {name for name, value in key("numbered:2").items() if value != key(None)[name]}
