@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq.data import data_utils
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.utils import split_paths
 
 from fairseq_phrase.checkpoints.entries import model_entries, task_entries
@@ -32,7 +33,8 @@ PROCESSES = "processes"
 def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
     """Return the record of a checkpoint; without one, derive it as far as possible.
 
-    Entries that a record of an earlier version lacks are also derived.
+    Entries that a record of an earlier version lacks are also derived, unless the model is of a plugin
+    that is not imported here: only its options tell which of them are free.
     """
     sections = plain_options(state.get("cfg"))
     model, task = (
@@ -42,6 +44,9 @@ def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
     recorded = (state.get("task_state") or {}).get("identity")
     if recorded is not None:
         record = Identity.from_dict(recorded, path)
+        name = model.get("_name") or model.get("arch")
+        if name and name not in MODEL_REGISTRY and name not in ARCH_MODEL_REGISTRY:
+            return record
         for name, entry in record.entries.items():
             now = entries.pop(name, entry)
             entries[name] = replace(entry, part=now.part, kind=now.kind)

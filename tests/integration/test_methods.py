@@ -18,8 +18,10 @@ def test_a_method_trains_and_translates(name, data_directory, tmp_path):
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
     run_page("docs/models/methods.md", tmp_path, changed={"wire_tiny": f"{name}_tiny"})
     checkpoint = tmp_path / "checkpoints" / "checkpoint_best.pt"
+    average = tmp_path / "average.pt"
+    run("fairseq-phrase-average", checkpoint, "--out", average)  # without the plugin
     printed = run(
-        "fairseq-generate", data_directory, *USER, "--path", checkpoint, "--max-len-b", "8",
+        "fairseq-generate", data_directory, *USER, "--path", average, "--max-len-b", "8",
         "--gen-subset", "valid", "--max-sentences", "50",
     )  # fmt: skip
     assert "Generate valid" in printed
