@@ -166,7 +166,7 @@ def write_bundle(
     manifest.save(folder)
     described["files"] = {path.name: digest_of(path) for path in sorted(folder.iterdir())}
     packages = sorted({name for names in described["packages"].values() for name in names})
-    text = model_card(record, manifest, languages, packages, card or CardOptions())
+    text = model_card(record, manifest, languages, packages, card or CardOptions(), saved.state)
     (folder / "README.md").write_text(text, encoding="utf-8")
     kind = {"model_type": "fairseq_phrase", "architectures": ["FairseqPhraseModel"]}
     content = {**kind, **(config or {}), _ENTRY: described}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from fairseq_phrase.checkpoints.trust import plain_options
 from fairseq_phrase.data.store.identity import PARTS, Identity
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
@@ -19,6 +20,24 @@ from fairseq_phrase.parsers import names_path
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.ptb import BracketFiles
 from fairseq_phrase.text import escape_markdown, markdown_code, markdown_table, read_lines
+
+#: The options of a training that a card states, with their sections in a checkpoint's configuration.
+_TRAINING_OPTIONS = (
+    ("common", "seed"),
+    ("criterion", "criterion"),
+    ("criterion", "label_smoothing"),
+    ("optimizer", "optimizer"),
+    ("optimizer", "adam_betas"),
+    ("optimizer", "weight_decay"),
+    ("optimization", "lr"),
+    ("lr_scheduler", "lr_scheduler"),
+    ("lr_scheduler", "warmup_updates"),
+    ("optimization", "clip_norm"),
+    ("dataset", "max_tokens"),
+    ("dataset", "batch_size"),
+    ("optimization", "update_freq"),
+    ("distributed_training", "distributed_world_size"),
+)
 
 
 @dataclass(frozen=True)
@@ -86,11 +105,13 @@ def model_card(
     languages: Sequence[str],
     packages: Sequence[str],
     options: CardOptions,
+    state: Mapping[str, Any],
 ) -> str:
     """Describe a model, for a README.md; options at their defaults are left out.
 
     Args:
         packages: the packages that the model needs.
+        state: fairseq's dictionary of the checkpoint.
 
     Raises:
         UserError: the file of scores cannot be read.
@@ -110,6 +131,7 @@ def model_card(
     pair = escape_markdown(" to ".join(languages))
     lines = ["---", metadata.rstrip(), "---", "", f"# {pair}", ""]
     lines += [f"A translation model of fairseq_phrase, {pair}.", *_record(record, manifest)]
+    lines += _training(state)
     if text:
         lines += ["", "## Scores", "", text.strip()]
     return "\n".join([*lines, *_use(manifest.parser, packages)])
@@ -188,6 +210,25 @@ def _record(record: Identity, manifest: Manifest) -> list[str]:
     if record.allowed:
         lines += ["", "## Differences that were allowed", ""]
         lines += [f"- {escape_markdown(difference)}" for difference in record.allowed]
+    return lines
+
+
+def _training(state: Mapping[str, Any]) -> list[str]:
+    """Return the lines that state how a model was trained. Old checkpoints lack some options."""
+    sections, flags = plain_options(state.get("cfg")), []
+    for section, option in _TRAINING_OPTIONS:
+        options = sections.get(section)
+        # fairseq names the class of a section, such as adam, in _name.
+        name = "_name" if option == section else option
+        value = options.get(name) if isinstance(options, Mapping) else None
+        if isinstance(value, list):
+            value = ",".join(map(str, value))
+        if value is not None:
+            flags += [f"--{option.replace('_', '-')}", str(value)]
+    lines = ["", "## Options of the training", "", f"- options: {markdown_code(shlex.join(flags))}"]
+    match state.get("optimizer_history"):
+        case [*_, {"num_updates": int(updates)}]:
+            lines.append(f"- updates: {updates}")
     return lines
 
 

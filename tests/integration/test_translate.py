@@ -23,6 +23,7 @@ from fairseq_cli import generate, interactive
 from fairseq_cli import train as fairseq_train
 
 import fairseq_phrase
+from fairseq_phrase.checkpoints.loading import read_checkpoint
 from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
@@ -456,6 +457,18 @@ def test_scores_are_in_the_model_card(checkpoints, data_directory, tmp_path):
     assert "## Scores\n\n| model | BLEU |\n" in card
     titles = re.findall("^## (.*)", card, re.MULTILINE)
     assert len(titles) == len(set(titles))
+
+
+def test_the_model_card_states_how_the_model_was_trained(bundle, checkpoints):
+    saved = read_checkpoint(checkpoints["tree"])
+    optimization = saved.state["cfg"].optimization
+    updates = saved.state["optimizer_history"][-1]["num_updates"]
+    card = (bundle / "README.md").read_text(encoding="utf-8")
+    training = card.partition("\n## Options of the training\n\n")[2].partition("\n\n")[0]
+    assert training.startswith("- options: `--seed ")
+    assert f" --lr {optimization.lr[0]} " in training
+    assert training.endswith(f"\n- updates: {updates}")
+    assert str(checkpoints["tree"].parent) not in card
 
 
 def test_an_existing_folder_is_not_overwritten(bundle, checkpoints, data_directory, capsys):
