@@ -443,14 +443,16 @@ class Translator:
     def _required_text(self, text: str, slots: Sequence[str], where: str) -> RequiredText:
         subwords = self._target.subwords(text)
         written = self._target.join(subwords)
-        after_text, unknown = self._indices(self._target.subwords_after_text(text), slots)
-        if unknown:
-            after_text = ()
+        after_text, unknown_after_text = self._indices(
+            self._target.subwords_after_text(text), slots
+        )
         after_space, unknown = self._indices(subwords, slots)
-        if unknown and after_text and begins_unspaced(written):
-            after_space = after_text  # no line of the data begins with the word
-        elif unknown:
+        if unknown and begins_unspaced(written):
+            after_space, unknown = after_text, unknown_after_text  # no line begins with the word
+        if unknown:
             raise _unwritable(text, unknown, where)
+        if unknown_after_text:
+            after_text = ()
         return RequiredText(written, after_space, after_text if after_text != after_space else ())
 
     def _indices(self, subwords: str, slots: Sequence[str]) -> tuple[tuple[int, ...], str]:

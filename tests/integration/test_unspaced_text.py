@@ -11,6 +11,7 @@ from fairseq import tasks
 
 from fairseq_phrase import register
 from fairseq_phrase.cli import preprocess
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import Translator
 
 NOUNS = ["แม่น้ำ", "เด็ก", "ครู", "หนังสือ", "ดอกไม้", "คำถาม"]
@@ -92,6 +93,8 @@ def test_in_thai_terms_and_constraints_have_no_space_in_front(translator_of):
         assert noun in translation
         assert translation in THAI
         assert translator.translate("w", glossary={"w": noun}) == translation
+    with pytest.raises(UserError, match=r"the target dictionary lacks 'ฬ' of 'เด็กฬ'"):
+        translator.translate("w", constraints="เด็กฬ")
 
 
 def test_terms_of_an_unspaced_source_are_found_within_its_lines(translator_of):
