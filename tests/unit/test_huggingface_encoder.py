@@ -26,6 +26,7 @@ from fairseq_phrase.data.subwords.encoded_sentences import encode_sentence
 from fairseq_phrase.data.subwords.segmenters import EveryWord, TokenizerSegmenter, tokenizer_file
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.huggingface_encoder import take_configuration
+from fairseq_phrase.models.huggingface_vocabulary import load_tokenizer
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.testing import SIZES
 from tests.support.huggingface_models import (
@@ -460,6 +461,22 @@ def test_a_pickle_of_more_than_tensors_is_not_run(folder, task, tmp_path):
     (copy / "model.safetensors").unlink()
     (copy / "pytorch_model.bin").write_bytes(pickle.dumps(Harmful(str(tmp_path / "run"))))
     refused(copy, task, "its weights cannot be loaded")
+    assert not (tmp_path / "run").exists()
+
+
+def test_code_in_a_folder_is_not_run(folder, task, tmp_path):
+    classes = {"AutoConfig": "code.C", "AutoModel": "code.C", "AutoTokenizer": ["code.C", "code.C"]}
+    copy = changed(folder, tmp_path, auto_map=classes)
+    (copy / "code.py").write_text(f"import os\nos.mkdir({str(tmp_path / 'run')!r})\n")
+    settings = copy / "tokenizer_config.json"
+    values = json.loads(settings.read_text()) | {"auto_map": classes, "tokenizer_class": "C"}
+    settings.write_text(json.dumps(values))
+    assert encoder_of(copy, task).pretrained_names
+    load_tokenizer(str(copy), None)
+    TokenizerSegmenter(copy / "tokenizer.json")
+    values = json.loads((copy / "config.json").read_text()) | {"model_type": "unknown"}
+    (copy / "config.json").write_text(json.dumps(values))
+    refused(copy, task, "no model is there")
     assert not (tmp_path / "run").exists()
 
 
