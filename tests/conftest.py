@@ -142,7 +142,7 @@ def spacy_pipeline(request) -> Path:
     return shared_pipeline() or request.getfixturevalue("trained_pipeline")
 
 
-# Text that stock tools cut and binarize. Not to be changed.
+# Text that stock tools segment and binarize. Not to be changed.
 
 
 @pytest.fixture(scope="session")
@@ -155,9 +155,9 @@ def gold_corpus(synthetic_corpus, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def bpe_corpus(gold_corpus, tmp_path_factory) -> Path:
-    """Its tokens, cut by subword-nmt."""
+    """Its tokens, split by subword-nmt."""
     return made_once(
-        tmp_path_factory, "bpe", lambda folder: attaching.cut_tokens(gold_corpus, folder)
+        tmp_path_factory, "bpe", lambda folder: attaching.segment_tokens(gold_corpus, folder)
     )
 
 
@@ -186,9 +186,9 @@ def attached_data(stock_bpe_data, bpe_corpus, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def sp_corpus(gold_corpus, tmp_path_factory) -> Path:
-    """Its raw lines, cut by SentencePiece."""
+    """Its raw lines, split by SentencePiece."""
     return made_once(
-        tmp_path_factory, "sp", lambda folder: attaching.cut_lines(gold_corpus, folder)
+        tmp_path_factory, "sp", lambda folder: attaching.segment_lines(gold_corpus, folder)
     )
 
 

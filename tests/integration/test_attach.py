@@ -232,7 +232,7 @@ def lifted(heads, kept):
     return [roots[0] if word in roots else head for word, head in enumerate(above)]
 
 
-def test_pieces_go_to_the_word_of_their_first_character(
+def test_subwords_go_to_the_word_of_their_first_character(
     gold_corpus, sp_corpus, stock_sp_data, tmp_path, capsys
 ):
     data = Path(shutil.copytree(stock_sp_data, tmp_path / "data"))
@@ -244,12 +244,12 @@ def test_pieces_go_to_the_word_of_their_first_character(
         gold = gold_of(gold_corpus, split)
         lines = lines_of(sp_corpus, split)
         for index, (sentence, line) in enumerate(zip(gold, lines, strict=True)):
-            # The word of each character, and of the one that each piece begins with.
+            # The word of each character, and of the one that each subword begins with.
             word_of = [number for number, word in enumerate(sentence.words) for _ in word]
             place, words = 0, []
-            for piece in line:
+            for subword in line:
                 words.append(word_of[place])
-                place += len(piece.replace("▁", ""))
+                place += len(subword.replace("▁", ""))
             distinct = sorted(set(words))
             swallowed += len(sentence.words) - len(distinct)
             parse = store[index]
@@ -440,8 +440,8 @@ def test_real_moses_text_is_parsed_as_its_words_unescaped(tmp_path, trained_pipe
         parse = store[index]
         assert len(parse["heads"]) == len(tokens)
         spelled = [""] * len(tokens)
-        for word, piece in zip(parse["words"], lines_of(folder, "train")[index], strict=True):
-            spelled[word] += piece.removesuffix("@@")
+        for word, subword in zip(parse["words"], lines_of(folder, "train")[index], strict=True):
+            spelled[word] += subword.removesuffix("@@")
         assert spelled == tokens
         plain = [unescape_moses(token) for token in tokens]
         if plain != tokens and (escapes := escapes + 1) <= 20:

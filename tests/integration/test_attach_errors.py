@@ -147,7 +147,9 @@ def test_a_folder_without_binarized_text_is_refused_and_not_made(bpe_corpus, tmp
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_subword_model_that_did_not_cut_the_text_is_refused(data, bpe_corpus, fails, tmp_path):
+def test_a_subword_model_that_did_not_segment_the_text_is_refused(
+    data, bpe_corpus, fails, tmp_path
+):
     lines = (bpe_corpus / "codes.de").read_text().splitlines(keepends=True)
     foreign = tmp_path / "foreign.codes"
     foreign.write_text("".join(lines[: len(lines) // 4]))

@@ -307,8 +307,8 @@ def test_targets_with_tags_have_the_probabilities_of_one_forward_pass(mbart, tun
         # Neither an end nor a tag is aligned, nor aligned to.
         marks = [
             [
-                piece.startswith("▁")
-                for piece in dictionary.string(tokens[tokens.ne(1)][:-2]).split()
+                subword.startswith("▁")
+                for subword in dictionary.string(tokens[tokens.ne(1)][:-2]).split()
             ]
             for dictionary, tokens in (
                 (tagging.task.source_dictionary, source[number]),
@@ -402,31 +402,31 @@ def test_attached_text_of_numbers_has_the_words_of_its_lines(
     text, bart, segmenter, tmp_path, command, dictionary
 ):
     """The data are made as for fairseq's BART: numbers of GPT-2's BPE, then fairseq-preprocess."""
-    cut = tmp_path / "cut"
-    cut.mkdir()
+    segmented = tmp_path / "segmented"
+    segmented.mkdir()
     for split in LINES:
         for suffix in ("src", "tgt"):
             lines = read_lines(text / f"{split}.{suffix}")
-            pieces = [" ".join(segmenter.segment_line(line)) for line in lines]
-            (cut / f"{split}.{suffix}").write_text("\n".join(pieces) + "\n")
-        shutil.copy(text / f"{split}.src.conllu", cut)
+            subwords = [" ".join(segmenter.segment_line(line)) for line in lines]
+            (segmented / f"{split}.{suffix}").write_text("\n".join(subwords) + "\n")
+        shutil.copy(text / f"{split}.src.conllu", segmented)
     data = tmp_path / "data"
     dictionaries = ["--srcdict", bart / "dict.txt", "--tgtdict", bart / "dict.txt"]
     command(
         binarize, "-s", "src", "-t", "tgt", *(dictionaries if dictionary == "of the model" else []),
-        "--destdir", data, "--workers", "1", *(f"--{split}pref={cut / split}" for split in LINES),
+        "--destdir", data, "--workers", "1", *(f"--{split}pref={segmented / split}" for split in LINES),
     )  # fmt: skip
     attach(
         [str(data), "-s", "src", "-t", "tgt", "--bpe", f"gpt2:{bart}", "--parser", "conllu"]
-        + [f"--{split}pref={cut / split}" for split in LINES]
+        + [f"--{split}pref={segmented / split}" for split in LINES]
     )
     assert Manifest.load(data, "src").whole_lines
     store = ParseStore(data, "train.src-tgt", "src", {"words", "heads"})
     for number, line in enumerate(read_lines(text / "train.src")):
-        pieces, words = segmenter.segment_line(line), store[number]["words"]
+        subwords, words = segmenter.segment_line(line), store[number]["words"]
         spelled = {}
-        for piece, word in zip(pieces, words.tolist(), strict=True):
-            spelled[word] = spelled.get(word, b"") + segmenter.content(piece)
+        for subword, word in zip(subwords, words.tolist(), strict=True):
+            spelled[word] = spelled.get(word, b"") + segmenter.content(subword)
         assert b"".join(spelled.values()).decode() == line
         assert all(word.strip() for word in spelled.values())
         assert len(spelled) == len(store[number]["heads"])
@@ -440,13 +440,13 @@ def segmenter(bart):
 @given(line=st.text(min_size=1, max_size=40))
 def test_bytes_spell_their_line(segmenter, line):
     line = " ".join(line.split())
-    pieces = segmenter.segment_line(line)
-    assert segmenter.join(" ".join(pieces)) == line.encode(errors="replace").decode()
-    cut = spell(pieces, "gpt2", segmenter)
+    subwords = segmenter.segment_line(line)
+    assert segmenter.join(" ".join(subwords)) == line.encode(errors="replace").decode()
+    segmented = spell(subwords, "gpt2", segmenter)
     if line:
-        assert cut.text == line
-    assert sorted(cut.starts) == cut.starts
-    assert len(cut.starts) == len(pieces)
+        assert segmented.text == line
+    assert sorted(segmented.starts) == segmented.starts
+    assert len(segmented.starts) == len(subwords)
 
 
 @pytest.mark.parametrize("change", ["fewer", "more", "missing", "damaged"])

@@ -134,14 +134,14 @@ def test_the_hub_interface_writes_the_words(data, checkpoint):
 def test_texts_of_another_librarys_search_have_the_words(data, checkpoint):
     translator = translators.load(checkpoint, data)
     lines = ["Qixo mag Wexu .", "Ba sieht Lu ."]
-    pieces = [
+    subwords = [
         "<copy1> likes <copy2> .",
         "<copy2> likes <copy1> .",
         "<copy2> sees <copy1> .",
         "<copy3>",
     ]
     index = translator.task.target_dictionary.index
-    rows = [torch.tensor([index(piece) for piece in text.split()]) for text in pieces]
+    rows = [torch.tensor([index(subword) for subword in text.split()]) for text in subwords]
     assert translator.texts(rows, lines) == [
         "Qixo likes Wexu.", "Wexu likes Qixo.", "Lu sees Ba.", "<unk>",
     ]  # fmt: skip

@@ -169,9 +169,9 @@ def test_preprocessing(packages, gold_corpus, bpe_corpus, tmp_path):
     shutil.copyfile(bpe_corpus / "codes.de", tmp_path / "wmt" / "bpe.32000")
     for language in ("de", "en"):
         shutil.copyfile(tmp_path / f"stock/dict.{language}.txt", tmp_path / f"dict.{language}.txt")
-        cut = read_lines(bpe_corpus / f"train.{language}")
+        tokenized = read_lines(bpe_corpus / f"train.{language}")
         write_lines(
-            tmp_path / f"wmt/train.tok.{language}", [line.replace("@@ ", "") for line in cut]
+            tmp_path / f"wmt/train.tok.{language}", [line.replace("@@ ", "") for line in tokenized]
         )
     run_page(
         "docs/preprocessing.md", tmp_path,

@@ -51,8 +51,8 @@ def test_training_resumed_in_the_middle_of_an_epoch_goes_on_as_if_uninterrupted(
     data_directory, tmp_path
 ):
     uninterrupted = losses(train(data_directory, tmp_path / "whole", *PHRASE, "--max-update", "12"))
-    train(data_directory, tmp_path / "cut", *PHRASE, "--max-update", "7")
-    resumed = losses(train(data_directory, tmp_path / "cut", *PHRASE, "--max-update", "12"))
+    train(data_directory, tmp_path / "interrupted", *PHRASE, "--max-update", "7")
+    resumed = losses(train(data_directory, tmp_path / "interrupted", *PHRASE, "--max-update", "12"))
     assert sorted(resumed) == [8, 9, 10, 11, 12]
     assert resumed == {update: uninterrupted[update] for update in resumed}
 

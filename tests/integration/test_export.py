@@ -89,7 +89,7 @@ def test_transformers_computes_and_searches_as_fairseq(
         ).logits  # fmt: skip
     torch.testing.assert_close(logits, expected, atol=2e-5, rtol=2e-5)
     check_cache(model, tokens, previous, expected, parse)
-    # transformers gives no score to the end of a translation that is cut off.
+    # transformers gives no score to the end of a translation that is truncated.
     beams = 5 if name in ENDING else 1
     for power in (1.0, 2.0) if beams > 1 else (1.0,):
         generated = model.generate(

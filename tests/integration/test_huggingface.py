@@ -36,7 +36,7 @@ TRAINING = [
 
 
 class Gold(GoldParser):
-    """Gold trees, also of lines that are cut into words."""
+    """Gold trees, also of lines that are split into words."""
 
     def parse_words(self, sentences):
         return self.parse([" ".join(words) for words in sentences])
@@ -115,7 +115,7 @@ def test_a_bert_translates_with_trees(synthetic_corpus, tmp_path, command, monke
 
 @pytest.fixture(scope="module")
 def of_two_models(synthetic_corpus, tmp_path_factory):
-    """Data whose sides were cut by two models, and the arguments that made them."""
+    """Data whose sides were split by two models, and the arguments that made them."""
     folder = tmp_path_factory.mktemp("two_models")
     for language in ("de", "en"):
         lines = list(read_lines(synthetic_corpus / f"train.{language}"))[:60]
@@ -125,7 +125,7 @@ def of_two_models(synthetic_corpus, tmp_path_factory):
     data = folder / "data"
     preprocess([*common, "--bpe", f"huggingface:{bert}", "--destdir", str(data), "--parse", "both"])
     serialized = (data / "spm.model").read_bytes()
-    (folder / "other.model").write_bytes(serialized + b"\x1a\x00")  # another, which cuts the same
+    (folder / "other.model").write_bytes(serialized + b"\x1a\x00")  # another, which splits the same
     return folder, common
 
 

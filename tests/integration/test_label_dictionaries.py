@@ -111,10 +111,12 @@ def test_labels_that_the_dictionaries_lack_are_unknown_and_named(
     full = Dictionary.load(str(data_directory / "dict.deprel.txt"))
     small = Dictionary.load(str(labels / "dict.deprel.txt"))
     store = ParseStore(data_directory, "test.de-en", "de", {"deprels"})
-    cut = ParseStore(new, "test.de-en", "de", {"deprels"})
+    renumbered = ParseStore(new, "test.de-en", "de", {"deprels"})
     outcomes = set()
     for index in range(len(store)):
-        for before, after in zip(store[index]["deprels"], cut[index]["deprels"], strict=True):
+        for before, after in zip(
+            store[index]["deprels"], renumbered[index]["deprels"], strict=True
+        ):
             expected = small.index(full[before])
             assert after == expected
             assert (after == small.unk()) == (full[before] not in entries)

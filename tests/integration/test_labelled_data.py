@@ -86,8 +86,8 @@ def test_sentences_have_one_label_and_subwords(corpus, tmp_path):
     assert texts(data, "class", "test", "class") == (corpus / "test.class").read_text().split()
     # The subword model does not learn from labels.
     assert Manifest.load(data, "en").labelling == "sentence"
-    pieces = [piece for piece in read_labels(data / "dict.en.txt") if "madeup" not in piece]
-    assert not any(piece.strip("▁").isdigit() for piece in pieces)
+    subwords = [subword for subword in read_labels(data / "dict.en.txt") if "madeup" not in subword]
+    assert not any(subword.strip("▁").isdigit() for subword in subwords)
 
 
 def test_a_word_that_the_subword_model_drops_keeps_its_label(changed, tmp_path):

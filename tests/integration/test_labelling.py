@@ -409,7 +409,7 @@ def test_a_split_with_a_text_that_is_too_long_is_refused_without_options_of_othe
 
 
 @pytest.mark.parametrize("encoder", ["transformer", "tree_transformer"])
-def test_a_long_text_is_cut_as_in_a_split(
+def test_a_long_text_is_truncated_as_in_a_split(
     corpus, sentences, tmp_path, labelled, command, monkeypatch, caplog, encoder
 ):
     train(

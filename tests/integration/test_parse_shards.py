@@ -30,7 +30,7 @@ def test_a_shard_gives_back_what_went_in(spacy):
 
 
 DAMAGE = {
-    "cut short": lambda content: content[:-9],
+    "truncated": lambda content: content[:-9],
     "another byte": lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
     "empty": lambda content: b"",
     "another file": lambda content: bytes(range(256)),

@@ -171,7 +171,7 @@ def test_compressed_text_and_parses_give_the_same_files(small_corpus, tmp_path):
 
 @pytest.fixture
 def pools(monkeypatch):
-    """Short shards, of which workers have several; the number of pools that were started to cut them."""
+    """Short shards, of which workers have several; the number of pools that are started for them."""
     monkeypatch.setattr(corpus_module, "LINES_PER_WORKER", 10)
     monkeypatch.setattr(corpus_module, "SHARD_LINES", 7)
     monkeypatch.setattr(engines, "LINES_PER_PROCESS", 10)
@@ -459,7 +459,7 @@ def test_text_of_any_characters_stays_beside_its_parse(small_corpus, tmp_path, t
     dictionary = Dictionary.load(str(out / "dict.de.txt"))
     text = data_utils.load_indexed_dataset(str(out / "test.de-en.de"), dictionary, "mmap")
     assert len(store) == len(text) == len(hostile)
-    # Every line keeps its first and last word, so no line has been cut or shifted.
+    # Every line keeps its first and last word, so no line has been truncated or shifted.
     for index in range(len(text)):
         spelled = dictionary.string(text[index], "sentencepiece").split()
         assert (spelled[0], spelled[-1]) == ("der", "Hund")

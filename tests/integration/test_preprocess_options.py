@@ -90,8 +90,8 @@ def test_a_split_word_stands_below_the_constituent_over_it_alone(both):
 def test_the_subwords_of_a_parsed_side_spell_its_text(both, synthetic_corpus):
     for language in ("de", "en"):
         lines = read_lines(synthetic_corpus / f"train.{language}")
-        for pieces, line in zip(texts(both, language), lines, strict=True):
-            assert "".join(pieces).replace("▁", " ").strip() == line
+        for subwords, line in zip(texts(both, language), lines, strict=True):
+            assert "".join(subwords).replace("▁", " ").strip() == line
 
 
 def test_the_target_alone_can_be_parsed_for_the_other_direction(synthetic_corpus, tmp_path):
@@ -148,12 +148,12 @@ def test_the_targets_parser_alone_can_be_named(synthetic_corpus, tmp_path):
 
 def test_the_text_is_binarized_as_fairseq_would(both, tmp_path):
     for language in ("de", "en"):
-        pieces = tmp_path / f"pieces.{language}"
+        text = tmp_path / f"text.{language}"
         lines = (" ".join(line) for line in texts(both, language))
-        pieces.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         dictionary = Dictionary.load(str(both / f"dict.{language}.txt"))
         FileBinarizer.multiprocess_dataset(
-            str(pieces),
+            str(text),
             "mmap",
             VocabularyDatasetBinarizer(dictionary, str.split),
             str(tmp_path / f"train.{language}"),
@@ -168,10 +168,10 @@ def test_the_text_is_binarized_as_fairseq_would(both, tmp_path):
 def test_the_dictionary_is_the_one_that_fairseq_would_build(both, synthetic_corpus, tmp_path):
     dictionary = Dictionary()
     for language in ("de", "en"):
-        pieces = tmp_path / f"pieces.{language}"
+        text = tmp_path / f"text.{language}"
         lines = (" ".join(line) for line in texts(both, language))
-        pieces.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        Dictionary.add_file_to_dictionary(str(pieces), dictionary, str.split, 1)
+        text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        Dictionary.add_file_to_dictionary(str(text), dictionary, str.split, 1)
     dictionary.finalize(padding_factor=8)
     dictionary.save(str(tmp_path / "dict.txt"))
     assert (tmp_path / "dict.txt").read_bytes() == (both / "dict.de.txt").read_bytes()
@@ -195,8 +195,8 @@ def test_the_default_vocabulary_fits_a_small_text(synthetic_corpus, tmp_path, ca
     prefix = synthetic_corpus / "valid"
     main(["-s", "de", "-t", "en", "--trainpref", str(prefix), "--destdir", str(tmp_path / "out")])
     match = re.search(r"gives (\d+) subwords at most, not 8000", capsys.readouterr().err)
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "out" / "spm.model"))
-    assert pieces.get_piece_size() == int(match[1])
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "out" / "spm.model"))
+    assert processor.get_piece_size() == int(match[1])
 
 
 # Moses' tokens and subword-nmt
@@ -233,12 +233,12 @@ def bpe_data(moses, spacy_pipeline, tmp_path_factory):
     )  # fmt: skip
 
 
-def test_moses_words_stay_as_they_are_and_are_cut_by_subword_nmt(bpe_data, moses):
+def test_moses_words_stay_as_they_are_and_are_split_by_subword_nmt(bpe_data, moses):
     with open(moses / "codes", encoding="utf-8") as codes:
         bpe = BPE(codes)
     lines = [line for line in read_lines(moses / "train.de") if line.strip()]
-    cut = [bpe.process_line(line).split() for line in lines]
-    assert texts(bpe_data, "de") == cut
+    segmented = [bpe.process_line(line).split() for line in lines]
+    assert texts(bpe_data, "de") == segmented
     store = store_of(bpe_data, "de")
     for index, line in enumerate(lines):
         assert len(store[index]["heads"]) == len(line.split())
@@ -262,15 +262,15 @@ def test_the_parser_sees_what_the_escapes_stand_for(moses, spacy_pipeline, bpe_d
         assert store[index]["heads"].tolist() == expected
 
 
-def test_new_text_is_cut_as_the_corpus_was(bpe_data, moses, spacy_pipeline):
+def test_new_text_is_segmented_as_the_corpus_was(bpe_data, moses, spacy_pipeline):
     config = SyntaxBPEConfig(
         syntax_data=str(bpe_data), syntax_lang="de", syntax_parser=f"spacy:{spacy_pipeline}"
     )
     bpe = SyntaxBPE(config)
     lines = [line for line in read_lines(moses / "train.de") if line.strip()]
-    for line, pieces in islice(zip(lines, texts(bpe_data, "de"), strict=True), 50):
-        assert bpe.encode(line).partition(LINE)[0].split() == pieces
-        assert bpe.decode(" ".join(pieces)) == " ".join(line.split())
+    for line, subwords in islice(zip(lines, texts(bpe_data, "de"), strict=True), 50):
+        assert bpe.encode(line).partition(LINE)[0].split() == subwords
+        assert bpe.decode(" ".join(subwords)) == " ".join(line.split())
 
 
 def test_subword_nmt_without_codes_or_with_a_model_is_refused(moses, tmp_path, capsys):

@@ -78,7 +78,7 @@ GLUED = [
 
 @pytest.fixture(params=["none", "sentencepiece", "subword_nmt", "huggingface"])
 def around_tags(request, segmenter, tmp_path):
-    """What cuts lines with inline tags, by each kind of subword model."""
+    """What segments lines with inline tags, by each kind of subword model."""
     inner = WholeWords()
     if request.param == "sentencepiece":
         inner = segmenter
@@ -91,34 +91,36 @@ def around_tags(request, segmenter, tmp_path):
     return ProtectedTokens(inner, ["<g1>", "</g1>", "<g2/>", "BT", JOINER])
 
 
-@pytest.mark.parametrize(("line", "text", "pieces"), GLUED)
+@pytest.mark.parametrize(("line", "text", "subwords"), GLUED)
 def test_tokens_that_touch_words_are_protected_and_their_spaces_kept(
-    around_tags, line, text, pieces
+    around_tags, line, text, subwords
 ):
     separated, tokens = around_tags.separate(line)
     assert separated == text
     assert [token.token for token in tokens] == [
-        piece.replace("+", JOINER)
-        for piece in pieces.split()
-        if piece in {"+", *around_tags.tokens}
+        subword.replace("+", JOINER)
+        for subword in subwords.split()
+        if subword in {"+", *around_tags.tokens}
     ]
-    cut = around_tags.segment_line(line)
-    assert [piece for piece in cut if piece in around_tags.tokens] == [t.token for t in tokens]
-    assert around_tags.join(" ".join(cut)) == line.strip()
-    # The words of a parser, cut one by one, are cut in the same way.
+    segmented = around_tags.segment_line(line)
+    assert [subword for subword in segmented if subword in around_tags.tokens] == [
+        t.token for t in tokens
+    ]
+    assert around_tags.join(" ".join(segmented)) == line.strip()
+    # The words of a parser, split one by one, are split in the same way.
     for words in (split_at_white_space(separated), by_characters(separated)):
         encoded = encode_sentence(words, around_tags, tokens, separated)
         if isinstance(around_tags.segmenter, SentencePieceSegmenter):
             assert around_tags.join(" ".join(encoded.subwords)) == line.strip()
-        is_token = [piece in around_tags.tokens for piece in encoded.subwords]
+        is_token = [subword in around_tags.tokens for subword in encoded.subwords]
         assert sum(is_token) == len(tokens)
         assert encoded.num_words == len(words.words)
     if isinstance(around_tags.segmenter, WholeWords):
-        assert cut == pieces.replace("+", JOINER).split()
+        assert segmented == subwords.replace("+", JOINER).split()
 
 
 def by_characters(text):
-    """Each character is a word, as for a parser that cuts more than white space does."""
+    """Each character is a word, as for a parser that splits more than white space does."""
     words = [character for character in text if not character.isspace()]
     starts = [not text[index - 1 : index].strip() for index, c in enumerate(text) if c.strip()]
     return ParsedSentence(words, starts)
@@ -151,7 +153,7 @@ def test_moses_tokenizes_raw_lines_around_the_tokens(line, tokenized):
     )
 
 
-def test_text_that_looks_like_a_token_is_cut_into_characters():
+def test_text_that_looks_like_a_token_is_segmented_into_characters():
     protected = ProtectedTokens(WholeWords(), ["<g1>", JOINER])
     assert protected.segment_line(f"a {JOINER} b") == ["a", *JOINER, "b"]
 
@@ -160,8 +162,8 @@ def test_a_token_in_a_word_that_the_parser_writes_otherwise_stands_behind_it():
     protected = ProtectedTokens(WholeWords(), ["<g1>", JOINER])
     _, tokens = protected.separate("zum<g1>Haus jetzt")
     sentence = ParsedSentence(["zu", "dem", "Haus", "jetzt"], [True, True, True, True])
-    pieces = encode_sentence(sentence, protected, tokens).subwords
-    assert [piece for piece in pieces if piece not in ("<g1>", JOINER)] == sentence.words
+    subwords = encode_sentence(sentence, protected, tokens).subwords
+    assert [subword for subword in subwords if subword not in ("<g1>", JOINER)] == sentence.words
 
 
 def tagged(line, number):
@@ -208,37 +210,37 @@ def data(texts):
 
 
 def test_the_trees_are_those_of_the_text_without_tokens(data):
-    stores, pieces = [], []
+    stores, subwords = [], []
     for name in ("plain", "tagged"):
         folder = data / f"data.{name}"
         fields = set(Manifest.load(folder, "de").fields)
         stores.append(ParseStore(folder, "test.de-en", "de", fields))
-        pieces.append(subwords_of(folder, "test"))
+        subwords.append(subwords_of(folder, "test"))
     assert {"heads", "spans"} <= fields
     for number in range(12):
         plain, parse = stores[0][number], stores[1][number]
-        is_token = [piece in TAGS for piece in pieces[1][number]]
+        is_token = [subword in TAGS for subword in subwords[1][number]]
         assert any(is_token)
         at = [index for index, is_tag in enumerate(is_token) if is_tag]
         for index in at:  # of no word, or within the sentence of the word before them
             outside = all(is_token[:index]) or all(is_token[index:])
             before = [w for w in parse["words"][:index] if w >= 0]
             assert parse["words"][index] == (-1 if outside else before[-1])
-        text_pieces = [piece for piece in pieces[1][number] if piece not in TAGS]
-        assert text_pieces == pieces[0][number]
+        text_subwords = [subword for subword in subwords[1][number] if subword not in TAGS]
+        assert text_subwords == subwords[0][number]
         parse["words"] = parse["words"][[not is_tag for is_tag in is_token]]
         for name in fields - {"deprels", "tags"}:
             columns = slice(0, 2) if name == "spans" else slice(None)
             assert (plain[name][..., columns] == parse[name][..., columns]).all(), name
         expected = tagged(list(read_lines(data / "plain/test.de"))[number], number).split()
         at = [index for index, word in enumerate(expected) if word in TAGS]
-        joined = "".join(p if p not in TAGS else f"▁{p}" for p in pieces[1][number])
+        joined = "".join(p if p not in TAGS else f"▁{p}" for p in subwords[1][number])
         spelled = joined.lstrip("▁").split("▁")
         assert [spelled[index] for index in at] == [expected[index] for index in at]
 
 
 def test_tokens_that_touch_words_leave_trees_of_files_as_they_are(data, tmp_path):
-    """And new text is cut as the data were."""
+    """And new text is segmented as the data were."""
     for language in ("de", "en"):
         lines = list(read_lines(data / f"plain/test.{language}"))
         marked = [
@@ -263,15 +265,15 @@ def test_tokens_that_touch_words_leave_trees_of_files_as_they_are(data, tmp_path
     tokens = set(manifest.protected)
     for language in ("de", "en"):
         lines = list(read_lines(tmp_path / f"test.{language}"))
-        cut = zip(lines, subwords_of(out, "train", language), strict=True)
-        assert [encoder.segmenter.join(" ".join(pieces)) for _, pieces in cut] == lines
+        segmented = zip(lines, subwords_of(out, "train", language), strict=True)
+        assert [encoder.segmenter.join(" ".join(subwords)) for _, subwords in segmented] == lines
     lines = list(read_lines(tmp_path / "test.de"))
     stored, expected = subwords_of(out, "train"), subwords_of(plain, "test")
-    for number, (new, pieces) in enumerate(zip(encoder.encode_lines(lines), stored, strict=True)):
-        assert [piece for piece in pieces if piece not in tokens] == expected[number]
+    for number, (new, subwords) in enumerate(zip(encoder.encode_lines(lines), stored, strict=True)):
+        assert [subword for subword in subwords if subword not in tokens] == expected[number]
         assert (stores[0][number]["heads"] == stores[1][number]["heads"]).all()
         assert (stores[0][number]["spans"][:, :2] == stores[1][number]["spans"][:, :2]).all()
-        assert new.subwords == pieces
+        assert new.subwords == subwords
         assert (new.words == stores[1][number]["words"]).all()
 
 
@@ -349,8 +351,8 @@ def test_a_dictionary_with_tokens_is_not_reused_without_them(data, tmp_path, cap
     preprocess([*arguments, "--destdir", str(tmp_path / "data"), *more])
 
 
-def test_a_subword_model_that_knows_the_tokens_cuts_new_lines_as_its_text(tmp_path, data):
-    """SentencePiece's user-defined symbols, in text that was cut elsewhere."""
+def test_a_subword_model_that_knows_the_tokens_segments_new_lines_as_its_text(tmp_path, data):
+    """SentencePiece's user-defined symbols, in text that was segmented elsewhere."""
     model = tmp_path / "spm.model"
     lines = [re.sub(r"(\w+)", r"<g1>\1", line, count=1 + n % 2) for n, line in enumerate(
         read_lines(data / "plain/test.de"))]  # fmt: skip
@@ -359,16 +361,16 @@ def test_a_subword_model_that_knows_the_tokens_cuts_new_lines_as_its_text(tmp_pa
         user_defined_symbols=["<g1>"], minloglevel=2,
     )  # fmt: skip
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    cut = [processor.encode(line, out_type=str) for line in lines]
+    segmented = [processor.encode(line, out_type=str) for line in lines]
     for language in ("de", "en"):
-        write_lines(tmp_path / f"train.{language}", map(" ".join, cut))
+        write_lines(tmp_path / f"train.{language}", map(" ".join, segmented))
     shutil.copy(data / "plain/test.de.conllu", tmp_path / "train.de.conllu")
     attached = binarize(tmp_path, tmp_path / "data", splits=("train",))
     options = [*GOLD, f"--sentencepiece-model={model}", "--protected-tokens", "<g1>"]
     attach(attached, tmp_path, *options, splits=("train",), bpe="sentencepiece")
     segmenter = segmenter_of(attached, Manifest.load(attached, "de"))
-    assert list(map(segmenter.segment_line, lines)) == cut
-    assert [segmenter.join(" ".join(pieces)) for pieces in cut] == lines
+    assert list(map(segmenter.segment_line, lines)) == segmented
+    assert [segmenter.join(" ".join(subwords)) for subwords in segmented] == lines
 
 
 def test_tokens_are_entries_and_in_the_record(data):

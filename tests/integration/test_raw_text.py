@@ -36,14 +36,14 @@ class CountingParser(LineParser):
     fields = ("words", "heads")
 
     def __init__(self):
-        self.parsed, self.cut = [], []
+        self.parsed, self.segmented = [], []
 
     def parse(self, lines):
         self.parsed += lines
         return [self._sentence(line.split(), "☃" in line) for line in lines]
 
     def tokenize(self, lines):
-        self.cut += lines
+        self.segmented += lines
         return [split_at_white_space(line) for line in lines]
 
     @staticmethod
@@ -90,13 +90,13 @@ def trained(data, save, *options):
 def translate(data_directory, checkpoint, parser, command, tmp_path):
     """Translate lines by ``fairseq-interactive``; returns what it printed for each."""
 
-    def translated(lines, *options, path=checkpoint, cut=("--tokenizer=syntax", "--bpe=syntax")):
+    def translated(lines, *options, path=checkpoint, codecs=("--tokenizer=syntax", "--bpe=syntax")):
         text = tmp_path / "input.txt"
         text.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
         printed = command(
             interactive, data_directory, "--user-dir", "fairseq_phrase", "--task",
             "syntax_translation", "--path", path, "--cpu", "--source-parser", "counting",
-            "--max-len-b", "5", "--beam", "2", "--input", text, *cut, *options,
+            "--max-len-b", "5", "--beam", "2", "--input", text, *codecs, *options,
         )  # fmt: skip
         return re.findall(r"^H-\d+\t(.*)$", printed, re.MULTILINE)
 
@@ -139,11 +139,11 @@ def test_batched_lines_have_parses_of_their_own(translate):
     assert scores(batched)[0] != pytest.approx(scores(batched)[2], abs=1e-4)
 
 
-def test_interactive_cuts_and_parses_each_line_once(translate, parser):
+def test_interactive_segments_and_parses_each_line_once(translate, parser):
     lines = [SNOWMAN, SECTION, "Der Hund"]
     translate(lines, "--buffer-size", "2")
     assert sorted(parser.parsed) == sorted(lines)
-    assert parser.cut == []
+    assert parser.segmented == []
 
 
 def test_the_hub_translates_each_line_by_its_own_parse(hub, parser):
@@ -179,7 +179,7 @@ def test_the_hub_keeps_no_parse(hub):
 def test_batches_of_raw_lines_are_freed(data_directory, parser, fields):
     task = make_task(data_directory)
     task.require_parses(["words", *fields]) if fields else None
-    tokens, lengths = task.get_interactive_tokens_and_lengths([SNOWMAN, SECTION], cut(task))
+    tokens, lengths = task.get_interactive_tokens_and_lengths([SNOWMAN, SECTION], encoder_of(task))
     dataset = task.build_dataset_for_inference(tokens, lengths)
     assert len(list(task.get_batch_iterator(dataset).next_epoch_itr())) > 0
     reference = weakref.ref(dataset)
@@ -192,18 +192,18 @@ def test_raw_text_for_ngrams_without_a_tokenizer_is_refused(translate, ngram_che
     with pytest.raises(
         UserError, match=r"is raw text, and its word .* --tokenizer syntax --bpe syn"
     ):
-        translate(["Der Hund läuft schnell."], path=ngram_checkpoint, cut=())
+        translate(["Der Hund läuft schnell."], path=ngram_checkpoint, codecs=())
     with pytest.raises(UserError, match="is raw text"):
-        translate(["Der Hund läuft schnell."], path=ngram_checkpoint, cut=("--tokenizer=space",))
+        translate(["Der Hund läuft schnell."], path=ngram_checkpoint, codecs=("--tokenizer=space",))
 
 
-def test_text_that_is_cut_already_is_translated_as_it_is(
+def test_text_that_is_segmented_already_is_translated_as_it_is(
     translate, ngram_checkpoint, data_directory, parser
 ):
-    encode = cut(make_task(data_directory))
+    encode = encoder_of(make_task(data_directory))
     lines = ["Der Hund läuft schnell.", SNOWMAN]
-    cut_before = translate(map(encode, lines), path=ngram_checkpoint, cut=())
-    assert cut_before == translate(lines, path=ngram_checkpoint)
+    translated_before = translate(map(encode, lines), path=ngram_checkpoint, codecs=())
+    assert translated_before == translate(lines, path=ngram_checkpoint)
 
 
 @pytest.mark.parametrize("model", ["dependency", "ngram"])
@@ -269,7 +269,7 @@ def test_raw_lines_use_the_cores_that_are_idle(monkeypatch, load, chosen, expect
 def test_indices_that_carry_no_line_are_spelled(data_directory, parser):
     task = make_task(data_directory)
     task.require_parses(["words", "heads"])
-    (tokens,), _ = lengths = task.get_interactive_tokens_and_lengths(["Der Hund"], cut(task))
+    (tokens,), _ = lengths = task.get_interactive_tokens_and_lengths(["Der Hund"], encoder_of(task))
     dataset = task.build_dataset_for_inference([torch.tensor(tokens.tolist())], lengths[1])
     assert dataset[0]["source"].origins[0].heads.tolist() == [1, 1]
 
@@ -277,14 +277,14 @@ def test_indices_that_carry_no_line_are_spelled(data_directory, parser):
 def test_indices_with_unknown_words_that_carry_no_line_are_refused(data_directory, parser):
     task = make_task(data_directory)
     task.require_parses(["words", "heads"])
-    tokens, lengths = task.get_interactive_tokens_and_lengths([SNOWMAN], cut(task))
+    tokens, lengths = task.get_interactive_tokens_and_lengths([SNOWMAN], encoder_of(task))
     assert task.source_dictionary.unk() in tokens[0]
     with pytest.raises(UserError, match="unknown subwords came without its line"):
         task.build_dataset_for_inference([torch.tensor(tokens[0].tolist())], lengths)
 
 
-def cut(task):
-    """Cut a line as its parse is."""
+def encoder_of(task):
+    """Segment a line as its parse is."""
 
     def encoded(line):
         (sentence,) = task.source_text.encode([line])

@@ -31,7 +31,7 @@ def pipeline(parser):
 
 @given(line=lines())
 @settings(max_examples=150, deadline=None)
-def test_the_pieces_of_any_line_give_it_back_in_its_normal_form(encoder, normalize, line):
+def test_the_subwords_of_any_line_give_it_back_in_its_normal_form(encoder, normalize, line):
     (encoded,) = encoder.encode_lines([line])
     # A word of invisible characters alone, which a parser may make of a joiner, has no subword.
     words = marked_words(encoder.pipeline.tokenize(line))
@@ -46,9 +46,9 @@ def test_the_pieces_of_any_line_give_it_back_in_its_normal_form(encoder, normali
 @settings(max_examples=100, deadline=None)
 def test_words_alone_make_the_subwords_that_the_parse_has(encoder, line):
     (encoded,) = encoder.encode_lines([line])
-    (cut,) = encoder.segment_lines([line])
-    assert cut.subwords == encoded.subwords
-    assert cut.words.tolist() == encoded.words.tolist()
+    (segmented,) = encoder.segment_lines([line])
+    assert segmented.subwords == encoded.subwords
+    assert segmented.words.tolist() == encoded.words.tolist()
 
 
 @pytest.mark.parametrize("parser", ["spacy", "none"])

@@ -1,4 +1,4 @@
-"""``--subword-sampling``: training sentences cut anew, their parses with them; and R-Drop."""
+"""``--subword-sampling``: training sentences segmented anew, their parses with them; and R-Drop."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def load(directory, alpha=0.3, fields=ALL, **options):
 
 
 def text_of(tokens, dictionary, joins):
-    pieces = [dictionary[index] for index in tokens.tolist() if index != dictionary.eos()]
-    return " ".join(pieces).replace("@@ ", "") if joins else "".join(pieces)
+    subwords = [dictionary[index] for index in tokens.tolist() if index != dictionary.eos()]
+    return " ".join(subwords).replace("@@ ", "") if joins else "".join(subwords)
 
 
 @pytest.fixture(scope="module")
 def joined_data(synthetic_corpus, tmp_path_factory):
-    """The synthetic corpus, cut by subword-nmt."""
+    """The synthetic corpus, split by subword-nmt."""
     from subword_nmt.learn_bpe import learn_bpe
 
     folder = tmp_path_factory.mktemp("joined")
@@ -71,7 +71,7 @@ def data(request, data_directory):
     return (request.getfixturevalue("joined_data") if joined else data_directory), joined
 
 
-def test_words_are_cut_anew_in_each_epoch_and_say_the_same(data):
+def test_words_are_segmented_anew_in_each_epoch_and_say_the_same(data):
     directory, joined = data
     task, dataset = load(directory)
     plain = dataset.dataset
@@ -134,7 +134,7 @@ def check_constituents(parse, before, task):
         assert label == labels.index(tags[parse["tags"][word]])
 
 
-def test_small_alphas_cut_more_than_large_ones_by_sentencepiece(data_directory):
+def test_small_alphas_split_more_than_large_ones_by_sentencepiece(data_directory):
     lengths = {
         alpha: sum(len(dataset[index]["source"]) for index in range(60))
         for alpha in (0.05, 0.3, 1.0)
@@ -143,17 +143,17 @@ def test_small_alphas_cut_more_than_large_ones_by_sentencepiece(data_directory):
     assert lengths[0.05] > lengths[0.3] > lengths[1.0]
 
 
-def test_the_seed_of_the_training_changes_the_cut(data_directory):
+def test_the_seed_of_the_training_changes_the_segmentation(data_directory):
     task, dataset = load(data_directory)
-    cuts = {}
+    segmentations = {}
     for seed in (1, 2, 1):
         task.get_batch_iterator(dataset, max_tokens=500, seed=seed, grouped_shuffling=False)
-        cut = [dataset[index]["source"].tolist() for index in range(20)]
-        assert cuts.setdefault(seed, cut) == cut
-    assert cuts[1] != cuts[2]
+        indices = [dataset[index]["source"].tolist() for index in range(20)]
+        assert segmentations.setdefault(seed, indices) == indices
+    assert segmentations[1] != segmentations[2]
 
 
-def test_workers_cut_as_the_training_itself_does(data_directory):
+def test_workers_segment_as_the_training_itself_does(data_directory):
     def epochs(workers):
         task, dataset = load(data_directory)
         iterator = task.get_batch_iterator(
@@ -169,14 +169,14 @@ def test_workers_cut_as_the_training_itself_does(data_directory):
     assert epochs(2) == alone
 
 
-def test_an_epoch_that_is_resumed_is_cut_as_before(data_directory):
+def test_an_epoch_that_is_resumed_is_segmented_as_before(data_directory):
     def iterator(epoch):
         task, dataset = load(data_directory)
         return task.get_batch_iterator(
             dataset, max_tokens=4000, seed=1, grouped_shuffling=False, num_workers=1, epoch=epoch
         )
 
-    def cuts(batches):
+    def sources_of(batches):
         return {
             number: [token for token in row if token != 1]
             for batch in batches
@@ -186,13 +186,13 @@ def test_an_epoch_that_is_resumed_is_cut_as_before(data_directory):
         }
 
     uninterrupted = iterator(1)
-    first, second = (cuts(uninterrupted.next_epoch_itr()) for _ in range(2))
+    first, second = (sources_of(uninterrupted.next_epoch_itr()) for _ in range(2))
     resumed = iterator(2)
     resumed.load_state_dict({"version": 2, "epoch": 2, "iterations_in_epoch": 3, "shuffle": True})
-    resumed_cuts = cuts(resumed.next_epoch_itr())
-    assert 0 < len(resumed_cuts) < len(second)
-    assert resumed_cuts == {number: second[number] for number in resumed_cuts}
-    assert resumed_cuts != {number: first[number] for number in resumed_cuts}
+    resumed_sources = sources_of(resumed.next_epoch_itr())
+    assert 0 < len(resumed_sources) < len(second)
+    assert resumed_sources == {number: second[number] for number in resumed_sources}
+    assert resumed_sources != {number: first[number] for number in resumed_sources}
 
 
 def test_a_model_that_reads_no_parse_gets_none(data_directory):
@@ -203,7 +203,7 @@ def test_a_model_that_reads_no_parse_gets_none(data_directory):
     assert not isinstance(task.dataset("valid"), SyntaxDataset)
 
 
-def test_validation_text_keeps_its_cut(data_directory):
+def test_validation_text_keeps_its_segmentation(data_directory):
     task, _ = load(data_directory)
     task.load_dataset("valid")
     valid = task.dataset("valid")
@@ -211,7 +211,7 @@ def test_validation_text_keeps_its_cut(data_directory):
         assert torch.equal(valid[index]["source"], valid.dataset[index]["source"])
 
 
-def test_sentences_that_would_become_too_long_keep_their_cut(data_directory):
+def test_sentences_that_would_become_too_long_keep_their_segmentation(data_directory):
     _, dataset = load(data_directory, 0.01, max_source_positions=12, truncate_source=True)
     for index in range(60):
         sample, unsampled = dataset[index], dataset.dataset[index]
@@ -244,7 +244,9 @@ def changed_manifest(data_directory, folder, **changes):
         ({"bpe_model": "none.model"}, "none.model is not there"),
     ],
 )
-def test_data_that_do_not_tell_how_to_cut_are_refused(data_directory, tmp_path, changes, message):
+def test_data_that_do_not_tell_how_to_segment_are_refused(
+    data_directory, tmp_path, changes, message
+):
     directory = changed_manifest(data_directory, tmp_path / "data", **changes)
     with pytest.raises(UserError, match=message):
         load(directory)

@@ -105,13 +105,13 @@ def test_truncated_sources_have_truncated_parses(data_directory, caplog):
     task.require_parses(["words", "heads", "spans"])
     task.load_dataset("valid")
     store = ParseStore(data_directory, "valid.de-en", "de", {"words", "spans"})
-    cut = [store[index] for index in range(len(store)) if len(store[index]["words"]) > 7]
-    counts = [int(parse["words"][6]) + 1 for parse in cut]
-    lost = sum(int((p["spans"][:, 0] >= w).sum()) for p, w in zip(cut, counts, strict=True))
+    parses = [store[index] for index in range(len(store)) if len(store[index]["words"]) > 7]
+    counts = [int(parse["words"][6]) + 1 for parse in parses]
+    lost = sum(int((p["spans"][:, 0] >= w).sum()) for p, w in zip(parses, counts, strict=True))
     (message,) = [record.getMessage() for record in caplog.records if "truncate" in record.msg]
     assert message == (
-        f"valid: --truncate-source truncates {len(cut)} sources to 7 subwords; lost: {lost} constituents "
-        "(spans)"
+        f"valid: --truncate-source truncates {len(parses)} sources to 7 subwords; lost: {lost} "
+        "constituents (spans)"
     )
     for batch in batches(task, "valid"):
         words, heads = batch["net_input"]["src_words"], batch["net_input"]["src_heads"]
@@ -145,7 +145,7 @@ def test_raw_lines_come_back_with_their_parses_in_any_order(
         assert np.array_equal(full["src_heads"][row, : len(expected)].numpy(), expected)
 
 
-def test_raw_lines_cut_otherwise_than_their_parse_are_refused(data_directory, spacy_pipeline):
+def test_raw_lines_segmented_otherwise_than_their_parse_are_refused(data_directory, spacy_pipeline):
     task = make_task(data_directory, source_parser=f"spacy:{spacy_pipeline}")
     task.require_parses(["words", "heads"])
     with pytest.raises(UserError, match="--tokenizer syntax --bpe syntax"):

@@ -524,14 +524,14 @@ def test_what_a_training_did_before_it_was_stopped_is_no_measure_of_its_speed(tm
         assert (bar.initial, bar.n, bar.total) == (628, 712, 712), "it ended early, and is all done"
 
 
-def test_a_last_checkpoint_that_was_cut_short_gives_way_to_the_newest_whole_one(tmp_path):
+def test_a_last_checkpoint_that_was_truncated_gives_way_to_the_newest_whole_one(tmp_path):
     for name in ("checkpoint_1_100.pt", "checkpoint_2_200.pt"):
         with zipfile.ZipFile(tmp_path / name, "w") as archive:
             archive.writestr("name", name)
     os.utime(tmp_path / "checkpoint_1_100.pt", (1, 1))
-    (tmp_path / "checkpoint_3_300.pt").write_bytes(b"cut short")
+    (tmp_path / "checkpoint_3_300.pt").write_bytes(b"truncated")
     last = tmp_path / "checkpoint_last.pt"
-    last.write_bytes(b"cut short")
+    last.write_bytes(b"truncated")
     repair_last_checkpoint(tmp_path)
     assert last.read_bytes() == (tmp_path / "checkpoint_2_200.pt").read_bytes()
     repair_last_checkpoint(tmp_path)

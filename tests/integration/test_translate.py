@@ -216,16 +216,16 @@ def test_alignments_are_those_of_fairseq_generate_between_words(
     assert [line.split("\t")[0] for line in aligned_lines] == translate(*options)
     for line, aligned_line in zip(read_lines(text), aligned_lines, strict=True):
         index = source.index(line)
-        (pieces,), (target_pieces,), (pairs,) = (
+        (subwords,), (target_subwords,), (pairs,) = (
             re.findall(rf"^{kind}-{index}\t(?:.*\t)?(.*)$", printed, re.MULTILINE) for kind in "SHA"
         )
         words, target_words = (
-            list(itertools.accumulate(piece.startswith("▁") for piece in side.split()))
-            for side in (pieces, target_pieces)
+            list(itertools.accumulate(subword.startswith("▁") for subword in side.split()))
+            for side in (subwords, target_subwords)
         )
         expected = {
-            (words[int(source_piece)] - words[0], target_words[int(two)] - target_words[0])
-            for source_piece, two in (pair.split("-") for pair in pairs.split())
+            (words[int(source_subword)] - words[0], target_words[int(two)] - target_words[0])
+            for source_subword, two in (pair.split("-") for pair in pairs.split())
         }
         aligned = aligned_line.split("\t")[1].split()
         assert aligned == [f"{source_word}-{two}" for source_word, two in sorted(expected)]
@@ -308,7 +308,9 @@ def test_lines_keep_their_places(checkpoints, translate, text, monkeypatch):
     ]  # fmt: skip
 
 
-def test_a_line_that_is_too_long_is_translated_in_pieces(checkpoints, translate, tmp_path, caplog):
+def test_a_line_that_is_too_long_is_translated_in_segments(
+    checkpoints, translate, tmp_path, caplog
+):
     line = "Der Mann läuft . Die Frau sieht das Kind ."
     path = tmp_path / "long.txt"
     path.write_text(f"{line}\nDer Mann läuft .\nDie Frau sieht das Kind .\n{line * 20}\n")
@@ -494,7 +496,7 @@ def test_load_translates_parses_scores_and_looks(checkpoints, data_directory, te
     weights = attention.weights["all nodes"]
     assert weights.shape == (2, 2, nodes, nodes)
     assert weights.sum(-1) == pytest.approx(1, abs=1e-5)
-    # The same number for a translation and for its text, if it is cut into the same subwords.
+    # The same number for a translation and for its text, if it is split into the same subwords.
     target = "The man runs ."
     assert model.score(lines[0], target) < 0
     with pytest.raises(UserError, match="the source is empty"):

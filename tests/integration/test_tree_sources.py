@@ -89,7 +89,7 @@ def test_every_tree_is_drawn_equally_often():
 
 
 @given(st.integers(1, 12), st.integers(0, 20), st.integers(0, 2**32))
-def test_a_tree_is_cut_or_extended_by_a_chain(length, words, seed):
+def test_a_tree_is_truncated_or_extended_by_a_chain(length, words, seed):
     heads = random_tree(length, np.random.default_rng(seed))
     tree_heads = fitted(heads, words)
     assert len(tree_heads) == words
@@ -161,20 +161,20 @@ def test_raw_lines_get_the_trees_of_the_data(data_directory, source):
     for place in range(5):
         expected = dataset[place]["parse"]
         tokens = dataset[place]["source"][:-1].tolist()
-        pieces = [task.source_dictionary[token] for token in tokens]
+        subwords = [task.source_dictionary[token] for token in tokens]
         # A parser of words alone is enough.
-        sentence = EncodedSentence(pieces, expected["words"], None, [], [], None, [])
+        sentence = EncodedSentence(subwords, expected["words"], None, [], [], None, [])
         net_input = task.source_text.batch([sentence])["net_input"]
         assert np.array_equal(net_input["src_heads"][0], expected["heads"])
 
 
-def test_the_same_words_cut_otherwise_have_the_same_tree(data_directory):
+def test_the_same_words_segmented_otherwise_have_the_same_tree(data_directory):
     dictionary = make_task(data_directory).source_dictionary
-    pieces = [symbol for symbol in dictionary.symbols[4:] if len(symbol) == 1 and symbol != "▁"]
+    letters = [symbol for symbol in dictionary.symbols[4:] if len(symbol) == 1 and symbol != "▁"]
     long_word = next(
         symbol
         for symbol in dictionary.symbols[4:]
-        if len(symbol) > 1 and all(letter in pieces for letter in symbol)
+        if len(symbol) > 1 and all(letter in letters for letter in symbol)
     )
     source = TreeSource("random", 1, dictionary)
     once, letters = (

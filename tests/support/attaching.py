@@ -1,4 +1,4 @@
-"""Corpora that stock tools cut and binarize, for the tests of ``fairseq-phrase-attach``."""
+"""Corpora that stock tools segment and binarize, for the tests of ``fairseq-phrase-attach``."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def shorten(corpus, folder):
             write_first_trees(corpus / f"{name}.conllu", folder / f"{name}.conllu", size)
 
 
-def cut_tokens(corpus, folder):
-    """Cut a corpus' tokens by subword-nmt; write its codes, ``codes.de``, and its trees too."""
+def segment_tokens(corpus, folder):
+    """Segment a corpus' tokens by subword-nmt; write its codes, ``codes.de``, and its trees too."""
     for language in ("de", "en"):
         tokens = {
             split: [" ".join(sentence.words) for sentence in gold_of(corpus, split, language)]
@@ -104,10 +104,10 @@ def cut_tokens(corpus, folder):
     _copy_trees(corpus, folder)
 
 
-def cut_lines(corpus, folder):
-    """Cut a corpus' raw lines by SentencePiece; write its models, ``de.model``, and its trees too.
+def segment_lines(corpus, folder):
+    """Segment a corpus' raw lines by SentencePiece; write its models, ``de.model``, and its trees too.
 
-    Some pieces are of two words: the end of one and the full stop.
+    Some subwords are of two words: the end of one and the full stop.
     """
     for language in ("de", "en"):
         model = io.BytesIO()
@@ -120,8 +120,8 @@ def cut_lines(corpus, folder):
         processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
         for split in SPLITS:
             lines = read_lines(corpus / f"{split}.{language}")
-            cut = (" ".join(processor.encode(line, out_type=str)) for line in lines)
-            write_lines(folder / f"{split}.{language}", cut)
+            segmented = (" ".join(processor.encode(line, out_type=str)) for line in lines)
+            write_lines(folder / f"{split}.{language}", segmented)
     _copy_trees(corpus, folder)
 
 

@@ -24,8 +24,8 @@ LINES = ["Ein Hund läuft .", "", "Zwei  Katzen", "\0 \u2028 👩‍👩‍👧"
 def lines(max_size: int = 12) -> st.SearchStrategy[str]:
     """Lines of text: anything but the line feed that ends them, and lone surrogates."""
     any_text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))
-    piece = st.one_of(st.sampled_from(SNIPPETS), any_text, st.sampled_from([" ", "  "]))
-    return st.lists(piece, max_size=max_size).map("".join)
+    part = st.one_of(st.sampled_from(SNIPPETS), any_text, st.sampled_from([" ", "  "]))
+    return st.lists(part, max_size=max_size).map("".join)
 
 
 @st.composite

@@ -58,7 +58,7 @@ def train_stanza(text: Path, folder: Path) -> Path:
 
 
 def _with_multi_word_tokens(block: str) -> tuple[str, str]:
-    """Cut ``im`` and its like in two; return the sentence's CoNLL-U and its text."""
+    """Split ``im`` and its like in two; return the sentence's CoNLL-U and its text."""
     rows = [line.split("\t") for line in block.split("\n") if not line.startswith("#")]
     new_index, count = {"0": 0}, 0
     for row in rows:

@@ -84,7 +84,7 @@ def dependency_phrases(heads: ArrayLike, max_length: int) -> list[tuple[int, ...
 
     A phrase of two words is one edge, head and dependent; one of three words is a chain
     head -> dependent -> dependent, and so on. Phrases need not be contiguous. They do not contain
-    each other by accident: in a tree, a phrase is part of another only as a piece of its chain.
+    each other by accident: in a tree, a phrase is part of another only as a part of its chain.
 
     Args:
         heads: index of each word's head; the root is its own head.

@@ -60,7 +60,7 @@ texts = st.text(st.sampled_from("abß▁🇩_\u0301 \t\u2028\u00a0"), max_size=3
 
 @given(texts, st.lists(st.integers(1, 4), max_size=30))
 def test_words_are_found_where_they_stand_in_the_text(text, lengths):
-    # Cut the text into words of these lengths, or up to the next space.
+    # Split the text into words of these lengths, or up to the next space.
     words, ends = [], []
     place = 0
     for length in [*lengths, *[len(text)] * len(text)]:

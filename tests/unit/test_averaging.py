@@ -138,9 +138,9 @@ def test_checkpoints_of_different_models_are_refused(tmp_path):
 def test_a_missing_or_damaged_checkpoint_is_named(tmp_path):
     with pytest.raises(UserError, match=r"none\.pt is not there"):
         average_checkpoints([tmp_path / "none.pt"], tmp_path / "average.pt")
-    (tmp_path / "cut.pt").write_bytes(save(tmp_path / "a.pt", 1.0).read_bytes()[:500])
-    with pytest.raises(UserError, match=r"cut\.pt is not a fairseq checkpoint"):
-        average_checkpoints([tmp_path / "cut.pt"], tmp_path / "average.pt")
+    (tmp_path / "truncated.pt").write_bytes(save(tmp_path / "a.pt", 1.0).read_bytes()[:500])
+    with pytest.raises(UserError, match=r"truncated\.pt is not a fairseq checkpoint"):
+        average_checkpoints([tmp_path / "truncated.pt"], tmp_path / "average.pt")
 
 
 def test_checkpoints_of_different_sizes_are_refused_with_the_parameter(tmp_path):

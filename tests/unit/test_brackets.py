@@ -164,7 +164,7 @@ def test_a_label_without_a_letter_before_the_sign_is_kept_whole(operator):
         ("N2=1", "N2"),
     ],
 )  # fmt: skip
-def test_a_function_is_cut_after_a_letter_and_after_a_tag_of_punctuation(label, first):
+def test_a_function_is_removed_after_a_letter_and_after_a_tag_of_punctuation(label, first):
     assert parse_brackets(f"(S ({label} a) (X b))").tags[0] == first
 
 
@@ -242,7 +242,7 @@ def test_trees_on_several_lines_are_joined_without_the_markup_around_them():
     ]  # fmt: skip
 
 
-def test_features_in_a_label_are_cut_off():
+def test_features_in_a_label_are_removed():
     spmrl = (
         "(SENT##s=1## (NP-SUJ##h=2## (DET##lem=le|cpos=D|g=m## le) (NC##lem=chat|s=c## chat)) "
         "(VN (V##lem=dormir## dort)) (PONCT##lem=.## .) ($[##lem=-LRB-## -LRB-) (# #) (## x))"

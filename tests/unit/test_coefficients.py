@@ -69,14 +69,14 @@ def twin(
 )
 @settings(max_examples=60, deadline=None)
 def test_both_forms_are_the_sum_over_triples_in_value_and_gradient(
-    forest: list[Tree], indices: Indices, padding: tuple[int, int], piece: int
+    forest: list[Tree], indices: Indices, padding: tuple[int, int], chunk: int
 ) -> None:
     batch = pad_trees(forest, *padding)
     generator = torch.Generator().manual_seed(len(forest))
     shape = (batch.batch_size, batch.num_leaves, 2)
     weights = torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(coefficients.CHUNK, "cpu", piece)
+        patched.setitem(coefficients.CHUNK, "cpu", chunk)
         for form in FORMS:
             module = form(batch, indices, torch.float64)
             sums = module(weights)

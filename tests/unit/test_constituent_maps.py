@@ -120,7 +120,7 @@ def test_nothing_to_measure_is_an_error(dictionary):
 
 @pytest.fixture(scope="module")
 def whole_words() -> Dictionary:
-    """A dictionary in which every piece begins a word."""
+    """A dictionary in which every subword begins a word."""
     dictionary = Dictionary()
     for number in range(WORDS):
         dictionary.add_symbol(f"▁w{number}")

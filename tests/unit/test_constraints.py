@@ -31,73 +31,73 @@ def required_text_of(text, slots, where):
     return RequiredText(text, (*tokens_of(text.strip("\u200b"), slots, where).tolist(),))
 
 
-def cut(texts):
+def segmented(texts):
     """Two subwords for a word of two or more letters."""
     sentences = []
     for text in texts:
         words = [[word[:1] + "@@", word[1:]] if word[1:] else [word] for word in text.split()]
-        numbers = [number for number, pieces in enumerate(words) for _ in pieces]
-        pieces = [piece for pieces in words for piece in pieces]
+        numbers = [number for number, subwords in enumerate(words) for _ in subwords]
+        subwords = [subword for subwords in words for subword in subwords]
         sentences.append(
-            SimpleNamespace(subwords=pieces, words=torch.tensor(numbers), num_words=len(words))
+            SimpleNamespace(subwords=subwords, words=torch.tensor(numbers), num_words=len(words))
         )
     return sentences
 
 
 def glossary(terms, **options):
     return Glossary(
-        terms, cut, lambda pieces: pieces.replace("@@ ", ""), required_text_of, **options
+        terms, segmented, lambda subwords: subwords.replace("@@ ", ""), required_text_of, **options
     )
 
 
-def pieces(texts, glossary=None, **given):
-    """The constraints and the prefix of each piece, as texts; ``|`` cuts a line into pieces."""
+def requirements(texts, glossary=None, **given):
+    """The constraints and the prefix of each segment, as texts; ``|`` splits a line into segments."""
     beside = ParallelTexts(**given)
     requirements = Requirements(beside, tokens_of, required_text_of, tokens_of, glossary)
-    pieces_of_lines = []
+    requirements_of_lines = []
     for number, line in enumerate(beside.lines(texts), start=1):
         segments = requirements.segments(
-            line, number, cut(line.text.split("|")), lambda _: (), lambda _: LONGEST
+            line, number, segmented(line.text.split("|")), lambda _: (), lambda _: LONGEST
         )
-        pieces_of_lines += [
-            ([required.text for required in piece.constraints], "".join(map(chr, piece.prefix)))
-            for piece in segments
+        requirements_of_lines += [
+            ([required.text for required in segment.constraints], "".join(map(chr, segment.prefix)))
+            for segment in segments
         ]
-    return pieces_of_lines
+    return requirements_of_lines
 
 
 def test_each_line_has_what_is_beside_it():
-    pieces_of_lines = pieces(
+    requirements_of_lines = requirements(
         ["l", "m", "n"], constraints=["", "ab\tc", " "], prefix=["", "d", "e f"]
     )
-    assert pieces_of_lines == [([], ""), (["ab", "c"], "d"), ([], "ef")]
+    assert requirements_of_lines == [([], ""), (["ab", "c"], "d"), ([], "ef")]
 
 
 def test_a_constraint_that_leaves_no_subword_requires_nothing():
-    assert pieces(["l"], constraints=["\u200b\tab"]) == [(["ab"], "")]
+    assert requirements(["l"], constraints=["\u200b\tab"]) == [(["ab"], "")]
 
 
-def test_only_the_first_piece_of_a_long_line_has_the_prefix():
-    assert pieces(["l|m"], prefix=["a"]) == [([], "a"), ([], "")]
+def test_only_the_first_segment_of_a_long_line_has_the_prefix():
+    assert requirements(["l|m"], prefix=["a"]) == [([], "a"), ([], "")]
 
 
 def test_terms_are_words_and_the_longest_is_taken():
     terms = glossary({"ab": "p", "ab cd": "q", "c": "r"})
-    assert pieces(["ab cd c|ab x abc|cc"], glossary=terms) == [
+    assert requirements(["ab cd c|ab x abc|cc"], glossary=terms) == [
         (["q", "r"], ""),
         (["p"], ""),
         ([], ""),
     ]
-    assert pieces(["c c"], glossary=terms, constraints=["t"]) == [(["t", "r", "r"], "")]
+    assert requirements(["c c"], glossary=terms, constraints=["t"]) == [(["t", "r", "r"], "")]
 
 
 def test_between_spaces_terms_are_next_to_punctuation_and_in_unspaced_scripts():
     """As words of ``--parser none`` are: what spaces separate."""
     loose = glossary({"猫": "p", "小猫": "q", "cat": "r", "แม่น้ำ": "s", "แม": "t"}, loose=True)
-    assert pieces(["养猫，养小猫|“cat”|con|cat's", "ทำแม่น้ำวันนี้"], glossary=loose) == [
+    assert requirements(["养猫，养小猫|“cat”|con|cat's", "ทำแม่น้ำวันนี้"], glossary=loose) == [
         (["p", "q"], ""), (["r"], ""), ([], ""), ([], ""), (["s"], ""),
     ]  # fmt: skip
-    assert pieces(["养猫 “cat”"], glossary=glossary({"猫": "p", "cat": "r"})) == [([], "")]
+    assert requirements(["养猫 “cat”"], glossary=glossary({"猫": "p", "cat": "r"})) == [([], "")]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_mistakes_name_their_file_and_line(beside, message, tmp_path):
     ((name, text),) = beside.items()
     file.write_text(text)
     with pytest.raises(UserError, match=message.format(file=file)):
-        pieces(["l", "m|n"], **{name: glossary(file) if name == "glossary" else file})
+        requirements(["l", "m|n"], **{name: glossary(file) if name == "glossary" else file})
 
 
 def test_words_are_translated_by_a_file(tmp_path):
@@ -143,18 +143,21 @@ def test_words_are_translated_by_a_file(tmp_path):
         word_translations(file)
 
 
-def test_pieces_of_a_line_are_aligned_one_after_the_other():
-    pieces = [Hypothesis("a b", -1, 3, [(0, 0), (2, 1)], (3, 2)), Hypothesis("c", -1, 2, [(1, 0)])]
-    (joined,) = joined_hypotheses([[piece] for piece in pieces], 1)
+def test_segments_of_a_line_are_aligned_one_after_the_other():
+    hypotheses = [
+        Hypothesis("a b", -1, 3, [(0, 0), (2, 1)], (3, 2)),
+        Hypothesis("c", -1, 2, [(1, 0)]),
+    ]
+    (joined,) = joined_hypotheses([[hypothesis] for hypothesis in hypotheses], 1)
     assert joined.alignment == [(0, 0), (2, 1), (4, 2)]
 
 
-def test_pieces_of_chinese_lines_are_joined_without_a_space():
-    pieces = [
+def test_segments_of_chinese_lines_are_joined_without_a_space():
+    hypotheses = [
         Hypothesis("我。", -1, 3, [(0, 0)], (1, 1)),
         Hypothesis("你 a", -1, 2, [(0, 0), (1, 1)], (2, 2)),
     ]
-    pieces += [Hypothesis("b", -1, 2, [(0, 0)], (1, 1)), Hypothesis("", -1, 1)]
-    (joined,) = joined_hypotheses([[piece] for piece in pieces], 1)
+    hypotheses += [Hypothesis("b", -1, 2, [(0, 0)], (1, 1)), Hypothesis("", -1, 1)]
+    (joined,) = joined_hypotheses([[hypothesis] for hypothesis in hypotheses], 1)
     assert joined.text.rstrip() == "我。你 a b"
     assert joined.alignment == [(0, 0), (1, 0), (2, 1), (3, 2)]

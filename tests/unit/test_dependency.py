@@ -1,4 +1,4 @@
-"""Dependency trees: what they refuse; depths and cuts against naive walks."""
+"""Dependency trees: what they refuse; depths and kept words against naive walks."""
 
 import numpy as np
 import pytest

@@ -164,7 +164,7 @@ def test_a_new_row_comes_to_the_batch_of_a_split_and_of_raw_text(data, synthetic
             assert net_input[f"src_{name}"][0].tolist() == store[index][name].tolist()
 
 
-def test_sources_cut_short_have_the_items_of_their_first_words(data):
+def test_truncated_sources_have_the_items_of_their_first_words(data):
     task = make_task(data, truncate_source=True, max_source_positions=6)
     task.require_parses(["lengths", "extents"])
     task.load_dataset("test")

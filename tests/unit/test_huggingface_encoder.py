@@ -73,7 +73,9 @@ def words_of(line):
 def batch(task, segmenter, left_pad=False, lines=LINES):
     """Lines as fairseq's batch, with a chain of words as their trees."""
     rows = [encode_sentence(words_of(line), segmenter) for line in lines]
-    tokens = [[task.source_dictionary.index(piece) for piece in row.subwords] + [2] for row in rows]
+    tokens = [
+        [task.source_dictionary.index(subword) for subword in row.subwords] + [2] for row in rows
+    ]
     words = [[*row.words, -1] for row in rows]
     heads = [[max(0, i - 1) for i in range(row.num_words)] for row in rows]
 
@@ -531,14 +533,14 @@ def test_a_tokenizer_without_word_ids_is_named(folder, tmp_path):
         tokenizer_file(str(copy))
 
 
-def test_words_are_cut_as_in_their_line(segmenter, folder):
+def test_words_are_segmented_as_in_their_line(segmenter, folder):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for line in LINES:
-        cut = tokenizer(line.split(), is_split_into_words=True, add_special_tokens=False)
-        pieces = [segmenter.segment_word(f"▁{word}") for word in line.split()]
-        assert [p for word in pieces for p in word] == cut.tokens()
-        assert [i for i, word in enumerate(pieces) for _ in word] == cut.word_ids()
-        assert segmenter.join(" ".join(cut.tokens())) == line
+        segmented = tokenizer(line.split(), is_split_into_words=True, add_special_tokens=False)
+        subwords = [segmenter.segment_word(f"▁{word}") for word in line.split()]
+        assert [p for word in subwords for p in word] == segmented.tokens()
+        assert [i for i, word in enumerate(subwords) for _ in word] == segmented.word_ids()
+        assert segmenter.join(" ".join(segmented.tokens())) == line
 
 
 def with_space_before(lines):
@@ -565,7 +567,7 @@ def bytes_with_space_before(lines):
         *(partial(tokenizer_of_metaspace, scheme=s) for s in ("always", "first", "never")),
     ],
 )
-def test_marks_are_cut_as_in_their_line(make, tmp_path):
+def test_marks_are_segmented_as_in_their_line(make, tmp_path):
     tokenizer = make(TEXT * 5)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     segmenter = TokenizerSegmenter(tmp_path / "tokenizer.json")

@@ -146,7 +146,7 @@ def test_another_process_reopens_the_files(tmp_path):
     assert len(pickled) < 500
 
 
-def cut_short(path):
+def truncated(path):
     path.write_bytes(path.read_bytes()[:-1])
 
 
@@ -168,8 +168,8 @@ def overwrite(start, content):
         ("idx", lambda path: path.unlink()),
         ("bin", lambda path: path.unlink()),
         ("idx", lambda path: path.write_bytes(b"")),
-        ("idx", cut_short),
-        ("bin", cut_short),
+        ("idx", truncated),
+        ("bin", truncated),
         ("bin", lengthen),
         ("idx", lengthen),
         ("idx", overwrite(0, b"TNTIDX\0\0")),

@@ -39,17 +39,17 @@ def records(draw):
     tree = draw(constituents(8))
     count = tree.num_words
     heads = draw(trees(min_words=count, max_words=count)) if count else []
-    pieces = draw(st.lists(st.integers(1, 3), min_size=count, max_size=count))
+    subwords = draw(st.lists(st.integers(1, 3), min_size=count, max_size=count))
     labels = st.lists(st.integers(3, ENTRIES - 1), min_size=count, max_size=count)
     spans = [
         value
         for (start, end), label in zip(tree.spans.tolist(), tree.labels, strict=True)
         for value in (start, end, 3 + len(label))
     ]
-    tokens = [draw(st.integers(3, ENTRIES - 1)) for _ in range(sum(pieces))]
+    tokens = [draw(st.integers(3, ENTRIES - 1)) for _ in range(sum(subwords))]
     return {
         "text": [*tokens, 2],
-        "words": words_of_subwords(pieces).tolist(),
+        "words": words_of_subwords(subwords).tolist(),
         "heads": heads,
         "deprels": draw(labels),
         "tags": draw(labels),

@@ -197,7 +197,7 @@ def test_another_model_of_the_target_in_a_data_directory_is_noticed(tmp_path) ->
     ("changes", "digest"),
     [({}, "12"), ({"target_bpe": "", "target_digest": ""}, "ab"), ({"target_bpe": "none"}, None)],
 )
-def test_a_source_without_parses_has_the_model_that_cut_it(tmp_path, changes, digest) -> None:
+def test_a_source_without_parses_has_the_model_that_segmented_it(tmp_path, changes, digest) -> None:
     replace(WHOLE, **changes).save(tmp_path)
     record = data_identity(tmp_path, "en", "de")
     assert record.value("subword-model") == digest

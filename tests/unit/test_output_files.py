@@ -55,7 +55,7 @@ def begun(tmp_path):
     return path
 
 
-def cut(path, size):
+def truncate(path, size):
     path.write_bytes(path.read_bytes()[:size])
 
 
@@ -63,9 +63,9 @@ def cut(path, size):
     ("damage", "kept"),
     [
         (lambda path: None, 3),
-        (lambda path: cut(path.with_name("out.partial"), 13), 1),
-        (lambda path: cut(path.with_name("out.partial"), 3), 0),
-        (lambda path: cut(path.with_name("out.key"), -3), 1),
+        (lambda path: truncate(path.with_name("out.partial"), 13), 1),
+        (lambda path: truncate(path.with_name("out.partial"), 3), 0),
+        (lambda path: truncate(path.with_name("out.key"), -3), 1),
         (lambda path: path.with_name("out.partial").write_bytes(b"ONE\nTWO\nTHREX\n"), 1),
         (lambda path: path.with_name("out.partial").unlink(), 0),
     ],

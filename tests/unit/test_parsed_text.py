@@ -41,8 +41,8 @@ def test_text_words_and_labels_are_those_that_were_preprocessed(data_directory, 
         assert sentence.space_before == expected.space_before
         assert sentence.heads.tolist() == expected.tree.heads.tolist()
         assert (sentence.deprels, sentence.tags) == (expected.deprels, expected.tags)
-        for word, pieces in zip(sentence.words, sentence.subwords, strict=True):
-            assert "".join(pieces).removeprefix("▁") == word
+        for word, subwords in zip(sentence.words, sentence.subwords, strict=True):
+            assert "".join(subwords).removeprefix("▁") == word
 
 
 @pytest.mark.parametrize("line", [0, -1, 101])

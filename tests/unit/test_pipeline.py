@@ -260,7 +260,7 @@ def test_a_line_without_a_parse_gets_trees_that_say_nothing(around, constituents
     assert sentence.constituents == expected
 
 
-def test_a_line_that_cannot_be_tokenized_is_cut_as_it_is_where_it_cannot_be_parsed(around):
+def test_a_line_that_cannot_be_tokenized_is_segmented_as_it_is_where_it_cannot_be_parsed(around):
     pipeline = around(Chains())
     assert pipeline.tokenize("a b").words == ["a", "b"]
     assert pipeline.tokenize("a bad  one") == pipeline.parse(["a bad  one"])[0].sentence

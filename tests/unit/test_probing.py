@@ -47,11 +47,11 @@ class Encoder:
     def _sentence(self, line):
         seed, length = map(int, line.split())
         values = random_sentence(self.dictionary, length, seed)
-        pieces = [self.dictionary[index] for index in values["src_tokens"][:-1].tolist()]
+        subwords = [self.dictionary[index] for index in values["src_tokens"][:-1].tolist()]
         words, spans = values["src_words"][:-1].numpy(), values["src_spans"].numpy()
         labels = [str(label) for label in spans[:, 2]]
         heads = values["src_heads"].numpy()
-        return EncodedSentence(pieces, words, heads, [], [], spans[:, :2], labels)
+        return EncodedSentence(subwords, words, heads, [], [], spans[:, :2], labels)
 
 
 class Labels:
@@ -132,7 +132,7 @@ def test_a_layer_that_is_not_there_is_named():
         EncodedLines().encode(Namespace(), LINES)
 
 
-def test_long_sentences_are_cut(caplog):
+def test_long_sentences_are_truncated(caplog):
     dictionary = make_dictionary()
     model = build_model("structural_transformer", dictionary, max_source_positions=6)
     task = raw_task(dictionary, ["words", "heads"])

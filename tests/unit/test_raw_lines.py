@@ -102,7 +102,7 @@ def test_what_is_ready_comes_together_but_no_more_than_the_depth():
 
 
 class SlowParser:
-    """Makes a piece of each line; it parses the second chunk only after an event."""
+    """Makes a segment of each line; it parses the second chunk only after an event."""
 
     def __init__(self):
         self.may_go_on = threading.Event()

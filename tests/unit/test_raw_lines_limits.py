@@ -13,20 +13,20 @@ from fairseq_phrase.inference.raw_lines import RawLines, halves
 
 
 class Letters:
-    """Cuts lines into a piece for each character."""
+    """Splits lines into a subword for each character."""
 
     def encode(self, lines, parses=()):
         return [SimpleNamespace(subwords=list(line)) for line in lines]
 
 
-def pieces(line, limit):
-    """The pieces of a line for a model that takes this many tokens, with the end of sentence."""
+def segments(line, limit):
+    """The segments of a line for a model that takes this many tokens, with the end of sentence."""
     (chunk,) = RawLines(str, Letters(), limit).chunks([(1, [Line(line)])])
-    return ["".join(piece.subwords) for piece in chunk.segments[0]]
+    return ["".join(segment.subwords) for segment in chunk.segments[0]]
 
 
-def test_a_line_that_fits_is_not_cut():
-    assert pieces("It rains. It pours.", 20) == ["It rains. It pours."]
+def test_a_line_that_fits_is_not_split():
+    assert segments("It rains. It pours.", 20) == ["It rains. It pours."]
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,15 @@ def test_a_line_that_fits_is_not_cut():
         ("abcdefgh", 5, ["abcd", "efgh"]),
     ],
 )
-def test_a_line_is_cut_where_a_reader_would_cut_it(line, limit, expected):
-    assert pieces(line, limit) == expected
+def test_a_line_is_split_where_a_reader_would_split_it(line, limit, expected):
+    assert segments(line, limit) == expected
 
 
 @given(st.text("ab .!?。\u2028", min_size=1, max_size=200), st.integers(4, 50))
-def test_pieces_fit_and_lose_only_white_space(line, limit):
-    cut = pieces(line, limit)
-    assert all(len(piece) < limit for piece in cut)
-    assert "".join("".join(cut).split()) == "".join(line.split())
+def test_segments_fit_and_lose_only_white_space(line, limit):
+    lines = segments(line, limit)
+    assert all(len(segment) < limit for segment in lines)
+    assert "".join("".join(lines).split()) == "".join(line.split())
 
 
 @given(st.text(min_size=2, max_size=50))

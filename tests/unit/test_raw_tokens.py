@@ -30,7 +30,7 @@ def dictionary():
     return symbols
 
 
-def test_indices_of_cut_text_carry_its_line(dictionary):
+def test_indices_of_segmented_text_carry_its_line(dictionary):
     tokens = dictionary.encode_line(f"▁ein ☃{LINE}ein ☃", add_if_not_exist=False)
     assert tokens.long().origins == ["ein ☃"]
     assert tokens.tolist() == [4, dictionary.unk(), dictionary.eos()]

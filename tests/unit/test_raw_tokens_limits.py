@@ -13,7 +13,7 @@ from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
 
 
 def make_task(*entries):
-    """A task whose subword model cuts words into letters, with a dictionary of some."""
+    """A task whose subword model splits words into letters, with a dictionary of some."""
     task = SyntaxTranslationTask.__new__(SyntaxTranslationTask)
     task.src_dict = SourceDictionary()
     for entry in ("▁", "d", "e", "r", *entries):
@@ -33,6 +33,8 @@ def test_a_raw_line_is_refused_also_where_its_unknown_words_have_slots(slots):
         check(make_task(*slots), "der")
 
 
-@pytest.mark.parametrize("line", ["▁ d e r", "▁ x", "x"], ids=["known", "cut", "unknown letter"])
+@pytest.mark.parametrize(
+    "line", ["▁ d e r", "▁ x", "x"], ids=["known", "segmented", "unknown letter"]
+)
 def test_other_lines_with_places_are_translated(line):
     check(make_task(slot(1)), line)

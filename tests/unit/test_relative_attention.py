@@ -306,8 +306,8 @@ def test_padding_and_batching_change_nothing():
             tuple(rows[row % len(rows), :length, :length][None] for rows in positions.rows),
             positions.num_rows,
         )
-        cut = [states[:length, row : row + 1] for states in inputs[:3]]
-        assert_same(attend([*cut, *inputs[3:]], alone)[0], together[row, :, :length])
+        unpadded = [states[:length, row : row + 1] for states in inputs[:3]]
+        assert_same(attend([*unpadded, *inputs[3:]], alone)[0], together[row, :, :length])
 
 
 def test_a_sentence_that_is_all_padding_leaves_no_nan():

@@ -54,13 +54,13 @@ def test_options_are_checked_before_there_are_runs(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["test.en"]
 
 
-def cut_training(table):
+def truncated_training(table):
     log = table / "runs" / "k2" / "seed2" / "train.log"
     log.write_text("".join(line for line in log.open() if "done training" not in line))
 
 
 def test_an_unfinished_training_is_refused_and_left_out_on_demand(table, capsys):
-    cut_training(table)
+    truncated_training(table)
     message = refusal(table, capsys)
     assert "1 run cannot be reported:" in message
     assert (
@@ -85,7 +85,7 @@ def test_partial_says_nothing_where_nothing_is_left_out(table):
 
 
 def test_a_failed_training_is_refused_with_its_error(table, capsys):
-    cut_training(table)
+    truncated_training(table)
     with open(table / "runs" / "k2" / "seed2" / "train.log", "a") as log:
         log.write(
             "Traceback (most recent call last):\ntorch.OutOfMemoryError: CUDA out of memory.\n"
@@ -112,7 +112,7 @@ def test_a_folder_of_a_seed_in_which_nothing_ran_is_refused(table, capsys):
     assert "seed3 has no train.log" in refusal(table, capsys)
 
 
-def test_a_translation_that_was_cut_short_is_refused(table, capsys):
+def test_a_translation_that_was_truncated_is_refused(table, capsys):
     path = table / "runs" / "k2" / "seed1" / "generate-test.txt"
     path.with_suffix(".log").unlink()
     path.write_text(path.read_text()[:-400])
@@ -153,11 +153,11 @@ def test_another_reference_is_refused_even_with_partial(table, capsys):
 
 def test_subwords_and_unknown_words_in_fairseqs_own_reference_are_no_other_test_set(table):
     report_text = report(table)
-    pieces = [f"▁{text.replace(' ', ' ▁').replace('sees', 'se es')}" for text in REFERENCES]
-    pieces = [text.replace("<b>old</b>", "<<unk>> &lt;b&gt;") for text in pieces]
+    texts = [f"▁{text.replace(' ', ' ▁').replace('sees', 'se es')}" for text in REFERENCES]
+    texts = [text.replace("<b>old</b>", "<<unk>> &lt;b&gt;") for text in texts]
     for (row, seed), hypotheses in TRANSLATIONS.items():
         path = table / "runs" / row / f"seed{seed}" / "generate-test.txt"
-        write_generation(path, hypotheses, SOURCES, pieces)
+        write_generation(path, hypotheses, SOURCES, texts)
     assert report(table) == report_text
 
 

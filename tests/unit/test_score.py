@@ -47,7 +47,7 @@ def test_hypotheses_come_in_the_test_sets_order_the_best_of_each(tmp_path):
     assert read_generation(path).hypotheses == HYPOTHESES
 
 
-def test_an_output_that_was_cut_short_is_refused(tmp_path):
+def test_an_output_that_was_truncated_is_refused(tmp_path):
     path = write_output(tmp_path / "generate.txt", HYPOTHESES, finished=False)
     with pytest.raises(UserError, match=r"not a whole output .*3 translations"):
         read_generation(path)

@@ -52,7 +52,7 @@ def unnormalized(tmp_path_factory):
     return SentencePieceSegmenter(prefix.with_suffix(".model"))
 
 
-def test_ordinary_lines_are_cut_as_sentencepiece_does(segmenter, plain, synthetic_corpus):
+def test_ordinary_lines_are_segmented_as_sentencepiece_does(segmenter, plain, synthetic_corpus):
     for line in read_lines(synthetic_corpus / "test.en"):
         assert segmenter.segment_line(line) == plain.encode(line, out_type=str)
 
@@ -72,7 +72,7 @@ def byte_pairs(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def word_pieces(tmp_path_factory):
+def wordpieces(tmp_path_factory):
     """BERT's kind of tokenizer, which knows ``BT`` and single letters."""
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     entries = ["[UNK]", "BT", "##BT", *"BTX", "##B", "##T", "##X"]
@@ -89,8 +89,8 @@ def word_pieces(tmp_path_factory):
     [
         ("byte_pairs", "XBT BT", ["X@@", "B@@", "T", "BT"]),
         ("byte_pairs", "BTX BT", ["BT@@", "X", "BT"]),
-        ("word_pieces", "XBT BT", ["X", "##BT", "BT"]),
-        ("word_pieces", "BTX BT", ["B", "##T", "##X", "BT"]),
+        ("wordpieces", "XBT BT", ["X", "##BT", "BT"]),
+        ("wordpieces", "BTX BT", ["B", "##T", "##X", "BT"]),
     ],
 )
 def test_a_subword_that_looks_like_a_protected_token_spells_its_word(
@@ -104,28 +104,28 @@ def test_a_subword_that_looks_like_a_protected_token_spells_its_word(
 
 @given(line=lines())
 @settings(max_examples=150, deadline=None)
-def test_the_pieces_of_a_line_spell_it_in_its_normal_form(segmenter, plain, line):
+def test_the_subwords_of_a_line_spell_it_in_its_normal_form(segmenter, plain, line):
     expected = "".join(plain.encode(plain_spaces(line), out_type=str))
     assert "".join(segmenter.segment_line(line)) == "".join(expected.split())
 
 
 @pytest.mark.parametrize("model", ["segmenter", "unnormalized", "normalizing"])
-def test_pieces_survive_being_written_with_spaces_between_them(model, request):
+def test_subwords_survive_being_written_with_spaces_between_them(model, request):
     model = request.getfixturevalue(model)
 
     @given(lines())
     @settings(max_examples=150, deadline=None)
     def survives(line):
-        for pieces in (model.segment_line(line), *map(model.segment_word, line.split())):
-            assert " ".join(pieces).split() == list(pieces)
-            assert not SPECIAL & set(pieces)
+        for subwords in (model.segment_line(line), *map(model.segment_word, line.split())):
+            assert " ".join(subwords).split() == list(subwords)
+            assert not SPECIAL & set(subwords)
 
     survives()
 
 
 @given(word=st.text(st.characters(exclude_categories=["Cs", "Z"]), min_size=1, max_size=8))
 @settings(max_examples=150, deadline=None)
-def test_a_word_has_pieces_unless_nothing_but_spaces_is_left_of_it(normalizing, word):
+def test_a_word_has_subwords_unless_nothing_but_spaces_is_left_of_it(normalizing, word):
     plain = sentencepiece.SentencePieceProcessor(model_file=str(normalizing.model))
     is_left = bool(plain.normalize(word).strip("▁ ")) and not is_invisible(word)
     assert bool(normalizing.segment_word("▁" + word)) == is_left
@@ -145,9 +145,9 @@ KEPT = [
 ]  # fmt: skip
 
 
-def joined(segmenter, pieces):
+def joined(segmenter, subwords):
     """The text of subwords, as it is after fairseq has written and read them."""
-    return segmenter.join(" ".join(pieces))
+    return segmenter.join(" ".join(subwords))
 
 
 @pytest.mark.parametrize("byte_fallback", [False, True])
@@ -157,9 +157,9 @@ def test_a_trained_model_writes_every_line_as_it_is_but_for_white_space(tmp_path
     train_sentencepiece(KEPT * 9, tmp_path / "spm.model", size, 1, characters)
     segmenter = SentencePieceSegmenter(tmp_path / "spm.model")
     for line in KEPT:
-        pieces = segmenter.segment_line(line)
-        assert " ".join(pieces).split() == pieces
-        assert joined(segmenter, pieces) == " ".join(line.split())
+        subwords = segmenter.segment_line(line)
+        assert " ".join(subwords).split() == subwords
+        assert joined(segmenter, subwords) == " ".join(line.split())
         for word in line.split():
             assert joined(segmenter, segmenter.segment_word(f"▁{word}")) == word
 
@@ -170,15 +170,18 @@ def test_bytes_are_joined_to_characters_and_text_that_looks_like_them_is_kept(tm
         train_sentencepiece(["<0xE4> a"] * 9, tmp_path / "spm.model", size, 1, characters)
         segmenter = SentencePieceSegmenter(tmp_path / "spm.model")
         assert joined(segmenter, segmenter.segment_line("a <0xE4>")) == "a <0xE4>"
-    pieces = segmenter.segment_line("中 a")
-    assert pieces == ["▁", "<0xE4>", "<0xB8>", "<0xAD>", "▁a"]
-    assert joined(segmenter, pieces) == "中 a"
-    cut = SegmentedLine.from_sentencepiece(pieces)
-    assert (cut.text, cut.subwords_of(["中", "a"])) == ("中 a", [pieces[:4], pieces[4:]])
+    subwords = segmenter.segment_line("中 a")
+    assert subwords == ["▁", "<0xE4>", "<0xB8>", "<0xAD>", "▁a"]
+    assert joined(segmenter, subwords) == "中 a"
+    segmented = SegmentedLine.from_sentencepiece(subwords)
+    assert (segmented.text, segmented.subwords_of(["中", "a"])) == (
+        "中 a",
+        [subwords[:4], subwords[4:]],
+    )
     assert joined(segmenter, ["<0xE4>", "a"]) == "\ufffda"  # as a model may write it
 
 
-def test_characters_that_are_not_covered_have_no_pieces(tmp_path):
+def test_characters_that_are_not_covered_have_no_subwords(tmp_path):
     characters = CharacterOptions(coverage=0.98)
     train_sentencepiece(["ab " * 60 + "c"] * 9, tmp_path / "spm.model", 6, 1, characters)
     processor = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spm.model"))
@@ -187,7 +190,7 @@ def test_characters_that_are_not_covered_have_no_pieces(tmp_path):
 
 
 @pytest.mark.parametrize("text", sorted(SPECIAL))
-def test_text_that_spells_a_special_token_is_cut_into_characters(tmp_path, text):
+def test_text_that_spells_a_special_token_is_segmented_into_characters(tmp_path, text):
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(["das Haus"] * 3), model_prefix=str(tmp_path / "spm"),
         vocab_size=20, hard_vocab_limit=False, minloglevel=2,
@@ -199,9 +202,9 @@ def test_text_that_spells_a_special_token_is_cut_into_characters(tmp_path, text)
 
 
 def test_characters_that_cannot_be_encoded_are_an_error_that_shows_them(segmenter):
-    for cut in (segmenter.segment_line, segmenter.segment_word):
+    for segment in (segmenter.segment_line, segmenter.segment_word):
         with pytest.raises(UserError, match=r"udc80.* expected text that UTF-8 can hold"):
-            cut("Haus\udc80")
+            segment("Haus\udc80")
 
 
 def test_a_missing_model_is_named(tmp_path):
@@ -288,10 +291,10 @@ class Syllables:
         return tuple(word[i : i + self.size] for i in range(0, len(word), self.size))
 
     def segment_line(self, line):
-        return [piece for word in line.split() for piece in self.segment_word("▁" + word)]
+        return [subword for word in line.split() for subword in self.segment_word("▁" + word)]
 
-    def join(self, pieces):
-        return pieces.replace(" ", "").replace("▁", " ").strip()
+    def join(self, subwords):
+        return subwords.replace(" ", "").replace("▁", " ").strip()
 """
 
 
@@ -305,7 +308,7 @@ def installed(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_an_installed_segmenter_cuts_data_and_new_text(installed, synthetic_corpus):
+def test_an_installed_segmenter_segments_data_and_new_text(installed, synthetic_corpus):
     options = ["--trainpref", synthetic_corpus / "test", "--destdir", installed / "data"]
     options += ["-s", "de", "-t", "en", "--parser", "none", "--bpe", "syllables"]
     preprocess([*map(str, options), "--bpe-codes", str(installed / "size")])

@@ -1,4 +1,4 @@
-"""Graphs over words: removed words, joined sentences, cut lines, the table of fields, checks."""
+"""Graphs over words: removed words, joined sentences, truncated lines, the table of fields, checks."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def spelled(sentence, name="enhanced"):
 @given(graphs(), st.data())
 def test_edges_go_with_removed_words_and_are_counted(sentence, data):
     keep = np.array([data.draw(st.booleans()) for _ in sentence.words])
-    cut = [["piece"] * bool(is_kept) for is_kept in keep]
-    encoded = encode_words(sentence, cut)
+    segmented = [["subword"] * bool(is_kept) for is_kept in keep]
+    encoded = encode_words(sentence, segmented)
     remaining = {word for word, is_kept in zip(sentence.words, keep, strict=True) if is_kept}
     lost = 0
     for name in sentence.edges:
@@ -98,13 +98,13 @@ def parse_of(sentence, fields=("words", "enhanced")):
 
 
 @given(graphs(), st.integers(1, 6))
-def test_cut_lines_keep_the_edges_between_their_words(sentence, words):
+def test_truncated_lines_keep_the_edges_between_their_words(sentence, words):
     parse = parse_of(sentence)
     numbers = [[h, d, labels("").index(label)] for h, d, label in sentence.edges["enhanced"]]
     assert parse["enhanced"].tolist() == numbers
-    cut = truncated(parse, words)["enhanced"]
-    assert cut.shape[1:] == (3,)
-    assert cut.tolist() == [edge for edge in numbers if max(edge[:2]) < words]
+    edges = truncated(parse, words)["enhanced"]
+    assert edges.shape[1:] == (3,)
+    assert edges.tolist() == [edge for edge in numbers if max(edge[:2]) < words]
 
 
 @given(st.lists(graphs(), min_size=1, max_size=3))

@@ -60,7 +60,7 @@ def test_the_words_of_subword_nmt_are_spelled_likewise():
     assert source.text == "Leute reparieren"
 
 
-def test_a_piece_that_is_a_space_alone_shows_only_where_its_word_is_split():
+def test_a_subword_that_is_a_space_alone_shows_only_where_its_word_is_split():
     source = sentence(["▁ein", "▁", "☃", "▁", "</s>"], [0, 1, 1, 2, -1])
     assert [source.label([token]) for token in range(4)] == ["ein", "[▁]☃", "▁[☃]", "▁"]
     assert source.text == "ein ☃ ▁"
@@ -103,9 +103,9 @@ def task():
 
 
 def test_unknown_words_of_raw_text_are_spelled_as_they_were_typed(task):
-    pieces = ["▁Hund", "▁☃", "▁läuft"]
+    subwords = ["▁Hund", "▁☃", "▁läuft"]
     raw = EncodedSentence(
-        pieces, np.arange(3), np.array([2, 2, 2]), [], [], np.array([[0, 2]]), ["NP"]
+        subwords, np.arange(3), np.array([2, 2, 2]), [], [], np.array([[0, 2]]), ["NP"]
     )
     source = SourceSentence.from_raw(raw, task)
     assert source.text == "Hund ☃ läuft"

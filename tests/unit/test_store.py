@@ -145,7 +145,7 @@ def test_a_missing_file_is_named_with_what_to_run(directory, name):
     [f"{field}.bin" for field in TREE_FIELDS]
     + [f"{field}.idx" for field in ("words", "heads", "spans")],
 )
-def test_a_file_cut_short_is_named_with_what_to_run(directory, name):
+def test_a_truncated_file_is_named_with_what_to_run(directory, name):
     path = directory / f"{SPLIT}.de.{name}"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UserError, match=path.name) as caught:

@@ -1,4 +1,4 @@
-"""Words cut at random, against SentencePiece's own probabilities and subword-nmt's own dropout."""
+"""Words split at random, against SentencePiece's own probabilities and subword-nmt's own dropout."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def model(segmenter):
 
 @pytest.fixture(scope="module")
 def scores(model):
-    """The score of each piece that text may have, by the model itself."""
+    """The score of each subword that text may have, by the model itself."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
     return {
         processor.id_to_piece(n): processor.get_score(n)
@@ -43,56 +43,59 @@ def scores(model):
     }
 
 
-def cuts_of(word, scores):
-    """Every cut of a word, by a loop over all sets of places between its characters."""
+def segmentations_of(word, scores):
+    """Every segmentation of a word, by a loop over all sets of places between its characters."""
     for bits in product([False, True], repeat=len(word) - 1):
         ends = [n + 1 for n, bit in enumerate(bits) if bit] + [len(word)]
         starts = [0, *ends[:-1]]
-        cut = tuple(word[start:end] for start, end in zip(starts, ends, strict=True))
-        if all(piece in scores for piece in cut):
-            yield cut
+        segmentation = tuple(word[start:end] for start, end in zip(starts, ends, strict=True))
+        if all(subword in scores for subword in segmentation):
+            yield segmentation
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0])
-def test_cuts_are_drawn_by_their_probabilities_to_the_power_of_alpha(
+def test_segmentations_are_drawn_by_their_probabilities_to_the_power_of_alpha(
     model, scores, segmenter, alpha
 ):
-    pieces = next(
+    subwords = next(
         list(segmenter.segment_word("▁" + word))
         for word in ("kleine", "Hunde", "der", "die")
         if len("".join(segmenter.segment_word("▁" + word))) > 3
     )
-    word = "".join(pieces)
+    word = "".join(subwords)
     weights = {
-        cut: math.exp(alpha * sum(scores[piece] for piece in cut)) for cut in cuts_of(word, scores)
+        segmentation: math.exp(alpha * sum(scores[subword] for subword in segmentation))
+        for segmentation in segmentations_of(word, scores)
     }
     total = sum(weights.values())
     sampler = SentencePieceSampler(model, alpha, list(scores))
     rng, draws = random.Random(1), 20_000
-    counts = Counter(tuple(sampler.resegment(pieces, rng)) for _ in range(draws))
+    counts = Counter(tuple(sampler.resegment(subwords, rng)) for _ in range(draws))
     assert set(counts) <= set(weights)
-    for cut, weight in weights.items():
+    for segmentation, weight in weights.items():
         expected = weight / total
         error = 5 * math.sqrt(expected * (1 - expected) / draws) + 1e-9
-        assert abs(counts[cut] / draws - expected) < error + 1 / draws
+        assert abs(counts[segmentation] / draws - expected) < error + 1 / draws
 
 
 def test_only_subwords_of_the_dictionary_are_drawn(model, scores, segmenter):
-    pieces = list(segmenter.segment_word("▁kleine"))
-    letters = {piece for piece in scores if len(piece) == 1}
-    sampler = SentencePieceSampler(model, 0.01, letters | set(pieces))
-    drawn = {tuple(sampler.resegment(pieces, random.Random(seed))) for seed in range(50)}
+    subwords = list(segmenter.segment_word("▁kleine"))
+    letters = {subword for subword in scores if len(subword) == 1}
+    sampler = SentencePieceSampler(model, 0.01, letters | set(subwords))
+    drawn = {tuple(sampler.resegment(subwords, random.Random(seed))) for seed in range(50)}
     assert len(drawn) > 1
-    assert {piece for cut in drawn for piece in cut} <= letters | set(pieces)
+    assert {subword for segmentation in drawn for subword in segmentation} <= letters | set(
+        subwords
+    )
 
 
 def test_a_word_that_cannot_be_spelled_keeps_its_subwords(model, scores):
     sampler = SentencePieceSampler(model, 0.1, list(scores))
-    for pieces in (["▁d", "<unk>"], ["<0xE2>"], ["<s>"], ["\u3000"]):
-        assert sampler.resegment(pieces, random.Random(1)) is pieces
+    for subwords in (["▁d", "<unk>"], ["<0xE2>"], ["<s>"], ["\u3000"]):
+        assert sampler.resegment(subwords, random.Random(1)) is subwords
 
 
-def test_a_line_is_cut_between_spaces(model, scores, tmp_path):
+def test_a_line_is_segmented_between_spaces(model, scores, tmp_path):
     sampler = SentencePieceSampler(model, 0.1, list(scores))
     assert sampler.word_sizes(["▁a", "b", "▁", "c", "▁d"]) == [2, 2, 1]
     assert sampler.word_sizes(["a", "b"]) == [2]
@@ -125,11 +128,11 @@ def test_bpe_dropout_leaves_out_merges(dropout, tmp_path):
 
 def test_bpe_dropout_draws_nothing_that_the_dictionary_lacks(dropout):
     for seed in range(50):
-        cut = dropout(0.3, ["ab@@", "abc"]).resegment(["a@@", "bc"], random.Random(seed))
-        assert tuple(cut) in {("a@@", "bc"), ("a@@", "b@@", "c")}
-    for pieces in (["a@@", "<unk>"], ["a@@"], ["a", "b"], ["x@@", "a"]):
-        assert dropout(0.5).resegment(pieces, random.Random(1)) is pieces
-    # Where a letter is unknown, so would be the cut.
+        segmentation = dropout(0.3, ["ab@@", "abc"]).resegment(["a@@", "bc"], random.Random(seed))
+        assert tuple(segmentation) in {("a@@", "bc"), ("a@@", "b@@", "c")}
+    for subwords in (["a@@", "<unk>"], ["a@@"], ["a", "b"], ["x@@", "a"]):
+        assert dropout(0.5).resegment(subwords, random.Random(1)) is subwords
+    # Where a letter is unknown, so would be the segmentation.
     subwords = ["abc"]
     assert dropout(1.0, ["c"]).resegment(subwords, random.Random(1)) is subwords
 
@@ -154,14 +157,14 @@ def test_bpe_dropout_leaves_the_generator_of_others_alone(dropout):
 
 
 def test_samplers_go_to_workers(dropout, model, scores):
-    for sampler, pieces in (
+    for sampler, subwords in (
         (dropout(0.5), ["abc"]),
         (SentencePieceSampler(model, 0.1, list(scores)), ["▁d", "e", "r"]),
     ):
         copy = pickle.loads(pickle.dumps(sampler))
         for seed in range(5):
-            expected = sampler.resegment(pieces, random.Random(seed))
-            assert copy.resegment(pieces, random.Random(seed)) == expected
+            expected = sampler.resegment(subwords, random.Random(seed))
+            assert copy.resegment(subwords, random.Random(seed)) == expected
 
 
 def test_a_model_of_another_type_is_named(tmp_path):
@@ -182,7 +185,7 @@ def test_alpha_is_a_number_up_to_1(alpha):
 
 
 @given(trees(8), st.data())
-def test_constituents_follow_the_cut(heads, data):
+def test_constituents_follow_the_segmentation(heads, data):
     """Those that are changed are those that preprocessing would have made."""
     words = [f"w{n}" for n in range(len(heads))]
     tags = [f"T{n % 3}" for n in range(len(heads))]

@@ -20,7 +20,7 @@ from tests.twins.alignment import check_words
 
 DICTIONARY = Dictionary()
 for symbol in range(50):
-    DICTIONARY.add_symbol(f"piece{symbol}")
+    DICTIONARY.add_symbol(f"subword{symbol}")
 PAD, EOS, BOS, UNK = (getattr(DICTIONARY, name)() for name in ("pad", "eos", "bos", "unk"))
 
 
@@ -36,10 +36,10 @@ batches = st.lists(parses(), min_size=1, max_size=6)
 
 
 def tokens_of(parse, seed=0, bos=False):
-    """Source tokens for a parse: unknown and ordinary pieces, ``</s>``, perhaps ``<s>``."""
+    """Source tokens for a parse: unknown and ordinary subwords, ``</s>``, perhaps ``<s>``."""
     generator = np.random.default_rng(seed)
-    pieces = generator.choice([UNK, *range(4, len(DICTIONARY))], len(parse["words"]))
-    return torch.tensor([BOS] * bos + pieces.tolist() + [EOS])
+    subwords = generator.choice([UNK, *range(4, len(DICTIONARY))], len(parse["words"]))
+    return torch.tensor([BOS] * bos + subwords.tolist() + [EOS])
 
 
 def collated_by_a_loop(rows, parses):
@@ -92,26 +92,26 @@ def test_a_source_with_more_or_fewer_subwords_than_its_parse_is_an_error(differe
 
 
 @given(parses(20), st.integers(0, 40))
-def test_a_parse_is_cut_as_its_source_is(parse, subwords):
-    cut = truncated(parse, subwords)
-    assert cut["words"].tolist() == parse["words"].tolist()[:subwords]
-    check_words(cut["words"])
-    count = len(set(cut["words"].tolist()))
+def test_a_parse_is_truncated_as_its_source_is(parse, subwords):
+    shortened = truncated(parse, subwords)
+    assert shortened["words"].tolist() == parse["words"].tolist()[:subwords]
+    check_words(shortened["words"])
+    count = len(set(shortened["words"].tolist()))
     keep = np.arange(len(parse["heads"])) < count
     expected = DependencyTree(parse["heads"]).restricted_to(keep).heads
-    assert cut["heads"].tolist() == expected.tolist()
+    assert shortened["heads"].tolist() == expected.tolist()
 
 
-def test_a_word_whose_head_is_cut_off_hangs_off_the_nearest_ancestor_left():
+def test_a_word_whose_head_is_truncated_hangs_off_the_nearest_ancestor_left():
     parse = {
         "words": words_of_subwords([1, 2, 1, 1]),
         "heads": np.array([1, 1, 3, 0]),
         "tags": np.array([4, 5, 6, 7]),
     }
-    cut = truncated(parse, 4)
-    assert cut["words"].tolist() == [0, 1, 1, 2]
-    assert cut["heads"].tolist() == [1, 1, 0]
-    assert cut["tags"].tolist() == [4, 5, 6]
+    shortened = truncated(parse, 4)
+    assert shortened["words"].tolist() == [0, 1, 1, 2]
+    assert shortened["heads"].tolist() == [1, 1, 0]
+    assert shortened["tags"].tolist() == [4, 5, 6]
 
 
 def test_a_parse_that_fits_is_left_as_it_is():
@@ -194,10 +194,10 @@ def test_a_large_tree_counts_by_its_pairs_of_nodes():
     assert [len(batch) for batch in batches_of(dataset, 2600)] == [2, 2, 2]
     assert [len(batch) for batch in batches_of(dataset, 1000)] == [1] * 6
     assert [len(batch) for batch in batches_of(dataset, None, 4)] == [4, 2]
-    # Of sources cut short, what is left counts.
+    # Of truncated sources, what is left counts.
     short = [{**parse, "words": parse["words"][:300]} for parse in deep]
-    cut = SyntaxDataset(pair_dataset(short), deep, max_subwords=300)
-    assert [len(batch) for batch in batches_of(cut, 2600)] == [6]
+    dataset = SyntaxDataset(pair_dataset(short), deep, max_subwords=300)
+    assert [len(batch) for batch in batches_of(dataset, 2600)] == [6]
 
 
 def test_batches_of_ordinary_sentences_need_no_more_memory_than_fairseqs():
@@ -219,7 +219,7 @@ def test_an_empty_batch_stays_empty():
     assert dataset.collater([]) == {}
 
 
-def test_sources_cut_short_by_fairseq_have_parses_cut_short():
+def test_sources_that_fairseq_truncates_have_truncated_parses():
     parse = {"words": words_of_subwords([2, 2]), "heads": np.array([1, 1])}
     short = {"words": parse["words"][:3], "heads": parse["heads"]}
     dataset = SyntaxDataset(pair_dataset([short]), [parse], max_subwords=3)

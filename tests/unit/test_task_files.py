@@ -69,7 +69,7 @@ def test_test_sentences_are_not_trained_with(tmp_path, caplog):
     assert "a: 5 of 20 validation sentences are also test sentences and are left out" in caplog.text
 
 
-def test_a_file_that_is_there_twice_is_cut_into_three_parts(tmp_path, caplog):
+def test_a_file_that_is_there_twice_is_split_into_three_parts(tmp_path, caplog):
     lines = [f"text {n}\t{n % 2}" for n in range(100)] + ["text 3\t1"] * 10
     for split in ("va", "te"):
         write(tmp_path / f"tree_depth.{split}.txt", lines)

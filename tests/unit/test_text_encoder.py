@@ -28,11 +28,11 @@ def pipeline(parser):
     return ParsingPipeline(ParsingOptions(parser))
 
 
-def pieces_by_word(encoded):
-    """The pieces of each word, joined, by a loop."""
+def subwords_by_word(encoded):
+    """The subwords of each word, joined, by a loop."""
     spelled = {}
-    for piece, word in zip(encoded.subwords, encoded.words.tolist(), strict=True):
-        spelled[word] = spelled.get(word, "") + piece
+    for subword, word in zip(encoded.subwords, encoded.words.tolist(), strict=True):
+        spelled[word] = spelled.get(word, "") + subword
     return [spelled[word] for word in sorted(spelled)]
 
 
@@ -49,11 +49,11 @@ def parsed_sentences(draw):
 
 @given(sentence=parsed_sentences())
 @settings(max_examples=200, deadline=None)
-def test_the_pieces_of_each_word_spell_it_in_its_normal_form(segmenter, normalize, sentence):
+def test_the_subwords_of_each_word_spell_it_in_its_normal_form(segmenter, normalize, sentence):
     encoded = encode_sentence(sentence, segmenter)
     normal = ["".join(normalize(word).split()) for word in marked_words(sentence)]
     visible = [word for word in normal if not is_invisible(word.removeprefix("▁"))]
-    assert pieces_by_word(encoded) == [word for word in visible if word.strip("▁")]
+    assert subwords_by_word(encoded) == [word for word in visible if word.strip("▁")]
     check_words(encoded.words)
 
 
@@ -86,10 +86,10 @@ def test_a_sentence_of_which_nothing_is_left_is_empty(segmenter, words):
     assert (encoded.subwords, len(encoded.words), len(encoded.heads)) == ([], 0, 0)
 
 
-def test_a_sentence_without_a_tree_is_cut_without_one(segmenter):
+def test_a_sentence_without_a_tree_is_segmented_without_one(segmenter):
     encoded = encode_sentence(ParsedSentence(["Hund", INVISIBLE], [True, True]), segmenter)
     assert encoded.heads is None
-    assert pieces_by_word(encoded) == ["▁Hund"]
+    assert subwords_by_word(encoded) == ["▁Hund"]
 
 
 def test_ordinary_lines_come_back_with_their_very_spaces(segmenter, synthetic_corpus):
@@ -108,7 +108,7 @@ def test_ten_thousand_words_keep_their_places(segmenter):
     line = "der Hund " * 5000
     (encoded,) = TextEncoder(pipeline("none"), segmenter).encode_lines([line])
     assert encoded.words[-1] == 9999
-    assert pieces_by_word(encoded) == ["▁der", "▁Hund"] * 5000
+    assert subwords_by_word(encoded) == ["▁der", "▁Hund"] * 5000
 
 
 def test_data_parsed_from_files_asks_for_a_parser_of_new_text(data_directory):

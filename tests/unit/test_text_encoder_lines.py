@@ -17,18 +17,18 @@ from fairseq_phrase.syntax.spellings import unescape_moses, unescaped_offsets
 from tests.support.hostile import lines
 
 
-def owners_by_characters(pieces, words):
-    """The word of each piece: the one that its first character is of, counted out one by one.
+def owners_by_characters(subwords, words):
+    """The word of each subword: the one that its first character is of, counted out one by one.
 
     Args:
-        pieces: the pieces' texts, without marks and spaces; one without text goes with the next.
+        subwords: the subwords' texts, without marks and spaces; one without text goes with the next.
         words: the words' texts, without spaces.
     """
     word_of = [number for number, word in enumerate(words) for _ in word]
     place, owners = 0, []
-    for piece in pieces:
+    for subword in subwords:
         owners.append(word_of[min(place, len(word_of) - 1)])
-        place += len(piece)
+        place += len(subword)
     return owners
 
 
@@ -37,8 +37,8 @@ def owners(line, words):
 
 
 @st.composite
-def cut_strings(draw, text):
-    """A text cut at random places into parts."""
+def split_strings(draw, text):
+    """A text split at random places into parts."""
     places = draw(st.sets(st.integers(1, max(1, len(text) - 1)), max_size=12))
     bounds = [0, *sorted(place for place in places if place < len(text)), len(text)]
     return [text[start:end] for start, end in pairwise(bounds)]
@@ -49,24 +49,24 @@ def cut_strings(draw, text):
 
 @given(st.data(), st.text(st.sampled_from("aß🇩 "), min_size=1, max_size=25))
 def test_sentencepieces_go_to_the_word_of_their_first_character(data, text):
-    pieces = data.draw(cut_strings(text.replace(" ", "▁")))
-    line = SegmentedLine.from_sentencepiece(pieces)
+    subwords = data.draw(split_strings(text.replace(" ", "▁")))
+    line = SegmentedLine.from_sentencepiece(subwords)
     if not text.strip():
-        assert line.subwords_of(["▁" * len(text)]) == [pieces]
+        assert line.subwords_of(["▁" * len(text)]) == [subwords]
         return
     assert line.text == text.strip()
-    words = [word for word in map(join_white_space, data.draw(cut_strings(line.text))) if word]
+    words = [word for word in map(join_white_space, data.draw(split_strings(line.text))) if word]
     expected = owners_by_characters(
-        *([part.replace("▁", "") for part in x] for x in (pieces, words))
+        *([part.replace("▁", "") for part in x] for x in (subwords, words))
     )
     assert owners(line, words) == expected
     handed = line.subwords_of(words)
     assert len(handed) == len(words)
-    assert [piece for pieces_of_word in handed for piece in pieces_of_word] == pieces
+    assert [subword for subwords_of_word in handed for subword in subwords_of_word] == subwords
 
 
 @pytest.mark.parametrize(
-    ("pieces", "words", "expected"),
+    ("subwords", "words", "expected"),
     [
         ("▁Ein ▁H und .", ["Ein", "Hund", "."], [["▁Ein"], ["▁H", "und"], ["."]]),
         ("▁ Ein ▁ Hund", ["Ein", "Hund"], [["▁", "Ein"], ["▁", "Hund"]]),
@@ -76,8 +76,8 @@ def test_sentencepieces_go_to_the_word_of_their_first_character(data, text):
         ("", [], []),
     ],
 )
-def test_sentencepieces_of_words(pieces, words, expected):
-    assert SegmentedLine.from_sentencepiece(pieces.split()).subwords_of(words) == expected
+def test_sentencepieces_of_words(subwords, words, expected):
+    assert SegmentedLine.from_sentencepiece(subwords.split()).subwords_of(words) == expected
 
 
 # subword-nmt
@@ -92,15 +92,15 @@ def test_subwords_of_subword_nmt_are_their_words(line):
     words = line.split()
     # A word that ends in the sign of a join reads as one that goes on: nobody can tell.
     words = [word for word in words if not word.endswith("@")]
-    pieces = bpe().process_line(" ".join(words)).split()
-    cut = SegmentedLine.from_subword_nmt(pieces)
-    assert cut.text.split() == words
+    subwords = bpe().process_line(" ".join(words)).split()
+    segmented = SegmentedLine.from_subword_nmt(subwords)
+    assert segmented.text.split() == words
     expected = [bpe().segment(word).split() for word in words]
-    assert cut.subwords_of(words) == expected
+    assert segmented.subwords_of(words) == expected
 
 
 @pytest.mark.parametrize(
-    ("pieces", "text", "words", "expected"),
+    ("subwords", "text", "words", "expected"),
     [
         ("a@@ b c@@", "ab c", ["ab", "c"], [["a@@", "b"], ["c@@"]]),
         ("a @@", "a @@", ["a", "@@"], [["a"], ["@@"]]),
@@ -108,17 +108,17 @@ def test_subwords_of_subword_nmt_are_their_words(line):
         ("z@@ um Haus", "zum Haus", ["zu", "m", "Haus"], [["z@@", "um"], [], ["Haus"]]),
     ],
 )
-def test_subwords_of_words_that_the_text_does_not_cut_so(pieces, text, words, expected):
-    cut = SegmentedLine.from_subword_nmt(pieces.split())
-    assert cut.text == text
-    assert cut.subwords_of(words) == expected
+def test_subwords_of_words_that_the_text_does_not_split_so(subwords, text, words, expected):
+    segmented = SegmentedLine.from_subword_nmt(subwords.split())
+    assert segmented.text == text
+    assert segmented.subwords_of(words) == expected
 
 
 def test_escapes_are_spelled_for_files_that_have_none():
-    pieces = ["&a@@", "pos@@", ";s", "@-@", "x&amp@@", ";@@", "&quot@@", ";", "."]
-    cut = SegmentedLine.from_subword_nmt(pieces, unescape=True)
-    assert cut.text == "'s - x&\" ."
-    assert cut.subwords_of(["'", "s", "-", "x", '&"', "."]) == [
+    subwords = ["&a@@", "pos@@", ";s", "@-@", "x&amp@@", ";@@", "&quot@@", ";", "."]
+    segmented = SegmentedLine.from_subword_nmt(subwords, unescape=True)
+    assert segmented.text == "'s - x&\" ."
+    assert segmented.subwords_of(["'", "s", "-", "x", '&"', "."]) == [
         ["&a@@", "pos@@", ";s"], [], ["@-@"], ["x&amp@@"], [";@@", "&quot@@", ";"], ["."],
     ]  # fmt: skip
 
@@ -136,7 +136,7 @@ def test_characters_are_found_in_what_an_escaped_word_stands_for(word):
     assert offsets[-1] == len(plain)
     steps = {after - before for before, after in pairwise(offsets)}
     assert steps <= {0, 1}
-    # Cut anywhere between escapes, the parts stand for the parts.
+    # Split anywhere between escapes, the parts stand for the parts.
     escape = re.compile(r"&(?:apos|amp|quot|#91);")
     inside = {place for match in escape.finditer(word) for place in range(*match.span())} - {
         match.start() for match in escape.finditer(word)

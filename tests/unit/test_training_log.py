@@ -70,10 +70,10 @@ def test_a_resumed_training_counts_the_time_of_both_sessions_and_not_that_betwee
         (20, 5.4),
     ]
     assert training.finished
-    cut = read_training_log(unfinished.write(tmp_path / "cut.log"))
-    assert not cut.finished
-    assert cut.updates == 10
-    assert [validation.update for validation in cut.validations] == [10]
+    unended = read_training_log(unfinished.write(tmp_path / "truncated.log"))
+    assert not unended.finished
+    assert unended.updates == 10
+    assert [validation.update for validation in unended.validations] == [10]
 
 
 def test_a_training_that_went_on_after_its_end_has_not_ended_until_it_ends_again(tmp_path):

@@ -60,8 +60,8 @@ def test_constituents_stand_above_the_middle_of_their_children_and_their_words()
 
 def test_the_tag_of_a_split_word_is_above_its_subwords_and_other_words_show_none():
     words, tags = ["Donau", "Leute", "am"], ["NE", "NN", "APPRART"]
-    pieces = [["Donau"], ["Leu", "te"], ["a", "m"]]
-    page = svg_page([sentence(words, [1, 1, 1], tags=tags, subwords=pieces)])
+    segmented = [["Donau"], ["Leu", "te"], ["a", "m"]]
+    page = svg_page([sentence(words, [1, 1, 1], tags=tags, subwords=segmented)])
     subwords = texts(page, "subwords")
     assert [text for text, *_ in subwords] == ["Leu·te", "a·m"]
     for (_, x, y), (_, tag_x, tag_y) in zip(subwords, texts(page, "tag")[1:], strict=True):

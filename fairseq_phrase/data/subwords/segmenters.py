@@ -69,14 +69,14 @@ class SentencePieceSegmenter:
         self.segment_word = lru_cache(maxsize=1 << 18)(self._word_subwords)
 
     def _word_subwords(self, word: str) -> tuple[str, ...]:
-        subwords = _pieces(self._words, word)
+        subwords = _subwords_of(self._words, word)
         if not "".join(subwords).strip("▁") or is_invisible(word.removeprefix("▁")):
             return ()
         return tuple(_unmistakable(subwords))
 
     def segment_line(self, line: str) -> list[str]:
         """Segment a line of raw text as SentencePiece does. White space of any kind is a space."""
-        return _unmistakable(_pieces(self._lines, plain_spaces(line)))
+        return _unmistakable(_subwords_of(self._lines, plain_spaces(line)))
 
     def join(self, subwords: str) -> str:
         """Join subwords to text."""
@@ -400,7 +400,7 @@ def _processor(serialized: bytes) -> sentencepiece.SentencePieceProcessor:
     return processor
 
 
-def _pieces(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[str]:
+def _subwords_of(processor: sentencepiece.SentencePieceProcessor, text: str) -> list[str]:
     try:
         return list(processor.encode(text, out_type=str))
     except (UnicodeEncodeError, TypeError, RuntimeError):  # depends on SentencePiece's version

@@ -193,7 +193,7 @@ def _chain_phrases(
     token_node = token // num_tokens * num_phrases + token
     itself = np.arange(batch * num_nodes)
     pairs = [(itself, itself), (phrase, token_node), (token_node, phrase)]
-    pairs += _chain_pieces(chains, nodes, successor.size)
+    pairs += _chain_parts(chains, nodes, successor.size)
     query, key = (np.concatenate(part) for part in zip(*pairs, strict=True))
     # NumPy sorts numbers of 16 bits in linear time.
     order = query.astype(np.uint16 if itself.size <= 1 << 16 else np.int64).argsort(kind="stable")
@@ -226,7 +226,7 @@ def _follow(successor: np.ndarray, max_length: int) -> list[np.ndarray]:
     return chains
 
 
-def _chain_pieces(
+def _chain_parts(
     chains: list[np.ndarray], nodes: list[np.ndarray], num_words: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Pair every chain with the shorter chains inside it, in both directions.
