@@ -222,6 +222,7 @@ def test_a_penalty_that_no_classifier_takes_is_refused(penalty, capsys):
 )
 def test_wrong_arguments_are_one_message(tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FAIRSEQ_PHRASE_MKL", "as-it-is")  # no advice on the processor
     write(tmp_path / "t.ptb", TREES)
     with pytest.raises(SystemExit) as stopped:
         probe.main(arguments)
