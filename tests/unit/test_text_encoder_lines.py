@@ -21,7 +21,7 @@ def owners_by_characters(subwords, words):
     """The word of each subword: the one that its first character is of, counted out one by one.
 
     Args:
-        subwords: the subwords' texts, without marks and spaces; one without text belongs to the word of the next.
+        subwords: the subwords' texts, without marks and spaces; one without text belongs to the next.
         words: the words' texts, without spaces.
     """
     word_of = [number for number, word in enumerate(words) for _ in word]
