@@ -368,6 +368,20 @@ def test_a_strict_run_that_stopped_at_a_line_is_continued_without_strict(text, t
     assert "train: 399 sentence pairs" in capsys.readouterr().out
 
 
+def test_a_part_without_a_pair_is_named_with_what_to_do(text, tmp_path, capsys):
+    """The last 50 of 400 lines have an empty side."""
+    folder, out = tmp_path / "text", tmp_path / "out"
+    shutil.copytree(text, folder)
+    lines = list(read_lines(folder / "train.en"))
+    lines[350:] = [""] * 50
+    (folder / "train.en").write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(SystemExit):
+        preprocess(folder, out, "--parts", "8")
+    stderr = capsys.readouterr().err
+    assert "train.de, lines 351 to 400, is left: 50 have an empty side" in stderr
+    assert f"have no parse: give fewer --parts, and remove {out / '.partial'}" in stderr
+
+
 def test_bad_numbers_of_parts_are_refused(text, parts, tmp_path, capsys):
     bad = [
         (["--parts", "9"], ("train",), "has 400 lines, and a part has at least 50: give --parts 8"),

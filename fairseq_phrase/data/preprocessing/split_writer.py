@@ -287,11 +287,12 @@ class Split:
         counts = self.counts
         blank = counts.empty if len(self.sides) == 1 else 0
         if counts.kept == blank and not self.is_whole:
+            fewer_parts = f": give fewer --parts, and remove {options.directory / '.partial'}"
             raise UserError(
                 f"no sentence{'' if len(self.sides) == 1 else ' pair'} of {self.path}{self._span()} is "
                 f"left: {counts.empty} {'are empty' if blank else 'have an empty side'}, "
                 f"{counts.too_long} are longer than --max-length {options.max_length}, "
-                f"{counts.skipped} have no parse"
+                f"{counts.skipped} have no parse{'' if self.blocks is None else fewer_parts}"
             )
 
     def _add(self, options: Options, block: Block, list_line: ListLine) -> None:
