@@ -398,6 +398,12 @@ def test_bad_numbers_of_parts_are_refused(text, parts, tmp_path, capsys):
     with pytest.raises(SystemExit):
         preprocess(text, parts[0].parent, "--parts", "3", splits=("train",))
     assert "data1 also holds test.de-en" in capsys.readouterr().err
+    before = files(parts[1])
+    with pytest.raises(SystemExit):
+        preprocess(text, parts[1])
+    message = "data2 is part 2 of 3 of a text, and this run would make the whole: name another"
+    assert message in capsys.readouterr().err
+    assert files(parts[1]) == before
 
 
 # Training

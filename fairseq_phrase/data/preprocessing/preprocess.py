@@ -192,7 +192,13 @@ def _refuse_to_forget(options: Options, directory: Path) -> None:
         ):
             lost &= {f"{name}.{language}" for name in names}
         if Manifest.path(directory, language).is_file():
-            lost |= set(Manifest.load(directory, language).splits) - names
+            manifest = Manifest.load(directory, language)
+            if options.parts == 1 and (part := manifest.part):
+                raise UserError(
+                    f"{directory} is part {part['number']} of {part['of']} of a text, and this run would "
+                    "make the whole: name another --destdir"
+                )
+            lost |= set(manifest.splits) - names
             if language not in options.parsing:
                 lost.add(f"parses of {language}")
         if lost:
