@@ -24,6 +24,6 @@ class MadeUpParser(LineParser):
         rng = random.Random(" ".join(words))
         heads = [int(rng.random() * number) for number in range(len(words))]
         return ParsedSentence(
-            words, [True] * len(words), DependencyTree(heads),
-            [f"r{head % 20}" for head in heads], [f"T{head % 9}" for head in heads],
+            words, [True] * len(words), tree=DependencyTree(heads),
+            deprels=[f"r{head % 20}" for head in heads], tags=[f"T{head % 9}" for head in heads],
         )  # fmt: skip

@@ -14,4 +14,5 @@ class RightBranching(LineParser):
 
     def parsed(self, words):
         tree = DependencyTree([max(word - 1, 0) for word in range(len(words))])
-        return ParsedSentence(words, [True] * len(words), tree, ["dep"] * len(words))
+        relations = ["dep"] * len(words)
+        return ParsedSentence(words, [True] * len(words), tree=tree, deprels=relations)

@@ -85,7 +85,8 @@ class ConlluFiles(TreeFiles):
             self._read_heads = parse_paired_list_value
             self.fields = (*self.fields, "enhanced")
         # The names of the factors do not state which columns they are.
-        self.version = ", ".join(["CoNLL-U", *["surface tokens"] * self._surface, *labels])
+        words = ["surface tokens"] if self._surface else []
+        self.version = ", ".join(["CoNLL-U", *words, *labels])
         self.words_spell_line = self._surface
         if not self._surface:
             self.word_advice = (
@@ -252,8 +253,8 @@ class _Sentence:
             space_before += [space, *[True] * (len(several) - 1)]
         edges, lost = self._edges()
         return ParsedSentence(
-            words, space_before, self._tree(), self._deprels, self._tags, features=self._features,
-            edges=edges, lost_edges=lost, expansions=expansions,
+            words, space_before, tree=self._tree(), deprels=self._deprels, tags=self._tags,
+            features=self._features, edges=edges, lost_edges=lost, expansions=expansions,
         )  # fmt: skip
 
     def _edges(self) -> tuple[dict[str, list[Edge]], int]:

@@ -231,7 +231,7 @@ def _sentence(document: Any, texts: _Texts, deprels: _Labels, tags: _Labels) -> 
         _replace_blank_roots(heads, deps, np.array([not word for word in words]))
     relations, parts = list(map(deprels.__getitem__, deps)), list(map(tags.__getitem__, parts))
     tree = DependencyTree.from_valid(heads)
-    sentence = ParsedSentence(words, space_before, tree, relations, parts)
+    sentence = ParsedSentence(words, space_before, tree=tree, deprels=relations, tags=parts)
     return _without_white_space(sentence)
 
 

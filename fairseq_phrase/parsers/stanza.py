@@ -349,7 +349,11 @@ def sentence_of(document: Any) -> ParsedSentence:
         deprels = [join_white_space(word.deprel or "") or "dep" for word in words]
         tags = [join_white_space(word.upos or "") or "X" for word in words]
         parsed = ParsedSentence(
-            [word.text for word in words], [True] * len(words), tree, deprels, tags
+            [word.text for word in words],
+            [True] * len(words),
+            tree=tree,
+            deprels=deprels,
+            tags=tags,
         )
         sizes = [len(token.words) for token in part.tokens]
         forms = [join_white_space(token.text) or "_" for token in part.tokens]

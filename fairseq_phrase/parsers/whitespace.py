@@ -79,4 +79,6 @@ class FactoredText(LineParser):
         labels = {name: list(values) for name, values in zip(self.fields, columns, strict=True)}
         words = labels.pop("words")
         deprels, tags = labels.pop("deprels", []), labels.pop("tags", [])
-        return ParsedSentence(words, [True] * len(words), None, deprels, tags, features=labels)
+        return ParsedSentence(
+            words, [True] * len(words), tree=None, deprels=deprels, tags=tags, features=labels
+        )

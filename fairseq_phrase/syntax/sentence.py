@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +50,7 @@ class ParsedSentence:
 
     words: list[str]
     space_before: list[bool]
+    _: KW_ONLY
     tree: DependencyTree | None = None
     deprels: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)

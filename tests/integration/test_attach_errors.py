@@ -233,7 +233,7 @@ class Splitter(LineParser):
     def parse(self, lines):
         sentences = [re.sub(r"\bzum\b", "zu dem", line).split() for line in lines]
         return [
-            ParsedSentence(words, [True] * len(words), DependencyTree([0] * len(words)))
+            ParsedSentence(words, [True] * len(words), tree=DependencyTree([0] * len(words)))
             for words in sentences
         ]
 

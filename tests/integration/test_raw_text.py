@@ -50,7 +50,9 @@ class CountingParser(LineParser):
     def _sentence(words, is_first):
         count = len(words)
         tree = DependencyTree([0 if is_first else count - 1] * count)
-        return ParsedSentence(words, [True] * count, tree, ["dep"] * count, ["X"] * count)
+        return ParsedSentence(
+            words, [True] * count, tree=tree, deprels=["dep"] * count, tags=["X"] * count
+        )
 
 
 @pytest.fixture

@@ -39,8 +39,8 @@ class ChainParser(LineParser):
         sentence = split_at_white_space(line)
         count = len(sentence.words)
         tree = DependencyTree([*range(1, count), count - 1])
-        labels = [[LABELS[name][i % 3] for i in range(count)] for name in ("deprels", "tags")]
-        return ParsedSentence(sentence.words, sentence.space_before, tree, *labels)
+        labels = {name: [LABELS[name][i % 3] for i in range(count)] for name in ("deprels", "tags")}
+        return ParsedSentence(sentence.words, sentence.space_before, tree=tree, **labels)
 
 
 def make_data(folder: Path, parser: str = "chain") -> Path:

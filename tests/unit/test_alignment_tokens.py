@@ -30,10 +30,10 @@ def test_the_words_of_a_token_have_the_texts_form(words, token, form, expected, 
 def test_a_token_takes_the_place_of_its_highest_word():
     """Er ging zum Haus: zum is zu dem, zu is above dem."""
     sentence = ParsedSentence(
-        ["Er", "ging", "zu", "dem", "Haus"], [True] * 5, DependencyTree([1, 1, 4, 4, 1]),
-        ["nsubj", "root", "case", "det", "obl"], ["PRON", "VERB", "ADP", "DET", "NOUN"],
-        ConstituencyTree([(2, 5), (3, 5), (0, 5)], ["PP", "NP", "S"], 5),
-        {"factor1": list("abcde")}, {"enhanced": [Edge(4, 3, "det"), Edge(2, 3, "fixed")]},
+        ["Er", "ging", "zu", "dem", "Haus"], [True] * 5, tree=DependencyTree([1, 1, 4, 4, 1]),
+        deprels=["nsubj", "root", "case", "det", "obl"], tags=["PRON", "VERB", "ADP", "DET", "NOUN"],
+        constituents=ConstituencyTree([(2, 5), (3, 5), (0, 5)], ["PP", "NP", "S"], 5),
+        features={"factor1": list("abcde")}, edges={"enhanced": [Edge(4, 3, "det"), Edge(2, 3, "fixed")]},
     )  # fmt: skip
     tokens = merged_into_tokens(sentence, [1, 1, 2, 1], ["Er", "ging", "zum", "Haus"], [True] * 4)
     assert tokens.tree.heads.tolist() == [1, 1, 3, 1]

@@ -53,8 +53,8 @@ HEADS, FLAT = [1, 2, 2, 2], [2, 2, 2, 2]
 def parsed(constituents):
     words, tags = ["der", "Hund", "schläft", "gern"], ["D", "N", "V", "A"]
     return ParsedSentence(
-        words, [True] * 4, DependencyTree(HEADS), ["det", "nsubj", "root", "advmod"], tags,
-        constituents,
+        words, [True] * 4, tree=DependencyTree(HEADS), tags=tags, constituents=constituents,
+        deprels=["det", "nsubj", "root", "advmod"],
     )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ class Measuring(LineParser):
         return ParsedSentence(
             words,
             [True] * len(words),
-            DependencyTree([0] * len(words)),
+            tree=DependencyTree([0] * len(words)),
             features={"lengths": [f"long{min(len(word), 9)}" for word in words]},
         )
 

@@ -265,14 +265,14 @@ def test_a_batch_without_words_is_collated():
 def test_words_are_found_in_the_text_of_a_parsed_sentence():
     words, spaces = ["Hunde", "(", "die", "2▁000", ")", "bellen", "."], [1, 1, 0, 1, 0, 1, 0]
     tree = DependencyTree([5, 3, 3, 0, 3, 5, 5])
-    sentence = ParsedSentence(words, list(map(bool, spaces)), tree, ["x"] * 7)
+    sentence = ParsedSentence(words, list(map(bool, spaces)), tree=tree, deprels=["x"] * 7)
     text = text_of(sentence)
     assert text == "Hunde (die 2 000) bellen."
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer_of_metaspace([text] * 9), pad_token="<pad>"
     )
     encoded = tokenizer([text, "Hunde"], padding=True)
-    short = ParsedSentence(["Hunde"], [True], DependencyTree([0]), ["x"])
+    short = ParsedSentence(["Hunde"], [True], tree=DependencyTree([0]), deprels=["x"])
     collated = collate(encoded, [sentence, short], ["x"])
     assert collated["src_heads"].tolist() == [tree.heads.tolist(), [0, *[-1] * 6]]
     spelled = dict.fromkeys(range(-1, 7), "")
@@ -288,7 +288,7 @@ def test_words_are_found_in_the_text_of_a_parsed_sentence():
 
 
 def test_bad_parses_are_refused():
-    sentence = ParsedSentence(["Hunde"], [True], DependencyTree([0]))
+    sentence = ParsedSentence(["Hunde"], [True], tree=DependencyTree([0]))
     for parse in (sentence, ([0], [])):
         with pytest.raises(UserError, match="word_ids"):
             collate(transformers.BatchEncoding({"input_ids": [[4]]}), [parse])

@@ -147,7 +147,10 @@ def test_older_models_have_no_source(tmp_path):
 def test_edges_of_sentences_and_of_lists_are_collated():
     edges = [Edge(1, 0, "det"), Edge(2, 0, "nsubj"), Edge(2, 2, "root")]
     sentence = ParsedSentence(
-        ["der", "alte", "Hund"], [True] * 3, DependencyTree([2, 2, 2]), edges={"enhanced": edges}
+        ["der", "alte", "Hund"],
+        [True] * 3,
+        tree=DependencyTree([2, 2, 2]),
+        edges={"enhanced": edges},
     )
     text = text_of(sentence)
     tokenizer = transformers.PreTrainedTokenizerFast(

@@ -211,7 +211,9 @@ class Chains:
         for line in lines:
             words = line.split()
             heads = DependencyTree([0, *range(1, len(words))])  # 0: the root
-            yield ParsedSentence(words, [True] * len(words), heads, LABELS[: len(words)])
+            yield ParsedSentence(
+                words, [True] * len(words), tree=heads, deprels=LABELS[: len(words)]
+            )
 
 
 @pytest.mark.parametrize("size", [1, 3])

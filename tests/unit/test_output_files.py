@@ -80,7 +80,7 @@ def test_whole_chunks_are_kept(begun, damage, kept):
 
 def test_lines_with_other_parses_are_other_lines(tmp_path):
     def chunks(heads):
-        parse = ParsedSentence(["two", "words"], [True, True], DependencyTree(heads))
+        parse = ParsedSentence(["two", "words"], [True, True], tree=DependencyTree(heads))
         return [(1, [Line("two words", parse=parse)]), *CHUNKS[2:]]
 
     with pytest.raises(KeyboardInterrupt):

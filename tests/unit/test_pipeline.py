@@ -43,7 +43,14 @@ class Chains(LineParser):
         tree = DependencyTree([max(word - 1, 0) for word in range(count)])
         labels = [f"{word}" for word in range(count)]
         spaces = [False] * count
-        return ParsedSentence(words, spaces, tree, labels, labels, ConstituencyTree.flat(count))
+        return ParsedSentence(
+            words,
+            spaces,
+            tree=tree,
+            deprels=labels,
+            tags=labels,
+            constituents=ConstituencyTree.flat(count),
+        )
 
 
 @pytest.fixture
@@ -190,20 +197,25 @@ FLAT = ConstituencyTree.flat(2)
 AB, TT = ["a", "b"], [True, True]
 
 
+def parse_of(words, spaces, tree, deprels, tags, constituents):
+    labels = {"deprels": deprels, "tags": tags}
+    return ParsedSentence(words, spaces, tree=tree, constituents=constituents, **labels)
+
+
 @pytest.mark.parametrize(
     ("sentence", "message"),
     [
-        (ParsedSentence(AB, [True], TREE, AB, AB, FLAT), "2 words, but space_before for 1"),
-        (ParsedSentence(AB, TT, None, AB, AB, FLAT), "2 words, but heads for 0"),
-        (ParsedSentence(AB, TT, DependencyTree([0]), AB, AB, FLAT), "2 words, but heads for 1"),
-        (ParsedSentence(AB, TT, TREE, ["a"], AB, FLAT), "2 words, but deprels for 1"),
-        (ParsedSentence(AB, TT, TREE, AB, [], FLAT), "2 words, but tags for 0"),
-        (ParsedSentence(AB, TT, TREE, AB, AB, None), "2 words, but spans for 0"),
-        (ParsedSentence(AB, TT, TREE, AB, AB, ConstituencyTree.flat(3)), "but spans for 3"),
-        (ParsedSentence(["a", ""], TT, TREE, AB, AB, FLAT), "its words is empty or holds"),
-        (ParsedSentence(["a", "b c"], TT, TREE, AB, AB, FLAT), "its words is empty or holds"),
-        (ParsedSentence(AB, TT, TREE, ["a", "b\u00a0c"], AB, FLAT), "its deprels is empty or"),
-        (ParsedSentence(AB, TT, TREE, AB, ["", "b"], FLAT), "its tags is empty or holds"),
+        (parse_of(AB, [True], TREE, AB, AB, FLAT), "2 words, but space_before for 1"),
+        (parse_of(AB, TT, None, AB, AB, FLAT), "2 words, but heads for 0"),
+        (parse_of(AB, TT, DependencyTree([0]), AB, AB, FLAT), "2 words, but heads for 1"),
+        (parse_of(AB, TT, TREE, ["a"], AB, FLAT), "2 words, but deprels for 1"),
+        (parse_of(AB, TT, TREE, AB, [], FLAT), "2 words, but tags for 0"),
+        (parse_of(AB, TT, TREE, AB, AB, None), "2 words, but spans for 0"),
+        (parse_of(AB, TT, TREE, AB, AB, ConstituencyTree.flat(3)), "but spans for 3"),
+        (parse_of(["a", ""], TT, TREE, AB, AB, FLAT), "its words is empty or holds"),
+        (parse_of(["a", "b c"], TT, TREE, AB, AB, FLAT), "its words is empty or holds"),
+        (parse_of(AB, TT, TREE, ["a", "b\u00a0c"], AB, FLAT), "its deprels is empty or"),
+        (parse_of(AB, TT, TREE, AB, ["", "b"], FLAT), "its tags is empty or holds"),
     ],
 )
 def test_a_parse_that_does_not_fit_its_words_counts_as_none(around, sentence, message):
@@ -237,7 +249,7 @@ def test_constituents_of_dependencies_without_tags_have_a_label_all_the_same(aro
         fields = ("words", "heads")
 
         def chain(self, words):
-            return ParsedSentence(words, [True] * len(words), super().chain(words).tree)
+            return ParsedSentence(words, [True] * len(words), tree=super().chain(words).tree)
 
     (sentence,) = around(Tagless(), "from-dependencies").parse(["a b"])
     assert sentence.constituents == ConstituencyTree([(0, 2)], ["X"], 2)
@@ -316,7 +328,7 @@ class Rows(FileParser):
         for row, _line in zip(path.read_text().splitlines(), lines, strict=True):
             words = row.split()
             tree = DependencyTree([0] * len(words))
-            yield ParsedSentence(words, [False] * len(words), tree)
+            yield ParsedSentence(words, [False] * len(words), tree=tree)
 
 
 @pytest.mark.parametrize(
@@ -380,7 +392,7 @@ def test_a_plugins_file_of_more_or_fewer_parses_than_lines_is_refused(
     class Unequal(Rows):
         def read(self, path, lines):
             for row in path.read_text().split():
-                yield ParsedSentence([row], [True], DependencyTree([0]))
+                yield ParsedSentence([row], [True], tree=DependencyTree([0]))
 
     path = tmp_path / "parses"
     path.write_text(rows)

@@ -44,7 +44,7 @@ def parsed_sentences(draw):
     words = ["".join(draw(texts).split()) or "x" for _ in heads]
     labels = [f"label{index}" for index in range(len(heads))]
     spaces = draw(st.lists(st.booleans(), min_size=len(heads), max_size=len(heads)))
-    return ParsedSentence(words, spaces, DependencyTree(heads), labels, labels)
+    return ParsedSentence(words, spaces, tree=DependencyTree(heads), deprels=labels, tags=labels)
 
 
 @given(sentence=parsed_sentences())
@@ -71,7 +71,9 @@ def test_a_word_of_which_nothing_is_left_leaves_the_tree(segmenter, sentence):
 
 def test_an_invisible_words_dependents_hang_off_its_head(segmenter):
     words = ["der", "Hund", INVISIBLE, "schläft"]
-    sentence = ParsedSentence(words, [True] * 4, DependencyTree([1, 2, 3, 3]), list("abcd"), [])
+    sentence = ParsedSentence(
+        words, [True] * 4, tree=DependencyTree([1, 2, 3, 3]), deprels=list("abcd"), tags=[]
+    )
     encoded = encode_sentence(sentence, segmenter)
     assert encoded.heads.tolist() == [1, 2, 2]
     assert encoded.deprels == ["a", "b", "d"]
@@ -81,7 +83,9 @@ def test_an_invisible_words_dependents_hang_off_its_head(segmenter):
 @pytest.mark.parametrize("words", [[], [INVISIBLE], [INVISIBLE, INVISIBLE]])
 def test_a_sentence_of_which_nothing_is_left_is_empty(segmenter, words):
     heads = [0] * len(words)
-    sentence = ParsedSentence(words, [True] * len(words), DependencyTree(heads), heads, heads)
+    sentence = ParsedSentence(
+        words, [True] * len(words), tree=DependencyTree(heads), deprels=heads, tags=heads
+    )
     encoded = encode_sentence(sentence, segmenter)
     assert (encoded.subwords, len(encoded.words), len(encoded.heads)) == ([], 0, 0)
 
