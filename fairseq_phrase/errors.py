@@ -36,8 +36,8 @@ def file_of(error: OSError) -> str | None:
 
     Python's copying functions name the file that they read, even if the copy does not fit on the disk.
     """
-    name: str | None = (is_full(error) and error.filename2) or error.filename
-    return name
+    name: str | None = error.filename
+    return (error.filename2 or name) if is_full(error) else name
 
 
 def is_full(error: OSError) -> bool:

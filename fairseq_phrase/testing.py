@@ -81,6 +81,7 @@ def _built(name: str, cfg: Any, dictionary: Dictionary) -> Any:
         target_dictionary=dictionary,
         label_dictionary=any_label_dictionary,
         require_parses=lambda fields: None,
+        require_structure=lambda key, make: None,
     )
     return randomized(ARCH_MODEL_REGISTRY[name].build_model(cfg, task))
 
@@ -301,7 +302,7 @@ def the_structure_has_no_gradient(name: str, variant: str) -> None:
         return
     inputs = make_batch(dictionary, LENGTHS)
     src_tokens = inputs.pop("src_tokens")
-    structure = model.encoder.structure(src_tokens, model.encoder.cfg.read_parse(inputs))
+    structure = model.encoder.structure(src_tokens, model.encoder.cfg.labels.read(inputs))
     assert not any(tensor.requires_grad for tensor in _tensors(structure)), (
         f"{name}: what structure() returns has a gradient, which --checkpoint-activations cannot compute "
         "again: return indices, and embed them in first_states, before_layer or the layer"
@@ -334,9 +335,13 @@ def half_precision_keeps_to_the_result(name: str, variant: str) -> None:
         assert error < 0.05, f"{dtype}: {error}"
 
 
+def _has_maps(name: str) -> bool:
+    return hasattr(ENCODERS[name].encoder, "attention_maps")
+
+
 def attention_maps_are_those_of_the_encoder(name: str, variant: str) -> None:
     """Check attention maps, if there are any, and each node's tokens, for pre-norm and post-norm."""
-    if not hasattr(ENCODERS[name].encoder, "attention_maps"):
+    if not _has_maps(name):
         return
     for pre_norm in (False, True):
         model, dictionary = build_variant(name, variant, encoder_normalize_before=pre_norm)
@@ -362,7 +367,7 @@ def attention_maps_are_those_of_the_encoder(name: str, variant: str) -> None:
         for tokens, sentence in zip(inputs["src_tokens"], members, strict=True):
             unpadded = tokens.ne(dictionary.pad()).tolist()
             assert sentence[: len(tokens)] == [
-                (i,) * is_token for i, is_token in enumerate(unpadded)
+                (i,) if is_token else () for i, is_token in enumerate(unpadded)
             ]
 
 
@@ -377,7 +382,7 @@ def the_states_of_every_layer_can_be_asked_for(name: str, variant: str) -> None:
 
 def its_attention_can_be_drawn(name: str, variant: str) -> None:
     """Check the numbers of ``fairseq-phrase-plot attention``, if the encoder has maps."""
-    if not hasattr(ENCODERS[name].encoder, "attention_maps"):
+    if not _has_maps(name):
         return
     model, dictionary = build_variant(name, variant)
     task = Namespace(source_dictionary=dictionary, label_dictionary=any_label_dictionary)

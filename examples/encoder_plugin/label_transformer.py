@@ -45,7 +45,7 @@ class LabelEncoder(SyntaxEncoder):
     def __init__(self, cfg, dictionary, embed_tokens):
         super().__init__(cfg, dictionary, embed_tokens)
         self.embed_labels = Embedding(
-            cfg.count_labels("deprels"), embed_tokens.embedding_dim, padding_idx=0
+            cfg.labels.count("deprels"), embed_tokens.embedding_dim, padding_idx=0
         )
         if cfg.neutral_start:
             self.embed_labels.weight.data.zero_()

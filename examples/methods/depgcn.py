@@ -35,7 +35,7 @@ class DepGcnEncoder(SyntaxEncoder):
         width = embed_tokens.embedding_dim
         self.gcn = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(cfg.gcn_layers))
         self.norms = nn.ModuleList(LayerNorm(width) for _ in self.gcn)
-        self.embed_arcs = nn.Embedding(cfg.count_labels("deprels"), 2 * width)
+        self.embed_arcs = nn.Embedding(cfg.labels.count("deprels"), 2 * width)
 
     def structure(self, src_tokens, parse):
         words, of_words = parse["words"], parse["words"].clamp(min=0)

@@ -149,7 +149,9 @@ def average_checkpoints(
         os.replace(partial, out)
     except (OSError, RuntimeError) as error:  # torch's writer raises the latter on a full disk
         partial.unlink(missing_ok=True)
-        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error).partition(
+            "\n"
+        )[0]
         raise UserError(f"--out {out} cannot be written: {reason}") from None
 
 

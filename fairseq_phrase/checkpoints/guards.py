@@ -21,6 +21,7 @@ from fairseq_phrase.checkpoints.identity import (
     DATA,
     NUMBER,
     PROCESSES,
+    RecordingTask,
     begin_neutrally,
     data_of,
     identity_of,
@@ -39,6 +40,7 @@ from fairseq_phrase.compat.patches import patch
 from fairseq_phrase.data.store.identity import Identity, compare, log_record
 from fairseq_phrase.data.store.parts import log_text
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.model_parts import encoder_of
 
 
 def guard_checkpoints() -> None:
@@ -86,7 +88,7 @@ def _resume(
 ) -> Any:  # fmt: skip
     """Compare the record of a training's first checkpoint, whose state fairseq's trainer ignores."""
     _log_text_of(plain_options(self.cfg))
-    if not hasattr(self.task, "check_record"):  # other tasks log their records
+    if not isinstance(self.task, RecordingTask):  # other tasks log their records
         current = identity_of({"cfg": self.cfg}, "this run")
         log_record(current)
     vars(self)[PROCESSES] = [uuid4().hex[:8]]
@@ -95,8 +97,8 @@ def _resume(
         if not reset_optimizer:
             vars(self)[PROCESSES][:0] = (state.get("extra_state") or {}).get(PROCESSES, [])
         trained = identity_of(state, filename)
-        encoder = getattr(self.model, "encoder", None)
-        if hasattr(self.task, "check_record"):
+        encoder = encoder_of(self.model)
+        if isinstance(self.task, RecordingTask):
             if not reset_optimizer:
                 self.task.continue_training(trained)
             self.task.check_record(trained, filename, "train")
@@ -139,7 +141,7 @@ def _save_record(save: Any, self: Trainer, filename: str, extra_state: dict[str,
     attributes = vars(self)
     state = {**extra_state, NUMBER: attributes.setdefault(NUMBER, uuid4().hex[:8])}
     state[PROCESSES] = attributes.get(PROCESSES, [])
-    if not hasattr(self.task, "check_record"):
+    if not isinstance(self.task, RecordingTask):
         if DATA not in attributes:
             attributes[DATA] = data_of(plain_options(self.cfg.task)).as_dict()
         state[DATA] = attributes[DATA]
@@ -148,7 +150,7 @@ def _save_record(save: Any, self: Trainer, filename: str, extra_state: dict[str,
 
 def _compare_data(load: Any, self: FairseqTask, state_dict: dict[str, Any]) -> None:
     """Compare the dictionaries of fairseq's own task with those of a model that it uses."""
-    if "identity" in state_dict and not hasattr(self, "check_record"):
+    if "identity" in state_dict and not isinstance(self, RecordingTask):
         path, cfg = state_dict.get("checkpoint", "the checkpoint"), plain_options(options_of(self))
         current = data_of(cfg)
         current = current.only("source", "target")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from fairseq.data import data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
@@ -28,6 +28,28 @@ NUMBER, DATA = "training", "data"
 #: The entry with the numbers of the processes that trained a checkpoint, in order: each resume adds one.
 #: If neither of two lists begins the other, a training was continued twice from one checkpoint.
 PROCESSES = "processes"
+
+
+@runtime_checkable
+class RecordingTask(Protocol):
+    """A task that records the data and options of its models, and compares records itself."""
+
+    cfg: Any
+    identity: Identity
+
+    @property
+    def source_dictionary(self) -> Any:
+        """The dictionary of source tokens."""
+
+    @property
+    def target_dictionary(self) -> Any:
+        """The dictionary of target tokens or labels."""
+
+    def check_record(self, trained: Identity, path: str | Path, entry_point: str) -> None:
+        """Compare a checkpoint's record with this run's."""
+
+    def continue_training(self, trained: Identity) -> None:
+        """Adopt the number of a training."""
 
 
 def identity_of(state: dict[str, Any], path: str | Path) -> Identity:

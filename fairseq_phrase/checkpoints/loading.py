@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from fairseq_phrase.checkpoints.guards import guard_checkpoints
-from fairseq_phrase.checkpoints.identity import identity_of
+from fairseq_phrase.checkpoints.identity import RecordingTask, identity_of
 from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
 from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.compat.patches import patch_fairseq
@@ -168,7 +168,7 @@ def build_models(
                 [str(model.path)], state=model.state, task=task
             )
         # A task of stock fairseq does not compare records.
-        if not hasattr(task, "check_record"):
+        if not isinstance(task, RecordingTask):
             compare(
                 Identity.from_dict(model.state["task_state"]["identity"], model.path),
                 identity_of({"cfg": model.state["cfg"]}, str(data)), "use",

@@ -12,11 +12,12 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_phrase.checkpoints.entries import identity_kind
-from fairseq_phrase.checkpoints.identity import identity_of
+from fairseq_phrase.checkpoints.identity import RecordingTask, identity_of
 from fairseq_phrase.checkpoints.parameter_checks import check_sizes, check_ties
 from fairseq_phrase.checkpoints.registered_options import complete_options, model_options
 from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
 from fairseq_phrase.compat.checkpoints import rename_old_parameters
+from fairseq_phrase.data.batches.raw_tokens import SourceDictionary
 from fairseq_phrase.data.store.dictionaries import begins_with, labels_fingerprint
 from fairseq_phrase.data.store.identity import MASK, Identity, dictionary_entry
 from fairseq_phrase.errors import UserError
@@ -73,7 +74,7 @@ def take_options(cfg: Any, path: Path) -> None:
     logger.info("--take-options %s: %s", path, text or "all options are the same")
 
 
-def begin_from_checkpoint(model: Any, options: Any, task: Any) -> set[str]:
+def begin_from_checkpoint(model: Any, options: Any, task: RecordingTask) -> set[str]:
     """Let a new model start from a checkpoint, if the options name one, and freeze its encoder.
 
     Args:
@@ -165,7 +166,7 @@ def _evaluate(module: nn.Module, inputs: Any) -> None:
     module.eval()
 
 
-def _load(model: Any, path: Path, task: Any, *, whole: bool) -> set[str]:
+def _load(model: Any, path: Path, task: RecordingTask, *, whole: bool) -> set[str]:
     """Load a checkpoint's parameters: of the encoder, as far as the model has them, or all."""
     flag = "--pretrained-model" if whole else "--pretrained"
     where = f"{flag} {path}"
@@ -221,7 +222,9 @@ def _read(path: Path, flag: str) -> dict[str, Any]:
     return state
 
 
-def _with_dictionaries(trained: Identity, path: Path, task: Any) -> tuple[Identity, set[str]]:
+def _with_dictionaries(
+    trained: Identity, path: Path, task: RecordingTask
+) -> tuple[Identity, set[str]]:
     """Allow dictionaries that differ in entries at their ends.
 
     Args:
@@ -232,8 +235,9 @@ def _with_dictionaries(trained: Identity, path: Path, task: Any) -> tuple[Identi
         The record; the sides, ``source`` and ``target``, whose dictionaries were compared.
     """
     entries, checked = dict(trained.entries), set()
-    for side in ("source", "target"):
-        name, dictionary = f"{side}-dictionary", getattr(task, f"{side}_dictionary")
+    dictionaries = {"source": task.source_dictionary, "target": task.target_dictionary}
+    for side, dictionary in dictionaries.items():
+        name = f"{side}-dictionary"
         files = [path.parent / f"dict.{part}txt" for part in ("", f"{_language(task, side)}.")]
         there = [file for file in files if file.is_file()]
         if name not in entries and there:
@@ -241,7 +245,9 @@ def _with_dictionaries(trained: Identity, path: Path, task: Any) -> tuple[Identi
         if name not in entries or not isinstance(dictionary, Dictionary):
             continue
         checked.add(side)
-        added = {MASK, *getattr(dictionary, "added", ())}
+        added = {MASK}
+        if isinstance(dictionary, SourceDictionary):
+            added.update(dictionary.added)
         symbols = [
             symbol for symbol in dictionary.symbols[dictionary.nspecial :] if symbol not in added
         ]
@@ -255,8 +261,8 @@ def _with_dictionaries(trained: Identity, path: Path, task: Any) -> tuple[Identi
     return replace(trained, entries=entries), checked
 
 
-def _language(task: Any, side: str) -> str:
-    return str(getattr(getattr(task, "cfg", None), f"{side}_lang", None))
+def _language(task: RecordingTask, side: str) -> str:
+    return str(getattr(task.cfg, f"{side}_lang", None))
 
 
 def _symbols(file: Path) -> list[str]:

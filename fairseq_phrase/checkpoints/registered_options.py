@@ -25,7 +25,7 @@ def encoder_options(
 ) -> tuple[EncoderMethod | None, dict[str, Field[Any]], set[str]]:
     """Return a model's encoder, its options by name, and the names of other encoders' options."""
     options = {option.name: option for option in model_options(values)}
-    encoder = values.get("encoder", getattr(options.get("encoder"), "default", None))
+    encoder = values.get("encoder", options["encoder"].default if "encoder" in options else None)
     model = MODEL_REGISTRY.get(values.get("_name") or values.get("arch") or "")
     method = getattr(model, "method", ENCODERS.get(str(encoder)))
     of_encoder = {option.name for option in method.options} if method else set()
@@ -48,11 +48,11 @@ def model_options(values: Mapping[str, Any]) -> list[Field[Any]]:
     defaults = _architecture_defaults(name)
     options = []
     for option_name in values.keys() - (_of_other_parts(values) - by_name.keys()):
-        flat_option = by_name.get(option_name)
-        option: Any = field(
-            default=defaults.get(option_name, getattr(flat_option, "default", MISSING))
-        )
-        option.name, option.type = option_name, getattr(flat_option, "type", None)
+        default, kind = MISSING, None
+        if option_name in by_name:
+            default, kind = by_name[option_name].default, by_name[option_name].type
+        option: Any = field(default=defaults.get(option_name, default))
+        option.name, option.type = option_name, kind
         options.append(option)
     return sorted(options, key=lambda option: option.name)
 

@@ -209,7 +209,7 @@ def loading(args: argparse.Namespace) -> dict[str, Any]:
     Raises:
         UserError: the folder is missing.
     """
-    if getattr(args, "user_dir", None) is not None:
+    if "user_dir" in args and args.user_dir is not None:
         if not Path(args.user_dir).is_dir():
             raise UserError(f"--user-dir {args.user_dir}: there is no such folder")
         from fairseq.utils import import_user_module
@@ -219,4 +219,4 @@ def loading(args: argparse.Namespace) -> dict[str, Any]:
         fairseq_phrase.register()  # our tasks and models come before them
         import_user_module(args)
     names = ("device", "source_parser", "allow_difference", "strict_identity")
-    return {name: getattr(args, name) for name in names if hasattr(args, name)}
+    return {name: vars(args)[name] for name in names if name in args}

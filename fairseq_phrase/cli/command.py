@@ -67,7 +67,7 @@ def standard_stream(name: str) -> BinaryIO:
     Raises:
         UserError: the process was started without the stream.
     """
-    stream: TextIO | None = getattr(sys, name)
+    stream: TextIO | None = {"stdin": sys.stdin, "stdout": sys.stdout}[name]
     if stream is None:
         sign, direction = {"stdin": ("<", "input"), "stdout": (">", "output")}[name]
         raise UserError(f"standard {direction} is closed: redirect it ({sign} FILE)")
@@ -96,7 +96,7 @@ def command(
             _prepare(parser.prog)
             try:
                 args = parser.parse_args(argv)
-                if hasattr(args, "device") and (message := advice()):  # it computes with torch
+                if "device" in args and (message := advice()):  # it computes with torch
                     print(f"{parser.prog}: {message}", file=sys.stderr)
                 body(args)
                 if sys.stdout is not None:

@@ -68,7 +68,7 @@ def check_address(host: str, port: int) -> None:
     try:
         socket.create_server((host, port), family=family).close()
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise UserError(
             f"the server cannot listen at {host}, port {port} ({reason}): name another --host or --port"
         ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import random
 import shutil
 import sys
@@ -69,7 +70,7 @@ def main(args: argparse.Namespace) -> None:
 
         print(read_identity(args.data).text())
         return
-    if hasattr(sys.stdout, "reconfigure"):
+    if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # for a terminal without box-drawing characters
     from fairseq_phrase.data.inspection.integrity import load_dictionaries
 

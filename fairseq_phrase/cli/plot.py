@@ -72,6 +72,7 @@ def main(args: argparse.Namespace) -> None:
     """Run the command."""
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.
     from fairseq_phrase.checkpoints.loading import load_model
+    from fairseq_phrase.models.model_parts import decoder_of
     from fairseq_phrase.visualization.source_sentence import dataset_sentence, raw_sentence
 
     model, task = load_model(args.path, args.data, **loading(args))
@@ -80,7 +81,7 @@ def main(args: argparse.Namespace) -> None:
     else:
         sentence = dataset_sentence(task, args.subset, args.line - 1)
     # A recurrent encoder does not attend, but its decoder does. Models that label lack a decoder.
-    is_recurrent = getattr(model.encoder, "is_recurrent", False) and hasattr(model, "decoder")
+    is_recurrent = getattr(model.encoder, "is_recurrent", False) and decoder_of(model) is not None
     if args.picture == "alignment" or (args.picture == "attention" and is_recurrent):
         from fairseq_phrase.visualization.heat_maps import alignment_picture, plot_alignment
 

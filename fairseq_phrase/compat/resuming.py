@@ -115,15 +115,20 @@ def copy_whole(original: Callable[..., Any], source: str, target: str, **options
     return copied
 
 
+def _scaler_of(trainer: Trainer) -> Any:
+    """Return what scales the losses of half precision; None if nothing does."""
+    return getattr(trainer.optimizer, "scaler", None)
+
+
 def save_all_state(save: Any, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
     """Add to a checkpoint the state that fairseq leaves out."""
     state: dict[str, Any] = {"plateaus": [], "patience": {}}
     for counting in _early_stops():
         state["patience"] |= vars(counting)
     for plateau in _plateaus(self.lr_scheduler):
-        counts = {name: getattr(plateau.lr_scheduler, name) for name in _OF_PLATEAU}
+        counts = {name: vars(plateau.lr_scheduler)[name] for name in _OF_PLATEAU}
         state["plateaus"].append(counts)
-    scaler = getattr(self.optimizer, "scaler", None)
+    scaler = _scaler_of(self)
     if scaler is not None:
         has_state = hasattr(scaler, "state_dict")  # torch's of --amp, not fairseq's of --fp16
         state["loss_scaler"] = scaler.state_dict() if has_state else dict(vars(scaler))
@@ -175,7 +180,7 @@ def continue_all_state(
             "parameters from update 0"
         )
     state = extra_state.get(_NAME, {})
-    scaler = getattr(self.optimizer, "scaler", None)
+    scaler = _scaler_of(self)
     if scaler is not None and "loss_scaler" in state:
         getattr(scaler, "load_state_dict", vars(scaler).update)(state["loss_scaler"])
     if self.cfg.ema.store_ema:

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.huggingface.training import take_name
 from fairseq_phrase.parsers import conllu, spacy, stanza
+from fairseq_phrase.syntax.sentence import ParsedSentence, Unparsed
 
 if TYPE_CHECKING:
-    from fairseq_phrase.syntax.sentence import Edge, ParsedSentence
+    from fairseq_phrase.syntax.sentence import Edge
 
 
 def parsed(document: Any) -> Any:
@@ -53,7 +55,7 @@ def text_of(document: Any) -> str:
 def _spaced_words(sentence: ParsedSentence) -> list[str]:
     """Return the words with the spaces before them."""
     pairs = zip(sentence.words, sentence.space_before, strict=True)
-    words = [f"{' ' * space}{word.replace('▁', ' ')}" for word, space in pairs]
+    words = [f"{' ' if space else ''}{word.replace('▁', ' ')}" for word, space in pairs]
     return [words[0].lstrip(), *words[1:]] if words else []
 
 
@@ -132,7 +134,8 @@ def collate(
             "more parses than sentences: use a fast tokenizer, for all sentences"
         ) from None
     if only_prompts:
-        lengths = [len(getattr(p, "words", s[0])) for p, s in zip(parses, structures, strict=True)]
+        pairs = zip(parses, structures, strict=True)
+        lengths = [len(s[0] if isinstance(parse, Sequence) else parse.words) for parse, s in pairs]
         words = [_of_prompt(row, length) for row, length in zip(words, lengths, strict=True)]
     counts = [max((w for w in row if w is not None), default=-1) + 1 for row in words]
     numbers = {label: number for number, label in enumerate(labels)}
@@ -150,7 +153,7 @@ def _heads_and_labels(
 ) -> tuple[Sequence[int], Sequence[str]]:
     if isinstance(parse, Sequence):
         return parse
-    tree = getattr(parse, "tree", None)  # a parser may leave a line unparsed
+    tree = parse.tree if isinstance(parse, ParsedSentence) else None  # Unparsed, from a parser
     if tree is None:
         raise UserError(f"sentence {row} has no dependency tree")
     return tree.heads.tolist(), parse.deprels
@@ -159,7 +162,7 @@ def _heads_and_labels(
 def _edges(source: str, row: int, parse: ParsedSentence | Sequence[Edge]) -> Sequence[Edge]:
     if isinstance(parse, Sequence):
         return parse
-    edges: dict[str, list[Edge]] = getattr(parse, "edges", {})
+    edges = parse.edges if isinstance(parse, ParsedSentence) else {}
     if source not in edges:
         raise UserError(
             f"sentence {row} has no graph {source!r}, but {', '.join(edges) or 'none'}: parse with a "
@@ -242,7 +245,8 @@ def parsing_tokenizer(
                     "parsing_tokenizer: expected texts; pairs and words have no parse here"
                 )
             parses = list(parser.parse(lines))
-            texts = [text_of(getattr(parse, "sentence", parse)) for parse in parses]
+            sentences = (p.sentence if isinstance(p, Unparsed) else p for p in parses)
+            texts = list(map(text_of, sentences))
             encoded = super().__call__(texts[0] if isinstance(text, str) else texts, **options)
             fields: dict[str, Any] = collate(encoded, parses, labels, source)
             kind = options.get("return_tensors")
@@ -255,8 +259,7 @@ def parsing_tokenizer(
             )
             return encoded
 
-    for name in ("__name__", "__qualname__", "__module__"):
-        setattr(Parsing, name, getattr(type(tokenizer), name))
+    take_name(Parsing, type(tokenizer))
     parsing = copy.copy(tokenizer)
     parsing.__class__ = Parsing
     return parsing

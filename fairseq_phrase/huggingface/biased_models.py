@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.huggingface.training import check_trained, with_keywords
+from fairseq_phrase.huggingface.training import check_trained, has_biases, take_name, with_keywords
 from fairseq_phrase.modules.positions.batch_relations import BatchRelations, PromptRelations
 from fairseq_phrase.modules.positions.huggingface_attention import (
     ATTENTION,
@@ -87,7 +87,7 @@ def biased_class(base: Any) -> Any:
 
 
 @functools.cache
-def _with_biases(base: Any) -> Any:  # noqa: C901 - the branches are of the class's methods
+def _with_biases(base: Any) -> Any:
     names = list(inspect.signature(base.forward).parameters)[1:]
 
     class Biased(BiasedModel, base):
@@ -146,8 +146,7 @@ def _with_biases(base: Any) -> Any:  # noqa: C901 - the branches are of the clas
     # transformers reads the signatures: Trainer, to choose columns, and generate, to check arguments.
     signature = with_keywords(inspect.signature(base.forward), _PARSE)
     Biased.forward.__signature__ = signature  # type: ignore[attr-defined]
-    for name in ("__name__", "__qualname__", "__module__"):
-        setattr(Biased, name, getattr(base, name))
+    take_name(Biased, base)
     return Biased
 
 
@@ -226,7 +225,7 @@ def add_relation_bias(
     """
     untyped: Any = model
     _check_encoder(model)
-    if getattr(untyped.config, "relation_bias", None):
+    if has_biases(untyped.config):
         raise UserError("this model has relation biases already")
     if hasattr(model, "tree_losses"):
         raise UserError("this model has losses of trees: add them after the relation biases")
@@ -370,7 +369,7 @@ def _load(
     of_hub = {name: kwargs[name] for name in _OF_HUB if name in kwargs}
     auto_config = import_transformers(_NAME).AutoConfig
     config = copy.deepcopy(config) or auto_config.from_pretrained(path, **of_hub)
-    if not getattr(config, "relation_bias", None):
+    if not has_biases(config):
         raise UserError(
             f"{path} has no relation biases: load it by transformers, then add_relation_bias"
         )

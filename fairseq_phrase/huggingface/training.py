@@ -39,12 +39,13 @@ def parameter_groups(model: nn.Module, lr: float, bias_lr: float) -> list[dict[s
     for name, table in tables.items():
         if not all(bias.requires_grad for bias in table.biases()):
             raise UserError(f"parameter_groups: {name} takes no gradient: {_advice(tables)}")
-    of_relations: dict[bool, list[nn.Parameter]] = {False: [], True: []}
+    of_model: list[nn.Parameter] = []
+    of_relations: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
-        of_relations[".relation_" in name].append(parameter)
+        (of_relations if ".relation_" in name else of_model).append(parameter)
     return [
-        {"params": of_relations[False], "lr": lr},
-        {"params": of_relations[True], "lr": bias_lr, "weight_decay": 0.0},
+        {"params": of_model, "lr": lr},
+        {"params": of_relations, "lr": bias_lr, "weight_decay": 0.0},
     ]
 
 
@@ -127,6 +128,17 @@ def _check_saved(model: Any, tables: dict[str, Any]) -> None:
         is_wrapped = not isinstance(table, RelationBias | RelationVectors)
         if not is_wrapped and any(bias.requires_grad for bias in table.biases()):
             raise UserError(f"{name} is trained, but the adapter lacks it: {_advice(tables)}")
+
+
+def has_biases(config: Any) -> bool:
+    """Return whether a configuration of transformers is of a model with relation biases."""
+    return bool(getattr(config, "relation_bias", None))
+
+
+def take_name(derived: type, base: type) -> None:
+    """Give a derived class the names of its base, which saved models have."""
+    derived.__name__, derived.__qualname__ = base.__name__, base.__qualname__
+    derived.__module__ = base.__module__
 
 
 def with_keywords(signature: inspect.Signature, names: Iterable[str]) -> inspect.Signature:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface.batches import parsed
-from fairseq_phrase.huggingface.training import with_keywords
+from fairseq_phrase.huggingface.training import has_biases, take_name, with_keywords
 from fairseq_phrase.modules.positions.batch_relations import check_numbers
 from fairseq_phrase.modules.positions.huggingface_attention import (
     PROBE,
@@ -36,6 +36,7 @@ from fairseq_phrase.modules.trees.tree_planting import tree_distances, tree_plan
 from fairseq_phrase.modules.trees.tree_regularization import tree_regularization
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.sentence import ParsedSentence
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -95,6 +96,7 @@ class TreeLoss(nn.Module):
 
     name: ClassVar[str]
     reads_attention: ClassVar[bool] = True
+    heads: int = 1
     field: str = "heads"
 
     def __init__(self, weight: float, layer: int = 0) -> None:
@@ -116,7 +118,7 @@ class TreeLoss(nn.Module):
         if not 0 <= self.layer <= layers:
             raise UserError(f"{name}: layer {self.layer}: the model has layers 1 to {layers}")
         self.layer = self.layer or (layers + 1) // 2
-        heads = getattr(self, "heads", 1)
+        heads = self.heads
         if not 0 <= heads <= config.num_attention_heads:
             raise UserError(
                 f"{name}: heads {heads}: the layer has {config.num_attention_heads} heads"
@@ -419,8 +421,7 @@ def _with_losses(base: Any) -> Any:
 
         Taught.generate = generate
     Taught.forward.__signature__ = with_keywords(signature, parse_arguments)  # type: ignore[attr-defined]
-    for name in ("__name__", "__qualname__", "__module__"):
-        setattr(Taught, name, getattr(base, name))
+    take_name(Taught, base)
     return Taught
 
 
@@ -495,7 +496,7 @@ def _attentions(model: Any, encoder: Any) -> dict[Any, AttentionSizes]:
 
     register_attention()
     AttentionInterface.register(_ATTENTION, _attend_and_record)
-    if getattr(model.config, "relation_bias", None):
+    if has_biases(model.config):
         attentions = model.config.relation_bias["attentions"].items()
         return {
             model.base_model.get_submodule(n): AttentionSizes(*sizes) for n, sizes in attentions
@@ -540,9 +541,11 @@ def _constituents(row: int, parse: Any) -> ConstituencyTree:
         tree = DependencyTree(parse[0])
     else:
         sentence = parsed(parse)
-        if getattr(sentence, "constituents", None) is not None:
-            return sentence.constituents  # type: ignore[no-any-return]
-        tree = getattr(sentence, "tree", None)
+        tree = None
+        if isinstance(sentence, ParsedSentence):
+            if sentence.constituents is not None:
+                return sentence.constituents
+            tree = sentence.tree
     if tree is None:
         raise UserError(f"sentence {row} has neither constituents nor a dependency tree")
     return ConstituencyTree.from_dependencies(tree, ["x"] * len(tree.heads))

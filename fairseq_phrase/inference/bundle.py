@@ -29,7 +29,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 import fairseq_phrase
-from fairseq_phrase.checkpoints.identity import identity_of
+from fairseq_phrase.checkpoints.identity import RecordingTask, identity_of
 from fairseq_phrase.checkpoints.loading import (
     SavedModel,
     build_models,
@@ -149,7 +149,8 @@ def write_bundle(
     manifest = replace(manifest, splits={}, parser=parser)
     # The checkpoint and the data fit, or the difference is allowed and recorded.
     _, task = build_models([saved], directory, source_parser=source_parser, **identity)
-    record = getattr(task, "identity", None) or identity_of(saved.state, checkpoint)
+    is_recorded = isinstance(task, RecordingTask)
+    record = task.identity if is_recorded else identity_of(saved.state, checkpoint)
     saved.state["task_state"] |= {"identity": record.as_dict(), "checkpoint": ""}
     described = _described(saved, languages)
     described["packages"] = _packages(record, manifest)

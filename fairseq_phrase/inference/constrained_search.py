@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from fairseq.search import BeamSearch, LexicallyConstrainedBeamSearch
@@ -14,6 +14,9 @@ from torch import Tensor
 
 from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.evaluation.metrics.tokenizers import is_word_boundary
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 
 class RequiredText(NamedTuple):
@@ -135,7 +138,7 @@ class ConstrainedSearch(LexicallyConstrainedBeamSearch):
         text_of: joins subwords, by their indices, to text.
     """
 
-    def __init__(self, dictionary: Any, text_of: Callable[[Sequence[int]], str]) -> None:
+    def __init__(self, dictionary: Dictionary, text_of: Callable[[Sequence[int]], str]) -> None:
         super().__init__(dictionary, "unordered")
         self.constraint_states: list[list[Any]] = []
         self._plain, self._text_of = BeamSearch(dictionary), text_of

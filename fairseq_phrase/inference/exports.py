@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from fairseq.models.transformer import TransformerConfig, TransformerModel, TransformerModelBase
@@ -21,15 +21,19 @@ from fairseq.models.transformer_align import TransformerAlignModel
 from fairseq.utils import split_paths
 
 from fairseq_phrase.checkpoints.loading import build_models, languages_of, read_checkpoint
+from fairseq_phrase.data.batches.source_batches import SourceTask
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.factored_tokens import SEPARATOR, factor_rows, vocabulary
 from fairseq_phrase.inference.model_card import CardOptions
 from fairseq_phrase.inference.model_files import load_ensemble
-from fairseq_phrase.models.source_factors import FactoredEmbedding
+from fairseq_phrase.models.source_factors import FactoredEmbedding, factored_embedding
 from fairseq_phrase.models.structural_transformer import StructuralEncoder
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 from fairseq_phrase.optional_packages import import_transformers, optional_packages
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary, Task
 
 #: Every value of an option.
 ANY = None
@@ -89,7 +93,7 @@ def stock_options(cfg: Any = TransformerConfig) -> dict[str, Any]:
 def obstacle(model: Any) -> str | None:
     """Return the part of a model that CTranslate2 cannot compute; None if it computes all."""
     kind: Any = type(model)
-    if isinstance(getattr(model.encoder, "embed_tokens", None), FactoredEmbedding):
+    if factored_embedding(model.encoder) is not None:
         kind = kind.__base__  # of the class without source factors
     if issubclass(kind, SyntaxTransformerModel):
         reason = _encoder_obstacle(model) or _decoder_obstacle(model)
@@ -107,8 +111,11 @@ def _encoder_obstacle(model: Any) -> str | None:
         return _flag("attention_gate", True)
     if method.encoder is not StructuralEncoder:
         return None if model.encoder.is_plain(cfg) else f"the encoder {method.name}"
-    for name in ("structural_absolute", "structural_relative"):
-        if getattr(cfg, name):
+    for name, is_on in (
+        ("structural_absolute", cfg.structural_absolute),
+        ("structural_relative", cfg.structural_relative),
+    ):
+        if is_on:
             return f"{_flag(name, True)}, positions in a tree"
     if cfg.sequential_relative and not cfg.no_sequential_absolute:
         return (
@@ -141,7 +148,8 @@ def _option_obstacle(cfg: Any) -> str | None:
 
 def _alignment_obstacle(model: Any) -> str | None:
     """Return the reason why the attention of ``transformer_align`` cannot be returned."""
-    layer, layers = getattr(model, "alignment_layer", 0), model.cfg.decoder.layers
+    layer = model.alignment_layer if isinstance(model, TransformerAlignModel) else 0
+    layers = model.cfg.decoder.layers
     return f"--alignment-layer {layer}, but --decoder-layers {layers}" if layer >= layers else None
 
 
@@ -195,12 +203,13 @@ def export_ctranslate2(
                 f"CTranslate2 cannot convert {checkpoint}: {type(error).__name__}: {error}"
             ) from error
         words = task.source_dictionary.symbols[task.source_dictionary.nspecial :][:3]
-        factors = getattr(model.encoder.embed_tokens, "factors", ())
-        labels = f"{SEPARATOR}<blank>" * len(factors)
+        table = model.encoder.embed_tokens
+        factors = len(table.factors) if isinstance(table, FactoredEmbedding) else 0
+        labels = f"{SEPARATOR}<blank>" * factors
         _try(folder, [word + labels for word in words if SEPARATOR not in word])
 
 
-def _refuse_tags(task: Any, checkpoint: Path) -> None:
+def _refuse_tags(task: Task, checkpoint: Path) -> None:
     """Refuse a model whose sentences end with tags."""
     if getattr(task.cfg, "langs", None):  # fairseq's own task lacks the option
         raise UserError(f"{checkpoint} was trained with --langs: use a bundle")
@@ -221,7 +230,7 @@ def _try(folder: Path, words: list[str]) -> None:
 
 @torch.no_grad()  # else parameters cannot become NumPy's arrays
 def save_ctranslate2(
-    model: Any, task: Any, folder: Path | str, quantization: str | None = None
+    model: Any, task: SourceTask, folder: Path | str, quantization: str | None = None
 ) -> None:
     """Write a model without an :func:`obstacle` in CTranslate2's format.
 
@@ -234,6 +243,8 @@ def save_ctranslate2(
 
     model = deepcopy(model).float().cpu()  # NumPy lacks bfloat16
     encoder, cfg = model.encoder, model.cfg
+    is_factored = isinstance(encoder.embed_tokens, FactoredEmbedding)
+    aligns = isinstance(model, TransformerAlignModel)
     tables = list(_source_tables(encoder, task))
     shared = {
         "activation": _activation(str(cfg.activation_fn)),
@@ -245,7 +256,7 @@ def save_ctranslate2(
             cfg.encoder.attention_heads,
             pre_norm=cfg.encoder.normalize_before,
             num_source_embeddings=len(tables),
-            embeddings_merge=int(getattr(encoder.embed_tokens, "adds", False)),
+            embeddings_merge=int(is_factored and encoder.embed_tokens.adds),
             relative_position=encoder.embed_positions is None,
             **shared,
         ),
@@ -254,8 +265,8 @@ def save_ctranslate2(
             cfg.decoder.attention_heads,
             pre_norm=cfg.decoder.normalize_before,
             no_final_norm=cfg.no_decoder_final_norm,
-            alignment_layer=getattr(model, "alignment_layer", -1),
-            alignment_heads=getattr(model, "alignment_heads", 0),
+            alignment_layer=model.alignment_layer if aligns else -1,
+            alignment_heads=model.alignment_heads if aligns else 0,
             **shared,
         ),
     )
@@ -290,9 +301,10 @@ def _set_encoder(spec: Any, encoder: Any) -> None:
         converter.set_transformer_encoder_layer(layer_spec, layer)
         if encoder.embed_positions is None:
             _set_relative_positions(layer_spec.self_attention, layer.self_attn)
-    for name in ("layer_norm", "layernorm_embedding"):
-        if getattr(encoder, name) is not None:
-            converter.set_layer_norm(getattr(spec, name), getattr(encoder, name))
+    if encoder.layer_norm is not None:
+        converter.set_layer_norm(spec.layer_norm, encoder.layer_norm)
+    if encoder.layernorm_embedding is not None:
+        converter.set_layer_norm(spec.layernorm_embedding, encoder.layernorm_embedding)
 
 
 def _set_relative_positions(spec: Any, attention: Any) -> None:
@@ -305,7 +317,7 @@ def _set_relative_positions(spec: Any, attention: Any) -> None:
     spec.relative_position_values = values.numpy()
 
 
-def _source_tables(encoder: Any, task: Any) -> Iterator[tuple[list[str], torch.Tensor]]:
+def _source_tables(encoder: Any, task: SourceTask) -> Iterator[tuple[list[str], torch.Tensor]]:
     """Yield the vocabulary and the embeddings of the source tokens, and of each factor."""
     embedding = encoder.embed_tokens
     yield vocabulary(task.source_dictionary), embedding.weight
@@ -333,7 +345,7 @@ _AUTO_MAP = {
 }
 
 
-def _search(dictionary: Any) -> dict[str, Any]:
+def _search(dictionary: Dictionary) -> dict[str, Any]:
     """Return options of transformers' ``generate`` for fairseq's beam search, with its defaults.
 
     fairseq stops when it has found as many translations as beams, never selects padding, and makes no
@@ -351,7 +363,7 @@ def _search(dictionary: Any) -> dict[str, Any]:
     }
 
 
-def special_tokens(dictionary: Any) -> dict[str, int]:
+def special_tokens(dictionary: Dictionary) -> dict[str, int]:
     """Return fairseq's special tokens by their names in transformers' configurations."""
     return {
         "bos_token_id": dictionary.bos(),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairseq.data import Dictionary
-
+from fairseq_phrase.data.batches.source_batches import SourceTask
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.source_factors import SUBWORDS, FactoredEmbedding
+from fairseq_phrase.fairseq_types import Dictionary
+from fairseq_phrase.models.source_factors import SUBWORDS, factored_embedding
 from fairseq_phrase.syntax.sentence import EncodedSentence
 
 #: CTranslate2's separator of a token and its labels.
@@ -24,7 +24,7 @@ def vocabulary(dictionary: Dictionary) -> list[str]:
     ]
 
 
-def factor_rows(task: Any, factor: str) -> dict[str, int]:
+def factor_rows(task: SourceTask, factor: str) -> dict[str, int]:
     """Return the row of each label in the embeddings of a source factor.
 
     A special token has the row of a token without a label, as the end of sentence in this package.
@@ -38,13 +38,15 @@ def factor_rows(task: Any, factor: str) -> dict[str, int]:
     return rows | {_UNKNOWN: labels.unk()} | {labels.symbols[number]: number for number in numbers}
 
 
-def token_texts(task: Any, model: Any, sentences: Sequence[EncodedSentence]) -> list[list[str]]:
+def token_texts(
+    task: SourceTask, model: Any, sentences: Sequence[EncodedSentence]
+) -> list[list[str]]:
     """Return the tokens of sentences, without the end of sentence; see :func:`batch_texts`."""
     net_input = task.source_text.batch(sentences)["net_input"]
     return batch_texts(task, model, net_input)
 
 
-def batch_texts(task: Any, model: Any, net_input: Mapping[str, Any]) -> list[list[str]]:
+def batch_texts(task: SourceTask, model: Any, net_input: Mapping[str, Any]) -> list[list[str]]:
     """Return the tokens of a batch, without the end of sentence, each with its labels.
 
     Raises:
@@ -53,8 +55,8 @@ def batch_texts(task: Any, model: Any, net_input: Mapping[str, Any]) -> list[lis
     tokens: Any = net_input["src_tokens"]
     padding, names = task.source_dictionary.pad(), vocabulary(task.source_dictionary)
     columns: list[tuple[Sequence[str] | Mapping[int, str], Any]] = [(names, tokens)]
-    embedding = getattr(model.encoder, "embed_tokens", None)
-    if isinstance(embedding, FactoredEmbedding):
+    embedding = factored_embedding(model.encoder)
+    if embedding is not None:
         for factor, labels in embedding.labels(net_input).items():
             label_names = {row: label for label, row in factor_rows(task, factor).items()}
             columns.append((label_names | {padding: _BLANK}, labels))

@@ -100,7 +100,7 @@ class Labeller:
     def __init__(
         self,
         models: Sequence[Any],
-        task: Any,
+        task: SyntaxLabellingTask,
         *,
         device: str | None = None,
         max_tokens: int | None = None,
@@ -173,7 +173,8 @@ class Labeller:
             encoded = self._encoded([line.text for line in texts.values()], parses)
             for number, sentence in zip(texts, encoded, strict=True):
                 self._check_length(number, sentence)
-                num_truncated += self._length(sentence) <= len(sentence.subwords)
+                if self._length(sentence) <= len(sentence.subwords):
+                    num_truncated += 1
             labels = dict(zip(texts, self._labels(encoded), strict=True))
             yield [labels.get(number, "") for number in range(first, first + len(lines))]
         if num_truncated:

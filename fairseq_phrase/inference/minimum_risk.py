@@ -18,7 +18,13 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from fairseq_phrase.errors import UserError, as_given
-from fairseq_phrase.evaluation.metrics.functions import BUILT_IN, METRIC_GROUP, load_metrics
+from fairseq_phrase.evaluation.metrics.functions import (
+    BUILT_IN,
+    METRIC_GROUP,
+    formula_of,
+    is_lower_better,
+    load_metrics,
+)
 from fairseq_phrase.evaluation.metrics.tokenizers import DEFAULT, tokenizer_of
 from fairseq_phrase.text import did_you_mean
 
@@ -83,15 +89,15 @@ class MinimumRisk:
 
     def _registered(self, spec: str) -> Utility:
         ((_, function),) = load_metrics([spec]).items()
-        sign = -1 if getattr(function, "lower_is_better", False) else 1
+        sign = -1 if is_lower_better(function) else 1
 
         def utility(
             source: str, candidates: list[str], references: list[str]
         ) -> NDArray[np.float64]:
             scores = function([source] * len(candidates), candidates, [references])
             values = np.asarray(scores, np.float64)
-            if values.ndim == 2 and hasattr(function, "score"):
-                values = np.asarray(function.score(values), np.float64)
+            if values.ndim == 2 and (formula := formula_of(function)):
+                values = np.asarray(formula(values), np.float64)
             if values.shape != (len(candidates),) or not np.isfinite(values).all():
                 raise UserError(
                     f"{self._option}: expected a metric with a finite number for each sentence, not one "

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fairseq_phrase.data.batches.source_batches import SourceBatcher
 from fairseq_phrase.data.store.manifest import Manifest
@@ -22,6 +22,9 @@ from fairseq_phrase.data.subwords.text_encoder import segmenter_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.constraints import Line
 from fairseq_phrase.syntax.sentence import EncodedSentence
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 logger = logging.getLogger(__name__)
 Raw = TypeVar("Raw")
@@ -34,7 +37,7 @@ _SPACE = re.compile(r"\s+")
 
 
 def source_form(
-    manifest: Manifest, dictionary: Any, *, tokenized: bool = False
+    manifest: Manifest, dictionary: Dictionary, *, tokenized: bool = False
 ) -> Callable[[str], str]:
     """Return a function that gives a raw line the form of the data's lines.
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from fairseq import utils
@@ -18,7 +18,7 @@ from fairseq.data import data_utils
 from fairseq.search import Sampling
 from torch import Tensor
 
-from fairseq_phrase.data.batches.raw_tokens import ends_of
+from fairseq_phrase.data.batches.raw_tokens import SourceDictionary, ends_of
 from fairseq_phrase.data.batches.word_alignments import words_by_marks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.tokenizers import has_space_between
@@ -26,6 +26,10 @@ from fairseq_phrase.inference.constrained_search import ConstrainedSearch
 from fairseq_phrase.inference.constraints import LinePart
 from fairseq_phrase.inference.raw_lines import TargetForm
 from fairseq_phrase.syntax.sentence import EncodedSentence
+
+if TYPE_CHECKING:
+    from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
+
 
 #: fairseq-generate's default of ``--max-tokens``.
 _MAX_TOKENS = 12000
@@ -69,7 +73,7 @@ class SegmentSearch:
 
     def __init__(
         self,
-        task: Any,
+        task: SyntaxTranslationTask,
         models: Sequence[Any],
         device: torch.device,
         target: TargetForm,
@@ -236,7 +240,7 @@ class SegmentSearch:
         return dict(utils.apply_to_sample(lambda value: value.to(self._device), sample))
 
 
-def written_tokens(dictionary: Any, tokens: torch.Tensor, words: Sequence[str]) -> str:
+def written_tokens(dictionary: SourceDictionary, tokens: torch.Tensor, words: Sequence[str]) -> str:
     """Write a translation's subwords, without special tokens; slots are filled with copied words."""
     subwords: str = dictionary.string(
         tokens, extra_symbols_to_ignore={dictionary.pad(), *dictionary.tags}
@@ -371,7 +375,9 @@ class SamplingBySentence(Sampling):
             torch.set_rng_state(state)
 
 
-def add_targets(sample: dict[str, Any], targets: Sequence[Any], dictionary: Any) -> None:
+def add_targets(
+    sample: dict[str, Any], targets: Sequence[Any], dictionary: SourceDictionary
+) -> None:
     """Add the translations to score to a batch."""
     collate = partial(data_utils.collate_tokens, targets, dictionary.pad(), dictionary.end)
     sample["target"] = collate()

@@ -57,7 +57,7 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         names = ("beam", "nbest", "batch_size", "sampling_topk")
-        check_positive(**{name: getattr(self, name) for name in names})
+        check_positive(**{name: vars(self)[name] for name in names})
         self._check_sampling()
         if not 1 <= self.nbest <= self.num_beams:
             raise UserError(
@@ -71,7 +71,7 @@ class SearchOptions:
 
     def _check_sampling(self) -> None:
         names = ("sampling_topk", "sampling_topp", "temperature")
-        draws = {name: value for name in names if (value := getattr(self, name)) is not None}
+        draws = {name: value for name in names if (value := vars(self)[name]) is not None}
         if not self.sampling:
             for name in draws:
                 raise UserError(f"{as_given(name.replace('_', '-'))} needs {as_given('sampling')}")

@@ -7,7 +7,7 @@ from contextlib import closing
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from fairseq import utils
@@ -50,6 +50,9 @@ from fairseq_phrase.parsers.whitespace import WhitespaceParser
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.visualization.encoder_maps import SentenceAttention, sentence_attention
 from fairseq_phrase.visualization.source_sentence import SourceSentence, raw_sentence
+
+if TYPE_CHECKING:
+    from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
 
 
 def load(
@@ -101,7 +104,7 @@ class Translator:
     def __init__(
         self,
         models: Sequence[Any],
-        task: Any,
+        task: SyntaxTranslationTask,
         *,
         device: str | None = None,
         source_tokenized: bool = False,
@@ -288,20 +291,6 @@ class Translator:
         return lambda line, hypotheses: [
             hypotheses[risk.choose(line, [hypothesis.text for hypothesis in hypotheses])]
         ]
-
-    def translate_parsed(self, sentence: ParsedSentence, *, beam: int = 5) -> str:
-        """Translate a sentence with given trees, such as a sentence of :meth:`parse` with edited heads.
-
-        A sentence has no protected tokens. :meth:`hypotheses` translates lines that do, with ``parses``.
-
-        Raises:
-            UserError: the trees lack a field that the model reads, or the sentence is too long.
-        """
-        encoded = self.task.source_text.encoder.encode_sentence(sentence)
-        if (count := len(encoded.subwords) + 1) > self._limit:
-            raise UserError(f"the sentence has {count} subwords, and the model takes {self._limit}")
-        search = self._search(SearchOptions(beam=beam))
-        return search.hypotheses([LinePart(encoded)], 1)[0][0].text
 
     def parse(self, lines: Iterable[str]) -> list[ParsedSentence]:
         """Parse lines with the data's parser: words, heads, relations, tags and constituents.

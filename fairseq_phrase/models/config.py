@@ -108,7 +108,8 @@ def check_heads(cfg: TransformerConfig, side: str) -> None:
     Raises:
         UserError: it does not.
     """
-    width, heads = getattr(cfg, side).embed_dim, getattr(cfg, side).attention_heads
+    sizes = cfg.encoder if side == "encoder" else cfg.decoder
+    width, heads = sizes.embed_dim, sizes.attention_heads
     if heads < 1 or width % heads:
         raise UserError(
             f"--{side}-embed-dim {width} is not divisible into --{side}-attention-heads {heads}"

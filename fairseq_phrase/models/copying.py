@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from fairseq.data import Dictionary
@@ -21,6 +21,9 @@ from torch import Tensor
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import declare, option
 from fairseq_phrase.modules.copying import COPIES, CopyScores, CopySource
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Task
 
 
 @declare(part="decoder")
@@ -37,7 +40,7 @@ class CopyOptions:
     )
 
 
-def copies(cfg: Any) -> bool:
+def copies(cfg: Any, *, is_recurrent: bool = False) -> bool:
     """Return whether a model copies.
 
     Raises:
@@ -50,13 +53,12 @@ def copies(cfg: Any) -> bool:
             f"--copy {cfg.copy} needs the scores of all words: leave --adaptive-softmax-cutoff out"
         )
     if COPIES[str(cfg.copy)].needs_attention:
-        _check_attention(cfg)
+        _check_attention(cfg, is_recurrent)
     return True
 
 
-def _check_attention(cfg: Any) -> None:
+def _check_attention(cfg: Any, is_recurrent: bool) -> None:
     """Check that the decoder always returns the attention that is copied from."""
-    is_recurrent = hasattr(cfg, "attention")
     if cfg.no_cross_attention or (is_recurrent and cfg.attention == "none"):
         raise UserError(
             f"--copy {cfg.copy} copies what the decoder attends to, but it does not attend: choose "
@@ -82,14 +84,14 @@ class CopyingDecoder(FairseqIncrementalDecoder):
     copy_scores: CopyScores
     source_words: Tensor
 
-    def start_copying(self, kind: str, source_width: int, task: Any) -> None:
+    def start_copying(self, kind: str, source_width: int, task: Task) -> None:
         """Add the parameters of copying.
 
         Args:
             kind: a name in :data:`COPIES`.
         """
         source, target = task.source_dictionary, task.target_dictionary
-        if isinstance(task, TranslationTask) and not hasattr(target, "slots"):
+        if isinstance(task, TranslationTask) and type(target) is Dictionary:
             # Needed only for fairseq's own task: this project's tasks check their data themselves.
             from fairseq_phrase.data.store.data_directory import check_copying
 

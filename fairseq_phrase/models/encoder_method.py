@@ -211,6 +211,7 @@ def neutral_obstacle(encoder: Any, cfg: Any) -> str | None:
     """Call :meth:`SyntaxEncoder.neutral_obstacle` of any encoder or its class."""
     if getattr(cfg, "attention_gate", False):
         return "leave out --attention-gate, which has no neutral start"
-    if isinstance(encoder, TransformerEncoderBase) and not hasattr(encoder, "neutral_obstacle"):
-        return None  # fairseq's own
-    return getattr(encoder, "neutral_obstacle", lambda cfg: "it has no neutral start")(cfg)
+    if find := getattr(encoder, "neutral_obstacle", None):
+        obstacle: str | None = find(cfg)
+        return obstacle
+    return None if isinstance(encoder, TransformerEncoderBase) else "it has no neutral start"

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import torch
 from fairseq.models.transformer import TransformerConfig
@@ -25,6 +25,9 @@ from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, TimeFirstEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.tensors import padding_of
 from fairseq_phrase.optional_packages import import_transformers
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 
 @dataclass
@@ -127,10 +130,13 @@ def check(cfg: Any) -> None:
     Raises:
         UserError: an option asks for others, or the options contradict each other.
     """
-    for name, only in {"relation_source": "heads", "relation_vectors": "none"}.items():
-        if getattr(cfg, name) != only:
+    for flag, value, only in (
+        ("--relation-source", cfg.relation_source, "heads"),
+        ("--relation-vectors", cfg.relation_vectors, "none"),
+    ):
+        if value != only:
             raise UserError(
-                f"--{name.replace('_', '-')} {getattr(cfg, name)}: a model of transformers has biases of "
+                f"{flag} {value}: a model of transformers has biases of "
                 "the dependency tree: leave it out"
             )
     if cfg.relation_bias == "distance":
@@ -168,7 +174,9 @@ class HuggingFaceEncoder(TimeFirstEncoder):
     before: Tensor
     after: Tensor
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+    def __init__(
+        self, cfg: TransformerConfig, dictionary: "Dictionary", embed_tokens: nn.Embedding
+    ) -> None:
         super().__init__(dictionary)
         self.cfg, self.padding_idx = cfg, dictionary.pad()
         if pruning := cfg.encoder.layers_to_keep:
@@ -192,7 +200,7 @@ class HuggingFaceEncoder(TimeFirstEncoder):
             model.pooler = None  # its parameters would not get a gradient
         trained = dict(model.named_parameters())
         if cfg.relation_bias != "none":
-            count = cfg.count_labels("deprels") if cfg.relation_labels else 0
+            count = cfg.labels.count("deprels") if cfg.relation_labels else 0
             try:
                 add_relation_bias(model, cfg.relation_bias, list(map(str, range(count))))
             except UserError as error:

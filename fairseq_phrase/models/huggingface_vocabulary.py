@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.optional_packages import import_transformers
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 logger = logging.getLogger(__name__)
 _LANGUAGE = "--huggingface-language"
@@ -115,7 +118,7 @@ def frame_of(tokenizer: Any) -> Frame:
     return Frame(numbers[: of_text[0]], numbers[of_text[-1] + 1 :])
 
 
-def numbers_of(tokenizer: Any, frame: Frame, folder: str, dictionary: Any) -> Tensor:
+def numbers_of(tokenizer: Any, frame: Frame, folder: str, dictionary: Dictionary) -> Tensor:
     """Return the model's number of each entry of a dictionary. Shape: (entries,), int64.
 
     A start and an end that the model lacks have the numbers -1 and 0, which are not used.

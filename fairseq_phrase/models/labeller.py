@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -19,6 +19,7 @@ from fairseq_phrase.models.named_encoder import (
     build_named_encoder,
     register_named_model,
 )
+from fairseq_phrase.models.syntax_task import SyntaxTask
 from fairseq_phrase.modules.labelling import (
     WordDropout,
     first_of_words,
@@ -48,6 +49,14 @@ class LabellerOptions:
     word_dropout: float = option(0.0,
         "in training, a token that occurs c times in the training text is unknown with "
         "probability W / (W + c): 0.25 suits words that are whole. 0: none", identity="free")
+
+
+@runtime_checkable
+class LabellingTask(SyntaxTask, Protocol):
+    """A task with labels of words or of sentences (``labelled``)."""
+
+    labelled: str
+    whole_words: bool
 
 
 class LabelHead(nn.Sequential):
@@ -103,7 +112,7 @@ class LabellerModel(NamedEncoderModel):
         self.attention = AttentionSum(width) if pooling == "attention" else None
 
     @classmethod
-    def build_model(cls, cfg: Any, task: Any) -> LabellerModel:
+    def build_model(cls, cfg: Any, task: SyntaxTask) -> LabellerModel:
         """Build the model for a task with labels.
 
         Raises:
@@ -111,9 +120,9 @@ class LabellerModel(NamedEncoderModel):
                 built (:func:`~fairseq_phrase.models.named_encoder.build_named_encoder`).
         """
         cfg = nested_config(cfg)
-        labelled = getattr(task, "labelled", None)
-        if labelled is None:
+        if not isinstance(task, LabellingTask):
             raise UserError("--arch labeller: use --task syntax_labelling")
+        labelled = task.labelled
         pooling = POOLINGS[labelled][0] if cfg.pooling == "default" else str(cfg.pooling)
         if pooling not in POOLINGS[labelled]:
             raise UserError(

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -52,6 +52,9 @@ from fairseq_phrase.modules.phrases.phrase_sources import (
     load_source,
 )
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 RESIDUALS = ("both", "each")
 
@@ -289,7 +292,9 @@ class PhraseEncoder(PositionedEncoder):
         *("node_gate", "phrase_attn", "phrase_attn_layer_norm", "first_phrase_states"),
     )
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+    def __init__(
+        self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding
+    ) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         self._source = load_source(cfg.phrase_source)
         self._has_positions = needs_tree(cfg) or bool(relative_clips(cfg))
@@ -334,7 +339,7 @@ class PhraseEncoder(PositionedEncoder):
 
     @classmethod
     def batch_structure(
-        cls, cfg: TransformerConfig, dictionary: Any
+        cls, cfg: TransformerConfig, dictionary: Dictionary
     ) -> tuple[str, MakeStructure] | None:
         """Return the function that lists the phrases; None for n-grams of tokens, which need no list."""
         if cfg.phrase_source == "ngram" and cfg.phrase_unit == "token":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -25,6 +25,9 @@ from fairseq_phrase.modules.positions.tree_positions import (
     DepthEncoding,
     TreePositions,
 )
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 
 @dataclass
@@ -105,25 +108,22 @@ def build_relative_attention(
 ) -> RelativeAttention:
     """Build a layer's attention with relative positions, according to the options."""
     return kind(
-        embed_dim=embed_dim,
-        num_heads=cfg.encoder.attention_heads,
-        clips=relative_clips(cfg),
-        dropout=cfg.attention_dropout,
-        use_values=not cfg.relative_keys_only,
+        embed_dim=embed_dim, num_heads=cfg.encoder.attention_heads, clips=relative_clips(cfg),
+        dropout=cfg.attention_dropout, use_values=not cfg.relative_keys_only,
         neutral=cfg.neutral_start,
-    )
+    )  # fmt: skip
 
 
 class PositionedEncoder(SyntaxEncoder):
     """An encoder that encodes the tokens' positions in their dependency trees."""
 
     neutral_parameters: ClassVar[tuple[str, ...]] = (
-        "relative_keys",
-        "relative_values",
-        "depth_encoding",
-    )
+        "relative_keys", "relative_values", "depth_encoding",
+    )  # fmt: skip
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+    def __init__(
+        self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding
+    ) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         if cfg.no_sequential_absolute:
             self.embed_positions = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -21,6 +21,7 @@ from fairseq_phrase.models.named_encoder import (
     named_method,
     register_named_model,
 )
+from fairseq_phrase.models.syntax_task import SyntaxTask
 from fairseq_phrase.modules.causal_window import CausalWindow
 
 OBJECTIVES = ("masked", "causal", "permutation")
@@ -98,6 +99,14 @@ class PretrainerOptions:
         "permutation: number of tokens before a sample that it also sees, without gradient")
 
 
+@runtime_checkable
+class PretrainingTask(SyntaxTask, Protocol):
+    """A task whose samples follow an objective."""
+
+    def require_objective(self, objective: Objective) -> None:
+        """Set the objective of all later samples."""
+
+
 @register_named_model("pretrainer", options=PretrainerOptions)
 class PretrainerModel(NamedEncoderModel):
     """Any encoder with fairseq's head of masked language models, tied to the embeddings.
@@ -130,7 +139,7 @@ class PretrainerModel(NamedEncoderModel):
             )
 
     @classmethod
-    def build_model(cls, cfg: Any, task: Any) -> PretrainerModel:
+    def build_model(cls, cfg: Any, task: SyntaxTask) -> PretrainerModel:
         """Build the model, and pass its objective to the task.
 
         Raises:
@@ -138,7 +147,7 @@ class PretrainerModel(NamedEncoderModel):
                 encoder cannot be masked causally or cannot be built.
         """
         cfg = nested_config(cfg)
-        if not hasattr(task, "require_objective"):
+        if not isinstance(task, PretrainingTask):
             raise UserError("--arch pretrainer: use --task syntax_pretraining")
         window = causal_window(cfg)
         task.require_objective(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -33,6 +33,9 @@ from fairseq_phrase.modules.recurrent.tree_lstm import (
 )
 from fairseq_phrase.syntax.constituency import ROOT_LABEL
 
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
+
 
 class RecurrentEncoder(TimeFirstEncoder):
     """The base of recurrent encoders: embeddings, and the dictionary that fairseq's encoders return.
@@ -46,7 +49,9 @@ class RecurrentEncoder(TimeFirstEncoder):
     is_recurrent = True
     layers: nn.ModuleList
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+    def __init__(
+        self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding
+    ) -> None:
         super().__init__(dictionary)
         self.cfg = cfg
         self.embed_tokens = embed_tokens
@@ -143,7 +148,9 @@ def check(cfg: Any) -> None:
 class LSTMEncoder(RecurrentEncoder):
     """A bidirectional LSTM; each direction has half of ``--encoder-embed-dim``."""
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+    def __init__(
+        self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding
+    ) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         width = cfg.encoder.embed_dim
         inputs = [embed_tokens.embedding_dim] + [width] * (cfg.encoder.layers - 1)
@@ -196,7 +203,9 @@ class TreeLSTMEncoder(RecurrentEncoder):
     are not used. The inputs of each other layer are the states of the layer below, at all nodes.
     """
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+    def __init__(
+        self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding
+    ) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         self.kind = str(cfg.tree_lstm_kind)
         width = cfg.encoder.embed_dim
@@ -262,7 +271,9 @@ class HierarchicalEncoder(RecurrentEncoder):
 
     is_final: Tensor
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+    def __init__(
+        self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding
+    ) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         self.sentences = str(cfg.han_sentences)
         self.network = HierarchicalAttention(
@@ -272,7 +283,7 @@ class HierarchicalEncoder(RecurrentEncoder):
             dropout=cfg.dropout,
         )
         if self.sentences == "constituents":
-            self.root_label = cfg.label_number("spans", ROOT_LABEL)
+            self.root_label = cfg.labels.dictionary_of("spans").index(ROOT_LABEL)
         symbols = (dictionary[index].strip("▁") for index in range(len(dictionary)))
         final = [bool(symbol) and _FINAL.issuperset(symbol) for symbol in symbols]
         self.register_buffer("is_final", torch.tensor(final), persistent=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
@@ -43,6 +43,9 @@ from fairseq_phrase.modules.positions.relative_attention import RelativePosition
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.tensors import carried, masked_keys
 
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
+
 
 class RelationEncoderLayer(SyntaxEncoderLayer):
     """fairseq's encoder layer with relation biases or vectors."""
@@ -59,7 +62,7 @@ class RelationEncoderLayer(SyntaxEncoderLayer):
             return self.with_quant_noise(prior)
         options |= {
             "kind": cfg.relation_bias,
-            "num_labels": cfg.count_labels(label_field(cfg)) if cfg.relation_labels else 0,
+            "num_labels": cfg.labels.count(label_field(cfg)) if cfg.relation_labels else 0,
             "of_graph": cfg.relation_source != "heads",
         }
         if cfg.relation_vectors == "none":
@@ -107,9 +110,11 @@ class RelationEncoder(SyntaxEncoder):
         *("relation_keys", "relation_values"),
     )
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+    def __init__(
+        self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding
+    ) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
-        self._num_labels = cfg.count_labels(label_field(cfg)) if cfg.relation_labels else 0
+        self._num_labels = cfg.labels.count(label_field(cfg)) if cfg.relation_labels else 0
 
     @classmethod
     def is_plain(cls, cfg: TransformerConfig) -> bool:
@@ -133,7 +138,7 @@ class RelationEncoder(SyntaxEncoder):
 
     @classmethod
     def batch_structure(
-        cls, cfg: TransformerConfig, dictionary: Any
+        cls, cfg: TransformerConfig, dictionary: Dictionary
     ) -> tuple[str, MakeStructure] | None:
         """Return the function that counts the labels of a pair in a graph, for vectors."""
         field = cfg.relation_source
@@ -143,29 +148,42 @@ class RelationEncoder(SyntaxEncoder):
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> PairRelations | RelativePositions:
         """Number the relations of all pairs of tokens."""
-        tree = buckets = edges = None
-        padding_mask, is_graph = self.padding(src_tokens), self.cfg.relation_source != "heads"
-        if is_graph:
-            graph = parse[self.cfg.relation_source]
-            tree = graph_relations(parse["words"], graph)
-            if self.cfg.relation_labels:
-                edges = edge_pairs(parse["words"], graph, self._num_labels)
-        elif reads_trees(self.cfg):
-            positions = TreePositions(parse["words"], parse["heads"], padding_mask)
-            labels = parse["deprels"] if self.cfg.relation_labels else None
-            tree = tree_relations(positions, labels, self._num_labels)
-        if self.cfg.relation_bias in ("sequence", "both"):
-            buckets = sentence_buckets(src_tokens.size(1), src_tokens.device)
+        padding_mask = self.padding(src_tokens)
         masked = masked_keys(padding_mask)[:, None]
         if self.cfg.relation_bias == "distance":
             positions = TreePositions(parse["words"], parse["heads"], padding_mask)
             return PairRelations(token_distances(positions), masked)
+        buckets = None
+        if self.cfg.relation_bias in ("sequence", "both"):
+            buckets = sentence_buckets(src_tokens.size(1), src_tokens.device)
+        if self.cfg.relation_source != "heads":
+            return self._graph_structure(src_tokens, parse, buckets, masked)
+        tree = None
+        if reads_trees(self.cfg):
+            positions = TreePositions(parse["words"], parse["heads"], padding_mask)
+            labels = parse["deprels"] if self.cfg.relation_labels else None
+            tree = tree_relations(positions, labels, self._num_labels)
         if self.cfg.relation_vectors == "none":
-            return PairRelations(kinds_of_pairs(tree, buckets), masked, edges)
-        of_graph: Sequence[Tensor] | None = () if is_graph else None
+            return PairRelations(kinds_of_pairs(tree, buckets), masked)
+        return relation_positions(tree, buckets, self._num_labels, masked=masked)
+
+    def _graph_structure(
+        self, src_tokens: Tensor, parse: ParseBatch, buckets: Tensor | None, masked: Tensor
+    ) -> PairRelations | RelativePositions:
+        """Number the relations of all pairs in a graph, whose edges have labels apart."""
+        graph = parse[self.cfg.relation_source]
+        relations = graph_relations(parse["words"], graph)
+        edges = None
+        if self.cfg.relation_labels:
+            edges = edge_pairs(parse["words"], graph, self._num_labels)
+        if self.cfg.relation_vectors == "none":
+            return PairRelations(kinds_of_pairs(relations, buckets), masked, edges)
+        labels: Sequence[Tensor] = ()
         if edges is not None:
             batch_function = self.batch_structure(self.cfg, self.dictionary)
             assert batch_function is not None
             (most,) = parse.made(batch_function[0]) or batch_function[1](src_tokens, parse)
-            of_graph = label_rows(edges, self._num_labels, carried(most))
-        return relation_positions(tree, buckets, self._num_labels, of_graph, masked)
+            labels = label_rows(edges, self._num_labels, carried(most))
+        return relation_positions(
+            relations, buckets, self._num_labels, labels, masked, of_graph=True
+        )

@@ -18,6 +18,7 @@ from torch.nn.functional import embedding, pad
 
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.model_parts import encoder_of
 from fairseq_phrase.models.syntax_encoder import add_neutral
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 
@@ -107,7 +108,7 @@ class SourceFactors:
         Raises:
             UserError: the encoder lacks embeddings, or they are shared and cannot become narrower.
         """
-        encoder = getattr(model, "encoder", None)
+        encoder = encoder_of(model)
         table = getattr(encoder, "embed_tokens", None)
         if encoder is None or table is None:
             raise UserError(
@@ -256,6 +257,12 @@ def _drawn(size: int, width: int, padding: int) -> Tensor:
     drawn: Tensor = torch.randn(size, width) * width**-0.5
     drawn[padding] = 0.0
     return drawn
+
+
+def factored_embedding(encoder: Any) -> FactoredEmbedding | None:
+    """Return the embeddings of an encoder's tokens if they have factors."""
+    table = getattr(encoder, "embed_tokens", None)
+    return table if isinstance(table, FactoredEmbedding) else None
 
 
 def _make_read(module: nn.Module) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
@@ -27,6 +27,9 @@ from fairseq_phrase.modules.positions.folded_positions import folded
 from fairseq_phrase.modules.positions.path_positions import PathEncoding, token_paths
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention, RelativePositions
 from fairseq_phrase.modules.tensors import carried
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +156,9 @@ class StructuralEncoder(PositionedEncoder):
 
     layer_class = StructuralEncoderLayer
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+    def __init__(
+        self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding
+    ) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         self._warned = False
         if cfg.structural_absolute == "path":
@@ -188,7 +193,7 @@ class StructuralEncoder(PositionedEncoder):
 
     @classmethod
     def batch_structure(
-        cls, cfg: TransformerConfig, dictionary: Any
+        cls, cfg: TransformerConfig, dictionary: Dictionary
     ) -> tuple[str, MakeStructure] | None:
         """Return the function that finds paths and counts those that are too long."""
         if cfg.structural_absolute != "path":

@@ -13,7 +13,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from fairseq.distributed import fsdp_wrap
@@ -34,6 +34,9 @@ from fairseq_phrase.modules.positions.biased_attention import biased_attention
 from fairseq_phrase.modules.projections import HeadsAttention
 from fairseq_phrase.modules.tensors import infinite, masked_keys, padding_of
 
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
+
 logger = logging.getLogger(__name__)
 
 
@@ -52,14 +55,10 @@ class TokenAttention(MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Return attended states and, of shape (batch, heads, tokens, tokens), weights or None."""
         attended, weights = super().forward(
-            states,
-            states,
-            states,
-            key_padding_mask=structure.padding_mask,
-            need_weights=need_weights,
-            need_head_weights=need_weights,
+            *(states, states, states), key_padding_mask=structure.padding_mask,
+            need_weights=need_weights, need_head_weights=need_weights,
             static_kv=need_weights,  # else fairseq calls torch's function, which averages the heads
-        )
+        )  # fmt: skip
         # fairseq returns (heads, batch, queries, keys).
         return attended, weights.transpose(0, 1) if need_weights else None
 
@@ -118,14 +117,10 @@ class SyntaxEncoderLayer(TransformerEncoderLayerBase):
             attention.reset_parameters()
             return self.with_quant_noise(attention)
         return TokenAttention(
-            embed_dim,
-            heads,
-            dropout=dropout,
-            self_attention=True,
-            q_noise=self.quant_noise,
+            embed_dim, heads, dropout=dropout, self_attention=True, q_noise=self.quant_noise,
             qn_block_size=self.quant_noise_block_size,
             xformers_att_config=cfg.encoder.xformers_att_config,
-        )
+        )  # fmt: skip
 
     def with_quant_noise(self, attention: nn.Module) -> nn.Module:
         """Apply ``--quant-noise-pq`` to an attention's projections, as fairseq does."""
@@ -337,7 +332,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
 
     @classmethod
     def batch_structure(
-        cls, cfg: TransformerConfig, dictionary: Any
+        cls, cfg: TransformerConfig, dictionary: Dictionary
     ) -> tuple[str, MakeStructure] | None:
         """Return what the collater computes from a batch's parses, to avoid waiting for a device.
 
@@ -481,7 +476,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
                 return self._plain_causal(src_tokens, causal, token_embeddings)
             plain = super().forward(src_tokens, src_lengths, return_all_hiddens, token_embeddings)
             return {**plain, "src_tokens": [src_tokens]}
-        structure = self.structure(src_tokens, self.cfg.read_parse(parse))
+        structure = self.structure(src_tokens, self.cfg.labels.read(parse))
         of_layers = structure if causal is None else self.causal_structure(structure, causal)
         states, embedding = self.first_states(src_tokens, structure, token_embeddings)
         size = self.decoder_nodes(src_tokens, structure)
@@ -509,15 +504,11 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         if self.layer_norm is not None:
             states = self.layer_norm(states)
         return encoder_output(
-            src_tokens,
-            self.padding(src_tokens),
-            encoder_out=[decoder_states(states)],
+            src_tokens, self.padding(src_tokens), encoder_out=[decoder_states(states)],
             encoder_padding_mask=[self.node_padding_mask(src_tokens, structure)],
-            encoder_embedding=[embedding],
             encoder_states=[decoder_states(layer_states) for layer_states in hidden],
-            fc_results=feed_forwards,
-            **self.extra_outputs(structure),
-        )
+            encoder_embedding=[embedding], fc_results=feed_forwards, **self.extra_outputs(structure),
+        )  # fmt: skip
 
     def _first(self, states: Tensor, count: int) -> Tensor:
         return states.narrow(0 if self.layer_class.time_first else 1, 0, count)
@@ -553,7 +544,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         """
         if self.is_plain(self.cfg):
             return self._plain_attention_maps(src_tokens)
-        structure = self.structure(src_tokens, self.cfg.read_parse(parse))
+        structure = self.structure(src_tokens, self.cfg.labels.read(parse))
         states, _ = self.first_states(src_tokens, structure)
         states = states.transpose(0, 1) if self.layer_class.time_first else states
         maps = []

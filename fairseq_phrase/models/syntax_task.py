@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import Field
-from typing import Any, Protocol
+from dataclasses import Field, dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -15,14 +15,18 @@ from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.modules.tensors import may_read
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
+
 logger = logging.getLogger(__name__)
 
 
+@runtime_checkable
 class SyntaxTask(Protocol):
     """The functions of a task with parses that a model calls while it is built."""
 
-    source_dictionary: Any
-    target_dictionary: Any
+    source_dictionary: Dictionary
+    target_dictionary: Dictionary
 
     def require_parses(self, fields: Sequence[str], for_model: bool = True) -> None:
         """Add parse fields to every later batch."""
@@ -30,7 +34,7 @@ class SyntaxTask(Protocol):
     def require_structure(self, key: str, make: MakeStructure) -> None:
         """Let the collater compute tensors from the parses of every later batch."""
 
-    def label_dictionary(self, field: str) -> Any:
+    def label_dictionary(self, field: str) -> Dictionary:
         """Return the numbered labels of a parse field."""
 
 
@@ -39,22 +43,63 @@ def report_without_effect(options: Iterable[Field[Any]], cfg: Any) -> None:
 
     They are not refused: the rows of a table share options.
     """
+    values = vars(cfg)
     for option in options:
         needed = option.metadata.get("needs", "").split()
-        changed = getattr(cfg, option.name, option.default) != option.default
-        if changed and needed and not any(getattr(cfg, name) for name in needed):
+        changed = values.get(option.name, option.default) != option.default
+        if changed and needed and not any(values[name] for name in needed):
             flags = [f"--{name.replace('_', '-')}" for name in (option.name, *needed)]
             logger.warning("%s has no effect without %s", flags[0], " or ".join(flags[1:]))
+
+
+@dataclass(frozen=True)
+class ParseLabels:
+    """The labels of a model's parses.
+
+    Attributes:
+        fields: the parse fields of which the encoder reads labels.
+        dictionary_of: returns the numbered labels of a parse field. A model that calls it while it is
+            built depends on the numbers of these labels.
+    """
+
+    fields: Sequence[str]
+    dictionary_of: Callable[[str], Dictionary]
+
+    def count(self, field: str) -> int:
+        """Return the number of labels of a parse field, special labels included."""
+        return len(self.dictionary_of(field))
+
+    def read(self, tensors: Mapping[str, Tensor]) -> ParseBatch:
+        """Take the parse out of an encoder's keyword arguments, and check its labels.
+
+        A label out of range would read a parameter of another label. There is no check where it would
+        wait for a GPU.
+
+        Raises:
+            ValueError: a label does not exist; with its sentence.
+        """
+        parse = ParseBatch.from_net_input(tensors)
+        for field in self.fields:
+            if field not in parse or not may_read(labels := parse[field]):
+                continue
+            count, labels = self.count(field), labels if labels.dim() == 2 else labels[..., -1]
+            faults = (labels < -1) | (labels >= count)
+            if faults.any():
+                row, column = faults.nonzero()[0].tolist()
+                raise ValueError(
+                    f"{PREFIX}{field}: sentence {row} of the batch has the label "
+                    f"{int(labels[row, column])}, and the dictionary has {count} labels, from 0: use the "
+                    "labels of the model's training"
+                )
+        return parse
 
 
 def require_parses(method: EncoderMethod, cfg: Any, task: SyntaxTask) -> None:
     """Ask the task for the parses that an encoder needs, and for their labels.
 
     Args:
-        cfg: fairseq's nested options. This function sets ``count_labels``, a function that returns the
-            number of labels of a parse field, special labels included, and ``label_number``, a function
-            that returns the number of one label of a field; ``labelled_fields``, their names; and
-            ``read_parse``, :func:`read_parse` for these fields.
+        cfg: fairseq's nested options. This function sets ``labels``, the :class:`ParseLabels`: fairseq
+            builds an encoder from its options and the dictionary, without the task.
 
     Raises:
         UserError: the task or its data lack the parses, or the options contradict each other.
@@ -62,15 +107,16 @@ def require_parses(method: EncoderMethod, cfg: Any, task: SyntaxTask) -> None:
     method.check(cfg)
     needed = list(method.parse_fields(cfg))
     report_without_effect(method.options, cfg)
-    if getattr(cfg, "neutral_start", False) and (obstacle := neutral_obstacle(method.encoder, cfg)):
+    if vars(cfg).get("neutral_start") and (obstacle := neutral_obstacle(method.encoder, cfg)):
         raise UserError(f"--neutral-start, {method.name}: {obstacle}")
-    cfg.count_labels = lambda field: len(task.label_dictionary(field))
-    cfg.label_number = lambda field, label: task.label_dictionary(field).index(label)
-    cfg.labelled_fields = [field for field in needed if FIELDS[field].label_file]
-    cfg.read_parse = lambda tensors: read_parse(tensors, cfg.labelled_fields, cfg.count_labels)
+    # A copy of the model, for an export or an average, would copy the task with a bound method.
+    cfg.labels = ParseLabels(
+        [field for field in needed if FIELDS[field].label_file],
+        lambda field: task.label_dictionary(field),
+    )
     if not needed:
         return
-    if not hasattr(task, "require_parses"):
+    if not isinstance(task, SyntaxTask):
         raise UserError(
             f"this model needs the source's {' and '.join(needed)}: use --task "
             "syntax_translation or syntax_labelling, on data made by fairseq-phrase-preprocess or -attach"
@@ -78,35 +124,5 @@ def require_parses(method: EncoderMethod, cfg: Any, task: SyntaxTask) -> None:
     task.require_parses(needed)
     find = getattr(method.encoder, "batch_structure", lambda *_: None)
     structure = find(cfg, task.source_dictionary)
-    if structure is not None and hasattr(task, "require_structure"):
+    if structure is not None:
         task.require_structure(*structure)
-
-
-def read_parse(
-    tensors: Mapping[str, Tensor], labelled: Sequence[str], count_labels: Callable[[str], int]
-) -> ParseBatch:
-    """Take the parse out of an encoder's keyword arguments, and check its labels.
-
-    A label out of range would read a parameter of another label. There is no check where it would wait
-    for a GPU.
-
-    Args:
-        labelled: the fields of which the encoder reads labels.
-        count_labels: returns the number of labels of a field.
-
-    Raises:
-        ValueError: a label does not exist; with its sentence.
-    """
-    parse = ParseBatch.from_net_input(tensors)
-    for field in labelled:
-        if field not in parse or not may_read(labels := parse[field]):
-            continue
-        count, labels = count_labels(field), labels if labels.dim() == 2 else labels[..., -1]
-        faults = (labels < -1) | (labels >= count)
-        if faults.any():
-            row, column = faults.nonzero()[0].tolist()
-            raise ValueError(
-                f"{PREFIX}{field}: sentence {row} of the batch has the label {int(labels[row, column])}, "
-                f"and the dictionary has {count} labels, from 0: use the labels of the model's training"
-            )
-    return parse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -14,6 +14,9 @@ from fairseq_phrase.models.copying import copies, copying_class
 from fairseq_phrase.models.encoder_method import EncoderMethod
 from fairseq_phrase.models.syntax_decoder import SyntaxDecoder
 from fairseq_phrase.models.syntax_task import SyntaxTask, require_parses
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 
 class SyntaxTransformerModel(TransformerModelBase):
@@ -42,14 +45,14 @@ class SyntaxTransformerModel(TransformerModelBase):
 
     @classmethod
     def build_encoder(
-        cls, cfg: TransformerConfig, src_dict: Any, embed_tokens: nn.Embedding
+        cls, cfg: TransformerConfig, src_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> Any:
         """Build the registered encoder."""
         return cls.method.encoder(cfg, src_dict, embed_tokens)
 
     @classmethod
     def build_decoder(
-        cls, cfg: TransformerConfig, tgt_dict: Any, embed_tokens: nn.Embedding
+        cls, cfg: TransformerConfig, tgt_dict: Dictionary, embed_tokens: nn.Embedding
     ) -> Any:
         """Build the method's own decoder, or the default decoder."""
         decoder = cls.method.decoder or SyntaxDecoder

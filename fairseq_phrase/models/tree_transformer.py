@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from fairseq.dataclass import ChoiceEnum
@@ -33,6 +33,9 @@ from fairseq_phrase.modules.trees.tree_attention import (
 )
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch, tree_sizes
 
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
+
 
 @dataclass
 class TreeOptions(NeutralOptions):
@@ -59,17 +62,18 @@ def check(cfg: Any) -> None:
     Raises:
         UserError: the options cannot be used with trees.
     """
-    for side in ("encoder", "decoder"):
-        width, heads = (
-            getattr(getattr(cfg, side), name) for name in ("embed_dim", "attention_heads")
-        )
+    for side, sizes in (("encoder", cfg.encoder), ("decoder", cfg.decoder)):
+        width, heads = sizes.embed_dim, sizes.attention_heads
         if width % (2 * heads):
             raise UserError(
                 f"--{side}-embed-dim {width} is not divisible into {heads} heads of an even width, "
                 "half for vertical and half for horizontal embeddings"
             )
-    for name in ("vertical", "horizontal"):
-        if (largest := getattr(cfg, f"tree_max_{name}")) < 1:
+    for name, largest in (
+        ("vertical", cfg.tree_max_vertical),
+        ("horizontal", cfg.tree_max_horizontal),
+    ):
+        if largest < 1:
             raise UserError(f"--tree-max-{name} {largest}: the smallest index is 1")
     if cfg.cross_self_attention:
         raise UserError("--cross-self-attention: trees have cross-attention of their own")
@@ -351,9 +355,11 @@ class TreeEncoder(SyntaxEncoder):
     layer_class = TreeEncoderLayer
     neutral_parameters = NEUTRAL
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+    def __init__(
+        self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding
+    ) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
-        num_labels = 1 if cfg.tree_one_label else cfg.count_labels("spans")
+        num_labels = 1 if cfg.tree_one_label else cfg.labels.count("spans")
         self.embed_labels = Embedding(num_labels, embed_tokens.embedding_dim, None)
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> TreeBatch:
@@ -362,7 +368,9 @@ class TreeEncoder(SyntaxEncoder):
         return TreeBatch.from_words(parse["words"], parse["spans"], self.padding(src_tokens), sizes)
 
     @classmethod
-    def batch_structure(cls, cfg: TransformerConfig, dictionary: Any) -> tuple[str, MakeStructure]:
+    def batch_structure(
+        cls, cfg: TransformerConfig, dictionary: Dictionary
+    ) -> tuple[str, MakeStructure]:
         """Return the function that checks the trees and counts their paths."""
         return "tree", tree_sizes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from fairseq.models.transformer import TransformerConfig
@@ -19,6 +19,9 @@ from fairseq_phrase.modules.positions.xl_attention import (
     distance_encodings,
 )
 
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
+
 
 class XLEncoderLayer(SyntaxEncoderLayer):
     """fairseq's encoder layer whose attention may read a second stream of states. Time-first."""
@@ -31,7 +34,7 @@ class XLEncoderLayer(SyntaxEncoderLayer):
                 num_heads=cfg.encoder.attention_heads,
                 dropout=cfg.attention_dropout,
                 # The pre-trainer sets this option: only pairs of segments need segment encodings.
-                segments=getattr(cfg, "relative_segments", False),
+                segments=vars(cfg).get("relative_segments", False),
             )
         )
 
@@ -58,7 +61,9 @@ class XLEncoder(SyntaxEncoder):
 
     layer_class = XLEncoderLayer
 
-    def __init__(self, cfg: TransformerConfig, dictionary: Any, embed_tokens: nn.Embedding) -> None:
+    def __init__(
+        self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding
+    ) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         self.embed_positions = None
 

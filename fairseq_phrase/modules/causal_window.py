@@ -40,7 +40,7 @@ class CausalWindow:
         if not self.context:
             return [None] * layers
         least, longer = divmod(self.context - 1, max(layers, 1))
-        return [least + (layer < longer) for layer in range(layers)]
+        return [least + 1 if layer < longer else least for layer in range(layers)]
 
     def per_layer(self, layers: int, tokens: Tensor, make: Callable[[Tensor], Any]) -> PerLayer:
         """Make the structure of each layer, once for all layers with the same reach.

@@ -86,7 +86,7 @@ class HeadsAttention(nn.Module):
     def reset_parameters(self) -> None:
         """Initialize as fairseq does for queries, keys and values of one width."""
         for name in self.order:
-            nn.init.xavier_uniform_(getattr(self, name).weight, gain=1 / math.sqrt(2))
+            nn.init.xavier_uniform_(self.get_parameter(f"{name}.weight"), gain=1 / math.sqrt(2))
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
 

@@ -117,9 +117,8 @@ def _checked(spec: str, parser: object, origin: str) -> LineParser | FileParser:
             f"parser {spec}: {origin} made a {type(parser).__name__}, which is neither a "
             "LineParser nor a FileParser"
         )
-    missing = [name for name in ("version", "fields") if not hasattr(parser, name)]
-    if isinstance(parser, FileParser) and not hasattr(parser, "suffix"):
-        missing.append("suffix")
+    needed = ["version", "fields", *(["suffix"] if isinstance(parser, FileParser) else [])]
+    missing = [name for name in needed if not hasattr(parser, name)]
     if missing:
         raise UserError(f"parser {spec}: the parser of {origin} has no {', '.join(missing)}")
     unknown = set(parser.fields) - set(FIELDS)

@@ -290,9 +290,13 @@ class _Reading:
             if line.strip():
                 count = self._count(line, index)
                 index += max(1, count)
-                fitting, lines = fitting + (count > 0), lines + 1
+                lines += 1
+                if count > 0:
+                    fitting += 1
             ahead += 1
-        return 2 * (fitting + (lines < _AFTER and self._fits(ahead, index))) >= lines
+        if lines < _AFTER and self._fits(ahead, index):  # also the end of the file
+            fitting += 1
+        return 2 * fitting >= lines
 
     def _count(self, line: str, index: int) -> int:
         """Return how many trees from an index on spell a line; 0 if they do not spell it."""

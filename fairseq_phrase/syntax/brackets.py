@@ -159,10 +159,8 @@ class _Reader:
             self.word(node.label, node.label_offset, node.start)
             return
         if node.is_empty:
-            raise BracketsError(
-                node.offset,
-                f"an empty tree, expected words in it{f' or after {node.label}' * bool(node.label)}",
-            )
+            after = f" or after {node.label}" if node.label else ""
+            raise BracketsError(node.offset, f"an empty tree, expected words in it{after}")
         parent.is_empty = False
         if not node.label:
             if len(self._nodes) > 1:

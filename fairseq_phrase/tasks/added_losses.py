@@ -18,11 +18,14 @@ from typing import Any, NamedTuple
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.logging import metrics
+from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.fairseq_types import Task
 from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.models.model_parts import decoder_of
 from fairseq_phrase.modules.recurrent.source_attention import coverage_loss
 
 #: The loss, the sample size, and the logging output.
@@ -86,7 +89,8 @@ def check_layers(model: Any) -> None:
     Raises:
         UserError: the decoder has layer dropout.
     """
-    dropped = getattr(getattr(model, "decoder", None), "decoder_layerdrop", 0.0)
+    decoder = decoder_of(model)
+    dropped = decoder.decoder_layerdrop if isinstance(decoder, TransformerDecoderBase) else 0.0
     if dropped:
         raise UserError(
             "--coverage needs the attention of the decoder's last layer, and with --decoder-layerdrop "
@@ -149,7 +153,7 @@ class NextSentenceConfig(MaskedLmConfig):
 class NextSentenceLoss(MaskedLmLoss):
     """BERT's loss: the mean over masked tokens, and the mean over pairs of segments."""
 
-    def __init__(self, cfg: NextSentenceConfig, task: Any):
+    def __init__(self, cfg: NextSentenceConfig, task: Task):
         super().__init__(cfg, task)
         self.weight = cfg.next_sentence_weight
 

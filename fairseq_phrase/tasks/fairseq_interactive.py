@@ -15,7 +15,7 @@ from fairseq import utils
 from fairseq.data.encoders import register_bpe, register_tokenizer
 from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks.translation import TranslationTask
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from fairseq_phrase.compat.commands import use_idle_cores
 from fairseq_phrase.compat.inference import truncated_tokens
@@ -61,17 +61,17 @@ def _source_of(cfg: SyntaxBPEConfig) -> tuple[str, str, str | None]:
 
     The hub interface builds a BPE from the configuration only, whose root has the task's options.
     """
-    task = getattr(cfg._get_root(), "task", None) if isinstance(cfg, DictConfig) else None
-    data = cfg.syntax_data or getattr(task, "data", None)
+    root: Any = cfg._get_root() if isinstance(cfg, DictConfig) else OmegaConf.create()
+    data = cfg.syntax_data or OmegaConf.select(root, "task.data")
     if not data:
         raise UserError(
             "--tokenizer syntax and --bpe syntax need --task syntax_translation, or --syntax-data DIR"
         )
     directory = utils.split_paths(data)[0]
-    language = cfg.syntax_lang or getattr(task, "source_lang", None)
+    language = cfg.syntax_lang or OmegaConf.select(root, "task.source_lang")
     parser = cfg.syntax_parser
     if not cfg.syntax_data:
-        parser = parser or getattr(task, "source_parser", None)
+        parser = parser or OmegaConf.select(root, "task.source_parser")
     return directory, language or languages_in_names(directory)[0], parser
 
 
@@ -240,7 +240,10 @@ class RawTextTask(TranslationTask):
         Args:
             rows: Shape: ``(tokens,)`` each. Rows that carry nothing are joined to text.
         """
-        origins = [getattr(row, "origins", None) or [self._spelled(row)] for row in rows]
+        origins = [
+            row.origins if isinstance(row, RawTokens) and row.origins else [self._spelled(row)]
+            for row in rows
+        ]
         lines = [line for (line,) in origins if isinstance(line, str)]
         encoded = iter(self.source_text.encode(lines) if lines else [])
         raw_tokens = []
@@ -269,7 +272,7 @@ class RawTextTask(TranslationTask):
         generated = super().inference_step(
             generator, models, {**sample, "net_input": net_input}, *args, **kwargs
         )
-        words = sample.get("copied") or getattr(tokens, "words", ())
+        words = sample.get("copied") or (tokens.words if isinstance(tokens, RawTokens) else ())
         if words:
             write_back(sample, generated, words)
         return generated

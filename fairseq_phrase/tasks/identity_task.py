@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 from uuid import uuid4
 
 from fairseq import utils
-from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
@@ -18,8 +17,10 @@ from fairseq_phrase.compat.inference import truncate_as_trained
 from fairseq_phrase.data.store.identity import Entry, Identity, compare, log_record
 from fairseq_phrase.data.store.manifest import data_identity
 from fairseq_phrase.data.store.parts import check_parts
+from fairseq_phrase.fairseq_types import Dictionary
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.huggingface_encoder import take_configuration
+from fairseq_phrase.models.model_parts import encoder_of
 from fairseq_phrase.models.source_factors import begin_with_factors
 from fairseq_phrase.training.update import UpdateTask
 
@@ -45,6 +46,8 @@ class IdentifiedTask(UpdateTask):
         identity: the record of the last built model.
     """
 
+    #: Whether the task has :class:`~fairseq_phrase.checkpoints.pretrained.PretrainedOptions`.
+    can_start: ClassVar[bool] = True
     _labels: Callable[[str], Dictionary]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -74,16 +77,15 @@ class IdentifiedTask(UpdateTask):
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build a model; a new one may start from another (``--pretrained``, ``--pretrained-model``)."""
-        model_path = getattr(self.cfg, "pretrained_model", None)
-        if model_path and self.cfg.take_options and not from_checkpoint:
-            take_options(cfg, Path(model_path))
         if not from_checkpoint:
+            if self.can_start and self.cfg.pretrained_model and self.cfg.take_options:
+                take_options(cfg, Path(self.cfg.pretrained_model))
             take_configuration(cfg)
         self._labels_asked_for = set()
         model = super().build_model(cfg, from_checkpoint)
         self._model_entries = model_entries(cfg)
         self.extend(model, self._loaded[-1][1] if from_checkpoint and self._loaded else None)
-        self._encoder = getattr(model, "encoder", None)
+        self._encoder = encoder_of(model)
         self.identity = self._current_record()
         if from_checkpoint and self._loaded:
             *earlier, (path, trained) = self._loaded
@@ -91,7 +93,7 @@ class IdentifiedTask(UpdateTask):
             for earlier_path, its in earlier:
                 self._compare(its, trained, "ensemble", earlier_path, path)
         elif not from_checkpoint:
-            if hasattr(self.cfg, "pretrained_model"):
+            if self.can_start:
                 names = begin_from_checkpoint(model, self.cfg, self)
                 parameters = model.named_parameters()
                 self._pretrained = [
@@ -135,7 +137,7 @@ class IdentifiedTask(UpdateTask):
 
     def optimizer_step(self, optimizer: Any, model: Any, update_num: int) -> None:
         """Update the model's parameters, with ``--lr-scale-pretrained``."""
-        scale = getattr(self.cfg, "lr_scale_pretrained", 1.0)
+        scale = self.cfg.lr_scale_pretrained if self.can_start else 1.0
         if scale == 1.0:
             super().optimizer_step(optimizer, model, update_num)
         else:
@@ -196,6 +198,5 @@ class IdentifiedTask(UpdateTask):
     ) -> Identity:
         return compare(
             trained, here, entry_point, trained_name=path, current_name=name,
-            allow=getattr(self.cfg, "allow_difference", None),
-            strict=getattr(self.cfg, "strict_identity", False),
+            allow=self.cfg.allow_difference, strict=self.cfg.strict_identity,
         )  # fmt: skip

@@ -46,8 +46,11 @@ class LanguageTagTask(TranslationTask):
                 dictionary.add_symbol(symbol)
             dictionary.added = tags
             dictionary.tags = (dictionary.index(f"[{language}]"),)
-        for name in ("subword_sampling", "guided_alignments", "num_batch_buckets", "eval_bleu"):
-            if getattr(cfg, name):
+        for name, is_set in (
+            ("subword_sampling", cfg.subword_sampling), ("guided_alignments", cfg.guided_alignments),
+            ("num_batch_buckets", cfg.num_batch_buckets), ("eval_bleu", cfg.eval_bleu),
+        ):  # fmt: skip
+            if is_set:
                 raise UserError(f"--langs cannot be combined with --{name.replace('_', '-')}")
 
     def _pairs(self, pairs: LanguagePairDataset) -> LanguagePairDataset:

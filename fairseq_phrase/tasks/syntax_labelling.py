@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq import utils
-from fairseq.data import Dictionary, LanguagePairDataset, StripTokenDataset
+from fairseq.data import LanguagePairDataset, StripTokenDataset
 from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from torch import Tensor
@@ -15,6 +15,7 @@ from fairseq_phrase.data.store.dictionaries import warn_of_unknown_labels
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.labels import SpanMetrics, mark_spans
+from fairseq_phrase.fairseq_types import Dictionary
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.tasks.added_losses import calls_of
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask

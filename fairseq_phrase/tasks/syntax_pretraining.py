@@ -81,6 +81,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
     """
 
     cfg: SyntaxPretrainingConfig
+    can_start = False
 
     def __init__(self, cfg: SyntaxPretrainingConfig, dictionary: Dictionary):
         super().__init__(cfg)

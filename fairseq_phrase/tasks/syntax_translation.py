@@ -35,7 +35,9 @@ from fairseq_phrase.data.store.layout import PREPROCESS
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.copying import CopyingDecoder
 from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.models.model_parts import decoder_of
 from fairseq_phrase.models.source_factors import COMBINE, SourceFactors, leaving_out_unknown
 from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.tasks.added_losses import CoverageCriterion, check_layers
@@ -162,7 +164,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         has_trees = from_checkpoint and self._loaded and self._loaded[-1][1].value("tree-source")
         if has_trees and self._trees.last != self._trees.settings[0]:
             read_own_trees(model.encoder, *self._trees.last)
-        self._copies = hasattr(getattr(model, "decoder", None), "copy_scores")
+        self._copies = isinstance(decoder_of(model), CopyingDecoder)
         if self.cfg.coverage:
             check_layers(model)
         for loss in self._tree_losses:
@@ -184,7 +186,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
             setting = self._loss_settings[loss.option]
             loss.check_field(setting.field, self.cfg.tree_source)
             self.require_parses([setting.field], for_model=False, needer=loss.flag())
-            criterion = loss.over(criterion, getattr(self.cfg, loss.option), setting)
+            criterion = loss.over(criterion, loss.option_in(self.cfg), setting)
         return criterion
 
     def extend(self, model: Any, trained: Identity | None) -> None:
@@ -346,7 +348,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
 
         Outside training, sentences are not dropped (:mod:`fairseq_phrase.compat`).
         """
-        sampling = getattr(dataset, "sampling", None)
+        sampling = getattr(dataset, "sampling", None)  # fairseq's datasets have none
         if sampling is not None:
             sampling.seed = kwargs.get("seed", sampling.seed)
         if "grouped_shuffling" not in kwargs:

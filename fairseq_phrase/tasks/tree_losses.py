@@ -22,6 +22,8 @@ from torch.nn.functional import linear
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.models.model_parts import encoder_of
+from fairseq_phrase.models.syntax_encoder import SyntaxEncoderLayer
 from fairseq_phrase.modules.positions.parent_pointer import ParentPointer
 from fairseq_phrase.modules.trees.tree_planting import tree_distances, tree_planting
 from fairseq_phrase.modules.trees.tree_regularization import tree_regularization
@@ -76,7 +78,7 @@ def attention_layer(model: Any, number: int, flag: str) -> Any:
     Raises:
         UserError: the layer does not exist, or it has no self-attention with queries and keys.
     """
-    layers = getattr(getattr(model, "encoder", None), "layers", None)
+    layers = getattr(encoder_of(model), "layers", None)
     if layers is None or not len(layers):
         raise UserError(f"{flag} needs an encoder with layers of self-attention")
     if not 0 <= number <= len(layers):
@@ -118,6 +120,11 @@ class TreeLoss(AddedLoss):
         return f"--{cls.option.replace('_', '-')}"
 
     @classmethod
+    def option_in(cls, cfg: Any, suffix: str = "", default: Any = None) -> Any:
+        """Return a loss' option in the task's options, by default its weight."""
+        return getattr(cfg, cls.option + suffix, default)
+
+    @classmethod
     def setting_for(cls, cfg: Any, model: Any) -> LossSetting:
         """Check the loss' options for a model.
 
@@ -125,13 +132,13 @@ class TreeLoss(AddedLoss):
             UserError: the layer does not exist, or has no such heads.
         """
         flag = cls.flag()
-        number = getattr(cfg, f"{cls.option}_layer")
+        number = cls.option_in(cfg, "_layer")
         attention = attention_layer(model, number, flag).self_attn
-        heads = getattr(cfg, f"{cls.option}_heads", 1) or max(attention.num_heads // 4, 1)
+        heads = cls.option_in(cfg, "_heads", 1) or max(attention.num_heads // 4, 1)
         if not 0 < heads <= attention.num_heads:
             raise UserError(f"{flag}-heads {heads}: the layer has {attention.num_heads} heads")
         width = attention.q_proj.weight.size(0) // attention.num_heads
-        return LossSetting(number, heads, width, getattr(cfg, f"{cls.option}_trees", cls.field))
+        return LossSetting(number, heads, width, cls.option_in(cfg, "_trees", cls.field))
 
     @classmethod
     def check_field(cls, field: str, source: str | None) -> None:
@@ -295,9 +302,9 @@ def wanted_losses(cfg: TreeLossOptions) -> list[type[TreeLoss]]:
         UserError: a λ is negative.
     """
     for loss in TREE_LOSSES:
-        if (weight := getattr(cfg, loss.option)) < 0:
+        if (weight := loss.option_in(cfg)) < 0:
             raise UserError(f"{loss.flag()} {weight}: expected 0 or more")
-    return [loss for loss in TREE_LOSSES if getattr(cfg, loss.option)]
+    return [loss for loss in TREE_LOSSES if loss.option_in(cfg)]
 
 
 @contextmanager
@@ -326,4 +333,5 @@ def weights_of(attention: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def _batch_first(states: Tensor, layer: Any) -> Tensor:
-    return states.transpose(0, 1) if getattr(layer, "time_first", True) else states
+    is_batch_first = isinstance(layer, SyntaxEncoderLayer) and not layer.time_first
+    return states if is_batch_first else states.transpose(0, 1)

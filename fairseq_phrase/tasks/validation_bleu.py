@@ -34,7 +34,7 @@ class ValidationBleuTask(TranslationTask):
     def _bleu_tokenizer(self) -> str:
         from fairseq_phrase.evaluation.metrics.tokenizers import check_tokenizer, tokenizer_of
 
-        option = getattr(self.cfg, "eval_bleu_tokenize", None)
+        option = self.cfg.eval_bleu_tokenize
         if option is not None:
             return check_tokenizer(option, "--eval-bleu-tokenize")
         tokenizer, note = tokenizer_of(self.cfg.target_lang)

@@ -19,6 +19,7 @@ from fairseq.modules.transformer_layer import (
 from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
+from fairseq_phrase.models.model_parts import decoder_of
 from fairseq_phrase.modules.tensors import infinite
 
 
@@ -35,12 +36,15 @@ def take_fused_attention(model: Any, *, reads_weights: bool, left_pad_target: bo
     """
     if not isinstance(model, BaseFairseqModel):
         return f"{type(model).__name__} has the parameters in parts"
-    decoder = getattr(model, "decoder", None)
+    decoder = decoder_of(model)
     if not isinstance(decoder, TransformerDecoderBase):
         return "the model has no Transformer decoder"
-    for name in ("extract_features_scriptable", "buffered_future_mask"):
-        if getattr(type(decoder), name) is not getattr(TransformerDecoderBase, name):
-            return f"{type(decoder).__name__} has masks of its own"
+    kind, base = type(decoder), TransformerDecoderBase
+    if (
+        kind.extract_features_scriptable is not base.extract_features_scriptable
+        or kind.buffered_future_mask is not base.buffered_future_mask
+    ):
+        return f"{kind.__name__} has masks of its own"
     if left_pad_target:
         return "targets are padded on the left"
     changed = 0

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
+from fairseq_phrase.models.model_parts import decoder_of
 from fairseq_phrase.models.seq2seq import Seq2SeqDecoder, Seq2SeqModel
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 
@@ -54,7 +55,7 @@ def take_loss_by_parts(model: Any, criterion: Any, optimizer: Any) -> str | None
         return f"{type(criterion).__name__} reads the scores of all words"
     if isinstance(optimizer, AMPOptimizer):
         return "--amp chooses the precision of each operation"
-    decoder = getattr(model, "decoder", None)
+    decoder = decoder_of(model)
     if decoder is None:
         return "the model has no decoder"
     for part in (model, decoder):
@@ -76,12 +77,18 @@ _RETURN_SCORES = (
 _FUNCTIONS = (
     "forward", "output_layer", "get_targets", "get_normalized_probs", "get_normalized_probs_scriptable",
 )  # fmt: skip
-_KNOWN = {getattr(kind, name, None) for kind in _RETURN_SCORES for name in _FUNCTIONS}
+
+
+def _functions_of(kind: type) -> set[Any]:
+    return {getattr(kind, name, None) for name in _FUNCTIONS}
+
+
+_KNOWN = frozenset[Any]().union(*map(_functions_of, _RETURN_SCORES))
 
 
 def _returns_scores(part: Any) -> bool:
     """Return whether a model or a decoder has no functions of its own between the states and the loss."""
-    return all(getattr(type(part), name, None) in _KNOWN for name in _FUNCTIONS)
+    return _functions_of(type(part)) <= _KNOWN
 
 
 def _projection(decoder: Any) -> tuple[Tensor, Tensor | None] | None:
@@ -104,6 +111,10 @@ class ByParts(FairseqCriterion):
 
     #: Of half precision: its ``loss_scale`` multiplies the loss before the backward pass.
     scaler: Any = None
+    # What only criteria with smoothing set.
+    ignore_prefix_size: int = 0
+    report_accuracy: bool = False
+    eps: float | None = None
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> Any:
         """Compute the loss, as fairseq's criterion does; one loss per token as fairseq computes it."""
@@ -118,15 +129,15 @@ class ByParts(FairseqCriterion):
 
     def _losses(self, decoder: Any, target: Tensor, states: Tensor) -> Losses:
         """Compute the losses in place of the scores."""
-        prefix = getattr(self, "ignore_prefix_size", 0)
+        prefix = self.ignore_prefix_size
         if prefix:
             ignored = torch.full_like(target[:, :prefix], self.padding_idx)
             target = torch.cat([ignored, target[:, prefix:]], 1)
         projection = _projection(decoder)
         assert projection is not None
         return smoothed_cross_entropy(
-            states, *projection, target, self.padding_idx, getattr(self, "eps", 0.0),
-            count_correct=getattr(self, "report_accuracy", False),
+            states, *projection, target, self.padding_idx, self.eps or 0.0,
+            count_correct=self.report_accuracy,
             scale=float(self.scaler.loss_scale) if self.scaler is not None else 1.0,
         )  # fmt: skip
 
@@ -137,7 +148,7 @@ class ByParts(FairseqCriterion):
         losses = net_output[0]
         if not isinstance(losses, Losses):
             return super().compute_loss(model, net_output, sample, reduce)
-        return losses.loss, losses.nll_loss if hasattr(self, "eps") else losses.loss
+        return losses.loss, losses.loss if self.eps is None else losses.nll_loss
 
     def compute_accuracy(self, model: Any, net_output: Any, sample: dict[str, Any]) -> Any:
         """Return the numbers of correct tokens and of all tokens."""
@@ -171,7 +182,7 @@ def reads_attention(model: Any, criterion: Any) -> bool:
         label_smoothed_cross_entropy_with_rdrop.RdropLabelSmoothedCrossEntropyCriterion,
     )
     kinds = {*no_reader, *(CRITERIA[kind] for kind in no_reader if kind in CRITERIA)}
-    decoder = getattr(model, "decoder", None)
+    decoder = decoder_of(model)
     return type(criterion) not in kinds or not (_returns_scores(model) and _returns_scores(decoder))
 
 

@@ -91,7 +91,7 @@ class UpdateTask(FairseqTask):
     _prepared: Training | None = None
 
     def __init__(self, cfg: Any, *args: Any, **options: Any) -> None:
-        if getattr(cfg, "fairseq_update", False) and getattr(cfg, "fast_dropout", False):
+        if cfg.fairseq_update and cfg.fast_dropout:
             raise UserError("--fairseq-update and --fast-dropout exclude each other: leave out one")
         super().__init__(cfg, *args, **options)
 
@@ -110,7 +110,7 @@ class UpdateTask(FairseqTask):
 
 def prepare(training: Training, parts: frozenset[str]) -> None:
     """Make the update of a training faster, and log which parts stay fairseq's own."""
-    if getattr(training.cfg, "fairseq_update", False):
+    if training.cfg.fairseq_update:
         logger.info("update: fairseq's own (--fairseq-update)")
         return
     reasons = {name: part(training) for name, part in PARTS.items() if name in parts}
@@ -122,7 +122,7 @@ def prepare(training: Training, parts: frozenset[str]) -> None:
         faster or "nothing",
         f"; as in fairseq: {', '.join(stays)}" if stays else "",
     )
-    if getattr(training.cfg, "fast_dropout", False):
+    if training.cfg.fast_dropout:
         reason = take_fast_dropout(unwrapped(training.model))
         logger.info(
             "dropout: %s",

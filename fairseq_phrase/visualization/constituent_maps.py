@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from fairseq.sequence_generator import SequenceGenerator
@@ -12,9 +12,13 @@ from torch import Tensor
 
 from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.model_parts import decoder_of
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 from fairseq_phrase.text import markdown_table
 from fairseq_phrase.visualization.encoder_maps import attention_maps
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ def require_decoder(model: Any) -> None:
     Raises:
         UserError: the model lacks a decoder.
     """
-    if not hasattr(model, "decoder"):
+    if decoder_of(model) is None:
         raise UserError(
             "this model has no decoder, so it does not translate: fairseq-phrase-plot attention, and "
             "tree --encoder, draw the attention of its encoder"
@@ -154,7 +158,11 @@ def require_decoder(model: Any) -> None:
 
 
 def translate(
-    model: Any, net_input: dict[str, Tensor], dictionary: Any, beam: int = 5, longest: int = 201
+    model: Any,
+    net_input: dict[str, Tensor],
+    dictionary: Dictionary,
+    beam: int = 5,
+    longest: int = 201,
 ) -> Tensor:
     """Translate one sentence, its end included. Shape: ``(target tokens,)``.
 

@@ -159,7 +159,7 @@ def attention_picture(
         is_attention = block not in getattr(model.encoder, "other_maps", ())
         panels.append(Panel(title, matrix, is_attention))
     subtitle = f"{name_of(layer, num_layers, 'layer')}, {name_of(head, num_heads, 'head')}"
-    nodes = {field.name: getattr(computed, field.name) for field in fields(Nodes)}
+    nodes = {field.name: vars(computed)[field.name] for field in fields(Nodes)}
     return AttentionPicture(**nodes, subtitle=subtitle, panels=panels)
 
 

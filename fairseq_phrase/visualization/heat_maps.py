@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from fairseq_phrase.visualization.constituent_maps import translate
 from fairseq_phrase.visualization.encoder_maps import AttentionPicture, Panel
 from fairseq_phrase.visualization.figures import columns_of, new_figure, save, wrapped
 from fairseq_phrase.visualization.source_sentence import SourceSentence, require_length, written
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Task
 
 #: Longer sentences are not drawn: labels would be unreadable. Translations end at this length.
 MAX_TOKENS = 100
@@ -40,7 +43,7 @@ class AlignmentPicture:
     weights: np.ndarray
 
 
-def alignment_picture(model: Any, task: Any, sentence: SourceSentence) -> AlignmentPicture:
+def alignment_picture(model: Any, task: Task, sentence: SourceSentence) -> AlignmentPicture:
     """Translate a sentence, and compute the attention of each token of the translation.
 
     Args:

@@ -6,19 +6,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from fairseq.utils import split_paths
 
 from fairseq_phrase.data.batches.raw_tokens import ends_of
+from fairseq_phrase.data.batches.source_batches import SourceTask
 from fairseq_phrase.data.batches.word_alignments import words_by_marks
 from fairseq_phrase.data.store.copied_words import slot
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.syntax_task import SyntaxTask
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary, Task
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class SourceSentence:
     copied: Sequence[str] = ()
 
     @classmethod
-    def from_raw(cls, sentence: EncodedSentence, task: Any) -> SourceSentence:
+    def from_raw(cls, sentence: EncodedSentence, task: SourceTask) -> SourceSentence:
         """Take an encoded raw sentence, from ``task.source_text``."""
         batch = task.source_text.batch([sentence])
         net_input = batch["net_input"]
@@ -56,7 +61,7 @@ class SourceSentence:
     def from_batch(
         cls,
         net_input: dict[str, torch.Tensor],
-        task: Any,
+        task: Task,
         copied: Sequence[str] = (),
         words: torch.Tensor | None = None,
     ) -> SourceSentence:
@@ -85,7 +90,7 @@ class SourceSentence:
         cls,
         net_input: dict[str, torch.Tensor],
         tokens: list[str],
-        task: Any,
+        task: Task | SourceTask,
         copied: Sequence[str],
         words: np.ndarray | None = None,
     ) -> SourceSentence:
@@ -98,7 +103,8 @@ class SourceSentence:
         constituents = []
         if "src_spans" in net_input:
             spans = net_input["src_spans"][0].tolist()
-            labels = task.label_dictionary("spans")
+            # A task that makes spans has their labels.
+            labels = cast(SourceTask, task).label_dictionary("spans")
             constituents = [(start, end, labels[label]) for start, end, label in spans]
         return cls(net_input, tokens, words, constituents, copied)
 
@@ -171,7 +177,9 @@ class SourceSentence:
         ]
 
 
-def raw_sentence(task: Any, line: str, parse: ParsedSentence | None = None) -> SourceSentence:
+def raw_sentence(
+    task: Task | SourceTask, line: str, parse: ParsedSentence | None = None
+) -> SourceSentence:
     """Parse and segment a raw line, in the same way as the data.
 
     Args:
@@ -180,13 +188,13 @@ def raw_sentence(task: Any, line: str, parse: ParsedSentence | None = None) -> S
     Raises:
         UserError: the task or the data's parser cannot parse raw text.
     """
-    if not hasattr(task, "source_text"):
+    if not isinstance(task, SourceTask):
         raise UserError("this model's task does not parse raw text: name a sentence by its --line")
     parses = () if parse is None else [parse]
     return SourceSentence.from_raw(task.source_text.encode([line], parses)[0], task)
 
 
-def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
+def dataset_sentence(task: Task, subset: str, index: int) -> SourceSentence:
     """Read one sentence of a data directory.
 
     Args:
@@ -196,7 +204,7 @@ def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
         UserError: the subset or the sentence does not exist.
     """
     language, directory = task.cfg.source_lang, split_paths(task.cfg.data)[0]
-    if hasattr(task, "require_parses") and Manifest.path(directory, language).is_file():
+    if isinstance(task, SyntaxTask) and Manifest.path(directory, language).is_file():
         # For the labels of nodes. The encoder may not accept them.
         task.require_parses(["words"], for_model=False)
     dataset = _loaded(task, subset)
@@ -208,7 +216,7 @@ def dataset_sentence(task: Any, subset: str, index: int) -> SourceSentence:
     return SourceSentence.from_batch(batch["net_input"], task, copied, words)
 
 
-def dataset_batches(task: Any, subset: str) -> Iterator[dict[str, Any]]:
+def dataset_batches(task: Task, subset: str) -> Iterator[dict[str, Any]]:
     """Yield fairseq's batches of a data set, of 4,000 tokens at most.
 
     Raises:
@@ -227,7 +235,7 @@ def dataset_batches(task: Any, subset: str) -> Iterator[dict[str, Any]]:
     return samples
 
 
-def _loaded(task: Any, subset: str) -> Any:
+def _loaded(task: Task, subset: str) -> Any:
     try:
         task.load_dataset(subset)
     except FileNotFoundError as error:
@@ -235,7 +243,7 @@ def _loaded(task: Any, subset: str) -> Any:
     return task.dataset(subset)
 
 
-def written(tokens: torch.Tensor, dictionary: Any, copied: Sequence[str]) -> list[str]:
+def written(tokens: torch.Tensor, dictionary: Dictionary, copied: Sequence[str]) -> list[str]:
     """Return the text of each token, where words replace their slots.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from fairseq_phrase.visualization.constituent_maps import cross_attention, self_
 from fairseq_phrase.visualization.encoder_maps import Choice, choose, name_of
 from fairseq_phrase.visualization.figures import new_figure, save, wrapped
 from fairseq_phrase.visualization.source_sentence import SourceSentence, require_length, written
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Task
 
 #: Sentences of more tokens than this are not drawn, because they would be unreadable.
 MAX_LEAVES = 100
@@ -42,7 +45,7 @@ class TreePicture:
 
 def tree_picture(
     model: Any,
-    task: Any,
+    task: Task,
     sentence: SourceSentence,
     layer: Choice = "last",
     encoder: bool = False,

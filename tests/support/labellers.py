@@ -16,10 +16,12 @@ def make_task(labelled, whole_words=False):
     for number in range(5):
         labels.add_symbol(f"label{number}")
     return Namespace(
+        cfg=Namespace(),
         source_dictionary=make_dictionary(),
         target_dictionary=labels,
         label_dictionary=any_label_dictionary,
         require_parses=lambda fields: None,
+        require_structure=lambda key, make: None,
         check_record=lambda record, path, entry_point: None,
         labelled=labelled,
         whole_words=whole_words,

@@ -18,7 +18,9 @@ def make_task(dictionary: Dictionary, **attributes: Any) -> Namespace:
     """What models ask of a task."""
     defaults = {"source_dictionary": dictionary, "target_dictionary": dictionary}
     defaults |= {"label_dictionary": any_label_dictionary, "require_parses": lambda fields: None}
+    defaults |= {"require_structure": lambda key, make: None}
     defaults |= {"check_record": lambda record, path, entry_point: None}
+    defaults |= {"cfg": Namespace()}
     return Namespace(**{**defaults, **attributes})
 
 

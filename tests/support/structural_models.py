@@ -42,6 +42,7 @@ def build(dictionary: Dictionary, task=None, **options):
         target_dictionary=dictionary,
         label_dictionary=lambda field: range(10),
         require_parses=lambda _: None,
+        require_structure=lambda key, make: None,
     )
     model = ARCH_MODEL_REGISTRY["structural_transformer"].build_model(config(**options), task)
     return model.double().eval()

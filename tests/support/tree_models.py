@@ -34,6 +34,7 @@ def build(dictionary: Dictionary, task=None, **options):
         target_dictionary=dictionary,
         label_dictionary=lambda field: labels(),
         require_parses=lambda _: None,
+        require_structure=lambda key, make: None,
     )
     model = ARCH_MODEL_REGISTRY["tree_transformer"].build_model(cfg, task)
     for name, parameter in model.named_parameters():

@@ -159,7 +159,7 @@ def test_pruning_away_the_phrases_that_the_decoder_reads_is_refused(dictionary):
 def test_labels_that_no_dictionary_has_are_named(name, variant, beyond):
     """One label beyond the last reads the parameter of another label, and 500 beyond read none."""
     model, dictionary = build_variant(name, variant)
-    for field in model.encoder.cfg.labelled_fields:
+    for field in model.encoder.cfg.labels.fields:
         count = len(any_label_dictionary(field))
         for label in (count + beyond, -2 - beyond):
             inputs = make_batch(dictionary, LENGTHS)
@@ -176,7 +176,7 @@ def test_labels_that_no_dictionary_has_are_named(name, variant, beyond):
 
 
 def test_some_encoders_read_labels():
-    read = [build_variant(*each)[0].encoder.cfg.labelled_fields for each in VARIANTS]
+    read = [build_variant(*each)[0].encoder.cfg.labels.fields for each in VARIANTS]
     assert {"spans", "deprels", "enhanced"} <= set().union(*read)
 
 

@@ -11,6 +11,7 @@ from fairseq.data import Dictionary
 
 from fairseq_phrase.checkpoints import loading
 from fairseq_phrase.cli import plot
+from fairseq_phrase.data.batches.raw_tokens import SourceDictionary
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.testing import any_label_dictionary, build_model, make_batch, make_dictionary
 from fairseq_phrase.visualization import heat_maps, source_sentence
@@ -75,6 +76,8 @@ def test_a_line_of_the_data_has_words_also_for_an_encoder_that_does_not_read_the
         require_parses=lambda fields, for_model=True: needed.append(
             "model" if for_model else "picture"
         ),
+        require_structure=lambda key, make: None,
+        label_dictionary=lambda field: dictionary,
     )
     sentence = source_sentence.dataset_sentence(task, "test", 0)
     assert sentence.words.tolist() == words[0].tolist()
@@ -125,7 +128,9 @@ def test_words_that_are_copied_are_shown_where_they_are_known(copied):
 
 @pytest.mark.parametrize("name", ["transformer", "tree_transformer"])
 def test_with_language_tags_a_translation_begins_and_ends_with_its_tag(name):
-    tagged = make_dictionary()
+    tagged, words = SourceDictionary(), make_dictionary()
+    for word in words.symbols[words.nspecial :]:
+        tagged.add_symbol(word)
     tag = tagged.add_symbol("[en]")
     tagged.tags = (tag,)
     model = build_model(name, tagged)

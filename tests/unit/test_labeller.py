@@ -133,7 +133,7 @@ def test_first_and_mean_are_those_of_a_words_subwords():
 
 def test_whole_words_need_no_parse():
     task = make_task("word", whole_words=True)
-    task.require_parses = None
+    task.require_parses = lambda fields: pytest.fail(f"asked for {fields}")
     model = build("word", task=task)
     tokens = make_batch(model.dictionary, [5, 2])["src_tokens"]
     states = model.encoder(tokens)["encoder_out"][0].transpose(0, 1)
@@ -180,7 +180,8 @@ def test_a_pooling_for_other_labels_is_refused(labelled, pooling, others):
 
 
 def test_a_task_without_labels_is_refused():
-    task = make_task(None)
+    task = make_task("word")
+    del task.labelled
     with pytest.raises(UserError, match="--arch labeller: use --task syntax_labelling"):
         build("word", task=task)
 

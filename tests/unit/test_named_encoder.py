@@ -63,8 +63,10 @@ every_variant = pytest.mark.parametrize(
 def task():
     return Namespace(
         source_dictionary=make_dictionary(),
+        target_dictionary=make_dictionary(),
         label_dictionary=any_label_dictionary,
         require_parses=lambda fields: None,
+        require_structure=lambda key, make: None,
     )
 
 

@@ -94,6 +94,7 @@ def build(dictionary):
             target_dictionary=dictionary,
             label_dictionary=lambda field: range(10),
             require_parses=lambda _: None,
+            require_structure=lambda key, make: None,
         )
         architecture = ARCH_MODEL_REGISTRY["phrase_transformer"]
         return architecture.build_model(config(**options), task).double().eval()

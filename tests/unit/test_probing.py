@@ -67,6 +67,7 @@ def raw_task(dictionary, fields=()):
     source.fields.update(fields)
     return Namespace(
         cfg=Namespace(data="data", source_lang="de"), source_dictionary=dictionary, source_text=source,
+        target_dictionary=dictionary, label_dictionary=lambda field: Labels(),
         encoded=encoder.encoded,
     )  # fmt: skip
 

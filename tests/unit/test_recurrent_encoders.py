@@ -37,8 +37,10 @@ def build(dictionary: Dictionary, name: str, **options):
     )
     task = Namespace(
         source_dictionary=dictionary,
+        target_dictionary=dictionary,
         label_dictionary=any_label_dictionary,
         require_parses=lambda fields: None,
+        require_structure=lambda key, make: None,
     )
     return build_named_encoder(cfg, task, dictionary).double().eval()
 

@@ -241,8 +241,9 @@ def test_every_preset_is_registered_with_its_own_defaults():
 def test_only_the_models_with_structure_ask_for_parses(dictionary, number):
     required = []
     task = Namespace(
-        source_dictionary=dictionary, target_dictionary=dictionary, require_parses=required.append
-    )
+        source_dictionary=dictionary, target_dictionary=dictionary, require_parses=required.append,
+        require_structure=lambda key, make: None, label_dictionary=lambda field: range(10),
+    )  # fmt: skip
     build(dictionary, task=task, **TABLE_1[number])
     assert required == ([] if number in "147" else [["words", "heads"]])
 

@@ -31,7 +31,8 @@ def build_training(name: str, options: dict, dtype: torch.dtype, *flags: str) ->
     model = build_model(name, dictionary, **options).to(dtype).train()
     criterion = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
     optimizer = build_optimizer(list(model.parameters()), *ADAM, *flags)
-    return Training(Namespace(left_pad_target=False), model, criterion, optimizer)
+    options = Namespace(left_pad_target=False, fairseq_update=False, fast_dropout=False)
+    return Training(options, model, criterion, optimizer)
 
 
 def train(training: Training, name: str, updates: Iterable[int]) -> list[float]:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairseq_phrase.data.batches.source_batches import ParseArrays
 from fairseq_phrase.data.batches.text_blocks import BlockSample, parsed_tokens
 from fairseq_phrase.errors import UserError
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 MASK_UNITS = ("subword", "word", "phrase")
 #: The source of phrases, ``--mask-phrases``, and the parse field with them.
@@ -78,7 +81,7 @@ class Masks:
         dictionary: the text's dictionary. Its special tokens are neither masked nor drawn.
     """
 
-    def __init__(self, masking: Masking, *, mask: int, dictionary: Any):
+    def __init__(self, masking: Masking, *, mask: int, dictionary: Dictionary):
         self.masking, self._mask, self._dictionary = masking, mask, dictionary
         self._special = np.array([dictionary.pad(), dictionary.eos(), dictionary.bos()])
         self._replacements = np.array(
@@ -180,7 +183,7 @@ class Causal:
     source is ``u1 … un </s>`` and the target ``</s> u1 … un``.
     """
 
-    def __init__(self, dictionary: Any, backward: bool):
+    def __init__(self, dictionary: Dictionary, backward: bool):
         self._end, self._backward = dictionary.eos(), backward
 
     def __call__(
@@ -203,7 +206,7 @@ class Permuted:
         parts: K; the last n/K of n tokens are predicted.
     """
 
-    def __init__(self, dictionary: Any, parts: int):
+    def __init__(self, dictionary: Dictionary, parts: int):
         self._dictionary, self._parts = dictionary, parts
 
     def __call__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +14,9 @@ from fairseq_phrase.data.batches.source_batches import collate_parses, make_stru
 from fairseq_phrase.data.batches.text_blocks import SegmentPairs, TextBlocks, parsed_tokens
 from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.syntax.fields import PREFIX
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 
 class PretrainingDataset(FairseqDataset):
@@ -33,7 +36,7 @@ class PretrainingDataset(FairseqDataset):
         self,
         blocks: TextBlocks | SegmentPairs,
         source: MakeSource,
-        dictionary: Any,
+        dictionary: Dictionary,
         *,
         seed: int,
         inputs: Collection[str] = (),

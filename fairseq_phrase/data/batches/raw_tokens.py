@@ -46,8 +46,8 @@ class RawTokens(torch.Tensor):
             Length: the number of sentences, or 0.
     """
 
-    origins: Sequence[Origin]
-    words: Sequence[Sequence[str]]
+    origins: Sequence[Origin] = ()
+    words: Sequence[Sequence[str]] = ()
 
     @classmethod
     def of(
@@ -81,7 +81,7 @@ class RawTokens(torch.Tensor):
         with torch._C.DisableTorchFunctionSubclass():
             result = function(*args, **(kwargs or {}))
         source = args[0] if args else None
-        if not isinstance(source, cls) or not hasattr(source, "origins"):
+        if not isinstance(source, cls) or not (source.origins or source.words):
             return result
         if function in _KEEPS_ROWS and result.shape == source.shape:
             return cls.of(result, source.origins, source.words)
@@ -102,10 +102,10 @@ class RawTokens(torch.Tensor):
         return self.row(result, key) if isinstance(key, int) else result
 
 
-_KEEPS_ROWS = frozenset(
-    getattr(torch.Tensor, name)
-    for name in ("to", "cuda", "cpu", "long", "int", "clone", "detach", "contiguous", "pin_memory")
-)
+_KEEPS_ROWS = frozenset({
+    torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu, torch.Tensor.long, torch.Tensor.int,
+    torch.Tensor.clone, torch.Tensor.detach, torch.Tensor.contiguous, torch.Tensor.pin_memory,
+})  # fmt: skip
 
 
 def plain_tensor(tokens: torch.Tensor) -> torch.Tensor:
@@ -125,9 +125,10 @@ def unpadded(tokens: torch.Tensor, padding: int) -> list[torch.Tensor]:
     return [tokens.row(row, index) for index, row in enumerate(rows)]
 
 
-def ends_of(dictionary: Any) -> list[int]:
+def ends_of(dictionary: Dictionary) -> list[int]:
     """Return the tokens that end a sentence: ``</s>``, and with mBART the tag of its language."""
-    return [dictionary.eos(), *getattr(dictionary, "tags", ())]
+    tags = dictionary.tags if isinstance(dictionary, SourceDictionary) else ()
+    return [dictionary.eos(), *tags]
 
 
 class SourceDictionary(Dictionary):
@@ -217,10 +218,9 @@ class RawDataset(LanguagePairDataset):
         batch: dict[str, Any] = super().collater(plainly, **kwargs)
         if batch:
             rows = [self.src[index] for index in batch["id"].tolist()]
-            origins, words = (
-                [value for row in rows for value in getattr(row, name, ())]
-                for name in ("origins", "words")
-            )
+            carrying = [row for row in rows if isinstance(row, RawTokens)]
+            origins = [origin for row in carrying for origin in row.origins]
+            words = [words_of_row for row in carrying for words_of_row in row.words]
             tokens = batch["net_input"]["src_tokens"]
             batch["net_input"]["src_tokens"] = RawTokens.of(tokens, origins, words)
         return batch
@@ -244,8 +244,7 @@ def write_back(
             )
     net_input = sample["net_input"]
     tokens = net_input["src_tokens"]
-    net_input["src_tokens"] = RawTokens.of(
-        plain_tensor(tokens), getattr(tokens, "origins", ()), words
-    )
+    origins = tokens.origins if isinstance(tokens, RawTokens) else ()
+    net_input["src_tokens"] = RawTokens.of(plain_tensor(tokens), origins, words)
     if sample.get("target") is not None:
         sample["target"] = RawTokens.of(plain_tensor(sample["target"]), (), words)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import data_utils
 
 from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.data.batches.tree_sources import Trees, field_of
@@ -20,10 +20,25 @@ from fairseq_phrase.data.store.copied_words import number_of_slots, number_unkno
 from fairseq_phrase.data.store.dictionaries import as_entry
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError, as_given
+from fairseq_phrase.fairseq_types import Dictionary
 from fairseq_phrase.modules.parse_batch import MADE, ROWS, MakeStructure, ParseBatch
 from fairseq_phrase.modules.tensors import carrier
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence, Unparsed
+
+
+@runtime_checkable
+class SourceTask(Protocol):
+    """A task that reads raw text (``source_text``)."""
+
+    cfg: Any
+    source_dictionary: Dictionary
+    target_dictionary: Dictionary
+    source_text: SourceBatcher
+
+    def label_dictionary(self, field: str) -> Dictionary:
+        """Return the numbered labels of a parse field."""
+
 
 ParseArrays = dict[str, np.ndarray]
 #: Parses of several sentences by field: their items, and the number of items of each sentence.
@@ -223,7 +238,7 @@ def _numbers(dictionary: Dictionary, labels: Sequence[str]) -> np.ndarray:
 
 
 def collate_parses(
-    src_tokens: torch.Tensor, parses: Sequence[ParseArrays] | ReadTogether, dictionary: Any
+    src_tokens: torch.Tensor, parses: Sequence[ParseArrays] | ReadTogether, dictionary: Dictionary
 ) -> dict[str, torch.Tensor]:
     """Batch the parses of a batch's source tokens.
 

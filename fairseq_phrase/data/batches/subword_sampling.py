@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from fairseq_phrase.data.subwords.segmenters import load_segmenter
 from fairseq_phrase.data.subwords.subword_samplers import SAMPLERS, SubwordSampler
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.brackets import NO_TAG
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 
 def check_alpha(alpha: float) -> None:
@@ -128,7 +131,7 @@ class SubwordSampling:
 class _Side:
     """Source or target."""
 
-    def __init__(self, sampler: SubwordSampler, dictionary: Any, limit: int):
+    def __init__(self, sampler: SubwordSampler, dictionary: Dictionary, limit: int):
         self._sampler, self._dictionary, self._limit = sampler, dictionary, limit
         self._special = (dictionary.bos(), dictionary.eos(), dictionary.pad())
 

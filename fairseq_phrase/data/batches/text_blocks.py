@@ -9,7 +9,7 @@ trees expect.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from fairseq.data import TokenBlockDataset
@@ -18,6 +18,9 @@ from fairseq_phrase.data.batches.source_batches import ParseArrays
 from fairseq_phrase.data.batches.syntax_dataset import Parses
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.fields import FIELDS
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 #: ``<unk>`` in every dictionary of fairseq.
 _UNKNOWN = 3
@@ -92,7 +95,7 @@ def _without_root(spans: np.ndarray, words: int, root_label: int) -> np.ndarray:
     return spans[:-1] if has_root else spans
 
 
-def parsed_tokens(tokens: np.ndarray, dictionary: Any) -> np.ndarray:
+def parsed_tokens(tokens: np.ndarray, dictionary: Dictionary) -> np.ndarray:
     """Return whether tokens belong to words of the parse. Shape: ``(…, tokens)``, bool.
 
     Args:
@@ -145,7 +148,7 @@ class TextBlocks:
     def __init__(
         self,
         text: Any,
-        dictionary: Any,
+        dictionary: Dictionary,
         tokens_per_sample: int,
         break_mode: str,
         parses: Parses | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX, ParseField
 from fairseq_phrase.text import did_you_mean
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 TREE_SOURCES = ("parse", "linear", "random", "shuffled")
 # A shuffled tree is chosen from at least this number of sentences of the same or nearly the same length.
@@ -39,7 +42,7 @@ class Trees:
         self,
         source: str | None = None,
         seed: int | None = None,
-        dictionary: Any = None,
+        dictionary: Dictionary | None = None,
         pool: Callable[[], ParseStore] | None = None,
     ) -> None:
         if source is not None:
@@ -200,7 +203,11 @@ class TreeSource:
     """
 
     def __init__(
-        self, name: str, seed: int = 1, dictionary: Any = None, pool: ParseStore | None = None
+        self,
+        name: str,
+        seed: int = 1,
+        dictionary: Dictionary | None = None,
+        pool: ParseStore | None = None,
     ):
         if name not in TREE_SOURCES:
             names = ", ".join(TREE_SOURCES)
@@ -259,6 +266,7 @@ class TreeSource:
     def _draw(self, tokens: Any) -> int:
         """Draw a number from the seed and the sentence's characters, independent of its subwords."""
         dictionary = self._dictionary
+        assert dictionary is not None
         special = {dictionary.pad(), dictionary.bos(), *ends_of(dictionary)}
         subwords = (dictionary[index] for index in map(int, tokens) if index not in special)
         text = "".join(subword.removesuffix("@@") for subword in subwords)

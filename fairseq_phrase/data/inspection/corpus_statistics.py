@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -281,12 +280,12 @@ def _rows(statistics: Sequence[SplitStatistics]) -> list[StatisticRow]:
         ("  per sentence", lambda s: _mean(s.words)),
         ("    median", lambda s: _number(s.length_quantile(0.5))),
         ("    95 % have at most", lambda s: _number(s.length_quantile(0.95))),
-        *_most("words"),
+        *_most(lambda s: s.words),
         ("subwords", lambda s: _number(s.subwords.total)),
         ("  per sentence", lambda s: _mean(s.subwords)),
-        *_most("subwords"),
+        *_most(lambda s: s.subwords),
         ("  per word", lambda s: _mean(s.subwords_per_word)),
-        *_most("subwords_per_word"),
+        *_most(lambda s: s.subwords_per_word),
         ("  not in the dictionary", lambda s: _number(s.unknown)),
     ]
     if any(split.projective is not None for split in statistics):
@@ -294,9 +293,9 @@ def _rows(statistics: Sequence[SplitStatistics]) -> list[StatisticRow]:
             ("dependency trees", None),
             ("  depth of a word", lambda s: _mean(s.depths)),
             ("  depth of a tree", lambda s: _mean(s.heights)),
-            *_most("heights"),
+            *_most(lambda s: s.heights),
             ("  dependents of a head", lambda s: _mean(s.dependents)),
-            *_most("dependents"),
+            *_most(lambda s: s.dependents),
             ("  projective", lambda s: _percent(s.projective or 0, s.sentences)),
             ("  not projective", lambda s: _number(s.sentences - (s.projective or 0))),
         ]
@@ -304,11 +303,11 @@ def _rows(statistics: Sequence[SplitStatistics]) -> list[StatisticRow]:
         rows += [
             ("constituents", lambda s: _number(s.constituents.total)),
             ("  per sentence", lambda s: _mean(s.constituents)),
-            *_most("constituents"),
+            *_most(lambda s: s.constituents),
             ("  levels of a sentence", lambda s: _mean(s.levels)),
-            *_most("levels"),
+            *_most(lambda s: s.levels),
             ("  children of a constituent", lambda s: _mean(s.children)),
-            *_most("children"),
+            *_most(lambda s: s.children),
         ]
     for name in dict.fromkeys(name for split in statistics for name in split.heads):
         rows += _graph_rows(name)
@@ -375,17 +374,18 @@ def _mean(spread: Spread) -> str:
     return _ratio(spread.total, spread.count)
 
 
-def _most(name: str) -> list[StatisticRow]:
+def _most(spread_of: Callable[[SplitStatistics], Spread]) -> list[StatisticRow]:
     """Return a row for the largest value of a :class:`Spread` and a row for its line."""
 
-    def text_of(statistics: SplitStatistics, attribute: str) -> str:
-        spread = getattr(statistics, name)
-        return _number(getattr(spread, attribute)) if spread.count else "-"
+    def largest(statistics: SplitStatistics) -> str:
+        spread = spread_of(statistics)
+        return _number(spread.largest) if spread.count else "-"
 
-    return [
-        ("    most", partial(text_of, attribute="largest")),
-        ("      in line", partial(text_of, attribute="line")),
-    ]
+    def line(statistics: SplitStatistics) -> str:
+        spread = spread_of(statistics)
+        return _number(spread.line) if spread.count else "-"
+
+    return [("    most", largest), ("      in line", line)]
 
 
 def _ratio(part: int, total: int) -> str:

@@ -77,11 +77,14 @@ def verify_split(
         advance(len(block))
     _check_lengths(files, directory, manifest)
     record = manifest.splits[split]
-    totals = {"sentences": files.sentences, "words": words, "subwords": subwords}
-    for unit, count in totals.items():
-        if count != getattr(record, unit):
+    for unit, count, expected in (
+        ("sentences", files.sentences, record.sentences),
+        ("words", words, record.words),
+        ("subwords", subwords, record.subwords),
+    ):
+        if count != expected:
             raise UserError(
-                f"{Manifest.path(directory, manifest.language)} expects {getattr(record, unit)} "
+                f"{Manifest.path(directory, manifest.language)} expects {expected} "
                 f"{unit} in {split}, found {count}: {rerun(directory)}"
             )
     ParseStore(directory, split, manifest.language, set())  # compares all fingerprints

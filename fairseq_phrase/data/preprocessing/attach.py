@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from fairseq.data import Dictionary
 from tqdm import tqdm
 
 from fairseq_phrase.data.preprocessing.encoded_blocks import SegmentedBlock
@@ -39,6 +38,7 @@ from fairseq_phrase.data.subwords.protected_tokens import JOINER
 from fairseq_phrase.data.subwords.segmenter import Segmenter
 from fairseq_phrase.data.subwords.segmenters import Gpt2Segmenter, SharedSegmenter, innermost
 from fairseq_phrase.errors import UserError, location
+from fairseq_phrase.fairseq_types import Dictionary
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.text import digest_of, find_text, read_lines

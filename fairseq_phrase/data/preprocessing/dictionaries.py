@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from fairseq.data import Dictionary
 
@@ -41,7 +40,7 @@ def check_copy_words(options: Options) -> None:
         )
 
 
-def add_slots(dictionary: Any, options: Options) -> None:
+def add_slots(dictionary: Dictionary, options: Options) -> None:
     """Add the slots to a new dictionary, before it is made final."""
     for number in range(1, options.copy_words + 1):
         # The smallest count that passes --min-count.

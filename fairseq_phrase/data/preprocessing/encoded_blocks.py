@@ -24,7 +24,7 @@ from fairseq_phrase.data.subwords.encoded_sentences import (
     encode_sentence,
     marked_words,
 )
-from fairseq_phrase.data.subwords.protected_tokens import separate
+from fairseq_phrase.data.subwords.protected_tokens import protected_by, separate
 from fairseq_phrase.data.subwords.segmented_lines import SegmentedLine, spell
 from fairseq_phrase.data.subwords.segmenter import Segmenter
 from fairseq_phrase.data.subwords.segmenters import SharedSegmenter
@@ -146,9 +146,8 @@ class RawBlock:
         subwords = encoded.subwords
         if "".join(parse.words) != "".join(text.split()):  # the parser's words differ from the text
             line = "".join(marked_words(parse)).replace("▁", " ")
-            subwords = [
-                subword for subword in subwords if subword not in getattr(segmenter, "tokens", ())
-            ]
+            protected = protected_by(segmenter)
+            subwords = [subword for subword in subwords if subword not in protected]
         changed = _change(line, subwords, segmenter)
         return SideLine(encoded.subwords, encoded, problem, changed=changed)
 
@@ -320,7 +319,7 @@ class BlockMaker:
         if (flaw := self._flaw(pair)) is None:
             return True
         kind, reason = flaw
-        setattr(block.counts, kind, getattr(block.counts, kind) + 1)
+        vars(block.counts)[kind] += 1
         block.left_out.append(LeftOut(number, kind, reason))
         if self.options.strict and kind != "skipped":
             source, *target = (corpus.path for corpus in self.corpora)

@@ -74,14 +74,14 @@ class EarlierParses:
         if self._own is None:
             return
         for name in ("labelling", "target_bpe", "target_model", "target_digest", "part"):
-            setattr(manifest, name, getattr(self._own, name))
+            setattr(manifest, name, vars(self._own)[name])
         if not self.staying:
             return
         if set(self._own.protected) == set(manifest.protected):
             manifest.protected = self._own.protected  # in this order
         # The fields of the parses follow from other options, which the message names instead.
         for field in sorted(fields(Manifest), key=lambda field: field.name == "fields"):
-            earlier, now = getattr(self._own, field.name), getattr(manifest, field.name)
+            earlier, now = vars(self._own)[field.name], vars(manifest)[field.name]
             if field.name not in APART and earlier != now:
                 name = "--protected-tokens" if field.name == "protected" else field.name
                 raise UserError(

@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from fairseq.data import Dictionary
-
 from fairseq_phrase.data.store.dictionaries import warn_of_unknown_labels
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.subwords.segmenters import is_mistakable
 from fairseq_phrase.errors import UserError, location
+from fairseq_phrase.fairseq_types import Dictionary
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.text import read_lines
 

@@ -227,9 +227,9 @@ class SplitCounts:
                 for key, times in count.items():
                     self._count_expansion(key, times)
             elif isinstance(count, Counter):
-                getattr(self, name).update(count)
+                vars(self)[name].update(count)
             else:
-                setattr(self, name, getattr(self, name) + count)
+                vars(self)[name] += count
 
 
 def splits_of(

@@ -14,7 +14,6 @@ from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
 
-from fairseq.data import Dictionary
 from tqdm import tqdm
 
 from fairseq_phrase.data.preprocessing.encoded_blocks import (
@@ -39,6 +38,7 @@ from fairseq_phrase.data.store.line_ranges import LineRanges
 from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.data.store.writer import LabelTable, ParseWriter, TextWriter
 from fairseq_phrase.errors import UserError, location
+from fairseq_phrase.fairseq_types import Dictionary
 from fairseq_phrase.parsers import resolve
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.text import digest_of, read_lines, written_together

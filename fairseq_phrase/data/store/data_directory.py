@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from fairseq.data import Dictionary, data_utils, indexed_dataset
@@ -68,7 +67,7 @@ def read_label_dictionary(directory: str | Path, language: str, field_name: str)
 _SENTENCES = 1 << 16  # number of sentences read at a time
 
 
-def refuse_unknown_words(text: str, dictionary: Any) -> None:
+def refuse_unknown_words(text: str, dictionary: Dictionary) -> None:
     """Check that a training text has no unknown words, which a copying model would learn to generate.
 
     Args:

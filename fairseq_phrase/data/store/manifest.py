@@ -291,8 +291,9 @@ class Manifest:
     def identity(self) -> Identity:
         """Return the record of segmentation, parsing and numbering, without :data:`FREE_FIELDS`."""
         unit = "whole lines" if self.whole_lines else "words"
-        unit = f"{self.bpe} of {'tokenized ' * self.tokenized}{unit}"
-        unit += f" but {' '.join(self.protected)}" * bool(self.protected)
+        unit = f"{self.bpe} of {'tokenized ' if self.tokenized else ''}{unit}"
+        if self.protected:
+            unit += f" but {' '.join(self.protected)}"
         entries = {
             "segmenter": Entry(unit, unit, "text"),
             **parser_entries(
@@ -315,7 +316,7 @@ class Manifest:
             if setting.name not in FREE_FIELDS and setting.name not in _NAMED:
                 make = setting.default_factory
                 default = str(setting.default if make is MISSING else make())
-                value = str(getattr(self, setting.name))
+                value = str(vars(self)[setting.name])
                 entries[setting.name.replace("_", "-")] = Entry(
                     value, value, "data", default=default
                 )

@@ -45,7 +45,7 @@ def encode_sentence(
     # Words, or parts of words with a token inside.
     bounds = sorted({(number, 0) for number in range(len(words) + 1)}.union(slots))
     parts = [
-        "▁" * (space_before[word] and not start)
+        ("▁" if space_before[word] and not start else "")
         + words[word][start : end if word == end_word else None]
         for (word, start), (end_word, end) in pairwise(bounds)
     ]

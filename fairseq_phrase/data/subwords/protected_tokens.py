@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from fairseq_phrase.data.subwords.segmenter import Segmenter
+from fairseq_phrase.data.subwords.segmenter import Segmenter, vocabulary_of
 
 #: The entry between a protected token and the text directly before or after it, like OpenNMT's joiner.
 #: Data of earlier versions lack it: their tokens are protected only between white space.
@@ -41,7 +41,7 @@ class ProtectedTokens:
 
     def __init__(self, segmenter: Segmenter, tokens: Sequence[str], *, whole_lines: bool = False):
         self.segmenter, self.tokens = segmenter, frozenset(tokens)
-        self.vocabulary: Sequence[str] = getattr(segmenter, "vocabulary", ())
+        self.vocabulary = vocabulary_of(segmenter)
         self._marks_joins = JOINER in self.tokens
         self._are_known = whole_lines and not self._marks_joins
         self._are_known &= all(token in segmenter.segment_line(f"a{token}a") for token in tokens)
@@ -171,6 +171,11 @@ def _slot(text: str, offset: int) -> tuple[int, int]:
     if not words or before[-1].isspace() or not text[offset : offset + 1].strip():
         return len(words), 0
     return len(words) - 1, len(words[-1])
+
+
+def protected_by(segmenter: Segmenter) -> frozenset[str]:
+    """Return the tokens that a segmenter protects."""
+    return segmenter.tokens if isinstance(segmenter, ProtectedTokens) else frozenset()
 
 
 def separate(segmenter: Segmenter, line: str) -> tuple[str, list[Token]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -19,3 +20,9 @@ class Segmenter(Protocol):
     def join(self, subwords: str) -> str:
         """Join subwords, with a space between them, to text."""
         ...
+
+
+def vocabulary_of(segmenter: Segmenter) -> Sequence[str]:
+    """Return the dictionary entries that a segmenter needs and a text may lack; none if it names none."""
+    vocabulary: Sequence[str] = getattr(segmenter, "vocabulary", ())
+    return vocabulary

@@ -15,7 +15,7 @@ import sentencepiece
 
 from fairseq_phrase.data.store.dictionaries import SPECIAL
 from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens, separate
-from fairseq_phrase.data.subwords.segmenter import Segmenter
+from fairseq_phrase.data.subwords.segmenter import Segmenter, vocabulary_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.optional_packages import load_entry, optional_packages
@@ -255,7 +255,7 @@ class Gpt2Segmenter(TokenizerSegmenter):
 
 def innermost(segmenter: Any) -> Any:
     """Return the segmenter inside all wrappers."""
-    while hasattr(segmenter, "segmenter"):
+    while isinstance(segmenter, EveryWord | ProtectedTokens):
         segmenter = segmenter.segmenter
     return segmenter
 
@@ -288,7 +288,7 @@ class EveryWord:
 
     def __init__(self, segmenter: Segmenter):
         self.segmenter = segmenter
-        self.vocabulary: Sequence[str] = getattr(segmenter, "vocabulary", ())
+        self.vocabulary = vocabulary_of(segmenter)
 
     def segment_word(self, word: str) -> tuple[str, ...]:
         """Segment one word; ``▁`` if the subword model leaves nothing of it."""

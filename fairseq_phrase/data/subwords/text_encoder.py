@@ -17,7 +17,7 @@ from fairseq_phrase.data.subwords.encoded_sentences import (
     encode_sentence,
     marked_words,
 )
-from fairseq_phrase.data.subwords.protected_tokens import separate
+from fairseq_phrase.data.subwords.protected_tokens import protected_by, separate
 from fairseq_phrase.data.subwords.segmented_lines import SegmentedLine, spell
 from fairseq_phrase.data.subwords.segmenter import Segmenter
 from fairseq_phrase.data.subwords.segmenters import (
@@ -242,7 +242,7 @@ class TextEncoder:
     def _segment_whole(self, lines: Sequence[str]) -> list[SegmentedLine]:
         is_gpt2 = isinstance(innermost(self.segmenter), Gpt2Segmenter)
         bpe = "gpt2" if is_gpt2 else "sentencepiece"
-        protected = getattr(self.segmenter, "tokens", ())
+        protected = protected_by(self.segmenter)
         return [
             spell(self.segmenter.segment_line(line), bpe, self.segmenter, protected)
             for line in lines

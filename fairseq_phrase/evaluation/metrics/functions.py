@@ -127,6 +127,17 @@ BUILT_IN: dict[str, type] = {
 }
 
 
+def is_lower_better(function: MetricFunction) -> bool:
+    """Return whether smaller values of a metric are better."""
+    return bool(getattr(function, "lower_is_better", False))
+
+
+def formula_of(function: MetricFunction) -> Callable[[Any], ArrayLike] | None:
+    """Return a metric's function of sums of statistics; None if it has none, for means."""
+    formula: Callable[[Any], ArrayLike] | None = getattr(function, "score", None)
+    return formula
+
+
 def load_metrics(specs: Sequence[str]) -> dict[str, MetricFunction]:
     """Load the metrics that ``--metric NAME[:ARGUMENT]`` names; by their titles.
 
@@ -196,11 +207,7 @@ class FunctionMetrics(Metrics):
         self._sources, self._references = list(sources or ()), [list(lines) for lines in references]
         self.outputs, self.counted = base.outputs, base.counted
         self.tested = [*functions, *base.tested]
-        lower = [
-            name
-            for name, function in functions.items()
-            if getattr(function, "lower_is_better", False)
-        ]
+        lower = [name for name, function in functions.items() if is_lower_better(function)]
         self.lower_is_better = base.lower_is_better | frozenset(lower)
         main = next(iter(functions))
         self.sentence_metric = base.sentence_metric if main in lower else main
@@ -233,7 +240,7 @@ class FunctionMetrics(Metrics):
             values = self._influences(function, hypotheses, float(values))
         if values.ndim == 1:
             values = np.stack([values, np.ones_like(values)], axis=1)
-        elif not hasattr(function, "score"):
+        elif formula_of(function) is None:
             raise UserError(f"--metric {name} returned statistics, but has no function 'score'")
         if len(values) != count or not np.isfinite(values).all():
             raise UserError(
@@ -260,7 +267,7 @@ class FunctionMetrics(Metrics):
         """Return a metric's score of many test sets; (resamples, statistics) -> (resamples,)."""
         if name not in self._functions:
             return self._base.scores(name, sums)
-        formula = getattr(self._functions[name], "score", lambda sums: sums[..., 0] / sums[..., 1])
+        formula = formula_of(self._functions[name]) or (lambda sums: sums[..., 0] / sums[..., 1])
         return np.asarray(formula(sums), np.float64)
 
     def correct_items(self, hypotheses: Sequence[str]) -> NDArray[np.bool_] | None:
@@ -283,7 +290,8 @@ class FunctionMetrics(Metrics):
         """Return the functions' own signatures, by default their modules and names."""
         signatures = {}
         for name, function in self._functions.items():
-            kind = function if hasattr(function, "__qualname__") else type(function)
+            is_named = inspect.isroutine(function) or inspect.isclass(function)
+            kind = function if is_named else type(function)
             signatures[name] = getattr(
                 function, "signature", f"{kind.__module__}.{kind.__qualname__}"
             )

@@ -11,6 +11,7 @@ dk.brics.automaton's, with which the corpus was made::
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import re
 import signal
@@ -170,8 +171,8 @@ def automaton(tree: Expression) -> Any:
         repetitions = inner.star() if most is None else (inner | inner * 0) * (most - least)
         return (inner * least + repetitions).reduce()
     automata = [automaton(part) for part in parts[0]]
-    join = {"union": "__or__", "both": "__and__", "then": "__add__"}[kind]
-    return reduce(lambda left, right: getattr(left, join)(right), automata).reduce()
+    join = {"union": operator.or_, "both": operator.and_, "then": operator.add}[kind]
+    return reduce(join, automata).reduce()
 
 
 #: ("union" | "both" | "then", trees), ("repeat", tree, least, most or None), ("not", tree),

@@ -9,19 +9,24 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from fairseq_phrase.data.batches.source_batches import SourceTask
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.probing.classifier import Probe, ProbeOptions, probe
 from fairseq_phrase.evaluation.probing.results import Results
 from fairseq_phrase.evaluation.probing.task_files import ProbingTask
+from fairseq_phrase.models.model_parts import encoder_of
 from fairseq_phrase.optional_packages import optional_packages
 from fairseq_phrase.syntax.sentence import EncodedSentence
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Task
 
 logger = logging.getLogger(__name__)
 Layers = int | Literal["last", "all"]
@@ -33,13 +38,13 @@ class EncodedLines:
     def __init__(self) -> None:
         self._sentences: dict[tuple[Any, ...], EncodedSentence] = {}
 
-    def encode(self, task: Any, lines: Sequence[str]) -> list[EncodedSentence]:
+    def encode(self, task: Task | SourceTask, lines: Sequence[str]) -> list[EncodedSentence]:
         """Segment lines into subwords, and parse them if the task's model needs trees.
 
         Raises:
             UserError: the task or the data's parser cannot encode raw text.
         """
-        if not hasattr(task, "source_text"):
+        if not isinstance(task, SourceTask):
             raise UserError(
                 "this model's task does not read raw text: train with --task syntax_translation"
             )
@@ -67,13 +72,13 @@ class SentenceVectors:
     def __init__(
         self,
         model: Any,
-        task: Any,
+        task: SourceTask,
         *,
         layers: Layers = "last",
         max_tokens: int = 4000,
         device: torch.device | str = "cpu",
     ):
-        if not hasattr(model, "encoder"):
+        if encoder_of(model) is None:
             raise UserError("this checkpoint's model has no encoder")
         self.encoder = model.encoder.to(device).eval()
         self.task, self.max_tokens, self.device = task, max_tokens, torch.device(device)

@@ -135,7 +135,7 @@ def plot_curves(report: Report, path: Path) -> bool:
 def _curve(run: Run, name: str) -> list[tuple[int, float]]:
     """Return (update, value) of each validation that has the value."""
     points = [
-        (validation.update, getattr(validation, name)) for validation in run.training.validations
+        (validation.update, validation._asdict()[name]) for validation in run.training.validations
     ]
     return [(update, value) for update, value in points if value is not None]
 

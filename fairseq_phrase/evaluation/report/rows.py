@@ -57,8 +57,10 @@ def read_row_file(path: Path) -> dict[str, RowTitle]:
         rows = yaml.load(text, Loader=yaml.BaseLoader)
         names = [key.value for key, _ in yaml.compose(text, Loader=yaml.BaseLoader).value]
     except (yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or "expected a mapping of rows"
+        mark, problem = None, None
+        if isinstance(error, yaml.MarkedYAMLError):
+            mark, problem = error.problem_mark, error.problem
+        problem = problem or "expected a mapping of rows"
         raise UserError(f"{location(path, mark.line + 1 if mark else None)}: {problem}") from None
     for name in names:
         if names.count(name) > 1:
@@ -153,7 +155,7 @@ class Row:
 
     def median(self, name: str) -> float | None:
         """Return the median over the runs of an attribute of their training logs."""
-        values = [getattr(run.training, name) for run in self.runs]
+        values = [run.training.number(name) for run in self.runs]
         numbers = [value for value in values if value is not None]
         return statistics.median(numbers) if numbers else None
 

@@ -97,8 +97,12 @@ def contrastive_cells(report: Report) -> list[list[str]]:
 
 def _accuracy(runs: Sequence[Mapping[str, Accuracy]], names: Sequence[str]) -> str:
     cells = []
-    for reading in ("total", "mean"):
-        values = [100 * fmean(getattr(run[name], reading) for name in names) for run in runs]
+    of_runs = [[run[name] for name in names] for run in runs]
+    for shares in (
+        [[accuracy.total for accuracy in run] for run in of_runs],
+        [[accuracy.mean for accuracy in run] for run in of_runs],
+    ):
+        values = [100 * fmean(run) for run in shares]
         spread = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
         cells.append(f"{fmean(values):.1f}{spread}")
     return " / ".join(cells)
@@ -216,7 +220,7 @@ def runs_csv(report: Report) -> str:
                 record[f"{phenomenon} total"] = accuracy.total
                 record[f"{phenomenon} mean"] = accuracy.mean
             for name in ("parameters", "updates", "words_per_second", "hours", "devices", "gpu"):
-                record[name] = getattr(run.training, name)
+                record[name] = run.training.number(name)
             record["beam"], record["batch"] = run.generation.beam, run.generation.batch
             record["sentences_per_second"] = run.generation.speed
             record["sentences_per_second_with_parsing"] = run.parsed_speed

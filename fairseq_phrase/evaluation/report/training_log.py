@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fairseq_phrase.data.store.identity import LOGGED, TEXT_LOGGED, Identity, matches
 from fairseq_phrase.text import read_lines
@@ -108,6 +108,10 @@ class TrainingLog:
     identity: Identity | None = None
     options: dict[str, str] = field(default_factory=dict)
     sentences: dict[str, str] = field(default_factory=dict)
+
+    def number(self, name: str) -> Any:
+        """Return the value of a column of tables, such as ``hours``."""
+        return getattr(self, name)
 
     @property
     def hours(self) -> float | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -21,6 +21,9 @@ from torch import Tensor
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs, PhraseBatch, PhraseEdges
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 
 def listed_phrases(padding_mask: Tensor, *lists: Tensor | np.ndarray) -> PhraseBatch:
@@ -61,7 +64,7 @@ class SourceTokens:
     dictionary: Any = None
 
     @classmethod
-    def of(cls, src_tokens: Tensor, padding_mask: Tensor, dictionary: Any) -> SourceTokens:
+    def of(cls, src_tokens: Tensor, padding_mask: Tensor, dictionary: Dictionary) -> SourceTokens:
         """Make the tokens of a batch. Shape of both: (batch, tokens)."""
         is_unit = ~padding_mask
         for special in (dictionary.eos(), dictionary.bos()):
@@ -158,7 +161,7 @@ def find_phrases(
 
 
 def list_phrases(
-    spec: str, options: Any, dictionary: Any, src_tokens: Tensor, parse: ParseBatch
+    spec: str, options: Any, dictionary: Dictionary, src_tokens: Tensor, parse: ParseBatch
 ) -> list[Tensor]:
     """Find the phrases of a batch on the host; :func:`listed_phrases` takes them on any device.
 

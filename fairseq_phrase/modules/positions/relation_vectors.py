@@ -80,8 +80,10 @@ def relation_positions(
     tree: Tensor | None,
     buckets: Tensor | None,
     num_labels: int = 0,
-    labels: Sequence[Tensor] | None = None,
+    labels: Sequence[Tensor] = (),
     masked: Tensor | None = None,
+    *,
+    of_graph: bool = False,
 ) -> RelativePositions:
     """Number the vectors of all pairs in the table of :class:`RelationVectorAttention`.
 
@@ -90,14 +92,17 @@ def relation_positions(
             ``graph_relations``; None without trees. Shape: (batch, tokens, tokens), int64
         buckets: from ``sentence_buckets``; None without distances. Shape: (1, tokens, tokens), int64
         num_labels: number of labels L.
-        labels: of a graph, from :func:`label_rows`, empty without labels; None for trees.
+        labels: of a graph, from :func:`label_rows`; labels of trees are numbers in ``tree``.
         masked: True at pairs that get no weight. Shape: (batch, 1 or tokens, tokens)
+        of_graph: whether the relations are of graphs.
     """
     rows, size = [], 0
     if tree is not None:
-        size = len(TREE_RELATIONS if labels is None else GRAPH_RELATIONS)
-        rows = [tree, *(numbers + size for numbers in labels or ())]
-        size += 2 * num_labels + bool(labels)  # the last for pairs without an edge
+        size = len(GRAPH_RELATIONS if of_graph else TREE_RELATIONS)
+        rows = [tree, *(numbers + size for numbers in labels)]
+        size += 2 * num_labels
+        if labels:
+            size += 1  # for pairs without an edge
     if buckets is not None:
         rows.append(buckets + size)
         size += NUM_BUCKETS
@@ -130,12 +135,12 @@ class RelationVectorAttention(HeadsAttention):
     ) -> None:
         super().__init__(embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
         self.kind, self.num_labels, self.of_graph = kind, num_labels, of_graph
-        in_tree = kind != "sequence"
-        sizes = {
-            "tree": in_tree * len(GRAPH_RELATIONS if of_graph else TREE_RELATIONS),
-            "label": in_tree * 2 * num_labels,
-            "sequence": NUM_BUCKETS if kind != "tree" else 0,
-        }
+        sizes: dict[str, int] = {}
+        if kind != "sequence":
+            sizes["tree"] = len(GRAPH_RELATIONS if of_graph else TREE_RELATIONS)
+            sizes["label"] = 2 * num_labels
+        if kind != "tree":
+            sizes["sequence"] = NUM_BUCKETS
 
         def vectors() -> nn.ParameterDict:
             width = embed_dim // num_heads
