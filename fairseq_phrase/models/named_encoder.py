@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fairseq.models import BaseFairseqModel
 from fairseq.models.transformer import TransformerModelBase
@@ -29,7 +29,9 @@ from fairseq_phrase.models.encoder_method import (
     options_of,
 )
 from fairseq_phrase.models.syntax_task import SyntaxTask, require_parses
-from fairseq_phrase.text import did_you_mean
+
+if TYPE_CHECKING:
+    from fairseq_phrase.fairseq_types import Dictionary
 
 Model = TypeVar("Model", bound="type[NamedEncoderModel]")
 
@@ -97,6 +99,8 @@ def named_method(name: str) -> EncoderMethod:
     if name in BROKEN:
         raise UserError(f"--encoder {name}: {BROKEN[name]}")
     if name not in ENCODERS:
+        from fairseq_phrase.text import did_you_mean
+
         names = sorted(ENCODERS)
         similar = did_you_mean(name, names)
         raise UserError(f"--encoder {name}: expected one of {', '.join(names)}{similar}")
@@ -104,7 +108,7 @@ def named_method(name: str) -> EncoderMethod:
 
 
 def build_named_encoder(
-    cfg: Any, task: SyntaxTask, dictionary: Any, embed_tokens: nn.Embedding | None = None
+    cfg: Any, task: SyntaxTask, dictionary: Dictionary, embed_tokens: nn.Embedding | None = None
 ) -> Any:
     """Build the encoder that ``--encoder`` names, and ask the task for the parses that it needs.
 
