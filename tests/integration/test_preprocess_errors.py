@@ -319,7 +319,7 @@ def test_a_full_disk_is_reported_and_leaves_what_was_there(
     if at == "parses":
         monkeypatch.setattr(indexed_module.IndexedWriter, "append", no_space)
     elif at == "manifest":
-        monkeypatch.setattr(preprocess_module.Manifest, "save", no_space)
+        monkeypatch.setattr(Manifest, "save", no_space)
     else:
         monkeypatch.setattr("fairseq_phrase.data.store.writer.TextWriter.append", no_space)
     destination = tmp_path / "new" if new else workplace.destination
@@ -332,7 +332,7 @@ def test_ctrl_c_ends_with_130_and_leaves_what_was_there(workplace, capsys, monke
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(preprocess_module.Manifest, "save", interrupt)
+    monkeypatch.setattr(Manifest, "save", interrupt)
     with pytest.raises(SystemExit) as caught:
         main(workplace.arguments())
     assert caught.value.code == 130

@@ -19,7 +19,13 @@ from typing import Any
 
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
 from fairseq_phrase.data.preprocessing.parsing import Corpus, blocks_of, lines_before
-from fairseq_phrase.data.preprocessing.split_writer import JobStream, Split, Totals, listing
+from fairseq_phrase.data.preprocessing.split_writer import (
+    JobStream,
+    Split,
+    Totals,
+    listing,
+    parse_and_write,
+)
 from fairseq_phrase.data.preprocessing.staging import WRITTEN, StagingArea
 from fairseq_phrase.data.store.indexed import Spills
 from fairseq_phrase.data.store.layout import with_labels
@@ -59,9 +65,10 @@ def blocks_of_parts(corpus: Corpus, parts: int) -> list[range]:
     """
     count = blocks_of(corpus.lines)
     if count < parts:
+        advice = "--parts 1 or none" if count == 1 else f"--parts {count}"
         raise UserError(
             f"--parts {parts}: {corpus.path} has {corpus.lines} lines, and a part has at least "
-            f"{lines_before(1)}: give --parts {count}" + " or none" * (count == 1)
+            f"{lines_before(1)}: give {advice}"
         )
     ends = [count * number // parts for number in range(parts + 1)]
     return [range(*pair) for pair in pairwise(ends)]
@@ -71,7 +78,7 @@ def key_of(
     options: Options, corpora: Iterable[Corpus], pipelines: Mapping[str, ParsingPipeline]
 ) -> Key:
     """Return the key of a run: all that its files depend on."""
-    key = {field.name: _text_of(getattr(options, field.name)) for field in fields(Options)}
+    key = {field.name: _text_of(vars(options)[field.name]) for field in fields(Options)}
     key |= {f"text of {corpus.name}": corpus.fingerprint[:16] for corpus in corpora}
     for language, pipeline in pipelines.items():
         key[f"parser of {language}"] = f"{pipeline.parser.version} {pipeline.parser.digest[:16]}"
@@ -88,15 +95,25 @@ def _text_of(value: Any) -> str:
     return digest_of(value)[:16] if isinstance(value, Path) and value.is_file() else str(value)
 
 
-def part_record(key: Key, number: int, parts: int) -> dict[str, str]:
-    """Return what a manifest records of a part."""
-    texts = {name: value for name, value in key.items() if name.startswith("text of train")}
-    return {
-        "number": str(number),
-        "of": str(parts),
-        "text": hashlib.sha256(as_bytes(texts)).hexdigest()[:16],
-        "run": hashlib.sha256(as_bytes(key)).hexdigest()[:16],
-    }
+class WholeRun:
+    """A run without parts: nothing that is written stays for a later run."""
+
+    def write(
+        self, options: Options, splits: Sequence[Split], totals: Totals, folder: Path
+    ) -> None:
+        """Parse and write all splits; see :func:`parse_and_write`."""
+        parse_and_write(options, splits, totals, folder)
+
+    def is_finished(self, split: Split) -> bool:
+        """Return whether the files of a split are finished."""
+        return False
+
+    def finish(self, split: Split) -> None:
+        """Do nothing: no record of the split is needed."""
+
+    def record(self, number: int, parts: int) -> dict[str, str]:
+        """Return what a manifest records of a part: nothing."""
+        return {}
 
 
 class WrittenParts:
@@ -111,7 +128,7 @@ class WrittenParts:
     """
 
     def __init__(self, area: StagingArea, key: Key):
-        self._folder = area.written
+        self._folder, self._key = area.written, key
         note = self._folder / "key.json"
         if note.is_file():
             recorded = read_key(note.read_bytes(), note)
@@ -179,6 +196,28 @@ class WrittenParts:
             return bool(record["is_finished"])
         except (ValueError, KeyError, TypeError, AttributeError):
             raise damaged(path) from None
+
+    def write(
+        self, options: Options, splits: Sequence[Split], totals: Totals, folder: Path
+    ) -> None:
+        """Parse and write the splits that are not yet written; see :func:`write_parts`."""
+        write_parts(options, splits, totals, folder, self)
+
+    def is_finished(self, split: Split) -> bool:
+        """Return whether the files of a split are finished; if not, open its writers again."""
+        return bool(self.load(split))
+
+    def record(self, number: int, parts: int) -> dict[str, str]:
+        """Return what a manifest records of a part."""
+        texts = {
+            name: value for name, value in self._key.items() if name.startswith("text of train")
+        }
+        return {
+            "number": str(number),
+            "of": str(parts),
+            "text": hashlib.sha256(as_bytes(texts)).hexdigest()[:16],
+            "run": hashlib.sha256(as_bytes(self._key)).hexdigest()[:16],
+        }
 
     def finish(self, split: Split) -> None:
         """Record that a split's files are finished, and delete its temporary files."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import logging
 import shutil
 from collections import defaultdict
@@ -12,11 +11,7 @@ from functools import partial
 from itertools import cycle
 from pathlib import Path
 
-from fairseq.data import Dictionary
-
 from fairseq_phrase.data.preprocessing.dictionaries import (
-    check_copy_words,
-    check_slots,
     make_dictionaries,
     number_split,
 )
@@ -25,6 +20,11 @@ from fairseq_phrase.data.preprocessing.existing_parses import (
     given_labels,
     manifests_of,
     warn_of_new_labels,
+)
+from fairseq_phrase.data.preprocessing.input_checks import (
+    check_directory,
+    check_models,
+    languages_of,
 )
 from fairseq_phrase.data.preprocessing.labelled import (
     check_labels,
@@ -35,14 +35,12 @@ from fairseq_phrase.data.preprocessing.labelled import (
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts, is_training
 from fairseq_phrase.data.preprocessing.parsing import Corpus, files_of, unchanged
 from fairseq_phrase.data.preprocessing.parts import (
+    WholeRun,
     WrittenParts,
     blocks_of_parts,
     key_of,
-    part_record,
-    write_parts,
 )
 from fairseq_phrase.data.preprocessing.sentencepiece_training import (
-    CharacterOptions,
     train_segmenter,
 )
 from fairseq_phrase.data.preprocessing.split_writer import (
@@ -52,29 +50,26 @@ from fairseq_phrase.data.preprocessing.split_writer import (
     Totals,
     begin_manifest,
     finish_manifest,
-    parse_and_write,
 )
 from fairseq_phrase.data.preprocessing.staging import StagingArea, staging_area
 from fairseq_phrase.data.store.dictionaries import load_dictionary
-from fairseq_phrase.data.store.identity import Entry, Identity
+from fairseq_phrase.data.store.identity import Identity
 from fairseq_phrase.data.store.layout import with_labels
-from fairseq_phrase.data.store.manifest import Manifest, languages_in, model_entry, pipeline_entries
-from fairseq_phrase.data.store.outputs import Key
+from fairseq_phrase.data.store.manifest import pipeline_entries
 from fairseq_phrase.data.store.writer import LabelTable
 from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
+from fairseq_phrase.data.subwords.segmenter import vocabulary_of
 from fairseq_phrase.data.subwords.segmenters import (
-    Gpt2Segmenter,
     SharedSegmenter,
     WholeWords,
-    find_segmenter,
-    load_segmenter,
     model_name,
 )
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.fairseq_types import Dictionary
 from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
-from fairseq_phrase.text import digest_of, find_text, read_lines
+from fairseq_phrase.text import find_text, read_lines
 
 logger = logging.getLogger(__name__)
 _Corpora = dict[str, tuple[Corpus, ...]]  # source and target, by the split's name
@@ -101,7 +96,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
         refuse_names_of_labels(pipeline.fields, options.languages)
     files: dict[Path, str] = {}
     for name, prefix in options.splits.items():
-        for language in _languages_of(options, name, prefix):
+        for language in languages_of(options, name, prefix):
             files |= files_of(find_text(prefix, language), pipelines.get(language))
     corpora = {
         name: _find_split(options, files, name, prefix) for name, prefix in options.splits.items()
@@ -109,14 +104,12 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     for name, texts in corpora.items():
         if is_training(name):
             blocks_of_parts(texts[0], options.parts)
-    _check_early(options)
+    check_models(options)
     options = _with_joiner(options)
     labels = _label_tables(options, pipelines)
     with staging_area(options.directory, in_parts=options.parts > 1) as area:
         # Also splits that a stopped run has not yet moved there.
-        for folder in options.folders:
-            _refuse_to_forget(options, options.directory / folder)
-        _refuse_other_parts(options)
+        check_directory(options)
         with unchanged(files):
             splits = _make(options, corpora, area, pipelines, labels)
         area.publish()
@@ -151,136 +144,6 @@ def _advice(options: Options) -> str:
     return ""
 
 
-def _refuse_other_parts(options: Options) -> None:
-    """Stop if DESTDIR holds parts of an earlier run that this run would not replace."""
-    if options.parts > 1:
-        there = {path.name for path in options.directory.glob("data*") if path.name[4:].isdigit()}
-        if other_folders := sorted(there - set(options.folders)):
-            raise UserError(
-                f"{options.directory} also holds {', '.join(other_folders)}, which are not among the "
-                f"{options.parts} parts that this run makes: remove them, or name another --destdir"
-            )
-
-
-def _refuse_to_forget(options: Options, directory: Path) -> None:
-    """Stop if a data directory holds text or parses that this run would not make again.
-
-    They would lose their manifest, dictionaries and label numbers. Text of another language pair can
-    stay if its dictionary is given.
-    """
-    names = {options.split_name(name) for name in options.splits}
-    names_of_texts = {
-        f"{options.split_name(name)}.{language}"
-        for name, prefix in options.splits.items()
-        for language in _languages_of(options, name, prefix)
-    }
-    dictionary_paths = dict(
-        zip(options.languages, (options.srcdict, options.tgtdict), strict=False)
-    )
-    for language in options.languages:
-        texts = {path.stem for path in directory.glob(f"*.{language}.idx")} - names_of_texts
-        lost = {
-            text
-            for text in texts
-            if not any(text.startswith(f"{name}.") for name in names_of_texts)
-        }
-        dictionary, path = directory / f"dict.{language}.txt", dictionary_paths[language]
-        if (
-            path is not None
-            and dictionary.is_file()
-            and filecmp.cmp(path, dictionary, shallow=False)
-        ):
-            lost &= {f"{name}.{language}" for name in names}
-        if Manifest.path(directory, language).is_file():
-            manifest = Manifest.load(directory, language)
-            if options.parts == 1 and (part := manifest.part):
-                raise UserError(
-                    f"{directory} is part {part['number']} of {part['of']} of a text, and this run would "
-                    "make the whole: name another --destdir"
-                )
-            lost |= set(manifest.splits) - names
-            if language not in options.parsing:
-                lost.add(f"parses of {language}")
-        if lost:
-            raise UserError(
-                f"{directory} also holds {', '.join(sorted(lost))}, which this run does not "
-                "make: name all splits and languages in one run, or another --destdir"
-            )
-
-
-def _check_reused(options: Options) -> None:
-    """Compare each side's segmentation with the segmentation behind its given dictionary."""
-    for language, path in zip(options.languages, (options.srcdict, options.tgtdict), strict=False):
-        # The target's dictionary may contain labels, which are not segmented.
-        if path is None or (options.labels is not None and language == options.target_lang):
-            continue
-        manifests = {name: Manifest.load(path.parent, name) for name in languages_in(path.parent)}
-        side = path.name.removeprefix("dict.").removesuffix(".txt")
-        manifest = manifests.get(side) or next(iter(manifests.values()), None)
-        model = _subword_entry(options, language)
-        reused_model = manifest.subword_model_of(side) if manifest is not None else None
-        if reused_model is None and not model.value:
-            reused_model = Entry("unknown", f"the one that made {path}", model.part)
-        name = "subword-model" if model.part == "text" else "target-subword-model"
-        reused, current = (
-            ({name: reused_model}, {name: model}) if reused_model is not None else ({}, {})
-        )
-        protected = manifests[side].protected if side in manifests else []
-        protected = [token for token in protected if token != JOINER]  # the joiner is added later
-        # Labels of words and text of one language cannot have protected tokens.
-        can_have = options.target_lang is not None and options.labels != "word"
-        if can_have and not set(protected) <= set(options.protected):
-            for entries, tokens in ((reused, protected), (current, options.protected)):
-                value = ",".join(tokens)
-                entries["protected-tokens"] = Entry(value, value or "none", "data")
-        options.check(Identity(reused), Identity(current), "reuse", path)
-
-
-def _subword_entry(options: Options, language: str) -> Entry:
-    """Return the entry of a language's segmentation in this run, with an empty value for a new model."""
-    bpe, model = options.bpe_of(language), options.model_of(language)
-    part = "text" if bpe == options.bpe else "target-text"
-    if bpe == WHOLE_WORDS:
-        return Entry(bpe, f"--bpe {bpe}", part)
-    return model_entry(model, digest_of(model), part) if model else Entry("", "a new one", part)
-
-
-def _check_early(options: Options) -> None:
-    """Check before hours of parsing that nothing will be missing afterwards."""
-    check_copy_words(options)
-    if options.target_model is not None:
-        load_segmenter("sentencepiece", options.target_model)
-    if options.characters != CharacterOptions() and not options.trains_sentencepiece:
-        raise UserError(
-            "--normal-form, --character-coverage and --byte-fallback are for a SentencePiece model that "
-            "is trained here; a given model has its own"
-        )
-    if options.bpe != WHOLE_WORDS:
-        find_segmenter(options.bpe)
-    if options.bpe == WHOLE_WORDS:
-        pass
-    elif options.bpe_model is not None:
-        load_segmenter(options.bpe, options.bpe_model)
-    elif options.bpe != "sentencepiece":
-        raise UserError(f"--bpe {options.bpe} needs the model that it learned: --bpe-codes FILE")
-    elif "train" not in options.splits:
-        raise UserError(
-            "without --trainpref there is no text to train SentencePiece on: give the training "
-            "data's model with --sentencepiece-model, and its --srcdict and --tgtdict"
-        )
-    dictionary_paths = [path for path in (options.srcdict, options.tgtdict) if path is not None]
-    for path in dictionary_paths:
-        entries = load_dictionary(path).indices
-        check_slots(path, entries, options)
-        if options.bpe == "gpt2" and options.bpe_model is not None:
-            Gpt2Segmenter(options.bpe_model).check(path, entries)
-    _check_reused(options)
-    needed = 1 if options.joined_dictionary else len(options.languages)
-    if "train" not in options.splits and len(dictionary_paths) < needed:
-        names = " and ".join(("--srcdict", "--tgtdict")[: len(options.languages)])
-        raise UserError(f"without --trainpref, give the training data's {names}")
-
-
 def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> dict[str, LabelTable]:
     """Open the tables of labels, by field: tables of given dictionaries, and new tables."""
     fields = {name for pipeline in pipelines.values() for name in pipeline.fields}
@@ -298,23 +161,12 @@ def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> di
     }
 
 
-def _languages_of(options: Options, name: str, prefix: str) -> tuple[str, ...]:
-    """Return a split's languages; a test set of new text may lack the target."""
-    languages = options.languages
-    needed = options.labels or options.copy_words or languages[-1] in options.parsing
-    target = Path(f"{prefix}.{languages[-1]}")
-    is_there = target.exists() or Path(f"{target}.gz").exists()
-    if needed or is_there or not name.startswith("test"):
-        return languages
-    return languages[:1]
-
-
 def _find_split(
     options: Options, files: dict[Path, str], name: str, prefix: str
 ) -> tuple[Corpus, ...]:
     """Find a split's texts and count their lines. This also checks their encoding."""
     corpora = []
-    for language in _languages_of(options, name, prefix):
+    for language in languages_of(options, name, prefix):
         path = find_text(prefix, language)
         lines = sum(1 for _ in read_lines(path))
         corpora.append(Corpus(f"{name}.{language}", path, lines, files[path]))
@@ -342,19 +194,17 @@ def _make(
     """Make all files of the data directory."""
     folders = [area.files / folder for folder in options.folders]
     first = folders[0]
-    written: WrittenParts | None = None
-    key: Key = {}
+    run: WholeRun | WrittenParts = WholeRun()
     if options.parts > 1:
         key = key_of(options, (text for texts in corpora.values() for text in texts), pipelines)
-        written = WrittenParts(area, key)
+        run = WrittenParts(area, key)
     for folder in folders:
         folder.mkdir(exist_ok=True)
     # This is done before parsing, because it fails sooner.
     segmenters = _segmenters(options, corpora, first, pipelines)
     # This loads the segmenters, which also fails before parsing.
     vocabularies = {
-        language: getattr(segmenter.loaded, "vocabulary", ())
-        for language, segmenter in segmenters.items()
+        language: vocabulary_of(segmenter.loaded) for language, segmenter in segmenters.items()
     }
     texts = {
         name: [
@@ -369,37 +219,30 @@ def _make(
     }
     splits = [split for name in texts for split in _splits(options, name, texts[name], folders)]
     totals = Totals(labels)
-    if written is None:
-        parse_and_write(options, splits, totals, area.parses)
-    else:
-        write_parts(options, splits, totals, area.parses, written)
+    run.write(options, splits, totals, area.parses)
     dictionaries = make_dictionaries(options, totals.subwords, vocabularies)
     for language, dictionary in dictionaries.items():
         dictionary.save(str(first / f"dict.{language}.txt"))
     for split in splits:
-        if written is None or not written.load(split):
+        if not run.is_finished(split):
             _finish(options, split, labels, dictionaries)
-            if written is not None:
-                written.finish(split)
+            run.finish(split)
         split.close()
     for name, file in with_labels(labels).items():
         labels[name].save(first / file)
     warn_of_new_labels(labels)
     for number, folder in enumerate(folders, start=1):
-        splits_of_folder = splits
-        if written is not None:
-            splits_of_folder = [
-                split for split in splits if not is_training(split.name) or split.part == number
-            ]
-            _share(options, splits, first, folder)
+        splits_of_folder = [
+            split for split in splits if not is_training(split.name) or split.part in (0, number)
+        ]
+        _share(splits, first, folder)
         for language, pipeline in pipelines.items():
             manifest = begin_manifest(
                 options, language, pipeline, folder / f"dict.{language}.txt",
                 *_models_of(options, language, folder),
             )  # fmt: skip
             finish_manifest(manifest, options, pipeline, splits_of_folder, labels)
-            if written is not None:
-                manifest.part = part_record(key, number, options.parts)
+            manifest.part = run.record(number, options.parts)
             manifest.save(folder)
         if options.target_lang is None:
             _link_as_fairseq_names_them(splits_of_folder, options.source_lang, folder)
@@ -431,7 +274,7 @@ def _models_of(options: Options, language: str, folder: Path) -> list[Path | Non
     return [None if bpe == WHOLE_WORDS else folder / model_name(bpe) for bpe in kinds]
 
 
-def _share(options: Options, splits: Sequence[Split], first: Path, folder: Path) -> None:
+def _share(splits: Sequence[Split], first: Path, folder: Path) -> None:
     """Link all files of the first part that every part needs: dictionaries, models, test sets."""
     trained = {f"{split.name}." for split in splits if is_training(split.name)}
     for path in first.iterdir():

@@ -1,0 +1,177 @@
+"""What is checked before anything is parsed or written: the options, and the files that they name.
+
+:func:`check_models` and :func:`check_directory` are called once, in this order, by preprocessing.
+"""
+
+from __future__ import annotations
+
+import filecmp
+from pathlib import Path
+
+from fairseq_phrase.data.preprocessing.dictionaries import check_copy_words, check_slots
+from fairseq_phrase.data.preprocessing.options import Options
+from fairseq_phrase.data.preprocessing.sentencepiece_training import CharacterOptions
+from fairseq_phrase.data.store.dictionaries import load_dictionary
+from fairseq_phrase.data.store.identity import Entry, Identity
+from fairseq_phrase.data.store.manifest import Manifest, languages_in, model_entry
+from fairseq_phrase.data.subwords.protected_tokens import JOINER
+from fairseq_phrase.data.subwords.segmenters import Gpt2Segmenter, find_segmenter, load_segmenter
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.option_values import WHOLE_WORDS
+from fairseq_phrase.text import digest_of
+
+
+def check_models(options: Options) -> None:
+    """Check the given subword models and dictionaries before hours of parsing.
+
+    Raises:
+        UserError: one is missing or unusable, or they do not belong together.
+    """
+    check_copy_words(options)
+    if options.target_model is not None:
+        load_segmenter("sentencepiece", options.target_model)
+    if options.characters != CharacterOptions() and not options.trains_sentencepiece:
+        raise UserError(
+            "--normal-form, --character-coverage and --byte-fallback are for a SentencePiece model that "
+            "is trained here; a given model has its own"
+        )
+    if options.bpe != WHOLE_WORDS:
+        find_segmenter(options.bpe)
+    if options.bpe == WHOLE_WORDS:
+        pass
+    elif options.bpe_model is not None:
+        load_segmenter(options.bpe, options.bpe_model)
+    elif options.bpe != "sentencepiece":
+        raise UserError(f"--bpe {options.bpe} needs the model that it learned: --bpe-codes FILE")
+    elif "train" not in options.splits:
+        raise UserError(
+            "without --trainpref there is no text to train SentencePiece on: give the training "
+            "data's model with --sentencepiece-model, and its --srcdict and --tgtdict"
+        )
+    dictionary_paths = [path for path in (options.srcdict, options.tgtdict) if path is not None]
+    for path in dictionary_paths:
+        entries = load_dictionary(path).indices
+        check_slots(path, entries, options)
+        if options.bpe == "gpt2" and options.bpe_model is not None:
+            Gpt2Segmenter(options.bpe_model).check(path, entries)
+    _check_reused(options)
+    needed = 1 if options.joined_dictionary else len(options.languages)
+    if "train" not in options.splits and len(dictionary_paths) < needed:
+        names = " and ".join(("--srcdict", "--tgtdict")[: len(options.languages)])
+        raise UserError(f"without --trainpref, give the training data's {names}")
+
+
+def _check_reused(options: Options) -> None:
+    """Compare each side's segmentation with the segmentation behind its given dictionary."""
+    for language, path in zip(options.languages, (options.srcdict, options.tgtdict), strict=False):
+        # The target's dictionary may contain labels, which are not segmented.
+        if path is None or (options.labels is not None and language == options.target_lang):
+            continue
+        manifests = {name: Manifest.load(path.parent, name) for name in languages_in(path.parent)}
+        side = path.name.removeprefix("dict.").removesuffix(".txt")
+        manifest = manifests.get(side) or next(iter(manifests.values()), None)
+        model = _subword_entry(options, language)
+        reused_model = manifest.subword_model_of(side) if manifest is not None else None
+        if reused_model is None and not model.value:
+            reused_model = Entry("unknown", f"the one that made {path}", model.part)
+        name = "subword-model" if model.part == "text" else "target-subword-model"
+        reused, current = (
+            ({name: reused_model}, {name: model}) if reused_model is not None else ({}, {})
+        )
+        protected = manifests[side].protected if side in manifests else []
+        protected = [token for token in protected if token != JOINER]  # the joiner is added later
+        # Labels of words and text of one language cannot have protected tokens.
+        can_have = options.target_lang is not None and options.labels != "word"
+        if can_have and not set(protected) <= set(options.protected):
+            for entries, tokens in ((reused, protected), (current, options.protected)):
+                value = ",".join(tokens)
+                entries["protected-tokens"] = Entry(value, value or "none", "data")
+        options.check(Identity(reused), Identity(current), "reuse", path)
+
+
+def _subword_entry(options: Options, language: str) -> Entry:
+    """Return the entry of a language's segmentation in this run, with an empty value for a new model."""
+    bpe, model = options.bpe_of(language), options.model_of(language)
+    part = "text" if bpe == options.bpe else "target-text"
+    if bpe == WHOLE_WORDS:
+        return Entry(bpe, f"--bpe {bpe}", part)
+    return model_entry(model, digest_of(model), part) if model else Entry("", "a new one", part)
+
+
+def check_directory(options: Options) -> None:
+    """Check what the data directory already holds.
+
+    Raises:
+        UserError: it has text, parses or parts that this run would not make again.
+    """
+    for folder in options.folders:
+        _refuse_to_forget(options, options.directory / folder)
+    _refuse_other_parts(options)
+
+
+def _refuse_to_forget(options: Options, directory: Path) -> None:
+    """Stop if a data directory holds text or parses that this run would not make again.
+
+    They would lose their manifest, dictionaries and label numbers. Text of another language pair can
+    stay if its dictionary is given.
+    """
+    names = {options.split_name(name) for name in options.splits}
+    names_of_texts = {
+        f"{options.split_name(name)}.{language}"
+        for name, prefix in options.splits.items()
+        for language in languages_of(options, name, prefix)
+    }
+    dictionary_paths = dict(
+        zip(options.languages, (options.srcdict, options.tgtdict), strict=False)
+    )
+    for language in options.languages:
+        texts = {path.stem for path in directory.glob(f"*.{language}.idx")} - names_of_texts
+        lost = {
+            text
+            for text in texts
+            if not any(text.startswith(f"{name}.") for name in names_of_texts)
+        }
+        dictionary, path = directory / f"dict.{language}.txt", dictionary_paths[language]
+        if (
+            path is not None
+            and dictionary.is_file()
+            and filecmp.cmp(path, dictionary, shallow=False)
+        ):
+            lost &= {f"{name}.{language}" for name in names}
+        if Manifest.path(directory, language).is_file():
+            manifest = Manifest.load(directory, language)
+            if options.parts == 1 and (part := manifest.part):
+                raise UserError(
+                    f"{directory} is part {part['number']} of {part['of']} of a text, and this run would "
+                    "make the whole: name another --destdir"
+                )
+            lost |= set(manifest.splits) - names
+            if language not in options.parsing:
+                lost.add(f"parses of {language}")
+        if lost:
+            raise UserError(
+                f"{directory} also holds {', '.join(sorted(lost))}, which this run does not "
+                "make: name all splits and languages in one run, or another --destdir"
+            )
+
+
+def _refuse_other_parts(options: Options) -> None:
+    """Stop if DESTDIR holds parts of an earlier run that this run would not replace."""
+    if options.parts > 1:
+        there = {path.name for path in options.directory.glob("data*") if path.name[4:].isdigit()}
+        if other_folders := sorted(there - set(options.folders)):
+            raise UserError(
+                f"{options.directory} also holds {', '.join(other_folders)}, which are not among the "
+                f"{options.parts} parts that this run makes: remove them, or name another --destdir"
+            )
+
+
+def languages_of(options: Options, name: str, prefix: str) -> tuple[str, ...]:
+    """Return a split's languages; a test set of new text may lack the target."""
+    languages = options.languages
+    needed = options.labels or options.copy_words or languages[-1] in options.parsing
+    target = Path(f"{prefix}.{languages[-1]}")
+    is_there = target.exists() or Path(f"{target}.gz").exists()
+    if needed or is_there or not name.startswith("test"):
+        return languages
+    return languages[:1]
