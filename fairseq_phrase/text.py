@@ -274,4 +274,10 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     """
     by_small = {known.lower(): known for known in names}
     near = get_close_matches(name.lower(), by_small, n=1, cutoff=0.65)
-    return f"; did you mean {by_small[near[0]]}?" if near else ""
+    return suggestion(by_small[small] for small in near)
+
+
+def suggestion(names: Iterable[str]) -> str:
+    """Return the end of a message, ``; did you mean A or B?``; empty without names."""
+    similar = list(dict.fromkeys(names))
+    return f"; did you mean {' or '.join(similar)}?" if similar else ""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
+
+from fairseq_phrase.text import suggestion
 
 _CHOICE = re.compile(r"argument (\S+): invalid choice: '(.*?)' \(choose from .*\)", re.DOTALL)
 _UNKNOWN = "unrecognized arguments: "
@@ -22,7 +24,7 @@ def with_suggestion(parser: argparse.ArgumentParser, message: str) -> str:
         options = [name for action in parser._actions for name in action.option_strings]
         words = message.removeprefix(_UNKNOWN).split()
         flags = [word.partition("=")[0] for word in words if word.startswith("--")]
-        return message + _did_you_mean(
+        return message + suggestion(
             near for flag in flags for near in get_close_matches(flag, options, n=1, cutoff=0.75)
         )
     if match := _CHOICE.fullmatch(message):
@@ -30,7 +32,7 @@ def with_suggestion(parser: argparse.ArgumentParser, message: str) -> str:
         near = get_close_matches(match[2], choices, n=3, cutoff=0.65)
         if near and len(choices) > _MOST_CHOICES:
             message = f"argument {match[1]}: invalid choice: '{match[2]}'"
-        return message + _did_you_mean(iter(near))
+        return message + suggestion(near)
     return message
 
 
@@ -40,11 +42,6 @@ def _choices(parser: argparse.ArgumentParser, names: str) -> list[str]:
         if names in ("/".join(action.option_strings), action.metavar, action.dest):
             return list(map(str, action.choices or ()))
     return []
-
-
-def _did_you_mean(names: Iterator[str]) -> str:
-    similar = list(dict.fromkeys(names))
-    return f"; did you mean {' or '.join(similar)}?" if similar else ""
 
 
 def suggest_names(original: Callable[..., Any], parser: argparse.ArgumentParser, *args: Any,
