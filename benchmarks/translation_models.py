@@ -24,6 +24,7 @@ from torch import Tensor
 import fairseq_phrase
 from fairseq_phrase.data.batches.source_batches import make_structures
 from fairseq_phrase.data.batches.syntax_dataset import SyntaxDataset
+from fairseq_phrase.fairseq_types import Task
 from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -76,7 +77,7 @@ class Built:
 
     name: str
     cfg: Any
-    task: Any
+    task: Task
     model: Any
     parses: set[str] = field(default_factory=set)
     of_loss: set[str] = field(default_factory=set)
@@ -111,7 +112,7 @@ class Trained:
         model: on its device and in its precision.
     """
 
-    def __init__(self, cfg: Any, task: Any, model: Any):
+    def __init__(self, cfg: Any, task: Task, model: Any):
         self.task, self.model = task, model.train()
         self.criterion = task.build_criterion(cfg.criterion)
         parameters = [p for p in model.parameters() if p.requires_grad]
@@ -321,7 +322,7 @@ def write_dictionaries(directory: str, options: argparse.Namespace) -> None:
         labels.save(f"{directory}/{FIELDS[name].label_file}")
 
 
-def random_dataset(task: Any, length: int | None, sentences: int = 8192) -> SyntaxDataset:
+def random_dataset(task: Task, length: int | None, sentences: int = 8192) -> SyntaxDataset:
     """Make sentences of random words in random trees.
 
     Args:
