@@ -22,7 +22,7 @@ class Task(ValidationBleuTask):
     def __init__(self, **cfg):
         self.cfg = SimpleNamespace(
             eval_bleu_remove_bpe="sentencepiece", eval_bleu_print_samples=False,
-            eval_tokenized_bleu=False, **cfg,
+            eval_tokenized_bleu=False, **{"eval_bleu_tokenize": None, **cfg},
         )  # fmt: skip
         self.tgt_dict, self.tokenizer = Dictionary(), None
         for character in REFERENCE + HYPOTHESIS:
