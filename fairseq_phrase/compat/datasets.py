@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import struct
 import types
 from collections.abc import Callable
 from typing import Any
@@ -56,6 +57,17 @@ def name_empty_data(original: _Function, self: EpochBatchIterator) -> Any:
             "give --required-batch-size-multiple 1"
         )
     return original(self)
+
+
+def name_damaged_text(original: _Function, path: str, *args: Any, **options: Any) -> Any:
+    """Name the files of a binarized text that fairseq cannot read."""
+    try:
+        return original(path, *args, **options)
+    except (AssertionError, ValueError, struct.error) as error:
+        raise UserError(
+            f"{path}.idx and .bin are damaged, or not a text that fairseq has binarized ({error}): make "
+            "the data again"
+        ) from error
 
 
 def name_splits(original: _Function, dataset_path: str) -> set[str]:

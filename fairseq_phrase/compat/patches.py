@@ -36,6 +36,7 @@ from fairseq_phrase.compat.datasets import (
     bucket_with_numpy_2,
     do_not_upsample_by_default,
     keep_last_batches,
+    name_damaged_text,
     name_empty_data,
     name_ignored_splits,
     name_missing_alignments,
@@ -81,6 +82,7 @@ def patch_fairseq() -> None:
     patch(utils, "replace_unk", read_pairs_of_alignments)
     patch(DiverseBeamSearch, "step", penalize_groups_by_their_own_sentence)
     patch(data_utils, "batch_by_size", batch_no_samples)
+    patch(data_utils, "load_indexed_dataset", name_damaged_text)
     patch(data_utils, "_find_extra_valid_paths", name_splits)
     patch(data_utils, "raise_if_valid_subsets_unintentionally_ignored", name_ignored_splits)
     patch(ConcatDataset, "__init__", do_not_upsample_by_default)

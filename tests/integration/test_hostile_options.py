@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from argparse import Namespace
 from collections.abc import Callable
@@ -24,8 +25,10 @@ from fairseq_phrase.inference import exports, model_files, source_parses
 from fairseq_phrase.inference.transformers_model import FairseqPhraseModel
 from fairseq_phrase.parsers import registry
 from tests.support.checkpoint_commands import FAIRSEQ, MODEL, ONCE, OWN, USER
+from tests.support.commands import run
 from tests.support.entry_points import COMMANDS
 from tests.support.hostile_options import SHELL
+from tests.support.repository import REPOSITORY
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
 #: Options of a model, and what the message says of them. fairseq 0.10 and older had ``args``.
@@ -121,8 +124,7 @@ def test_every_command_that_reads_a_checkpoint_is_here():
     names = set().union(
         *(COMMANDS[name] for name in ("use", "average", "train", "pretrained-model"))
     )
-    # Its configuration is that of fairseq-train, by other names.
-    assert names - of_fairseq - of_ours == {"fairseq-hydra-train"}
+    assert names - of_fairseq - of_ours == {"fairseq-hydra-train"}  # below
 
 
 def test_these_texts_run_in_fairseq(tmp_path):
@@ -142,6 +144,25 @@ def test_fairseqs_commands_refuse_them(name, checkpoint, hostile, folder, comman
     added += ["--source-lang", "de", "--target-lang", "en"] if module is not validate else []
     with pytest.raises(UserError, match=rf"checkpoint_best\.pt was not loaded: its .*{hostile[1]}"):
         command(module, folder / "data", *USER, *added, *arguments, checkpoint)
+    assert not list(tmp_path.glob("save/*"))
+
+
+@pytest.mark.parametrize("option", ["restore_file", "finetune_from_model"])
+def test_hydra_training_refuses_them(option, folder, tmp_path):
+    mark = tmp_path / "mark"
+    state = torch.load(folder / "whole.pt", weights_only=True)
+    state["cfg"] = OmegaConf.to_container(state["cfg"], resolve=True, enum_to_str=True)
+    state["cfg"]["model"]["adaptive_softmax_cutoff"] = SHELL[2].replace("MARK", str(mark))
+    torch.save(state, path := tmp_path / "checkpoint_best.pt")
+    printed = run(
+        "fairseq-hydra-train", "--config-dir", REPOSITORY / "configs", "--config-name", "phrase_tiny",
+        f"common.user_dir={REPOSITORY / 'fairseq_phrase'}", f"task.data={folder / 'data'}",
+        "common.cpu=true", f"hydra.run.dir={tmp_path}", f"checkpoint.save_dir={tmp_path / 'save'}",
+        f"checkpoint.{option}={path}", expect=1,
+    )  # fmt: skip
+    message = printed.splitlines()[-1]
+    assert re.search(r"^error: .*checkpoint_best\.pt was not loaded: .* could run as code", message)
+    assert not mark.exists()
     assert not list(tmp_path.glob("save/*"))
 
 

@@ -61,6 +61,7 @@ WITHOUT_CONFIGURATION = {
     "fairseq.data.data_utils._find_extra_valid_paths",
     "fairseq.data.data_utils.batch_by_size",
     "fairseq.data.data_utils.get_buckets",
+    "fairseq.data.data_utils.load_indexed_dataset",
     "fairseq.data.iterators.EpochBatchIterator.first_batch",
     "fairseq.data.iterators.EpochBatchIterator.load_state_dict",
     "fairseq.file_io.PathManager.copy",

@@ -148,6 +148,18 @@ def test_what_differs_stays_fairseqs(dictionary):
         assert not any(isinstance(module, TrainedAttention) for module in stock_module.modules())
 
 
+@pytest.mark.parametrize(
+    "option", ["use_xformers", "add_zero_attn", "onnx_trace", "skip_embed_dim_check", "bias_k"]
+)
+def test_an_attention_with_another_option_stays_fairseqs(dictionary, option):
+    model = build_model("transformer", dictionary)
+    for attention in model.modules():
+        if isinstance(attention, MultiheadAttention):
+            value = torch.nn.Parameter(torch.zeros(1, 1, 1)) if option == "bias_k" else True
+            setattr(attention, option, value)
+    assert "no layer" in take(model)
+
+
 def test_the_cross_attention_of_trees_stays_its_own(dictionary):
     variant = next(iter(ENCODERS["tree_transformer"].variants.values()))
     model = build_model("tree_transformer", dictionary, **variant)

@@ -1,0 +1,43 @@
+"""fairseq's datasets: what is damaged has one message."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.data import data_utils
+from fairseq.data.indexed_dataset import make_builder
+
+from fairseq_phrase import register
+from fairseq_phrase.errors import UserError
+
+register()
+
+
+class Harmful:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("damage", ["a pickle", "an index that is too short", "nothing"])
+def test_a_damaged_text_is_named(damage, tmp_path):
+    path = str(tmp_path / "train.de-en.de")
+    builder = make_builder(f"{path}.bin", "mmap", vocab_size=9)
+    builder.add_item(torch.arange(4))
+    builder.finalize(f"{path}.idx")
+    index = Path(f"{path}.idx")
+    content = {
+        "a pickle": pickle.dumps(Harmful(str(tmp_path / "run"))), "nothing": b"",
+        "an index that is too short": index.read_bytes()[:20],
+    }  # fmt: skip
+    assert len(data_utils.load_indexed_dataset(path))
+    index.write_bytes(content[damage])
+    with pytest.raises(UserError, match=r"\.de\.idx and \.bin are damaged, .*make the data again"):
+        data_utils.load_indexed_dataset(path)
+    assert not (tmp_path / "run").exists()
