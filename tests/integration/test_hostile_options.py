@@ -157,7 +157,8 @@ def test_hydra_training_refuses_them(option, folder, tmp_path):
     printed = run(
         "fairseq-hydra-train", "--config-dir", REPOSITORY / "configs", "--config-name", "phrase_tiny",
         f"common.user_dir={REPOSITORY / 'fairseq_phrase'}", f"task.data={folder / 'data'}",
-        "common.cpu=true", f"hydra.run.dir={tmp_path}", f"checkpoint.save_dir={tmp_path / 'save'}",
+        "common.cpu=true", "dataset.disable_validation=true", f"hydra.run.dir={tmp_path}",
+        f"checkpoint.save_dir={tmp_path / 'save'}",
         f"checkpoint.{option}={path}", expect=1,
     )  # fmt: skip
     message = printed.splitlines()[-1]

@@ -192,7 +192,12 @@ def taken(model, criterion):
 def test_the_criterion_of_every_model_has_fairseqs_values_and_gradients(dictionary, name):
     model = MODELS[name](dictionary).train()
     sample = make_sample(dictionary, make_batch(dictionary, [7, 5, 4, 1]))  # fairseq's lstm: sorted
-    for options in ({}, {"report_accuracy": True}, {"ignore_prefix_size": 2}):
+    for options in (
+        {},
+        {"report_accuracy": True},
+        {"ignore_prefix_size": 1},
+        {"ignore_prefix_size": 2},
+    ):
         results = []
         for take in (taken, lambda _, criterion: criterion):
             criterion = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary, **options)
