@@ -6,8 +6,8 @@
 #   bash scripts/publish_model.sh --license ID --push USER/NAME    then upload it to the Hugging Face hub
 #   bash scripts/publish_model.sh --slice 300 --max-update 3       test the whole chain
 #
-# The sources of Multi30k state no licence that could be checked here, so you name the model's. The parser
-# is not in the folder: its users install de_core_news_sm, or what FAIRSEQ_PHRASE_PARSER=spacy:NAME names.
+# Multi30k is for research and education only, and its repository names no licence, so you name the model's. The
+# parser is not in the folder: its users install de_core_news_sm, or what FAIRSEQ_PHRASE_PARSER=spacy:NAME names.
 #
 # Options of this table:
 #   --license ID            the licence in the model card, as model hubs write it, such as cc-by-nc-sa-4.0
@@ -43,6 +43,7 @@ RUN=$OUT/rows/relation/seed$SEEDS
 run fairseq-phrase-score "relation=$RUN" --reference "$TEST.en.gz" --out "$OUT/scores.json"
 [ -n "$DRY_RUN" ] || rm -rf "$OUT/bundle"
 run fairseq-phrase-export "$RUN/average.pt" "$OUT/data-bin" "$OUT/bundle" --datasets multi30k \
+    --data-license "research and education, non-commercial (Multi30k's texts and Flickr30k's captions)" \
     --card-scores "$OUT/scores.json" ${LICENSE:+--license "$LICENSE"} ${PUSH:+--push "$PUSH"}
 [ -n "$DRY_RUN" ] || cat <<END
 

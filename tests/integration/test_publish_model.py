@@ -31,6 +31,7 @@ def test_the_folder_has_what_a_stranger_needs(synthetic_corpus, trained_pipeline
     assert metadata["license"] == "cc-by-nc-sa-4.0"
     assert metadata["language"] == ["de", "en"]
     assert metadata["datasets"] == ["multi30k"]
+    assert "- data: multi30k\n- data-license: research and education, non-commercial" in card
     (result,) = metadata["model-index"][0]["results"]
     assert {"BLEU", "chrF", "TER"} == {score["name"] for score in result["metrics"]}
     assert all("version:" in score["args"]["signature"] for score in result["metrics"])
