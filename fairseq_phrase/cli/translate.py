@@ -90,12 +90,12 @@ def _parser() -> argparse.ArgumentParser:
 @command(_parser)
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
-    search = (args.mbr, args.constraints, args.prefix, args.glossary, args.sampling)
-    if args.score and (args.nbest > 1 or any(search)):
+    search_options = (args.mbr, args.constraints, args.prefix, args.glossary, args.sampling)
+    if args.score and (args.nbest > 1 or any(search_options)):
         raise UserError("--score scores the translations of a file: remove the options of a search")
     if args.unk_dictionary and not args.replace_unk:
         raise UserError("--unk-dictionary needs --replace-unk")
-    args.path, args.data, args.inputs = _sorted(args.inputs, args.path)
+    args.path, args.data, args.inputs = _model_data_and_texts(args.inputs, args.path)
     engine = engine_of(vars(args))
     from fairseq_phrase.inference.constraints import ParallelTexts
     from fairseq_phrase.inference.output_files import output_key
@@ -110,7 +110,7 @@ def main(args: argparse.Namespace) -> None:
     make = partial(TranslationWorker, args, partial(loading, args), texts)
 
     def key(parses: Sequence[Path]) -> Key:
-        loading(args)  # a task of --user-dir
+        loading(args)  # it imports --user-dir, whose task the checkpoint may have
         return output_key(vars(args), parses)
 
     live = engine.is_this_process
@@ -119,20 +119,24 @@ def main(args: argparse.Namespace) -> None:
     )
 
 
-def _sorted(inputs: list[str], path: str | None) -> tuple[str, str | None, list[Path]]:
-    """Find the data directory or the bundle among the inputs.
+def _model_data_and_texts(
+    inputs: list[str], path: str | None
+) -> tuple[str, str | None, list[Path]]:
+    """Divide the inputs: a data directory or a bundle comes first, and then text files.
 
     Returns:
         The models, the data directory or None, and the text files.
     """
     first = inputs[0] if inputs else ""
-    named_folder = bool(first) and Path(first.split(":")[0]).is_dir()
-    if path is not None:
-        data = first if named_folder else None
-        return path, data, [Path(name) for name in inputs[named_folder:]]
-    if not named_folder:
-        raise UserError("no model: give --path CHECKPOINT, or a bundle of fairseq-phrase-export")
     folder = Path(first.split(":")[0])
+    begins_with_folder = bool(first) and folder.is_dir()
+    if path is not None and begins_with_folder:
+        return path, first, [Path(name) for name in inputs[1:]]
+    if path is not None:
+        return path, None, [Path(name) for name in inputs]
+    if not begins_with_folder:
+        missing = f"no model, and {first} is no folder" if first else "no model"
+        raise UserError(f"{missing}: give --path CHECKPOINT, or a bundle of fairseq-phrase-export")
     is_bundle = any((folder / name).is_file() for name in ("config.json", "bundle.json"))
     if any(folder.glob("dict.*txt")) and not is_bundle:
         raise UserError(

@@ -63,15 +63,16 @@ def software() -> str:
 def settings() -> str:
     """Name the environment variables that change results or speed, with their values.
 
-    Of a path, only the file's name is in it: the folder is specific to the machine.
+    Of paths, only the files' names are in it: folders are specific to the machine.
     """
     variables = [
-        f"{name}={Path(value).name}"
+        f"{name}={os.pathsep.join(Path(part).name for part in value.split(os.pathsep))}"
         for name, value in sorted(os.environ.items())
         if _VARIABLES.fullmatch(name)
     ]
-    # An environment's own line may load it, without a variable.
-    return " ".join([*variables, *["MKL with AVX-512"] * is_loaded()]) or "-"
+    # The .pth line of an environment may load the library, without a variable.
+    library = ["MKL with AVX-512"] if is_loaded() else []
+    return " ".join(variables + library) or "-"
 
 
 def plugins() -> str:

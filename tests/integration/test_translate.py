@@ -343,6 +343,7 @@ def test_data_that_moved_are_named_in_the_message(
     ("arguments", "message"),
     [
         ([], "no model: give --path"),
+        (["bundel"], "no model, and bundel is no folder: give --path"),
         (["--path", "nowhere.pt"], "the checkpoint nowhere.pt is not there"),
         (["--path", "{folder}"], "is a folder, but not a bundle"),
         (["--path", "{checkpoint}", "nowhere.txt"], "nowhere.txt is not there"),
