@@ -79,7 +79,7 @@ def _label_text(args: argparse.Namespace) -> None:
     def key(parses: Sequence[Path]) -> Key:
         return output_key(vars(args), parses, read_labeller)
 
-    write_output(args, ParallelTexts(), predict, key, "labelled")
+    write_output(args, ParallelTexts(), predict, key, ("labelling", "labelled"))
 
 
 def _label_split(args: argparse.Namespace) -> None:

@@ -48,7 +48,7 @@ def write_output(
     texts: ParallelTexts,
     predict: Predict,
     key: Callable[[Sequence[Path]], Key],
-    participle: str,
+    verb: tuple[str, str],
     *,
     live: bool = True,
 ) -> None:
@@ -59,7 +59,7 @@ def write_output(
         texts: the other texts of each line.
         predict: computes the output for chunks of lines.
         key: makes the key of the output, of the files of the text's parses.
-        participle: what is done with lines, for messages.
+        verb: what is done with lines, and what was done, for messages ("labelling", "labelled").
         live: whether lines of a pipe or a terminal may be answered as they come.
 
     Raises:
@@ -88,7 +88,7 @@ def write_output(
     if shard:
         chunks = (chunk for chunk in chunks if shard.holds(chunk[0], total))
     of_bar = None if shard else total
-    with tqdm(desc=participle, total=of_bar, unit="line", disable=not is_shown) as bar:
+    with tqdm(desc=verb[0], total=of_bar, unit="line", disable=not is_shown) as bar:
 
         def shown(chunks: Chunks) -> Outputs:
             with closing(predict(chunks)) as outputs:
@@ -99,7 +99,7 @@ def write_output(
         if args.out is None:
             _write(shown(chunks), out, flush=is_live)
         else:
-            _write_file(args, key(files), chunks, shown, bar.update, participle)
+            _write_file(args, key(files), chunks, shown, bar.update, verb[1])
 
 
 def _lines(files: Sequence[Path]) -> tuple[Iterator[str], bool, bool]:

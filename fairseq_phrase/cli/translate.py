@@ -114,9 +114,8 @@ def main(args: argparse.Namespace) -> None:
         return output_key(vars(args), parses)
 
     live = engine.is_this_process
-    write_output(
-        args, texts, partial(translated_chunks, make, engine), key, "translated", live=live
-    )
+    predict = partial(translated_chunks, make, engine)
+    write_output(args, texts, predict, key, ("translating", "translated"), live=live)
 
 
 def _model_data_and_texts(

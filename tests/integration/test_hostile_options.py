@@ -52,7 +52,7 @@ MORE = {
 #: More commands of this package, as in :data:`OWN`.
 MORE_OWN = {
     "inspect": ["CHECKPOINT"],
-    "label": ["DATA", "TEXT", "--path", "CHECKPOINT"],
+    "label": ["DATA", "TEXT", "--path", "CHECKPOINT", "--source-parser", "none"],
     "plot attention": ["attention", "--line", "1", "DATA", "--out", "NEW", "--path", "CHECKPOINT"],
 }
 #: Functions of Python that read a checkpoint.

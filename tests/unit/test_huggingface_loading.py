@@ -201,7 +201,10 @@ def test_pipelines_load_a_saved_model(tmp_path):
     with torch.no_grad():
         logits = model(**tokenizer("the dog", return_tensors="pt")).logits
     scores = classify("the dog", top_k=None, function_to_apply="none")
-    assert sorted(row["score"] for row in scores) == sorted(logits[0].tolist())
+    # Threads and the place of a tensor in memory change the last bits.
+    assert sorted(row["score"] for row in scores) == pytest.approx(
+        sorted(logits[0].tolist()), abs=1e-6
+    )
 
 
 class Chains:
