@@ -149,9 +149,8 @@ def average_checkpoints(
         os.replace(partial, out)
     except (OSError, RuntimeError) as error:  # torch's writer raises the latter on a full disk
         partial.unlink(missing_ok=True)
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error).partition(
-            "\n"
-        )[0]
+        message = error.strerror if isinstance(error, OSError) else None
+        reason = message or str(error).partition("\n")[0]
         raise UserError(f"--out {out} cannot be written: {reason}") from None
 
 

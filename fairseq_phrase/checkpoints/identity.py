@@ -62,13 +62,16 @@ def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
     model, task = (
         plain_options(sections.get(section) or state.get("args")) for section in ("model", "task")
     )
-    entries = {**task_entries(task), **model_entries(model), **_training_entry(state)}
     recorded = (state.get("task_state") or {}).get("identity")
-    if recorded is not None:
-        record = Identity.from_dict(recorded, path)
-        name = model.get("_name") or model.get("arch")
-        if name and name not in MODEL_REGISTRY and name not in ARCH_MODEL_REGISTRY:
-            return record
+    record = None if recorded is None else Identity.from_dict(recorded, path)
+    model_name = model.get("_name") or model.get("arch")
+    is_foreign = model_name and not (
+        model_name in MODEL_REGISTRY or model_name in ARCH_MODEL_REGISTRY
+    )
+    if record is not None and is_foreign:
+        return record
+    entries = {**task_entries(task), **model_entries(model), **_training_entry(state)}
+    if record is not None:
         for name, entry in record.entries.items():
             now = entries.pop(name, entry)
             entries[name] = replace(entry, part=now.part, kind=now.kind)
