@@ -6,6 +6,7 @@ after torch and fairseq. The operating system frees the memory anyway.
 
 import atexit
 import gc
+import sys
 
 
 def end_quickly() -> None:
@@ -19,5 +20,10 @@ def end_quickly() -> None:
 
 
 def _exempt() -> None:
+    # An unreachable iterator of torch's data loader waits 5 s for each of its workers: the collection
+    # closes its queues before it tells them to end. With this flag torch leaves them to multiprocessing,
+    # which ends them after this function, as without a collection.
+    if (loading := sys.modules.get("torch.utils.data._utils")) is not None:
+        loading._set_python_exit_flag()
     gc.collect()
     gc.freeze()

@@ -34,6 +34,27 @@ sys.modules["in use"] = Cycle()
 sys.stdout.write("the last words")
 """
 
+#: As fairseq's iterators: a worker lives as long as its loader, which is in a cycle.
+WORKERS = """
+from multiprocessing.process import BaseProcess
+
+from torch.utils.data import DataLoader
+from fairseq_phrase.compat.ending import end_quickly
+
+join = BaseProcess.join
+
+def waited(process, timeout=None):
+    join(process, timeout)
+    print("ended" if process.exitcode is not None else "waited in vain", flush=True)
+
+BaseProcess.join = waited
+end_quickly()
+loader = DataLoader([1, 2], num_workers=2, persistent_workers=True)
+loader.itself = loader
+assert len(list(loader)) == 2
+del loader
+"""
+
 
 def python(code, *arguments, **options):
     return subprocess.run(
@@ -70,3 +91,10 @@ def test_commands_of_fairseq_with_the_user_directory_end_quickly():
     ended = python(FROZEN + code.format(["--user-dir", "fairseq_phrase", "--help"]))
     assert ended.stdout.endswith("frozen: True\n")
     assert ended.returncode == 0
+
+
+def test_no_worker_of_a_data_loader_is_waited_for_in_vain():
+    """The end of the process's streams shows that they have ended, too."""
+    ended = python(WORKERS)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert set(ended.stdout.split("\n")) <= {"ended", ""}
