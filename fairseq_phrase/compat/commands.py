@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from fairseq import utils
 from fairseq.dataclass.configs import GenerationConfig
+from fairseq.trainer import Trainer
 from omegaconf import dictconfig
 
 from fairseq_phrase.errors import UserError
@@ -142,6 +143,17 @@ def train_in_bfloat16_without_a_tpu(original: _Function, *args: Any, **options: 
     if getattr(args_of_command, "bf16", False) and utils.xm is None:
         args_of_command.tpu = False
     return parsed
+
+
+def refuse_fp16_without_a_gpu(original: _Function, self: Trainer) -> None:
+    """End a training with ``--fp16`` on a CPU, whose optimizer asks fairseq for the current GPU."""
+    common = self.cfg.common
+    works_on_a_cpu = common.memory_efficient_fp16 or common.fp16_no_flatten_grads
+    if common.fp16 and not works_on_a_cpu and not torch.cuda.is_available():
+        raise UserError(
+            "--fp16 needs a GPU, and torch finds none: leave it out (--bf16 also trains on a CPU)"
+        )
+    original(self)
 
 
 def name_missing_architecture(original: _Function, *args: Any, **options: Any) -> Any:

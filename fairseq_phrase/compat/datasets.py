@@ -6,11 +6,13 @@ import inspect
 import struct
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from fairseq.data import data_utils
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.utils import split_paths
 
 from fairseq_phrase.compat.commands import as_user_error
 from fairseq_phrase.errors import UserError
@@ -91,6 +93,24 @@ def name_ignored_splits(original: _Function, cfg: Any) -> None:
             f"{cfg.task.data} also has {', '.join(unnamed)}: name all sets to validate on, "
             f"--valid-subset {','.join([*subsets, *unnamed])}, or join them with --combine-val, or give "
             "--ignore-unused-valid-subsets",
+        ) from None
+
+
+def name_missing_split(
+    original: _Function, self: Any, split: str, *args: Any, **options: Any
+) -> None:
+    """Name the splits that the data have, if one is missing."""
+    try:
+        original(self, split, *args, **options)
+    except FileNotFoundError as error:
+        if not str(error).startswith("Dataset not found"):
+            raise
+        files = (
+            file for folder in split_paths(self.cfg.data) for file in Path(folder).glob("*.bin")
+        )
+        splits = sorted({file.name.partition(".")[0] for file in files})
+        raise as_user_error(
+            error, f"{self.cfg.data} has no split '{split}': it has {', '.join(splits) or 'none'}"
         ) from None
 
 

@@ -27,6 +27,7 @@ from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.compat.commands import (
     name_missing_architecture,
     name_missing_checkpoint,
+    refuse_fp16_without_a_gpu,
     train_in_bfloat16_without_a_tpu,
     write_only_a_shard,
 )
@@ -40,6 +41,7 @@ from fairseq_phrase.compat.datasets import (
     name_empty_data,
     name_ignored_splits,
     name_missing_alignments,
+    name_missing_split,
     name_splits,
     restore_integers_of_numpy,
 )
@@ -76,6 +78,7 @@ def patch_fairseq() -> None:
     patch(FairseqTask, "load_state_dict", truncate_in_use)
     patch(TranslationTask, "build_dataset_for_inference", truncate_raw_lines)
     patch(TranslationTask, "load_dataset", name_missing_alignments)
+    patch(TranslationTask, "load_dataset", name_missing_split)
     patch(AlignmentCriterion, "__init__", ask_for_alignments)
     patch(FairseqTask, "build_generator", align_where_unknown_words_are_replaced)
     patch(utils, "load_align_dict", replace_unknown_words_without_a_file)
@@ -88,6 +91,7 @@ def patch_fairseq() -> None:
     patch(ConcatDataset, "__init__", do_not_upsample_by_default)
     for module in (data_utils, bucket_pad_length_dataset, raw_audio_dataset):
         patch(module, "get_buckets", bucket_with_numpy_2)
+    patch(Trainer, "_build_optimizer", refuse_fp16_without_a_gpu)
     patch(Trainer, "get_train_iterator", resume_the_same_training)
     patch(checkpoint_utils, "load_checkpoint_to_cpu", name_number_of_shards)
     patch(EpochBatchIterator, "load_state_dict", continue_among_shards)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
@@ -25,12 +26,15 @@ from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRS
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 
+from fairseq_phrase.compat.commands import as_user_error
 from fairseq_phrase.errors import UserError
 
 logger = logging.getLogger(__name__)
 _NAME = "continued"
 #: The key of the number of processes in an iterator's state.
 _SHARDS = "num_shards"
+#: fairseq's message about a checkpoint of another optimizer or criterion.
+_OTHER_OPTIMIZER = re.compile(r"(Criterion|Optimizer) does not match; .*\. (\w+) vs (\w+)$")
 #: Attributes of torch's scheduler. fairseq saves only the best value.
 _OF_PLATEAU = ("num_bad_epochs", "cooldown_counter")
 
@@ -154,7 +158,8 @@ def continue_all_state(
     """Restore the state that :func:`save_all_state` saved.
 
     Raises:
-        UserError: the checkpoint has no optimizer state, or is not there although it was named.
+        UserError: the checkpoint has no optimizer state, or that of another optimizer or criterion, or is
+            not there although it was named.
     """
     # From another training in this process.
     vars(checkpoint_utils.save_checkpoint).pop("best", None)
@@ -162,10 +167,15 @@ def continue_all_state(
         vars(counting).clear()
 
     def loaded() -> Any:
-        return load(
-            self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides,
-            reset_meters=reset_meters,
-        )  # fmt: skip
+        try:
+            return load(
+                self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides,
+                reset_meters=reset_meters,
+            )  # fmt: skip
+        except AssertionError as error:
+            if match := _OTHER_OPTIMIZER.match(str(error)):
+                raise as_user_error(error, _another_optimizer(filename, match)) from None
+            raise
 
     extra_state = _with_average(loaded, self, filename)
     if extra_state is None:
@@ -192,6 +202,15 @@ def continue_all_state(
     if self.cfg.optimization.use_bmuf:
         logger.warning("%s has no block momentum: that of --use-bmuf begins at 0", filename)
     return extra_state
+
+
+def _another_optimizer(filename: str, match: re.Match[str]) -> str:
+    part, trained, current = match.groups()
+    return (
+        f"{filename} was trained with {trained}, this run's {part.lower()} is {current}: give that "
+        "training's options (--criterion, --optimizer, precision), begin a new one in another "
+        "--save-dir, or give --reset-optimizer to fine-tune its parameters from update 0"
+    )
 
 
 def _check_is_last(self: Trainer, filename: str) -> None:

@@ -265,6 +265,7 @@ CASES = {
     "fairseq.tasks.fairseq_task.FairseqTask.load_state_dict": Cases.state_of_a_task,
     "fairseq.tasks.translation.TranslationTask.build_dataset_for_inference": Cases.raw_lines,
     "fairseq.tasks.translation.TranslationTask.load_dataset": Cases.batches,
+    "fairseq.trainer.Trainer._build_optimizer": Cases.resumed,
     "fairseq.trainer.Trainer.get_train_iterator": Cases.resumed,
     "fairseq.trainer.Trainer.load_checkpoint": Cases.resumed,
     "fairseq.trainer.Trainer.save_checkpoint": Cases.resumed,

@@ -5,9 +5,15 @@ from __future__ import annotations
 import sys
 
 import pytest
+import torch
 
+from fairseq_phrase import register
 from fairseq_phrase.compat.commands import as_user_error, print_user_errors_plainly
 from fairseq_phrase.errors import UserError
+from tests.support.trainings import Training, size_flags
+
+register()
+MODEL = ["--arch", "transformer", *size_flags()]
 
 
 @pytest.mark.parametrize(
@@ -40,3 +46,42 @@ def test_an_interrupted_command_prints_one_line(program, message, monkeypatch, c
     printed = capsys.readouterr().err
     assert printed.startswith(message)
     assert printed.count("\n") == 1
+
+
+def test_fp16_without_a_gpu_is_refused(data_directory, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for flags in (["--bf16"], ["--fp16", "--fp16-no-flatten-grads"], ["--memory-efficient-fp16"]):
+        assert Training(data_directory, *MODEL, *flags).trainer.optimizer
+    with pytest.raises(UserError, match=r"^--fp16 needs a GPU, .*--bf16 also trains on a CPU"):
+        _ = Training(data_directory, *MODEL, "--fp16").trainer.optimizer
+
+
+def test_a_missing_split_is_named_with_those_of_the_data(data_directory):
+    with pytest.raises(UserError, match=r"has no split 'tst': it has test, train, valid$") as error:
+        Training(data_directory, *MODEL, "--train-subset", "tst")
+    assert isinstance(error.value, FileNotFoundError)
+    assert str(data_directory) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--criterion", "label_smoothed_cross_entropy_with_rdrop"],
+            r"LabelSmoothedCrossEntropyCriterion, this run's criterion is RdropLabelSmoothedCross",
+        ),
+        (["--bf16"], r"FairseqAdam, this run's optimizer is FP16Optimizer"),
+    ],
+)
+def test_a_training_with_another_optimizer_is_not_continued(
+    flags, message, data_directory, tmp_path
+):
+    path = tmp_path / "checkpoint_last.pt"
+    extra_state = {"train_iterator": {"epoch": 1, "iterations_in_epoch": 1}, "val_loss": None}
+    trainer = Training(data_directory, *MODEL).update(1).trainer
+    trainer.consolidate_optimizer()
+    trainer.save_checkpoint(str(path), extra_state)
+    with pytest.raises(UserError, match=message) as error:
+        Training(data_directory, *MODEL, *flags).trainer.load_checkpoint(str(path))
+    assert str(path) in str(error.value)
+    assert "--reset-optimizer" in str(error.value)
