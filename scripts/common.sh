@@ -10,7 +10,8 @@
 
 GIVEN_PYTHON=${PYTHON:-} PYTHON=${PYTHON:-python3}
 TORCH=${TORCH:-torch==2.13.0}
-SCRIPT=scripts/$(basename "$0") ARGUMENTS=("$@")
+SCRIPT=scripts/$(basename "$0") ARGUMENTS=("$@") SETTINGS=
+for name in "${!FAIRSEQ_PHRASE_@}"; do SETTINGS+="$name=$(printf %q "${!name}") "; done
 
 ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) || {
     echo "error: this is bash $BASH_VERSION; the scripts need Linux and bash 4.4 or later" >&2
@@ -19,8 +20,8 @@ SCRIPT=scripts/$(basename "$0") ARGUMENTS=("$@")
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
-trap 'printf "\nStopped. What is finished is kept; to go on from there:\n    bash %s\n" \
-    "$SCRIPT${ARGUMENTS:+$(printf " %q" "${ARGUMENTS[@]}")}" >&2; exit 130' INT
+trap 'printf "\nStopped. What is finished is kept; to go on from there:\n    %sbash %s\n" \
+    "$SETTINGS" "$SCRIPT${ARGUMENTS:+$(printf " %q" "${ARGUMENTS[@]}")}" >&2; exit 130' INT
 
 # In a log, progress bars write one line per minute.
 [ -t 2 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-60} TQDM_MAXINTERVAL=${TQDM_MAXINTERVAL:-60}

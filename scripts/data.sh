@@ -104,10 +104,19 @@ find_parser() {
     [[ $1 != en && $1 != zh ]] || package=$1_core_web_sm
     PARSER=spacy:$package
     if ! "$PYTHON" -c "import $package" 2>/dev/null &&
-        ! { [ -n "$OWN_ENVIRONMENT" ] && run python -m spacy download "$package"; }; then
+        ! { [ -n "$OWN_ENVIRONMENT" ] && run install_pipeline "$package"; }; then
         echo "# There is no spaCy pipeline for '$1' here. To install one: python -m spacy download $package"
+        echo "# To use another: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
         [ -n "$DRY_RUN" ] || PARSER=none
     fi
+}
+
+# install_pipeline PACKAGE: let spaCy download it. Without a network spaCy prints a traceback of 90 lines, and the last
+# one is the reason.
+install_pipeline() {
+    local output
+    echo "- spaCy's pipeline $1"
+    output=$(python -m spacy download "$1" 2>&1) || { tail -n 1 <<<"$output" >&2; return 1; }
 }
 
 # choose_parser DATA ROWS: set PARSER, for ROWS. If the data exist already, no parser needs to be installed.

@@ -38,7 +38,11 @@ stage() {
 
 say "Text"
 if [ -z "$FAST" ]; then
-    OUT=${OUT:-runs/quickstart${FULL:+-full}} find_corpus multi30k || { CORPUS=-synthetic && echo "Multi30k cannot be downloaded"; }
+    OUT=${OUT:-runs/quickstart${FULL:+-full}} find_corpus multi30k || {
+        CORPUS=-synthetic
+        echo "Multi30k cannot be downloaded. To use files that you have: FAIRSEQ_PHRASE_DATA=FOLDER bash $SCRIPT"
+        echo "FOLDER/multi30k then has {train,val,test_2016_flickr}.{de,en}, also as .gz."
+    }
     PARSER=${FAIRSEQ_PHRASE_PARSER:-}
     [ -n "$CORPUS$PARSER$REPORT_ONLY" ] || find_parser de
     [ "$PARSER" != none ] || CORPUS=-synthetic

@@ -225,8 +225,42 @@ def test_no_parser_is_installed_into_an_environment_of_the_users(clone):
     assert "To install one: python -m spacy download de_core_news_sm" in output
     assert "own synthetic corpus takes the place of Multi30k, with its own trees" in output
     assert "--parser conllu" in output
+    assert "FAIRSEQ_PHRASE_PARSER=spacy:MODEL" in output
     # The folder is not that of Multi30k, which a later call makes when there is a parser.
     assert "--destdir runs/quickstart-synthetic/data-bin" in output
+
+
+def test_without_a_network_multi30k_can_be_named(clone):
+    fakes = clone / "fakes"
+    fakes.mkdir()
+    for name in ("python", "fairseq-phrase-synthetic"):
+        (fakes / name).write_text('#!/bin/bash\necho "$@"\nexit 9\n')
+        (fakes / name).chmod(0o755)
+    path = f"{fakes}{os.pathsep}{COMMANDS}"
+    output = run(clone, "quickstart", expect=9, path=path, FAIRSEQ_PHRASE_READY="1")
+    assert output.count("scripts/download.py https://") == 1
+    assert "FAIRSEQ_PHRASE_DATA=FOLDER bash scripts/quickstart.sh\nFOLDER/multi30k then" in output
+    assert "--out runs/quickstart-synthetic/synthetic" in output
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_pipeline_is_downloaded_in_one_line(code, clone):
+    """Without a network spaCy prints a traceback, whose last line is the reason."""
+    fakes = clone / "fakes"
+    fakes.mkdir()
+    for name, text in (
+        ("python", f"printf '%s\n' Traceback 'HTTPSConnectionPool: no network' >&2; exit {code}"),
+        ("python3", "exit 1"),
+    ):
+        (fakes / name).write_text(f"#!/bin/bash\n{text}\n")
+        (fakes / name).chmod(0o755)
+    (clone / "scripts" / "parser.sh").write_text(
+        ". scripts/common.sh\n. scripts/data.sh\nOWN_ENVIRONMENT=1\nfind_parser ru\necho $PARSER\n"
+    )
+    lines = run(clone, "parser", path=str(fakes)).splitlines()
+    assert "Traceback" not in lines
+    assert ("HTTPSConnectionPool: no network" in lines) == bool(code)
+    assert ("none" if code else "spacy:ru_core_news_sm") in lines
 
 
 def test_a_script_that_is_stopped_says_how_to_go_on(clone):
@@ -239,7 +273,7 @@ def test_a_script_that_is_stopped_says_how_to_go_on(clone):
         path=f"{fakes}{os.pathsep}{COMMANDS}", FAIRSEQ_PHRASE_READY="1",
     )  # fmt: skip
     assert "Stopped. What is finished is kept; to go on from there:" in output
-    assert "bash scripts/quickstart.sh --fast --out my\\ run\n" in output
+    assert "FAIRSEQ_PHRASE_READY=1 bash scripts/quickstart.sh --fast --out my\\ run\n" in output
 
 
 @pytest.fixture
