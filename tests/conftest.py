@@ -210,7 +210,7 @@ def command(monkeypatch, capsys, caplog):
     """
 
     def called(module, *arguments: object) -> str:
-        loads = module.__name__ in ("fairseq_cli.generate", "fairseq_cli.train")
+        loads = module.__name__.partition(".")[2] in ("generate", "train", "validate")
         if loads and "--num-workers" not in arguments:
             # torch loses a batch at times if a worker ends before its last batch is fetched.
             arguments += ("--num-workers", "0")

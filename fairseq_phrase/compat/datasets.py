@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import struct
 import types
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,19 @@ def name_empty_data(original: _Function, self: EpochBatchIterator) -> Any:
             "give --required-batch-size-multiple 1"
         )
     return original(self)
+
+
+def free_with_last_reference(
+    original: _Function, sampler: Any, ordered_batches: types.MethodType, *args: Any, **options: Any
+) -> None:
+    """Free an iterator over epochs, and end its workers, when nothing refers to it any more.
+
+    With ``fairseq-train data1:data2`` each epoch has an iterator of its own. Its sampler refers back to
+    it. Python's garbage collection would find this cycle later, and close the queues of the workers
+    before torch tells them to end: torch waits 5 s for each.
+    """
+    method: Any = weakref.WeakMethod(ordered_batches)
+    original(sampler, lambda *now: method()(*now), *args, **options)
 
 
 def name_damaged_text(original: _Function, path: str, *args: Any, **options: Any) -> Any:

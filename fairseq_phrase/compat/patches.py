@@ -15,7 +15,7 @@ from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
 )
 from fairseq.data import ConcatDataset, bucket_pad_length_dataset, data_utils
 from fairseq.data.audio import raw_audio_dataset
-from fairseq.data.iterators import EpochBatchIterator
+from fairseq.data.iterators import EpochBatchIterator, FrozenBatchSampler
 from fairseq.file_io import PathManager
 from fairseq.search import DiverseBeamSearch
 from fairseq.tasks.fairseq_task import FairseqTask
@@ -36,6 +36,7 @@ from fairseq_phrase.compat.datasets import (
     batch_no_samples,
     bucket_with_numpy_2,
     do_not_upsample_by_default,
+    free_with_last_reference,
     keep_last_batches,
     name_damaged_text,
     name_empty_data,
@@ -100,6 +101,7 @@ def patch_fairseq() -> None:
     patch(Trainer, "load_checkpoint", continue_all_state)
     patch(PathManager, "copy", copy_whole)
     patch(EpochBatchIterator, "first_batch", name_empty_data)
+    patch(FrozenBatchSampler, "__init__", free_with_last_reference)
     patch(fairseq_options, "parse_args_and_arch", name_missing_architecture)
     patch(fairseq_options, "parse_args_and_arch", suggest_names)
     for name in ("load_model_ensemble_and_task", "load_checkpoint"):

@@ -64,6 +64,7 @@ WITHOUT_CONFIGURATION = {
     "fairseq.data.data_utils.load_indexed_dataset",
     "fairseq.data.iterators.EpochBatchIterator.first_batch",
     "fairseq.data.iterators.EpochBatchIterator.load_state_dict",
+    "fairseq.data.iterators.FrozenBatchSampler.__init__",
     "fairseq.file_io.PathManager.copy",
     "fairseq.options.parse_args_and_arch",
     "fairseq.search.DiverseBeamSearch.step",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
 import pickle
 from pathlib import Path
 
 import pytest
 import torch
-from fairseq.data import data_utils
+from fairseq.data import ListDataset, data_utils
 from fairseq.data.indexed_dataset import make_builder
+from fairseq.data.iterators import EpochBatchIterator
 
 from fairseq_phrase import register
 from fairseq_phrase.errors import UserError
@@ -41,3 +44,20 @@ def test_a_damaged_text_is_named(damage, tmp_path):
     with pytest.raises(UserError, match=r"\.de\.idx and \.bin are damaged, .*make the data again"):
         data_utils.load_indexed_dataset(path)
     assert not (tmp_path / "run").exists()
+
+
+def test_the_workers_of_an_iterator_end_with_its_last_reference():
+    """A garbage collection would wait for each of them in vain."""
+    before = {*multiprocessing.active_children()}
+    batches = EpochBatchIterator(
+        ListDataset([*"ab"]), list, [[0], [1]], num_workers=1, reuse_dataloader=True
+    )
+    gc.disable()
+    try:
+        for _ in range(2):
+            assert sorted(batches.next_epoch_itr()) == [["a"], ["b"]]
+        (worker,) = {*multiprocessing.active_children()} - before
+        del batches
+        assert worker.exitcode == 0
+    finally:
+        gc.enable()
