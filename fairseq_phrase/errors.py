@@ -25,7 +25,7 @@ def as_given(name: str, value: str = "") -> str:
     Returns:
         ``--source-parser VALUE`` in a command, ``source_parser="VALUE"`` in Python.
     """
-    program = Path(sys.argv[0] if sys.argv else "")
+    program = Path((sys.argv or [""])[0].removesuffix("/__main__.py"))  # python -m fairseq_phrase
     if program.name.startswith("fairseq") or program.parent.name in ("cli", "fairseq_cli"):
         return f"--{name} {value}".rstrip()
     return name.replace("-", "_") + (f'="{value}"' if value else "")

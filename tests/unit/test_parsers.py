@@ -91,6 +91,7 @@ def test_white_space_within_a_token_is_joined_and_dropped_at_its_ends(text):
     [
         ("/bin/fairseq-train", "--source-parser ptb"),
         ("fairseq_phrase/cli/label.py", "--source-parser ptb"),
+        ("fairseq_phrase/__main__.py", "--source-parser ptb"),
         ("own.py", 'source_parser="ptb"'),
     ],
 )
