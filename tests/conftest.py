@@ -21,7 +21,7 @@ import fairseq_phrase
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.cli import synthetic as synthetic_command
 from fairseq_phrase.data.subwords.segmenters import SentencePieceSegmenter
-from tests.support import attaching, composing, warm_start
+from tests.support import attaching, composing, data_workers, warm_start
 from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 from tests.support.shared import made_once
 
@@ -35,6 +35,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports that i
 os.environ.setdefault("FAIRSEQ_PHRASE_MKL", "as-it-is")
 fairseq_phrase.register()
 composing.remember()
+data_workers.end_at_once()
 warm_start.spawn(warm_start.python)
 
 

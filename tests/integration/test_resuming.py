@@ -132,8 +132,7 @@ def test_validations_without_improvement_are_counted_over_stops(data_directory, 
             *TRAINING, *SIZES, "--arch", "transformer", "--max-tokens", "1000", "--train-subset", "test",
             "--lr", "1e-30", "--patience", "4", "--lr-scheduler", "reduce_lr_on_plateau",
             "--warmup-updates", "0", "--lr-patience", "1", "--no-epoch-checkpoints", "--save-dir",
-            tmp_path / folder, "--num-workers", "0",  # a worker may take 5 s to be joined
-            *options,
+            tmp_path / folder, *options,
         )  # fmt: skip
 
     train("once")
