@@ -80,11 +80,16 @@ def main(args: argparse.Namespace) -> None:
     paths = named_paths(args.models)
     check_address(args.host, args.port)  # loading models takes time
     # FastAPI and fairseq take seconds to import; --help and wrong arguments do not need them.
+    from fairseq_phrase.demo.answers import example_of
     from fairseq_phrase.demo.server import make_app
     from fairseq_phrase.inference.translator import load
 
     options = loading(args)
     models = {name: load(path, args.data, **options) for name, path in paths.items()}
+    for model in models.values():
+        model.parse(
+            [example_of(model) or "."]
+        )  # a missing parser is an error here, not on the page
     local = args.host in ("127.0.0.1", "localhost")
     app = make_app(
         models,

@@ -33,6 +33,12 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 DRIVER = shutil.which("chromedriver")
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 @pytest.fixture(scope="module")
 def text(synthetic_corpus):
     """A sentence of the test set with several words."""
@@ -41,10 +47,10 @@ def text(synthetic_corpus):
 
 
 @pytest.fixture(scope="module")
-def models(data_directory, synthetic_corpus, tmp_path_factory):
+def checkpoints(data_directory, tmp_path_factory):
     """An encoder that reads trees and fairseq's own, after a few updates."""
     task = ["--task", "syntax_translation"]
-    checkpoints = checkpoints_of(
+    return checkpoints_of(
         tmp_path_factory,
         data_directory,
         {
@@ -52,6 +58,10 @@ def models(data_directory, synthetic_corpus, tmp_path_factory):
             "plain": [*task, "--arch", "transformer"],
         },
     )
+
+
+@pytest.fixture(scope="module")
+def models(checkpoints, data_directory, synthetic_corpus):
     with pytest.MonkeyPatch.context() as patch:
         gold = registry._BuiltIn("gold", lambda: GoldParser(synthetic_corpus / "test.de"))
         patch.setitem(registry._BUILT_IN, "gold", gold)
@@ -223,17 +233,38 @@ def test_an_address_that_is_not_free_is_one_message(address, tmp_path, capsys):
 
 def test_a_missing_checkpoint_is_one_message(tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
-        main([str(tmp_path / "none.pt")])
+        main([str(tmp_path / "none.pt"), "--port", str(free_port())])
     assert stopped.value.code == 2
     assert "none.pt" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["tree", "plain"])
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "reads the parses of a text from a file: give"),
+        (["--source-parser", "spacy:de_nowhere"], "python -m spacy download de_nowhere"),
+    ],
+)
+def test_a_missing_parser_is_named_before_the_page_is_served(
+    name, flags, message, checkpoints, data_directory, capsys, monkeypatch
+):
+    """The page parses every sentence, also for a model that reads no trees."""
+    monkeypatch.setattr(uvicorn, "run", lambda *_, **__: None)
+    with pytest.raises(SystemExit) as stopped:
+        main([
+            str(checkpoints[name]), "--data", str(data_directory), "--port", str(free_port()), *flags,
+        ])  # fmt: skip
+    assert stopped.value.code == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert "http" not in printed.out
 
 
 @pytest.fixture
 def address(models):
     """A running server."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     running = uvicorn.Server(uvicorn.Config(make_app(models), port=port, log_level="error"))
     thread = threading.Thread(target=running.run)
     thread.start()
