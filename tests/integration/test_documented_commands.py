@@ -303,8 +303,12 @@ def test_two_processes_of_the_wmt14_page_train_as_one_also_after_a_stop(
     destination = ["--joined-dictionary", "--parts", "2", "--destdir", str(tmp_path / "parts")]
     preprocess([*pair, *destination])
     (tmp_path / "train.py").write_text(PROCESS_WITHOUT_GPU)
-    two = {"torchrun --nproc_per_node 8": "torchrun --nproc_per_node 2"}
-    two['"$(command -v fairseq-train)"'] = f"{tmp_path}/train.py --distributed-backend gloo"
+    # torchrun starts what stands after --no-python; both are warm (tests/support/warm_start.py).
+    python = warm_start.python()
+    torchrun = f"{python} -m torch.distributed.run --no-python"
+    two = {"torchrun --nproc_per_node 8": f"{torchrun} --nproc_per_node 2"}
+    process = f"{python} {tmp_path}/train.py --distributed-backend gloo"
+    two['"$(command -v fairseq-train)"'] = process
     one = {
         'torchrun --nproc_per_node 8 "$(command -v fairseq-train)"': "fairseq-train",
         "--update-freq 2": "--update-freq 4",
