@@ -6,7 +6,7 @@ import argparse
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -331,19 +331,39 @@ def random_dataset(task: Task, length: int | None, sentences: int = 8192) -> Syn
             average.
         sentences: the number of sentences.
     """
-    generator = np.random.default_rng(1)
+    source, target = task.source_dictionary, task.target_dictionary
+    sources, targets, parses = random_sentences(len(source), len(target), length, sentences)
+    pairs = LanguagePairDataset(
+        sources, sources.sizes, source, targets, targets.sizes, target, left_pad_source=False
+    )
+    return SyntaxDataset(pairs, parses)
+
+
+@lru_cache(maxsize=1)
+def random_sentences(
+    source_symbols: int, target_symbols: int, length: int | None, sentences: int
+) -> tuple[ListDataset, ListDataset, list[dict[str, np.ndarray]]]:
+    """Make the sentences of :func:`random_dataset` and the parses of the source, once for all models.
+
+    Args:
+        source_symbols: the size of the source dictionary.
+        target_symbols: that of the target dictionary.
+        length: as of :func:`random_dataset`.
+        sentences: the number of sentences.
+    """
+    generator, special = np.random.default_rng(1), Dictionary()
     source = np.exp(generator.normal(2.75, 0.32, sentences)).round().clip(4, 60).astype(np.int64)
     target = (source + generator.normal(0, 2, sentences).round()).clip(4, 60).astype(np.int64)
     if length is not None:
         source[:] = target[:] = length - 1
 
-    def side(lengths: np.ndarray, dictionary: Dictionary) -> ListDataset:
+    def side(lengths: np.ndarray, symbols: int) -> ListDataset:
         rows = [
-            torch.from_numpy(generator.integers(dictionary.nspecial, len(dictionary), length + 1))
+            torch.from_numpy(generator.integers(special.nspecial, symbols, length + 1))
             for length in lengths
         ]
         for row in rows:
-            row[-1] = dictionary.eos()
+            row[-1] = special.eos()
         return ListDataset(rows, lengths + 1)
 
     def parse(subwords: int) -> dict[str, np.ndarray]:
@@ -367,11 +387,5 @@ def random_dataset(task: Task, length: int | None, sentences: int = 8192) -> Syn
         further = {"deprels": deprels, "tags": tags, "enhanced": np.concatenate(edges)}
         return {"words": words, "heads": heads, "spans": spans, **further}
 
-    sources = side(source, task.source_dictionary)
-    targets = side(target, task.target_dictionary)
-    pairs = LanguagePairDataset(
-        sources, source + 1, task.source_dictionary,
-        targets, target + 1, task.target_dictionary,
-        left_pad_source=False,
-    )  # fmt: skip
-    return SyntaxDataset(pairs, [parse(subwords) for subwords in source])
+    sources, targets = side(source, source_symbols), side(target, target_symbols)
+    return sources, targets, [parse(subwords) for subwords in source]

@@ -8,10 +8,14 @@ gets a copy of what was composed; only the values that differ are parsed and set
 from __future__ import annotations
 
 import copy
+import inspect
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from fairseq import options
 from fairseq.dataclass import utils
+from hydra._internal import utils as hydra_utils
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
@@ -52,6 +56,9 @@ def remember() -> None:
     """From here on, commands of this process and of its forks compose so."""
     utils.compose = compose_again
     OverridesParser.parse_rule = parse_again
+    # Hydra reads the name of its caller's file, and the source text around each call on the stack.
+    quick = partial(inspect.stack, context=0)
+    hydra_utils.inspect = SimpleNamespace(**{**vars(inspect), "stack": quick})
 
 
 def learn(task: str, *architectures: str) -> None:
