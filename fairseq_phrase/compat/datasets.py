@@ -63,7 +63,7 @@ def name_empty_data(original: _Function, self: EpochBatchIterator) -> Any:
 
 
 def free_with_last_reference(
-    original: _Function, sampler: Any, ordered_batches: types.MethodType, *args: Any, **options: Any
+    original: _Function, sampler: Any, ordered_batches: _Function, *args: Any, **options: Any
 ) -> None:
     """Free an iterator over epochs, and end its workers, when nothing refers to it any more.
 
@@ -71,8 +71,11 @@ def free_with_last_reference(
     it. Python's garbage collection would find this cycle later, and close the queues of the workers
     before torch tells them to end: torch waits 5 s for each.
     """
-    method: Any = weakref.WeakMethod(ordered_batches)
-    original(sampler, lambda *now: method()(*now), *args, **options)
+    if isinstance(ordered_batches, types.MethodType):
+        method: Any = weakref.WeakMethod(ordered_batches)
+        original(sampler, lambda *now: method()(*now), *args, **options)
+    else:  # a plugin's function, which refers to no iterator
+        original(sampler, ordered_batches, *args, **options)
 
 
 def name_damaged_text(original: _Function, path: str, *args: Any, **options: Any) -> Any:

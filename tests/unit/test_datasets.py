@@ -12,7 +12,7 @@ import pytest
 import torch
 from fairseq.data import ListDataset, data_utils
 from fairseq.data.indexed_dataset import make_builder
-from fairseq.data.iterators import EpochBatchIterator
+from fairseq.data.iterators import EpochBatchIterator, FrozenBatchSampler
 
 from fairseq_phrase import register
 from fairseq_phrase.errors import UserError
@@ -61,3 +61,10 @@ def test_the_workers_of_an_iterator_end_with_its_last_reference():
         assert worker.exitcode == 0
     finally:
         gc.enable()
+
+
+def test_batches_may_come_from_a_function():
+    sampler = FrozenBatchSampler(
+        lambda epoch, fixed, shuffle: [[epoch], [fixed, shuffle]], 1, True, False, 1
+    )
+    assert list(sampler) == [[True, False]]
