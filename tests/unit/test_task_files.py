@@ -124,7 +124,7 @@ def test_another_format_is_one_message(tmp_path, files, message):
 
 
 def test_missing_folders_and_tasks_are_named(tmp_path):
-    with pytest.raises(UserError, match="nowhere is not a folder of probing tasks"):
+    with pytest.raises(UserError, match=r"nowhere is not a folder .*SentEval \(TASK.txt\)"):
         find_tasks([tmp_path / "nowhere"])
     write(tmp_path / "a.txt", ["tr\t1\tx", "va\t1\tx", "te\t1\tx"])
     with pytest.raises(UserError, match=r"neither b.txt nor b.va.txt and b.te.txt is there"):

@@ -121,7 +121,10 @@ def find_tasks(
     files: dict[str, dict[str, Path]] = {}
     for folder in folders:
         if not folder.is_dir():
-            raise UserError(f"{folder} is not a folder of probing tasks")
+            raise UserError(
+                f"{folder} is not a folder of probing tasks: name one with files of SentEval (TASK.txt) "
+                "or X-Probe (TASK.va.txt and TASK.te.txt)"
+            )
         for path in sorted(folder.iterdir()):
             match = _NAME.fullmatch(path.name)
             if match is None or (names and match["task"] not in names):
