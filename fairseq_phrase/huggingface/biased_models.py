@@ -66,6 +66,12 @@ def _add_relations(config: Any, of_prompt: bool, kwargs: dict[str, Any], cache: 
     kwargs.setdefault(RELATIONS, relations)
 
 
+def _cache_of(arguments: dict[str, Any]) -> Any:
+    """Return the cache in a call's arguments, or None; transformers 5.24 changed its name."""
+    caches = (arguments.get(name) for name in ("cache", "past_key_values"))
+    return next((cache for cache in caches if cache is not None), None)
+
+
 def _reads_graphs(relation_bias: dict[str, Any]) -> bool:
     """Return whether relations are of graphs; the configurations of older models lack the source."""
     return bool(relation_bias.get("source", "heads") != "heads")
@@ -103,8 +109,7 @@ def _with_biases(base: Any) -> Any:
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             check_trained(self)
             arguments = dict(zip(names, args, strict=False)) | kwargs
-            cache = arguments.get("past_key_values")
-            _add_relations(self.config, _reads_prompts(self), kwargs, cache)
+            _add_relations(self.config, _reads_prompts(self), kwargs, _cache_of(arguments))
             if _encoder_of(self) is self:
                 kwargs[RELATIONS].number()
             return super().forward(*args, **kwargs)
@@ -178,7 +183,7 @@ def _install_biases(model: Any) -> None:
 
     def enter(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
         check_trained(module)
-        _add_relations(config, of_prompt, kwargs, kwargs.get("past_key_values"))
+        _add_relations(config, of_prompt, kwargs, _cache_of(kwargs))
         kwargs[RELATIONS].number()
         return args, kwargs
 

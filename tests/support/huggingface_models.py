@@ -6,8 +6,10 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
 import torch
 import transformers
+from peft import LoraConfig
 from tokenizers import (
     BertWordPieceTokenizer,
     ByteLevelBPETokenizer,
@@ -19,6 +21,8 @@ from tokenizers import (
 )
 from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertModel, BertTokenizerFast
+from transformers.integrations.peft import MIN_PEFT_VERSION
+from transformers.utils import check_peft_version
 
 BERT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
 BERT |= {"intermediate_size": 24, "max_position_embeddings": 128}
@@ -88,6 +92,17 @@ def small_config(model_type: str, **options: object) -> transformers.PreTrainedC
     if "kv_lora_rank" in option_names:  # every head of queries has its own keys
         sizes["num_key_value_heads"] = sizes["num_attention_heads"]
     return type(default)(**sizes | options)
+
+
+def add_adapter_of_transformers(model: transformers.PreTrainedModel, config: LoraConfig) -> None:
+    """Let transformers itself add an adapter, for which it needs a peft that it knows."""
+    try:
+        check_peft_version(min_version=MIN_PEFT_VERSION)
+    except ValueError:
+        pytest.skip(
+            f"transformers {transformers.__version__} needs peft {MIN_PEFT_VERSION} or later"
+        )
+    model.add_adapter(config)
 
 
 def write_model(model_type: str, folder: Path, lines: Iterable[str]) -> Path:

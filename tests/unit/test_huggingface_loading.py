@@ -37,7 +37,7 @@ from fairseq_phrase.huggingface import (
 from fairseq_phrase.huggingface.biased_models import BiasedModel
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
-from tests.support.huggingface_models import small_config, write_bert
+from tests.support.huggingface_models import add_adapter_of_transformers, small_config, write_bert
 
 LABELS = ["det", "nsubj", "root"]
 #: Types of all kinds, and the auto class of their head.
@@ -364,7 +364,7 @@ def test_a_class_with_biases_loads_its_own_models(tmp_path):
 def test_an_adapter_of_transformers_is_saved_alone(tmp_path):
     model = biased("bert")
     model.save_pretrained(tmp_path / "base")
-    model.add_adapter(LoraConfig(**lora_options(model)))
+    add_adapter_of_transformers(model, LoraConfig(**lora_options(model)))
     torch.nn.init.normal_(
         model.bert.encoder.layer[0]
         .attention.self.relation_bias.modules_to_save["default"]

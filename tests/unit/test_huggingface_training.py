@@ -23,7 +23,7 @@ from fairseq_phrase.huggingface import (
     lora_options,
     parameter_groups,
 )
-from tests.support.huggingface_models import small_config
+from tests.support.huggingface_models import add_adapter_of_transformers, small_config
 
 LABELS = ["det", "nsubj", "root"]
 MODULES = ["relation_bias", "relation_vectors"]
@@ -164,7 +164,7 @@ def test_biases_that_the_adapter_would_lack_stop_training():
         if ".relation_" in name:
             parameter.requires_grad_(True)
     late = add_relation_bias(transformers.BertForTokenClassification(small_config("bert")))
-    late.add_adapter(LoraConfig())
+    add_adapter_of_transformers(late, LoraConfig())
     late.requires_grad_(True)
     for model in (adapted, late):
         with pytest.raises(
