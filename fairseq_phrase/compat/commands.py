@@ -38,7 +38,7 @@ def print_user_errors_plainly() -> None:
 
     An error that was raised from a :class:`UserError` is printed like it. An error that was raised while
     a :class:`UserError` was handled is a different error. Text that ``fairseq-interactive`` cannot decode
-    is treated like a :class:`UserError`. Ctrl-C prints one line.
+    and fairseq's own checks of options are treated like a :class:`UserError`. Ctrl-C prints one line.
     """
     default = sys.excepthook
 
@@ -48,8 +48,8 @@ def print_user_errors_plainly() -> None:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, UserError):
             cause = cause.__cause__
-        if cause is not None:
-            print(f"error: {cause}", file=sys.stderr)
+        if cause is not None or _is_a_check_of_options(error, traceback):
+            print(f"error: {cause or error}", file=sys.stderr)
         elif isinstance(error, UnicodeDecodeError) and (
             place := _undecodable_line(error, traceback)
         ):
@@ -64,6 +64,14 @@ def print_user_errors_plainly() -> None:
     sys.excepthook = hook
     # fairseq-hydra-train otherwise prints every error itself, with a traceback.
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+
+
+def _is_a_check_of_options(error: BaseException, traceback: types.TracebackType | None) -> bool:
+    """Return whether fairseq asserted something of its options, and says what."""
+    if not isinstance(error, AssertionError) or not str(error):
+        return False
+    modules = ["", *(str(frame.f_globals["__name__"]) for frame, _ in walk_tb(traceback))]
+    return modules[-1].startswith(("fairseq_cli.", "fairseq.distributed.utils"))
 
 
 def _undecodable_line(
@@ -156,10 +164,26 @@ def refuse_fp16_without_a_gpu(original: _Function, self: Trainer) -> None:
     original(self)
 
 
-def name_missing_architecture(original: _Function, *args: Any, **options: Any) -> Any:
-    """End a training without ``--arch`` with a message; fairseq raises an empty RuntimeError."""
+def name_unwritable_directory(original: _Function, save_dir: str) -> None:
+    """End a training that cannot write to its ``--save-dir`` with a message."""
+    try:
+        original(save_dir)
+    except OSError as error:
+        reason = error.strerror or error
+        raise as_user_error(error, f"--save-dir {save_dir} cannot be written: {reason}") from None
+
+
+def name_missing_choices(original: _Function, *args: Any, **options: Any) -> Any:
+    """End a training without ``--arch``, or a validation without ``--task``, with a message.
+
+    fairseq raises an empty RuntimeError, and a KeyError.
+    """
     try:
         return original(*args, **options)
+    except KeyError as error:
+        if error.args != (None,):
+            raise
+        raise UserError("give the model's task, such as --task translation") from None
     except RuntimeError as error:
         if error.args:
             raise

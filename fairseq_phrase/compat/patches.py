@@ -25,8 +25,9 @@ from fairseq_cli import generate
 
 from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.compat.commands import (
-    name_missing_architecture,
     name_missing_checkpoint,
+    name_missing_choices,
+    name_unwritable_directory,
     refuse_fp16_without_a_gpu,
     train_in_bfloat16_without_a_tpu,
     write_only_a_shard,
@@ -102,7 +103,8 @@ def patch_fairseq() -> None:
     patch(PathManager, "copy", copy_whole)
     patch(EpochBatchIterator, "first_batch", name_empty_data)
     patch(FrozenBatchSampler, "__init__", free_with_last_reference)
-    patch(fairseq_options, "parse_args_and_arch", name_missing_architecture)
+    patch(checkpoint_utils, "verify_checkpoint_directory", name_unwritable_directory)
+    patch(fairseq_options, "parse_args_and_arch", name_missing_choices)
     patch(fairseq_options, "parse_args_and_arch", suggest_names)
     for name in ("load_model_ensemble_and_task", "load_checkpoint"):
         patch(checkpoint_utils, name, name_missing_checkpoint)
