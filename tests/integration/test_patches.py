@@ -55,6 +55,7 @@ WITHOUT_CONFIGURATION = {
     "fairseq.checkpoint_utils._upgrade_state_dict",
     "fairseq.checkpoint_utils.load_checkpoint_to_cpu",
     "fairseq.checkpoint_utils.load_model_ensemble_and_task",
+    "fairseq.checkpoint_utils.verify_checkpoint_directory",
     "fairseq.data.audio.raw_audio_dataset.get_buckets",
     "fairseq.data.bucket_pad_length_dataset.get_buckets",
     "fairseq.data.concat_dataset.ConcatDataset.__init__",
