@@ -109,8 +109,8 @@ def main() -> None:
     args = parser.parse_args()
     reports = read_reports(args.reports)
     text = table(reports, args.caption)
-    args.out.with_suffix(".md").write_text(text, encoding="utf-8")
-    plot(reports, args.caption, args.out.with_suffix(".png"))
+    args.out.with_name(f"{args.out.name}.md").write_text(text, encoding="utf-8")
+    plot(reports, args.caption, args.out.with_name(f"{args.out.name}.png"))
     print(text)
 
 

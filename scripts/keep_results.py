@@ -7,6 +7,7 @@ again (HTML, LaTeX and most pictures). The tables of one folder share an archive
 
     TABLE/README.md                 how it was made, and its reports
     TABLE/report*/report.csv        the reports' numbers; runs.csv has each run's numbers, once
+    TABLE/onset.csv                 when trainings began to learn (scripts/onset.py)
     TABLE/settings, provenance.txt  the script's options; commands, commits, machines, versions
     TABLE/DATA/syntax.*.json        parser, subwords, numbers of sentences
     outputs.tar.xz                  the outputs of all tables' runs, compressed together; files of one
@@ -47,7 +48,7 @@ ARCHIVE, ENCRYPTED, INNER = "outputs.tar.xz", "translations.zip", "translations.
 _PARTS = ("", "*/", "*/*/")  # where a table's parts may be
 _KEPT = (
     "settings", "provenance.txt", "parser.txt", "bleu-*.txt", "*/syntax.*.json", "report*/*.csv",
-    "report*/losses.md", "curve.csv",
+    "report*/losses.md", "onset.csv",
 )  # fmt: skip
 _TEXTS = {".json", ".txt", ".md", ".csv", ".yaml", ".sh", ".log"}
 _TRANSLATIONS = ("generate-*.txt", "labels-*.txt")
@@ -103,8 +104,8 @@ def keep(
     reports = [
         report
         for part in _PARTS
-        for name in ("losses", "report")
-        for report in sorted(table.glob(f"{part}report*/{name}.md"))
+        for name in ("report*/losses", "report*/report", "curve", "onset")
+        for report in sorted(table.glob(f"{part}{name}.md"))
     ]
     logs = sorted(table.glob("**/seed*/train.log"))
     if not reports or not logs:

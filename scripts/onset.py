@@ -146,10 +146,10 @@ def main() -> None:
         f"**Update at which the validation loss falls to {args.nll:g} bits per subword**\n\n"
         f"{markdown_table(head, cells)}\n"
     )
-    args.out.with_suffix(".md").write_text(text, encoding="utf-8")
+    args.out.with_name(f"{args.out.name}.md").write_text(text, encoding="utf-8")
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerows([head, *cells])
-    args.out.with_suffix(".csv").write_text(stream.getvalue(), encoding="utf-8")
+    args.out.with_name(f"{args.out.name}.csv").write_text(stream.getvalue(), encoding="utf-8")
     print(text)
 
 

@@ -25,6 +25,7 @@ from tests.support.warm_start import python
 sys.path.append(str(REPOSITORY / "scripts"))
 
 from keep_results import ARCHIVE, compact, read_archive, thinned, write_archive
+from score_results import commands
 
 
 def script(name, *arguments, cwd=REPOSITORY, expect=0) -> str:
@@ -108,6 +109,26 @@ def test_the_report_can_be_made_again_from_what_is_kept(table, tmp_path):
     assert "with parsing" in before
     for name in ("report.csv", "curves.png"):
         assert (table / "again" / name).read_bytes() == (results / "report" / name).read_bytes()
+
+
+def test_tables_that_a_script_makes_beside_its_reports_are_kept(table, tmp_path):
+    report(table, *ARGUMENTS, runs=("rows",), out="report")
+    (table / "onset.md").write_text("**Update**\n\n| row | update |\n|---|---|\n| k2 | 748 |\n")
+    (table / "onset.csv").write_text("row,update\nk2,748\n")
+    (table / "translation").mkdir()
+    (table / "translation" / "curve.md").write_text("| 1/4 | 20.5 |\n")
+    script("keep_results", table, tmp_path / "kept")
+    text = (tmp_path / "kept" / "README.md").read_text()
+    assert "**Update**\n\n| row | update |\n|---|---|\n| k2 | 748 |\n" in text
+    assert "| 1/4 | 20.5 |" in text
+    assert (tmp_path / "kept" / "onset.csv").read_text() == "row,update\nk2,748\n"
+
+
+@needs_history_and_outputs
+def test_every_kept_table_with_reports_has_a_command_that_makes_them():
+    results = REPOSITORY / "results"
+    tables = {path.relative_to(results).parts[0] for path in results.rglob("runs.csv")}
+    assert tables <= commands(results).keys()
 
 
 def test_a_command_scores_a_kept_table_again(table, tmp_path):

@@ -8,9 +8,10 @@ import pytest
 
 from fairseq_phrase.evaluation.report.training_log import Validation
 from tests.support.repository import REPOSITORY
+from tests.support.run_folders import write_run
 
 sys.path.append(str(REPOSITORY / "scripts"))
-from onset import compare, onset, table
+from onset import compare, main, onset, table
 
 
 def curve(*losses: float) -> list[Validation]:
@@ -53,3 +54,15 @@ def test_rows_are_compared_where_all_seeds_reach_the_loss():
     _, cells = table(onsets, {name: name.title() for name in onsets}, {"slow": [1.25, 2.0]})
     assert cells[0] == ["Slow", "3 of 3", "1000 ± 100", "", "", "", "1.2, 2.0"]
     assert cells[3][:3] == ["Never", "2 of 3", "-"]
+
+
+def test_the_name_of_the_files_may_have_a_dot(tmp_path, monkeypatch):
+    """As in ``runs/onset.post_norm``: what follows the dot is no suffix."""
+    write_run(tmp_path / "rows" / "k2" / "seed1", ["y"], ["x"], ["y"])  # 6.0 and 5.1 bits
+    (tmp_path / "rows.yaml").write_text("k2: {title: Two}\n")
+    arguments = [str(tmp_path / "rows"), "--titles", str(tmp_path / "rows.yaml"), "--nll", "5.5"]
+    monkeypatch.setattr(sys, "argv", ["onset.py", *arguments, "--out", str(tmp_path / "onset.v2")])
+    main()
+    assert "| Two " in (tmp_path / "onset.v2.md").read_text()
+    row = (tmp_path / "onset.v2.csv").read_text().splitlines()[1]
+    assert row.startswith("Two,1 of 1,16,")
