@@ -132,7 +132,9 @@ def test_text_without_trees_is_refused_with_what_to_do(checkpoint, text, capsys)
         assert (
             f"neither {text}.conllu nor {text}.conllu.gz is there: write it, or name a " in message
         )
-    with pytest.raises(UserError, match=r"FILE with FILE\.conllu, or name a parser for it, "):
+    with pytest.raises(
+        UserError, match=r"FILE with FILE\.conllu, draw a --line .* or name a parser for it, "
+    ):
         translator.load(checkpoint, device="cpu").translate("der Hund")
 
 

@@ -187,7 +187,8 @@ class TextEncoder:
             suffix = self.pipeline.parser.suffix
             raise UserError(
                 f"the parser {self.pipeline.options.parser} reads the parses of a text from a file: give "
-                f"fairseq-phrase-translate (or -label) FILE with FILE.{suffix}, or name a parser for it, "
+                f"fairseq-phrase-translate (or -label) FILE with FILE.{suffix}, draw a --line of the "
+                "data by fairseq-phrase-plot, or name a parser for it, "
                 f"{as_given('source-parser', 'spacy:MODEL')} (or none, where the model needs no tree)"
             )
 
