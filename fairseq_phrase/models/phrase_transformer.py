@@ -236,7 +236,7 @@ class PhraseEncoderLayer(NodeEncoderLayer):
         return [(first, self.self_attn_layer_norm), (second, self.phrase_attn_layer_norm)]
 
 
-#: Better than the paper's form, in which all phrases start as one constant.
+#: Ours. In the paper's form all phrases start as one constant.
 TUNED = {"phrase_init": "mean", "phrase_gate": "zero"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "phrase, k = 2": {"phrase_max_length": 2},
