@@ -7,7 +7,7 @@ stock fairseq, the record is derived from its configuration.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import Field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -144,27 +144,62 @@ def begin_neutrally(
         UserError: the encoder does not initially compute fairseq's.
     """
     name = current.value("encoder")
-    if trained.value("encoder") != "transformer" or name in (None, "transformer"):
+    allowed = (allow or "").split(",")
+    if trained.value("encoder") != "transformer" or name is None or "encoder" in allowed:
         return trained
-    if "encoder" in (allow or "").split(","):
-        return trained
-    if obstacle := neutral_obstacle(encoder, getattr(encoder, "cfg", None)):
+    options = [option for method in ENCODERS.values() for option in method.options]
+    of_plain = {_entry_name(option) for option in options if option.metadata.get("of_plain")}
+    for entry_name in sorted(of_plain - {*allowed}):
+        _check_of_plain(trained, current, entry_name, path)
+    if name != "transformer" and (
+        obstacle := neutral_obstacle(encoder, getattr(encoder, "cfg", None))
+    ):
         raise UserError(
             f"{path} has fairseq's Transformer encoder, and {name} does not start as it: {obstacle}; "
             f"or begin from parts of it, with --pretrained {path} --allow-difference encoder"
         )
     # fairseq's encoder lacks these entries, even if an encoder with all options off records them.
-    of_encoder = {
-        "encoder",
-        *(option.name.replace("_", "-") for option in ENCODERS[str(name)].options),
+    of_encoders = {"encoder", *map(_entry_name, options)} - of_plain
+    of_trained = {
+        entry_name: entry
+        for entry_name, entry in trained.entries.items()
+        if entry_name not in of_encoders
     }
     added = {
         entry_name: entry
         for entry_name, entry in current.entries.items()
-        if entry_name in of_encoder
+        if entry_name in of_encoders
         or (entry_name not in trained.entries and entry.part in _READ_BY_ENCODERS)
     }
-    return replace(trained, entries={**trained.entries, **added})
+    return replace(trained, entries={**of_trained, **added})
+
+
+def _entry_name(option: Field[Any]) -> str:
+    return option.name.replace("_", "-")
+
+
+def _check_of_plain(trained: Identity, current: Identity, name: str, path: str | Path) -> None:
+    """Check an option that changes fairseq's own encoder, too, before another encoder starts from it.
+
+    Args:
+        name: the option's entry.
+
+    Raises:
+        UserError: the trained encoder has the option, and this run's encoder cannot have it.
+    """
+    encoder = current.value("encoder")
+    if trained.value(name) != "True" or (encoder == "transformer" and name in current.entries):
+        return
+    if encoder == "transformer":
+        raise UserError(
+            f"{path} was trained with --{name}, which this run's architecture lacks: give --arch "
+            f"structural_transformer --{name}, or let this pass with --allow-difference {name}"
+        )
+    raise UserError(
+        f"{path} was trained with --{name}, so its encoder is not fairseq's Transformer, as which "
+        f"{encoder} starts; begin from parts of it, with --pretrained {path} --allow-difference "
+        f"encoder,{name}"
+    )
 
 
 _READ_BY_ENCODERS = ("labels", "parser", "trees")

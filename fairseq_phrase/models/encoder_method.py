@@ -26,9 +26,9 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
         help: its description, for ``--help``.
         **metadata: other properties, such as ``identity="free"`` for an option that does not affect a
             trained model (:func:`fairseq_phrase.checkpoints.entries.option_entries`); ``needs``, the
-            names of options, of which one must be on, else this option has no effect and is reported; or
-            ``before``, the value of models that were trained before the option existed, if this is not
-            its default.
+            names of options, of which one must be on, else this option has no effect and is reported;
+            ``before``, the value of models from before the option existed, if this is not its default; or
+            ``of_plain``, if it is a switch that also changes an encoder that ``is_plain``.
     """
     return field(default=default, metadata={"help": help, **metadata})
 
@@ -80,7 +80,7 @@ class AttentionOptions:
     """Options of the self-attention of every :class:`SyntaxEncoder`."""
 
     # fmt: off
-    attention_gate: bool = option(False,
+    attention_gate: bool = option(False, of_plain=True, help=
         "multiply the heads' outputs of the encoder's self-attention by sigmoid(X W_g), where X is the "
         "attention's input (Qiu et al. 2025)")
     attention_start_scale: float = option(1.0, identity="free", help=

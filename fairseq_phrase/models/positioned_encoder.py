@@ -39,7 +39,7 @@ class PositionOptions(NeutralOptions):
     """
 
     # fmt: off
-    no_sequential_absolute: bool = option(False,
+    no_sequential_absolute: bool = option(False, of_plain=True, help=
         "leave the absolute positions in the sentence out of the encoder (the decoder keeps its "
         "own)")
     sequential_relative: bool = option(False,

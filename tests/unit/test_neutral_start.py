@@ -243,6 +243,101 @@ def test_options_of_the_encoder_may_differ_from_the_checkpoint(dictionary) -> No
         compare(trained, current, "train", trained_name="a.pt", current_name="b.pt")
 
 
+#: By the encoder, the options with which it is fairseq's Transformer.
+PLAIN = {
+    "structural_transformer": {},
+    "relation_transformer": {"relation_bias": "none"},
+    "parent_scaled_transformer": {"parent_heads": "0"},
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("entry_point", ["train", "pretrained", "pretrained-model"])
+def test_an_encoder_with_all_options_off_starts_from_fairseqs(
+    dictionary, name, entry_point
+) -> None:
+    encoder = as_built(name, dictionary, **PLAIN[name]).encoder
+    current = record(name, **PLAIN[name])
+    for trained in (
+        record("transformer"),
+        *(record(other, **PLAIN[other]) for other in PLAIN),
+        record("structural_transformer", relative_clip=4),
+    ):
+        begun = begin_neutrally(trained, current, encoder, "a.pt", None)
+        compare(begun, current, entry_point, trained_name="a.pt", current_name="b.pt")
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "options"),
+    [
+        ("attention_gate", "relation_transformer", {}),
+        ("attention_gate", "relation_transformer", {"attention_gate": True}),
+        ("attention_gate", "parent_scaled_transformer", {"neutral_start": True}),
+        ("no_sequential_absolute", "structural_transformer",
+         {"structural_relative": True, "neutral_start": True}),
+        ("no_sequential_absolute", "relation_transformer", {}),
+    ],
+)  # fmt: skip
+def test_an_option_of_a_plain_encoder_is_not_fairseqs(dictionary, option, name, options) -> None:
+    encoder = as_built(name, dictionary, **options).encoder
+    trained, current = record("structural_transformer", **{option: True}), record(name, **options)
+    flag = option.replace("_", "-")
+    message = (
+        rf"^a\.pt was trained with --{flag}, so its encoder is not fairseq's Transformer, as which "
+        rf"{name} starts; .* --allow-difference encoder,{flag}$"
+    )
+    with pytest.raises(UserError, match=message):
+        begin_neutrally(trained, current, encoder, "a.pt", None)
+    assert begin_neutrally(trained, current, encoder, "a.pt", f"encoder,{flag}") == trained
+
+
+@pytest.mark.parametrize("option", ["attention_gate", "no_sequential_absolute"])
+def test_an_architecture_that_lacks_an_option_is_not_told_to_give_it(dictionary, option) -> None:
+    encoder, flag = build_model("transformer", dictionary).encoder, option.replace("_", "-")
+    trained = record("structural_transformer", **{option: True})
+    with pytest.raises(
+        UserError, match=rf"--{flag}, .*: give --arch structural_transformer --{flag}"
+    ):
+        begin_neutrally(trained, record("transformer"), encoder, "a.pt", None)
+    current = record("structural_transformer")
+    begun = begin_neutrally(trained, current, encoder, "a.pt", None)
+    with pytest.raises(UserError, match=f"differ in {flag} True and False: give --{flag}, or let"):
+        compare(begun, current, "train", trained_name="a.pt", current_name="b.pt")
+
+
+def other_values(option: Any) -> list[Any]:
+    """Values of an option that are not its default."""
+    default = option.default
+    if isinstance(default, bool):
+        return [not default]
+    if isinstance(default, int | float):
+        return [default + 1]
+    return [value.value for value in getattr(option.type, "__members__", {}).values()]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_options_that_change_a_plain_encoder_are_declared(dictionary, name) -> None:
+    plain = as_built(name, dictionary, **PLAIN[name]).eval()
+    inputs = make_batch(dictionary, LENGTHS)
+    changing = set()
+    for option in ENCODERS[name].options:
+        for value in other_values(option):
+            try:
+                model = as_built(name, dictionary, **{**PLAIN[name], option.name: value}).eval()
+            except UserError:  # the option needs another one
+                continue
+            if not model.encoder.is_plain(model.cfg):
+                continue
+            state = model.encoder.load_state_dict(plain.encoder.state_dict(), strict=False)
+            states = model.encoder(**inputs)["encoder_out"][0]
+            is_same = states.equal(plain.encoder(**inputs)["encoder_out"][0])
+            if not is_same or state.missing_keys or state.unexpected_keys:
+                changing.add(option.name)
+    declared = {o.name for o in ENCODERS[name].options if o.metadata.get("of_plain")}
+    assert changing == declared
+    assert "attention_gate" in declared
+
+
 @pytest.mark.parametrize("name", ["xl_transformer", "parent_scaled_transformer"])
 def test_an_encoder_without_a_neutral_start_is_named(dictionary, name) -> None:
     encoder = as_built(name, dictionary).encoder
