@@ -10,6 +10,7 @@ base dataclass). An encoder's name is a good prefix for its own options.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,6 +34,7 @@ from fairseq_phrase.models.syntax_task import SyntaxTask, require_parses
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary
 
+logger = logging.getLogger(__name__)
 Model = TypeVar("Model", bound="type[NamedEncoderModel]")
 
 
@@ -107,6 +109,29 @@ def named_method(name: str) -> EncoderMethod:
     return ENCODERS[name]
 
 
+def report_other_encoders(cfg: Any, encoder: str) -> None:
+    """Log the options that are changed but have no effect, because only other encoders have them.
+
+    Args:
+        encoder: the name of the encoder, also of one that is not registered.
+    """
+    of_encoder = (
+        {option.name for option in ENCODERS[encoder].options} if encoder in ENCODERS else ()
+    )
+    changed = {
+        f"--{option.name.replace('_', '-')}"
+        for method in ENCODERS.values()
+        for option in method.options
+        if option.name not in of_encoder
+        and vars(cfg).get(option.name, option.default) != option.default
+    }
+    if changed:
+        logger.warning(
+            "--encoder %s does not have these options, so they have no effect: %s",
+            *(encoder, ", ".join(sorted(changed))),
+        )
+
+
 def build_named_encoder(
     cfg: Any, task: SyntaxTask, dictionary: Dictionary, embed_tokens: nn.Embedding | None = None
 ) -> Any:
@@ -133,6 +158,7 @@ def build_named_encoder(
             f"--encoder-layers-to-keep {cfg.encoder.layers_to_keep} prunes only translation models: "
             "leave it out"
         )
+    report_other_encoders(cfg, method.name)
     require_parses(method, cfg, task)
     if embed_tokens is None:
         embed_tokens = TransformerModelBase.build_embedding(

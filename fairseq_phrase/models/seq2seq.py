@@ -17,6 +17,7 @@ from fairseq_phrase.models.named_encoder import (
     NamedEncoderModel,
     build_named_encoder,
     register_named_model,
+    report_other_encoders,
 )
 from fairseq_phrase.models.seq2seq_options import (
     RECURRENT,
@@ -342,6 +343,7 @@ class Seq2SeqModel(NamedEncoderModel, FairseqEncoderDecoderModel):
         check_options(cfg)
         source_embedding, target_embedding = _embeddings(cfg, task)
         if cfg.encoder_name == RECURRENT:
+            report_other_encoders(cfg, RECURRENT)
             encoder = Seq2SeqEncoder(cfg, task.source_dictionary, source_embedding)
         else:
             encoder = build_named_encoder(cfg, task, task.source_dictionary, source_embedding)

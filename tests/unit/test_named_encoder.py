@@ -167,6 +167,29 @@ def test_options_that_contradict_each_other_are_refused(task):
         build_named_encoder(cfg, task, task.source_dictionary)
 
 
+@pytest.mark.parametrize("encoder", ["lstm", "han", "huggingface", "tree_lstm", "recurrent"])
+def test_options_of_other_encoders_are_reported(task, caplog, encoder):
+    options = {"attention_gate": True, "attention_start_scale": 0.1, "phrase_residual": "each"}
+    if encoder == "recurrent":
+        cfg = MODEL_DATACLASS_REGISTRY["seq2seq"](encoder_embed_dim=8, **options)
+        ARCH_MODEL_REGISTRY["seq2seq"].build_model(cfg, task)
+    else:
+        cfg = config(encoder=encoder, **options)
+        build_named_encoder(cfg, task, task.source_dictionary)
+    (message,) = [record.getMessage() for record in caplog.records if "effect" in record.msg]
+    assert message == (
+        f"--encoder {encoder} does not have these options, so they have no effect: "
+        "--attention-gate, --attention-start-scale, --phrase-residual"
+    )
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoders_own_options_are_not_reported(task, caplog, name):
+    for options in ENCODERS[name].variants.values():
+        build_named_encoder(config(encoder=name, **options), task, task.source_dictionary)
+    assert not [record for record in caplog.records if "effect" in record.msg]
+
+
 @dataclass
 class LaterOptions:
     """Options of an encoder that is registered after the model."""
