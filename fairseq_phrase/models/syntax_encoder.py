@@ -10,7 +10,6 @@ available.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -191,8 +190,8 @@ class GatedEncoderLayer(SyntaxEncoderLayer):
 
 def check_attention_options(cfg: TransformerConfig) -> None:
     """Check the options that :func:`adapt_attentions` applies."""
-    if not 0 < (scale := cfg.attention_start_scale) < math.inf:
-        raise UserError(f"--attention-start-scale {scale}: expected a number above 0")
+    if not 1e-6 <= (scale := cfg.attention_start_scale) <= 1e6:
+        raise UserError(f"--attention-start-scale {scale}: expected a number from 1e-6 to 1e6")
     if cfg.attention_gate and cfg.encoder.xformers_att_config:
         raise UserError("--attention-gate does not support --encoder-xformers-att-config")
 

@@ -156,7 +156,7 @@ def test_a_gate_has_no_neutral_start_and_no_xformers(dictionary):
         )  # fmt: skip
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
-def test_a_start_scale_is_a_positive_number(dictionary, value):
+@pytest.mark.parametrize("value", [0.0, 1e-50, -1.0, 1e39, math.inf, math.nan])
+def test_a_start_scale_is_positive_and_leaves_numbers_of_single_precision(dictionary, value):
     with pytest.raises(UserError, match="--attention-start-scale"):
         build_model("structural_transformer", dictionary, attention_start_scale=value)
