@@ -22,6 +22,7 @@ import sacrebleu
 import yaml
 from scipy.stats import ttest_ind
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.metrics.over_seeds import holm
 from fairseq_phrase.evaluation.report.generation import read_generation
 from fairseq_phrase.evaluation.report.training_log import Validation, read_training_log
@@ -69,14 +70,25 @@ def early_bleu(rows: Path, name: str, output: str, reference: Sequence[str]) -> 
 
     Args:
         output: the name of fairseq-generate's output in a run's folder.
+
+    Raises:
+        UserError: an output is not whole, or of another text than the reference.
     """
-    outputs = sorted((rows / name).glob(f"seed*/{output}"))
-    texts = [read_generation(path).hypotheses for path in outputs]
-    return [sacrebleu.corpus_bleu(hypotheses, [reference]).score for hypotheses in texts]
+    scores = []
+    for path in sorted((rows / name).glob(f"seed*/{output}")):
+        hypotheses = read_generation(path).hypotheses
+        if len(hypotheses) != len(reference):
+            raise UserError(
+                f"{path} has {len(hypotheses)} translations, and the reference has {len(reference)} lines"
+            )
+        scores.append(sacrebleu.corpus_bleu(hypotheses, [reference]).score)
+    return scores
 
 
 def compare(onsets: dict[str, list[float | None]]) -> dict[str, tuple[float, float, float, float]]:
     """Compare each row with the first, where both have two seeds or more that all reach the loss.
+
+    There is no test where nothing varies, as of rows that reach it at the first validation.
 
     Returns:
         By row: the difference in updates, its 95% interval, and p after Holm's correction.
@@ -87,6 +99,8 @@ def compare(onsets: dict[str, list[float | None]]) -> dict[str, tuple[float, flo
         pair = [onsets[name], onsets[baseline]]
         if any(None in updates or len(updates) < 2 for updates in pair):
             continue
+        if all(len({*updates}) == 1 for updates in pair):
+            continue  # p would be NaN, and with it the correction of the other rows
         test = ttest_ind(*pair, equal_var=False)
         low, high = test.confidence_interval()
         difference = statistics.fmean(pair[0]) - statistics.fmean(pair[1])
@@ -131,6 +145,8 @@ def main() -> None:
     parser.add_argument("--reference", type=Path, help="its reference, .gz too")
     parser.add_argument("--out", type=Path, required=True, help="the files' name, without .md")
     args = parser.parse_args()
+    if args.early and not args.reference:
+        sys.exit("error: give --early and --reference together")
     rows = yaml.safe_load(args.titles.read_text("utf-8"))
     rows = rows.get("rows", rows)
     titles = {name: row["title"] for name, row in rows.items()}
@@ -140,7 +156,10 @@ def main() -> None:
     early = {}
     if args.early:
         reference = list(read_lines(args.reference))
-        early = {name: early_bleu(args.rows, name, args.early, reference) for name in onsets}
+        try:
+            early = {name: early_bleu(args.rows, name, args.early, reference) for name in onsets}
+        except UserError as error:
+            sys.exit(f"error: {error}")
     head, cells = table(onsets, titles, early)
     text = (
         f"**Update at which the validation loss falls to {args.nll:g} bits per subword**\n\n"

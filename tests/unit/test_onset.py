@@ -66,3 +66,44 @@ def test_the_name_of_the_files_may_have_a_dot(tmp_path, monkeypatch):
     assert "| Two " in (tmp_path / "onset.v2.md").read_text()
     row = (tmp_path / "onset.v2.csv").read_text().splitlines()[1]
     assert row.startswith("Two,1 of 1,16,")
+
+
+def test_a_row_without_variance_is_not_tested():
+    """All seeds reach the loss at the first validation."""
+    onsets = {"at once": [100.0, 100.0], "equal": [100.0, 100.0], "slow": [900.0, 910.0]}
+    tests = compare(onsets)
+    assert tests.keys() == {"slow"}
+    assert tests["slow"][3] < 0.05
+
+
+LOG = (
+    "2026-01-01 00:00:00 | INFO | fairseq_cli.train | {'_name': None, 'common': {'seed': 1}}\n"
+    "2026-01-01 00:00:01 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 4.1 | ppl 8 | "
+    "num_updates 100\n"
+    "2026-01-01 00:00:02 | INFO | fairseq_cli.train | done training in 1.0 seconds\n"
+)
+END = "Generate test with beam=4: BLEU4 = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("early", "message"),
+    [
+        ("D-0\t-1\ta b c d\n" + END, "early.txt has 1 translations, and .*reference has 2 lines$"),
+        ("D-0\t-1\ta b c d\nD-1\t-1\ta\n", r"early.txt is not a whole output .*: run it again$"),
+        (None, "^error: give --early and --reference together$"),
+    ],
+)
+def test_an_early_translation_of_another_text_is_refused(tmp_path, monkeypatch, early, message):
+    folder = tmp_path / "rows" / "a" / "seed1"
+    folder.mkdir(parents=True)
+    (folder / "train.log").write_text(LOG)
+    (folder / "early.txt").write_text(early or "")
+    (tmp_path / "reference").write_text("a b c d\na b c d\n")
+    (tmp_path / "rows.yaml").write_text("rows: {a: {title: A}}")
+    arguments = [tmp_path / "rows", "--titles", tmp_path / "rows.yaml", "--nll", "4", "--early"]
+    arguments += ["early.txt", "--out", tmp_path / "onset"]
+    arguments += ["--reference", tmp_path / "reference"] if early else []
+    monkeypatch.setattr("sys.argv", ["onset.py", *map(str, arguments)])
+    with pytest.raises(SystemExit, match=message):
+        main()
+    assert not (tmp_path / "onset.md").exists()
