@@ -23,7 +23,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS, neutral_obstacle, translation_encoders
 from fairseq_phrase.modules.node_attention import node_attention
-from fairseq_phrase.testing import SIZES, build_model, make_batch, make_dictionary
+from fairseq_phrase.testing import SIZES, build_model, encode, make_batch, make_dictionary
 from tests.support.named_models import make_task
 from tests.support.repository import REPOSITORY
 from tests.support.tolerance import assert_same
@@ -228,6 +228,23 @@ def test_the_gradient_of_what_starts_at_zero_is_not_zero(dictionary, name, optio
 def test_what_is_not_neutral_is_refused(dictionary, name, options, message) -> None:
     with pytest.raises(UserError, match=f"^--neutral-start, {name}: .*{message}"):
         as_built(name, dictionary, neutral_start=True, **options)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_attention_within_phrases_reads_normalized_states(dictionary, is_first) -> None:
+    """With post-norm these are the states after phase 1, which a second norm would change."""
+    options = {"phrase_residual": "each", "encoder_normalize_before": is_first}
+    model = as_built("phrase_transformer", dictionary, neutral_start=True, **options).eval()
+    inputs = []
+    for layer in model.encoder.layers:
+        assert isinstance(layer.phrase_attn_layer_norm, torch.nn.Identity) == (not is_first)
+        layer.phrase_attn.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    encode(model, make_batch(dictionary, [5]))
+    for states in inputs:
+        torch.testing.assert_close(states.mean(-1), torch.zeros_like(states[..., 0]))
+        deviations = states.std(-1, correction=0)
+        torch.testing.assert_close(deviations, torch.ones_like(deviations), rtol=0, atol=1e-2)
+    assert len(inputs) == len(model.encoder.layers)
 
 
 def record(name: str, **options: Any) -> Identity:

@@ -8,47 +8,16 @@ import pytest
 import torch
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import ENCODERS, neutral_obstacle, translation_encoders
-from fairseq_phrase.models.syntax_encoder import (
-    SyntaxEncoder,
-    SyntaxEncoderLayer,
-    padded_scores,
-)
+from fairseq_phrase.models.encoder_method import neutral_obstacle
+from fairseq_phrase.models.syntax_encoder import padded_scores
 from fairseq_phrase.modules.causal_window import CausalWindow
 from fairseq_phrase.modules.projections import head_gate
 from fairseq_phrase.testing import LENGTHS, build_model, encode, make_batch
+from tests.support.encoder_attentions import PLAIN, VARIANTS, attentions_of
 
 # The plain encoders are fairseq's layers; the others have attentions of this package.
-VARIANTS = [
-    (name, variant)
-    for name, method in translation_encoders().items()
-    if issubclass(method.encoder, SyntaxEncoder)
-    for variant in method.variants
-    if not method.variants[variant].get("neutral_start")
-]
-PLAIN = [
-    ("structural_transformer", {}),
-    ("relation_transformer", {"relation_bias": "none"}),
-    ("parent_scaled_transformer", {"parent_heads": "0"}),
-]
-each_variant = pytest.mark.parametrize(
-    ("name", "options"),
-    [*((name, ENCODERS[name].variants[variant]) for name, variant in VARIANTS), *PLAIN],
-    ids=[*(variant for _, variant in VARIANTS), *(f"plain {name}" for name, _ in PLAIN)],
-)
-
-
-def attentions_of(model) -> list[torch.nn.Module]:
-    """All attention modules of an encoder's layers."""
-    attentions = []
-    for layer in model.encoder.layers:
-        if isinstance(layer, SyntaxEncoderLayer):
-            attentions += [
-                attention for block, _ in layer.attention_blocks() for attention in block.values()
-            ]
-        else:
-            attentions.append(layer.self_attn)
-    return attentions
+CASES = VARIANTS | PLAIN
+each_variant = pytest.mark.parametrize(("name", "options"), CASES.values(), ids=CASES.keys())
 
 
 @each_variant
@@ -90,6 +59,15 @@ def test_only_the_output_projections_start_smaller(dictionary, name, options):
         torch.testing.assert_close(value.detach(), factor * plain[key], msg=key)
 
 
+def test_a_start_scale_may_be_above_one(dictionary):
+    plain, large = (
+        build_model("structural_transformer", dictionary, attention_start_scale=scale)
+        for scale in (1.0, 3.0)
+    )
+    for attention, expected in zip(attentions_of(large), attentions_of(plain), strict=True):
+        torch.testing.assert_close(attention.out_proj.weight, 3 * expected.out_proj.weight)
+
+
 def test_the_gate_is_its_equation_in_value_and_gradient():
     torch.manual_seed(0)
     projection = torch.nn.Linear(4, 4, bias=False).double()
@@ -106,10 +84,9 @@ def test_the_gate_is_its_equation_in_value_and_gradient():
     assert head_gate(heads, states, None) is heads
 
 
-@pytest.mark.parametrize("options", [options for _, options in PLAIN[:1]])
-def test_the_gated_plain_encoder_is_torchs_attention_behind_the_gate(dictionary, options):
+def test_the_gated_plain_encoder_is_torchs_attention_behind_the_gate(dictionary):
     """Against torch's attention, whose output projection is the identity, with left padding."""
-    model = build_model("structural_transformer", dictionary, attention_gate=True, **options)
+    model = build_model("structural_transformer", dictionary, attention_gate=True)
     attention = model.double().eval().encoder.layers[0].self_attn
     reference = torch.nn.MultiheadAttention(16, 2).double()
     with torch.no_grad():
@@ -133,13 +110,15 @@ def test_the_gated_plain_encoder_is_torchs_attention_behind_the_gate(dictionary,
         torch.testing.assert_close(actual_weights[:, :, 2:], weights[:, :, 2:])
 
 
-def test_a_gated_plain_encoder_can_be_causal(dictionary):
+@pytest.mark.parametrize("padding", [0, 2])
+def test_a_gated_plain_encoder_can_be_causal(dictionary, padding):
+    """Padding on the left is in nobody's future, so only its own mask excludes it."""
     model = build_model("structural_transformer", dictionary, attention_gate=True).double().eval()
-    inputs = make_batch(dictionary, [6])
+    inputs = make_batch(dictionary, [6], left=True, extra=padding)
     tokens = inputs["src_tokens"]
     states = model.encoder(tokens, causal=CausalWindow())["encoder_out"][0]
-    part = model.encoder(tokens[:, :3], causal=CausalWindow())["encoder_out"][0]
-    torch.testing.assert_close(states[:3], part)
+    part = model.encoder(tokens[:, padding : padding + 3], causal=CausalWindow())["encoder_out"][0]
+    torch.testing.assert_close(states[padding : padding + 3], part)
 
 
 def test_a_gate_has_no_neutral_start_and_no_xformers(dictionary):
