@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import os
+import re
 import select
 import shlex
 import shutil
@@ -807,13 +808,80 @@ def test_the_two_settings_have_the_same_rows_but_for_their_sizes(name):
     assert ours == theirs
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "chunking", "multi30k_table1", "ptb_tagging_table2", "quickstart", "sst_imdb_table",
-        "which_syntax",
-    ],
-)  # fmt: skip
+#: Words in the titles of rows, and the option that such a row has.
+FORMS = {
+    r"two residuals": ("phrase_residual", "each"),
+    r"Linear|identity": ("phrase_activation", "identity"),
+    r"alone|without phrases": ("phrase_source", "none"),
+    r"Semantic|dependency (?:edges|chains)": ("phrase_source", "dependency"),
+    r"of chunks": ("phrase_source", "chunk"),
+    r"A = 1": ("phrase_mask", "all"),
+    r"k=3": ("phrase_max_length", 3),
+    r"Gated Transformer": ("attention_gate", True),
+    r"start scale 0\.1$": ("attention_start_scale", 0.1),
+    r"start scale 0\.25$": ("attention_start_scale", 0.25),
+}
+TABLES_OF_PHRASES = [
+    "chunking", "learning_curves", "multi30k_table1", "ptb_tagging_table2", "quickstart",
+    "sst_imdb_table", "which_syntax",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES_OF_PHRASES)
+def test_the_title_of_a_row_says_the_form_of_its_encoder(name):
+    rows = load_rows([REPOSITORY / "configs" / "tables" / f"{name}.yaml"])
+    models = {row["title"]: row["model"] for row in rows.values()}
+    assert len(models) == len(rows), "no two rows have one title"
+    count = 0
+    for title, model in models.items():
+        kind = f"{model.get('_name')} {model.get('encoder')}"
+        if "phrase_transformer" not in kind and not re.search("start scale|Gated", title):
+            assert not {option for option in model if option.startswith(("phrase_", "attention_"))}
+            continue
+        expected = dict(value for words, value in FORMS.items() if re.search(words, title))
+        options = {option for option, _ in FORMS.values()}
+        defaults = [("phrase_max_length", 2), ("phrase_source", "ngram")]
+        defaults += [("phrase_activation", "sigmoid")]
+        actual = {
+            option: value
+            for option, value in model.items()
+            if option in options and (option, value) not in defaults
+        }
+        assert actual == expected, title
+        count += 1
+    assert count > 1
+
+
+SETTINGS_OF_CURVES = ("post_norm", "pre_norm", "paper_size")
+
+
+@pytest.mark.parametrize("setting", SETTINGS_OF_CURVES)
+def test_learning_curves_write_and_read_the_checkpoint_of_the_early_translation(setting):
+    tables = REPOSITORY / "configs" / "tables"
+    files = [tables / "learning_curves.yaml", tables / f"learning_curves.{setting}.yaml"]
+    script = (REPOSITORY / "scripts" / "learning_curves.sh").read_text()
+    for row in load_rows(files).values():
+        early, checkpoint = row["early"], row["checkpoint"]
+        assert early % checkpoint["save_interval_updates"] == 0
+        assert checkpoint["keep_interval_updates_pattern"] == early
+        assert early < row["optimization"]["max_update"]
+        assert early % row["dataset"]["validate_interval_updates"] == 0
+        assert re.findall(r"--early generate-updates(\d+)\.txt", script) == [str(early)]
+
+
+def test_learning_curves_with_pre_norm_are_those_with_post_norm_but_for_the_norms():
+    tables = REPOSITORY / "configs" / "tables"
+    post_norm, pre_norm = (
+        yaml.safe_load((tables / f"learning_curves.{setting}.yaml").read_text())
+        for setting in SETTINGS_OF_CURVES[:2]
+    )
+    for side in ("encoder", "decoder"):
+        assert post_norm["model"].pop(f"{side}_normalize_before") is False
+        assert pre_norm["model"].pop(f"{side}_normalize_before") is True
+    assert post_norm == pre_norm
+
+
+@pytest.mark.parametrize("name", TABLES_OF_PHRASES)
 def test_a_row_named_each_is_its_row_with_two_residuals(name):
     file = REPOSITORY / "configs" / "tables" / f"{name}.yaml"
     rows, titles_of_rows = load_rows([file]), titles([file], numbers=True)

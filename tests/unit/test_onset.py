@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 
 import pytest
 
 from fairseq_phrase.evaluation.report.training_log import Validation
 from tests.support.repository import REPOSITORY
-from tests.support.run_folders import write_run
+from tests.support.run_folders import LogWriter, write_generation, write_run
 
 sys.path.append(str(REPOSITORY / "scripts"))
 from onset import compare, main, onset, table
@@ -24,6 +25,7 @@ def curve(*losses: float) -> list[Validation]:
     [
         ((6, 5, 3), 250),  # halfway between 200 and 300
         ((6, 4, 3), 200),
+        ((6, 4), 200),  # it falls to the loss, not below it
         ((3, 2), 100),  # before the first validation, which is all that is known
         ((6, 5, 4.5), None),
         ((6, 3, 5, 3), 100 + 100 * 2 / 3),  # the first time
@@ -107,3 +109,68 @@ def test_an_early_translation_of_another_text_is_refused(tmp_path, monkeypatch, 
     with pytest.raises(SystemExit, match=message):
         main()
     assert not (tmp_path / "onset.md").exists()
+
+
+def test_p_is_corrected_for_as_many_rows_as_are_compared():
+    baseline = [900.0, 1000.0, 1100.0]
+    rows = {"a": [800.0, 820.0, 830.0], "b": [300.0, 310.0, 320.0], "c": [700.0, 900.0, 950.0]}
+    alone = {
+        name: compare({"baseline": baseline, name: updates})[name][3]
+        for name, updates in rows.items()
+    }
+    together = compare({"baseline": baseline, **rows, "never": [None, 500.0]})
+    # Holm: the smallest p counts three times, the next one twice, and none less than the one before.
+    assert alone["b"] < alone["a"] < alone["c"] < 0.5
+    expected = [3 * alone["b"], max(3 * alone["b"], 2 * alone["a"])]
+    expected.append(max(expected[1], alone["c"]))
+    assert [together[name][3] for name in "bac"] == pytest.approx(expected)
+
+
+REFERENCES = [f"a sentence of {number} words" for number in ("four", "five", "six")]
+
+
+def write_training(folder, losses, early=None, *, done=True):
+    """A run with validations every 100 updates and, if asked for, an early translation."""
+    folder.mkdir(parents=True)
+    log = LogWriter()
+    log.head()
+    for number, loss in enumerate(losses, start=1):
+        log.valid(100 * number, loss)
+    if done:
+        log.done()
+    log.write(folder / "train.log")
+    if early:
+        write_generation(folder / "generate-updates100.txt", early, REFERENCES, REFERENCES)
+
+
+def test_the_command_reads_finished_trainings_in_the_order_of_the_rows(
+    tmp_path, monkeypatch, capsys
+):
+    rows = tmp_path / "rows"
+    without_end = [text.rpartition(" ")[0] for text in REFERENCES]
+    write_training(rows / "slow" / "seed1", (6, 5, 3), without_end)
+    write_training(rows / "slow" / "seed2", (6, 4, 3), REFERENCES)
+    write_training(rows / "slow" / "seed3", (4, 3), done=False)
+    write_training(rows / "fast" / "seed1", (4, 3))
+    write_training(rows / "fast" / "seed2", (5, 3))
+    write_training(rows / "trained" / "seed1", (4,), done=False)
+    names = ("slow", "fast", "trained", "planned")  # not that of the alphabet
+    titles = "".join(f"  {name}: {{title: The {name} one}}\n" for name in names)
+    (tmp_path / "rows.yaml").write_text(f"rows:\n{titles}")
+    (tmp_path / "test.en").write_text("\n".join(REFERENCES) + "\n")
+    arguments = ["--titles", tmp_path / "rows.yaml", "--nll", "4", "--out", tmp_path / "onset"]
+    early = ["--early", "generate-updates100.txt", "--reference", tmp_path / "test.en"]
+    monkeypatch.setattr(sys, "argv", ["onset.py", *map(str, (rows, *arguments, *early))])
+    main()
+    with open(tmp_path / "onset.csv", newline="") as stream:
+        head, slow, fast = csv.reader(stream)
+    assert head == ["row", "seeds that reach it", "update", "Δ", "95%", "p", "early BLEU"]
+    # Four of five words, all of them right: exp(1 - 5 / 4).
+    assert slow == ["The slow one", "2 of 2", "225 ± 35", "", "", "", "77.9, 100.0"]
+    assert (fast[:4], fast[-1]) == (["The fast one", "2 of 2", "125 ± 35", "-100"], "-")
+    text = (tmp_path / "onset.md").read_text()
+    assert text.startswith(
+        "**Update at which the validation loss falls to 4 bits per subword**\n\n"
+    )
+    assert text.index("The slow one") < text.index("The fast one")
+    assert text in capsys.readouterr().out
