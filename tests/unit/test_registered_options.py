@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 
 import pytest
@@ -13,6 +14,7 @@ from fairseq_phrase.checkpoints.entries import model_entries
 from fairseq_phrase.checkpoints.identity import identity_of
 from fairseq_phrase.checkpoints.pretrained import take_options
 from fairseq_phrase.checkpoints.registered_options import complete_options
+from fairseq_phrase.inference.bundle import new_folder, read_bundle, write_bundle
 from tests.support.phrase_models import PhraseTransformerConfig
 from tests.support.small_checkpoints import make_checkpoint, make_data
 
@@ -60,6 +62,23 @@ def test_options_are_taken_from_an_older_checkpoint_with_this_one(older):
     assert cfg.phrase_residual == "both"
     take_options(cfg, older)
     assert cfg.phrase_residual == "each"
+
+
+def test_an_older_bundle_is_built_as_it_was_trained(older, tmp_path):
+    """Bundles of before the option lack it; those of today have it, also of older checkpoints."""
+    with new_folder(tmp_path / "bundle") as folder:
+        write_bundle(older, tmp_path / "data", folder)
+    file = tmp_path / "bundle" / "config.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    assert content["bundle"]["model"].pop("phrase_residual") == "each"
+    file.write_text(json.dumps(content), encoding="utf-8")
+    assert read_bundle(tmp_path / "bundle").state["cfg"].model.phrase_residual == "each"
+
+
+def test_another_value_of_an_option_is_refused(older, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        make_checkpoint(tmp_path / "b.pt", tmp_path / "data", *ARCH, "--phrase-residual", "one")
+    assert "argument --phrase-residual: invalid choice: 'one'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["dictionary", "configuration", "strict", "arguments"])

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from fairseq_phrase.checkpoints.entries import model_entries
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import neutral_obstacle
 from fairseq_phrase.models.syntax_encoder import padded_scores
@@ -66,6 +67,13 @@ def test_a_start_scale_may_be_above_one(dictionary):
     )
     for attention, expected in zip(attentions_of(large), attentions_of(plain), strict=True):
         torch.testing.assert_close(attention.out_proj.weight, 3 * expected.out_proj.weight)
+
+
+def test_a_start_scale_is_not_an_option_of_a_trained_model_but_a_gate_is():
+    """A training with another scale goes on, and its checkpoints are averaged with others."""
+    name = {"_name": "structural_transformer"}
+    assert model_entries(name | {"attention_start_scale": 0.1}) == model_entries(name)
+    assert model_entries(name | {"attention_gate": True}) != model_entries(name)
 
 
 def test_the_gate_is_its_equation_in_value_and_gradient():
