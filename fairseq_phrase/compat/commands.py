@@ -15,8 +15,11 @@ from typing import Any
 import torch
 from fairseq import utils
 from fairseq.dataclass.configs import GenerationConfig
+from fairseq.models import FairseqEncoder
+from fairseq.nan_detector import NanDetector
 from fairseq.trainer import Trainer
 from omegaconf import dictconfig
+from torch import nn
 
 from fairseq_phrase.errors import UserError
 
@@ -162,6 +165,29 @@ def refuse_fp16_without_a_gpu(original: _Function, self: Trainer) -> None:
             "--fp16 needs a GPU, and torch finds none: leave it out (--bf16 also trains on a CPU)"
         )
     original(self)
+
+
+def name_divergence(original: _Function, self: Trainer, *args: Any, **options: Any) -> Any:
+    """End a training whose gradients are not numbers with a message, after fairseq's report."""
+    try:
+        return original(self, *args, **options)
+    except FloatingPointError as error:
+        raise as_user_error(
+            error,
+            f"the training diverged after {self.get_num_updates()} updates ({error}): give a smaller "
+            "--lr, more --warmup-updates or --clip-norm 1, and continue from a checkpoint before it",
+        ) from None
+
+
+def watch_results_of_tensors(original: _Function, self: NanDetector, module: nn.Module) -> None:
+    """Leave encoders out of fairseq's search for the first gradient that is not a number.
+
+    They return lists in a dictionary, at which torch ends with StopIteration. Their parts are searched.
+    """
+    watches = self.backward
+    self.backward = watches and not isinstance(module, FairseqEncoder)
+    original(self, module)
+    self.backward = watches
 
 
 def name_unwritable_directory(original: _Function, save_dir: str) -> None:

@@ -17,6 +17,7 @@ from fairseq.data import ConcatDataset, bucket_pad_length_dataset, data_utils
 from fairseq.data.audio import raw_audio_dataset
 from fairseq.data.iterators import EpochBatchIterator, FrozenBatchSampler
 from fairseq.file_io import PathManager
+from fairseq.nan_detector import NanDetector
 from fairseq.search import DiverseBeamSearch
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.translation import TranslationTask
@@ -25,11 +26,13 @@ from fairseq_cli import generate
 
 from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.compat.commands import (
+    name_divergence,
     name_missing_checkpoint,
     name_missing_choices,
     name_unwritable_directory,
     refuse_fp16_without_a_gpu,
     train_in_bfloat16_without_a_tpu,
+    watch_results_of_tensors,
     write_only_a_shard,
 )
 from fairseq_phrase.compat.datasets import (
@@ -94,6 +97,8 @@ def patch_fairseq() -> None:
     for module in (data_utils, bucket_pad_length_dataset, raw_audio_dataset):
         patch(module, "get_buckets", bucket_with_numpy_2)
     patch(Trainer, "_build_optimizer", refuse_fp16_without_a_gpu)
+    patch(NanDetector, "add_hooks", watch_results_of_tensors)
+    patch(Trainer, "train_step", name_divergence)
     patch(Trainer, "get_train_iterator", resume_the_same_training)
     patch(checkpoint_utils, "load_checkpoint_to_cpu", name_number_of_shards)
     patch(EpochBatchIterator, "load_state_dict", continue_among_shards)

@@ -106,6 +106,20 @@ def test_fp16_without_a_gpu_is_refused(data_directory, monkeypatch):
         _ = Training(data_directory, *MODEL, "--fp16").trainer.optimizer
 
 
+@pytest.mark.parametrize("arch", ["transformer", "structural_transformer"])
+def test_a_training_that_diverges_ends_with_a_message(data_directory, tmp_path, caplog, arch):
+    flags = ["--arch", arch, *size_flags(), "--lr", "1e30", "--warmup-updates", "1"]
+    training = Training(data_directory, *flags, "--save-dir", tmp_path)
+    message = (
+        r"^the training diverged after \d updates \(gradients are Nan/Inf\): give a smaller --lr"
+    )
+    with pytest.raises(UserError, match=message) as error:
+        training.update(4)
+    assert isinstance(error.value, FloatingPointError)
+    assert "NaN detected in output of encoder.layers.0" in caplog.text  # by fairseq
+    assert (tmp_path / "crash.pt").exists()
+
+
 def test_a_missing_split_is_named_with_those_of_the_data(data_directory):
     with pytest.raises(UserError, match=r"has no split 'tst': it has test, train, valid$") as error:
         Training(data_directory, *MODEL, "--train-subset", "tst")
