@@ -35,6 +35,8 @@ _NAME = "continued"
 _SHARDS = "num_shards"
 #: fairseq's message about a checkpoint of another optimizer or criterion.
 _OTHER_OPTIMIZER = re.compile(r"(Criterion|Optimizer) does not match; .*\. (\w+) vs (\w+)$")
+#: torch's messages about the parameters that a checkpoint lacks, and that the model lacks.
+_OTHER_PARAMETERS = re.compile(r"(Missing|Unexpected) key\(s\) in state_dict: \"(.*?)\"")
 #: Attributes of torch's scheduler. fairseq saves only the best value.
 _OF_PLATEAU = ("num_bad_epochs", "cooldown_counter")
 
@@ -176,6 +178,10 @@ def continue_all_state(
             if match := _OTHER_OPTIMIZER.match(str(error)):
                 raise as_user_error(error, _another_optimizer(filename, match)) from None
             raise
+        except Exception as error:  # fairseq's, instead of torch's
+            if match := _OTHER_PARAMETERS.search(str(error.__context__)):
+                raise as_user_error(error, _other_parameters(filename, match)) from None
+            raise
 
     extra_state = _with_average(loaded, self, filename)
     if extra_state is None:
@@ -210,6 +216,15 @@ def _another_optimizer(filename: str, match: re.Match[str]) -> str:
         f"{filename} was trained with {trained}, this run's {part.lower()} is {current}: give that "
         "training's options (--criterion, --optimizer, precision), begin a new one in another "
         "--save-dir, or give --reset-optimizer to fine-tune its parameters from update 0"
+    )
+
+
+def _other_parameters(filename: str, match: re.Match[str]) -> str:
+    kind, name = match.groups()
+    difference = f"lacks {name}" if kind == "Missing" else f"has {name}, which this model lacks"
+    return (
+        f"{filename} {difference}: give that training's options, or begin from parts of it with "
+        f"--pretrained {filename} in another --save-dir"
     )
 
 

@@ -120,6 +120,22 @@ def test_a_training_that_diverges_ends_with_a_message(data_directory, tmp_path, 
     assert (tmp_path / "crash.pt").exists()
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [(["--attention-gate"], "lacks encoder.layers.0.self_attn.gate_proj.weight"),
+     ([], "has encoder.layers.0.self_attn.gate_proj.weight, which this model lacks")],
+)  # fmt: skip
+def test_a_training_with_other_parameters_is_not_continued(
+    data_directory, tmp_path, flags, message
+):
+    path, model = tmp_path / "a.pt", ["--arch", "structural_transformer", *size_flags()]
+    Training(data_directory, *model, *(() if flags else ["--attention-gate"])).save(path)
+    flags = [*flags, "--allow-difference", "attention-gate"]
+    with pytest.raises(UserError, match=rf"{message}: give that training's options, or") as error:
+        Training(data_directory, *model, *flags).trainer.load_checkpoint(str(path))
+    assert str(error.value).startswith(str(path))
+
+
 def test_a_missing_split_is_named_with_those_of_the_data(data_directory):
     with pytest.raises(UserError, match=r"has no split 'tst': it has test, train, valid$") as error:
         Training(data_directory, *MODEL, "--train-subset", "tst")
