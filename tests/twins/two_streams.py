@@ -41,14 +41,21 @@ def attend(attention, query, place, segment, seen):
             continue
         weights = torch.stack(scores).softmax(0)
         outputs.append(sum(weight * value for weight, value in zip(weights, values, strict=True)))
-    return attention.out_proj(torch.cat(outputs))
+    joined = torch.cat(outputs)
+    if attention.gate_proj is not None:
+        joined = joined / (1 + torch.exp(-attention.gate_proj(query)))
+    return attention.out_proj(joined)
 
 
 def updated(layer, state, place, segment, seen):
-    """A layer with layer norms after the residual connections."""
-    state = layer.self_attn_layer_norm(state + attend(layer.self_attn, state, place, segment, seen))
-    hidden = layer.activation_fn(layer.fc1(state))
-    return layer.final_layer_norm(state + layer.fc2(hidden))
+    """A layer with layer norms after the residual connections, or before the blocks."""
+    norm, final_norm = layer.self_attn_layer_norm, layer.final_layer_norm
+    if layer.normalize_before:
+        seen = [(norm(other), *rest) for other, *rest in seen]
+        state = state + attend(layer.self_attn, norm(state), place, segment, seen)
+        return state + layer.fc2(layer.activation_fn(layer.fc1(final_norm(state))))
+    state = norm(state + attend(layer.self_attn, state, place, segment, seen))
+    return final_norm(state + layer.fc2(layer.activation_fn(layer.fc1(state))))
 
 
 def two_streams(encoder, embeddings, ranks, first_query, memory=(), segments=None):
@@ -86,4 +93,5 @@ def two_streams(encoder, embeddings, ranks, first_query, memory=(), segments=Non
             updated(layer, state, place, 0, before).detach() for state, place, _ in before
         ]
         content, query = new_content, new_query
-    return torch.stack(query), torch.stack(content)
+    streams = torch.stack(query), torch.stack(content)
+    return streams if encoder.layer_norm is None else tuple(map(encoder.layer_norm, streams))

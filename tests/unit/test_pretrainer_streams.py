@@ -60,10 +60,17 @@ def gradients(encoder, first_query, streams):
 
 @pytest.mark.parametrize("memory", [None, MEMORY], ids=["no memory", "memory"])
 @pytest.mark.parametrize("segments", [None, [0, 0, 0, 1, 1, 1]], ids=["one segment", "two"])
-def test_both_streams_equal_their_definition_with_gradients(first_query, memory, segments):
+@pytest.mark.parametrize(
+    "options_of_model",
+    [{}, {"attention_gate": True}, {"encoder_normalize_before": True}],
+    ids=["post-norm", "gated", "pre-norm"],
+)
+def test_both_streams_equal_their_definition_with_gradients(
+    first_query, memory, segments, options_of_model
+):
     if memory is not None and segments is not None:
         memory = None  # pairs of segments have none
-    encoder = xl_encoder(segments=segments is not None)
+    encoder = xl_encoder(segments=segments is not None, **options_of_model)
     segment_numbers = None if segments is None else torch.tensor([segments])
     fast = encoder.two_streams(SENTENCE, RANKS, EVERYWHERE, first_query, memory, segment_numbers)
     fast = tuple(stream[0] for stream in fast)

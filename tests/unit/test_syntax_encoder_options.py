@@ -10,8 +10,10 @@ import torch
 from fairseq_phrase.checkpoints.entries import model_entries
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import neutral_obstacle
+from fairseq_phrase.models.phrase_transformer import NodeAttention
 from fairseq_phrase.models.syntax_encoder import padded_scores
 from fairseq_phrase.modules.causal_window import CausalWindow
+from fairseq_phrase.modules.positions import relation_bias
 from fairseq_phrase.modules.projections import head_gate
 from fairseq_phrase.testing import LENGTHS, build_model, encode, make_batch
 from tests.support.encoder_attentions import PLAIN, VARIANTS, attentions_of
@@ -45,6 +47,32 @@ def test_an_open_gate_is_no_gate(dictionary, name, options):
     gated.load_state_dict(state)
     inputs = make_batch(dictionary, LENGTHS)
     torch.testing.assert_close(encode(gated, inputs), encode(plain, inputs))
+
+
+@each_variant
+def test_every_gate_reads_the_input_of_its_attention(dictionary, monkeypatch, name, options):
+    """Against the same attention without the gate; also where long sentences are attended to alone."""
+    model = build_model(name, dictionary, **options, attention_gate=True)
+    calls, heads = [], []
+    for attention in attentions_of(model):
+        attention.register_forward_hook(lambda *call: calls.append(call))
+        attention.out_proj.register_forward_pre_hook(lambda _, inputs: heads.append(inputs[0]))
+    with torch.no_grad():
+        encode(model, make_batch(dictionary, LENGTHS))
+        gated = heads[:]
+        assert len(calls) == len(gated) == len(attentions_of(model))
+        monkeypatch.setattr(relation_bias, "is_long", lambda heads: True)
+        for (attention, inputs, _), expected in zip(calls[:], gated, strict=True):
+            heads.clear()
+            attention(*inputs)
+            gate, attention.gate_proj = attention.gate_proj, None
+            attention(*inputs)
+            with_gate, without_gate = heads
+            torch.testing.assert_close(with_gate, expected)
+            states = inputs[0]
+            if isinstance(attention, NodeAttention):  # whose heads are time-first
+                states = states.transpose(0, 1)
+            torch.testing.assert_close(expected, without_gate * torch.sigmoid(gate(states)))
 
 
 @each_variant
