@@ -173,6 +173,19 @@ def test_parameters_that_had_no_gradient_have_fewer_steps():
     torch.testing.assert_close(fused, stock, rtol=1e-6, atol=1e-7)
 
 
+def test_averages_of_another_type_are_converted_as_by_fairseq():
+    fused, stock = make_parameters(), make_parameters()
+    optimizers = build_fused(fused, BETAS), build_optimizer(stock, BETAS)
+    for gradients in make_gradients(fused, 3):
+        for optimizer, parameters in zip(optimizers, (fused, stock), strict=True):
+            update(optimizer, parameters, gradients)
+            for state in optimizer.optimizer.state.values():
+                for name in ("exp_avg", "exp_avg_sq"):
+                    assert state[name].dtype == torch.float32
+                    state[name] = state[name].bfloat16()
+    torch.testing.assert_close(fused, stock, rtol=1e-6, atol=1e-7)
+
+
 def test_a_transposed_parameter_is_updated_as_by_fairseq():
     fused, stock = make_parameters(), make_parameters()
     optimizers = []

@@ -31,6 +31,7 @@ from fairseq_phrase.training.cross_entropy import (
     take_loss_by_parts,
 )
 from tests.support.accumulations import Largest
+from tests.support.optimizers import build_optimizer
 from tests.support.recurrent_models import build_recurrent
 from tests.support.tolerance import assert_same, error
 from tests.support.tree_losses import make_criterion, make_sample
@@ -74,6 +75,17 @@ def test_values_and_gradients_are_those_of_the_definition(size_of_parts, bias, s
     assert_same(losses.nll_loss, nll_loss)
     gradients = gradients_of(3 * losses.loss, tensors)
     for gradient, expected in zip(gradients, gradients_of(3 * loss, tensors), strict=True):
+        assert_same(gradient, expected)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_scale_of_gradients_inside_does_not_change_them(size_of_parts, bias):
+    tensors, target = make_inputs(bias=bias)
+    loss, _ = twin(*tensors, target, PADDING, 0.1)
+    losses = smoothed_cross_entropy(*tensors, target, PADDING, 0.1, scale=8.0)
+    assert_same(losses.loss, loss)
+    gradients = gradients_of(8 * losses.loss, tensors)
+    for gradient, expected in zip(gradients, gradients_of(8 * loss, tensors), strict=True):
         assert_same(gradient, expected)
 
 
@@ -127,6 +139,26 @@ def test_the_loss_scale_keeps_small_gradients():
         losses = smoothed_cross_entropy(states, weight, None, target, PADDING, scale=factor)
         (gradient,) = torch.autograd.grad(factor * losses.loss, [weight])
         assert gradient[3, 0] / factor == pytest.approx(float(expected), rel=0.01)
+
+
+def test_the_criterion_knows_the_current_loss_scale_of_half_precision(dictionary, monkeypatch):
+    model = build_model("transformer", dictionary).float().train()
+    flags = ["--fp16", "--fp16-no-flatten-grads", "--fp16-init-scale=8"]
+    optimizer = build_optimizer(list(model.parameters()), *flags)
+    criterion = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
+    assert take_loss_by_parts(model, criterion, optimizer) is None
+    scales = []
+
+    def recorded(*arguments, scale, **options):
+        scales.append(scale)
+        return smoothed_cross_entropy(*arguments, scale=scale, **options)
+
+    monkeypatch.setattr(by_parts, "smoothed_cross_entropy", recorded)
+    sample = make_sample(dictionary, make_batch(dictionary, [3, 2]))
+    for scale in (8.0, 4.0):  # an overflow halves it
+        optimizer.scaler.loss_scale = scale
+        criterion(model, sample)
+    assert scales == [8.0, 4.0]
 
 
 def test_an_overflow_of_scaled_gradients_is_infinite():
