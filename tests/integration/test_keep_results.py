@@ -24,8 +24,17 @@ from tests.support.warm_start import python
 
 sys.path.append(str(REPOSITORY / "scripts"))
 
-from keep_results import ARCHIVE, compact, read_archive, thinned, write_archive
-from score_results import commands
+from keep_results import (
+    ARCHIVE,
+    ENCRYPTED,
+    compact,
+    read_archive,
+    replace_table,
+    thinned,
+    write_archive,
+)
+from restore_results import digest
+from score_results import commands, different, score
 
 
 def script(name, *arguments, cwd=REPOSITORY, expect=0) -> str:
@@ -429,6 +438,82 @@ def test_files_of_an_archive_come_back(tmp_path):
     files = {f"{i}/x.txt": content for i, content in enumerate(contents)}
     write_archive(files, tmp_path / "archive")
     assert read_archive(tmp_path / "archive") == files
+
+
+@pytest.fixture
+def small_table(tmp_path):
+    """A table of one run, without scripts: what its functions read."""
+    run = tmp_path / "runs" / "small" / "rows" / "k2" / "seed1"
+    run.mkdir(parents=True)
+    (run / "train.log").write_text("a log\n")
+    for name in ("test", "updates900"):
+        (run / f"generate-{name}.txt").write_text("D-10\t-1\tb\nD-9\t-1\ta\nGenerate it\n")
+    folder = run.parents[2]
+    for name, text in (("settings", ""), ("report/report.md", "x\n"), ("configs/k2.yaml", "{}\n")):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_an_early_translation_is_kept_and_other_tables_stay(small_table, tmp_path):
+    (tmp_path / "kept").mkdir()
+    others = {"small2/runs/k2/seed1/train.log": b"2\n", "sma/train.log": b"3\n"}
+    write_archive(others, tmp_path / "kept" / ARCHIVE)
+    for _ in range(2):
+        replace_table(small_table, tmp_path / "kept" / "small")
+    everything = read_archive(tmp_path / "kept" / ARCHIVE)
+    of_table = read_archive(tmp_path / "kept" / ARCHIVE, "small")
+    assert everything == others | {f"small/{name}": text for name, text in of_table.items()}
+    translation = b"D-9\tnan\ta\nD-10\tnan\tb\nGenerate it\n"
+    run = "runs/k2/seed1"
+    assert of_table == {
+        "configs/k2.yaml": b"{}\n", f"{run}/train.log": b"a log\n",
+        f"{run}/generate-test.txt": translation, f"{run}/generate-updates900.txt": translation,
+    }  # fmt: skip
+
+
+def test_a_table_is_restored_whole_to_be_scored_and_its_mark_depends_on_every_file(
+    small_table, tmp_path
+):
+    results = tmp_path / "kept" / "small"
+    replace_table(small_table, results)
+    lines = ["echo 1 >>$OUT/done", "echo 2 >>$OUT/done"]
+    score(results, tmp_path / "work", lines, None)
+    assert (tmp_path / "work" / "configs" / "k2.yaml").read_text() == "{}\n"
+    assert (tmp_path / "work" / "done").read_text() == "1\n2\n"
+    marks = {digest(results)}
+    (small_table / "rows" / "k2" / "seed1" / "train.log").write_text("another log\n")
+    replace_table(small_table, results)
+    marks.add(digest(results))
+    (results / ENCRYPTED).write_bytes(b"1")
+    marks.add(digest(results))
+    (results / ENCRYPTED).write_bytes(b"2")
+    marks.add(digest(results))
+    assert len(marks) == 4
+
+
+@pytest.mark.parametrize(
+    ("after", "differs"),
+    [
+        ("a,30.0,50.0\nb,20.0,40.0\n", False),
+        ("a,30.0000000000001,50.0\nb,20.0,40.0\n", False),
+        ("a,30.01,50.0\nb,20.0,40.0\n", True),
+        ("a,30.0,50.01\nb,20.0,40.0\n", True),
+        ("a,30.0,50.0\n", False),  # the other row was not scored
+        ("b,20.0,\n", True),  # a row that was scored lacks a measure
+        ("", True),
+        (None, True),
+    ],
+)
+def test_a_report_is_another_if_a_row_that_was_scored_has_another_mean(tmp_path, after, differs):
+    head = "row,BLEU_mean,chrF_mean\n"
+    kept, made_again = tmp_path / "kept" / "report", tmp_path / "table" / "report"
+    for folder, rows in ((kept, "a,30.0,50.0\nb,20.0,40.0\n"), (made_again, after)):
+        folder.mkdir(parents=True)
+        if rows is not None:
+            (folder / "report.csv").write_text(head + rows)
+    expected = [str(kept / "report.csv")] if differs else []
+    assert different(tmp_path / "table", tmp_path / "kept") == expected
 
 
 def test_a_kept_log_says_nothing_twice():
