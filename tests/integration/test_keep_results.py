@@ -34,7 +34,7 @@ from keep_results import (
     write_archive,
 )
 from restore_results import digest
-from score_results import commands, different, score
+from score_results import commands, different, keep_reports, score
 
 
 def script(name, *arguments, cwd=REPOSITORY, expect=0) -> str:
@@ -490,6 +490,17 @@ def test_a_table_is_restored_whole_to_be_scored_and_its_mark_depends_on_every_fi
     (results / ENCRYPTED).write_bytes(b"2")
     marks.add(digest(results))
     assert len(marks) == 4
+
+
+def test_new_reports_replace_the_kept_ones_and_nothing_else(small_table, tmp_path):
+    results = tmp_path / "kept" / "small"
+    replace_table(small_table, results)
+    before = (results / "README.md").read_text()
+    for name in ("README.md", "settings"):
+        (results / name).write_text("other\n")
+    keep_reports(small_table, results)
+    assert (results / "README.md").read_text() == before
+    assert (results / "settings").read_text() == "other\n"
 
 
 @pytest.mark.parametrize(

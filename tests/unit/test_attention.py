@@ -154,6 +154,15 @@ def test_what_differs_stays_fairseqs(dictionary):
         assert not any(isinstance(module, TrainedAttention) for module in stock_module.modules())
 
 
+@pytest.mark.parametrize("function", ["extract_features_scriptable", "buffered_future_mask"])
+def test_a_decoder_that_makes_its_masks_stays_fairseqs(dictionary, function):
+    model = build_model("transformer", dictionary)
+    kind = type(model.decoder)
+    own = {function: lambda self, *args, **options: getattr(kind, function)(self, *args, **options)}
+    model.decoder.__class__ = type("OwnDecoder", (kind,), own)
+    assert "OwnDecoder has masks of its own" in take(model)
+
+
 @pytest.mark.parametrize(
     "option", ["use_xformers", "add_zero_attn", "onnx_trace", "skip_embed_dim_check", "bias_k"]
 )
