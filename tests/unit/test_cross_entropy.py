@@ -103,6 +103,16 @@ def test_padding_on_a_gpu_is_masked(size_of_parts, monkeypatch):
     assert not gradients[0][target == PADDING].any()
 
 
+def test_padding_on_a_gpu_is_not_correct(size_of_parts, monkeypatch):
+    tensors, target = make_inputs(bias=True)
+    with torch.no_grad():
+        tensors[2][PADDING] = 100.0  # it has the best score of every token
+    monkeypatch.setattr(torch.Tensor, "index_select", lambda tensor, *_: tensor)
+    losses = smoothed_cross_entropy(*tensors, target, PADDING, 0.1, count_correct=True)
+    assert losses.correct == 0
+    assert losses.total == target.ne(PADDING).sum()
+
+
 @HALF
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_half_precision_is_as_exact_as_fairseqs(size_of_parts, dtype, smoothing):
