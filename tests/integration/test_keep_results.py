@@ -528,7 +528,7 @@ def test_a_report_is_another_if_a_row_that_was_scored_has_another_mean(tmp_path,
 
 
 def test_a_kept_log_says_nothing_twice():
-    line = "2026-11-22 | INFO | train_inner | epoch 1: nll_loss=9, ppl=512, wps=6, ups=7, wall=9\n"
+    line = "2026-11-22 | INFO | train_inner | epoch 1: a=9, nll_loss=9, ppl=512, wps=6, ups=7, wall=9\n"
     assert thinned(line) == line.replace(", ppl=512", "").replace(", ups=7, wall=9", "")
     assert thinned(line.replace("train_inner", "train")) == line.replace("train_inner", "train")
 
