@@ -19,7 +19,7 @@ _ENOUGH_SEEDS, _CLAIM = 3, 5  # seeds of a comparison, and of a claim
 #: Measured by benchmarks/null_trials.py.
 _ROUGH = (
     " Few seeds tell little of that: in simulations with 2 or 3, the difference that a report names was "
-    "found in 58 to 79% of the cases."
+    "found in 58 to 78% of the cases."
 )
 #: Values of options without effect, as fairseq logs them.
 _OFF = {"None", "False", "0", "0.0", "''", "[]", "{}"}
