@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -74,6 +74,7 @@ class HeadsAttention(nn.Module):
         if num_heads < 1 or embed_dim % num_heads != 0:
             raise ValueError(f"embed_dim {embed_dim} is not divisible into {num_heads} heads")
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
+        self.retains_dropout = False
         for name in self.order:
             setattr(self, name, nn.Linear(embed_dim, embed_dim))
         self.out_proj = nn.Linear(embed_dim, embed_dim)
@@ -81,7 +82,8 @@ class HeadsAttention(nn.Module):
 
     def add_gate(self) -> None:
         """Add :func:`head_gate`, with a projection W_g of its own."""
-        self.gate_proj = gate_projection(self.embed_dim)
+        self.gate_proj = nn.Linear(self.embed_dim, self.embed_dim, bias=False)
+        nn.init.xavier_uniform_(self.gate_proj.weight)
 
     def reset_parameters(self) -> None:
         """Initialize as fairseq does for queries, keys and values of one width."""
@@ -90,10 +92,17 @@ class HeadsAttention(nn.Module):
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
 
+    def make_generation_fast_(
+        self, retain_dropout: bool = False, retain_dropout_modules: Any = None, **options: Any
+    ) -> None:
+        """Let fairseq's ``--retain-dropout`` drop weights at inference, as in its own attention."""
+        names = retain_dropout_modules or [type(self).__name__]
+        self.retains_dropout = retain_dropout and type(self).__name__ in names
+
     @property
     def dropout_p(self) -> float:
-        """The current probability of dropping a weight; 0 outside training."""
-        return self.dropout if self.training else 0.0
+        """The current probability of dropping a weight; 0 outside training, unless it is retained."""
+        return self.dropout if self.training or self.retains_dropout else 0.0
 
     def split(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Project to queries, keys and values. Shape of each: (batch, heads, tokens, head width).
@@ -126,13 +135,6 @@ class HeadsAttention(nn.Module):
             states: the attention's input. Shape: (..., width)
         """
         return cast(Tensor, self.out_proj(head_gate(heads, states, self.gate_proj)))
-
-
-def gate_projection(embed_dim: int) -> nn.Linear:
-    """Return W_g of :func:`head_gate`, with random values."""
-    projection = nn.Linear(embed_dim, embed_dim, bias=False)
-    nn.init.xavier_uniform_(projection.weight)
-    return projection
 
 
 def head_gate(heads: Tensor, states: Tensor, projection: nn.Linear | None) -> Tensor:

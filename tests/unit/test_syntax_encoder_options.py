@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from fairseq_phrase.checkpoints.entries import model_entries
 from fairseq_phrase.errors import UserError
@@ -175,3 +176,22 @@ def test_a_gate_has_no_neutral_start_and_no_xformers(dictionary):
 def test_a_start_scale_is_positive_and_leaves_numbers_of_single_precision(dictionary, value):
     with pytest.raises(UserError, match="--attention-start-scale"):
         build_model("structural_transformer", dictionary, attention_start_scale=value)
+
+
+@each_variant
+def test_dropout_of_attention_weights_is_retained_at_inference(dictionary, name, options):
+    """``fairseq-generate --retain-dropout``, of all modules or of the classes that are named."""
+    inputs = make_batch(dictionary, LENGTHS)
+    for retained, are_named, varies in (
+        (False, None, False), (True, None, True), (True, True, True), (True, False, False),
+    ):  # fmt: skip
+        model = build_model(name, dictionary, **options, dropout=0.0, attention_dropout=0.5)
+        classes = {type(attention).__name__ for attention in attentions_of(model)}
+        modules = None if are_named is None else [*(classes if are_named else ["Decoder"])]
+        model.prepare_for_inference_(
+            OmegaConf.create(
+                {"generation": {"retain_dropout": retained, "retain_dropout_modules": modules}}
+            )
+        )
+        first, second = (encode(model, inputs) for _ in range(2))
+        assert torch.equal(first, second) != varies, (retained, modules)
