@@ -67,10 +67,12 @@ WITHOUT_CONFIGURATION = {
     "fairseq.data.iterators.EpochBatchIterator.load_state_dict",
     "fairseq.data.iterators.FrozenBatchSampler.__init__",
     "fairseq.file_io.PathManager.copy",
+    "fairseq.nan_detector.NanDetector.add_hooks",
     "fairseq.options.parse_args_and_arch",
     "fairseq.search.DiverseBeamSearch.step",
     "fairseq.utils.load_align_dict",
     "fairseq.utils.replace_unk",
+    "fairseq.trainer.Trainer.train_step",
 }
 
 
