@@ -10,7 +10,7 @@
 # update at which each row's validation loss has fallen to 4 bits per subword.
 #
 # Options of this table:
-#   --setting post_norm|pre_norm|paper_size
+#   --setting post_norm|post_norm_lr0.001|post_norm_lr0.0005|pre_norm|paper_size
 #                           configs/tables/learning_curves.SETTING.yaml (post_norm)
 SETTING=post_norm
 
