@@ -873,7 +873,7 @@ def test_learning_curves_with_pre_norm_are_those_with_post_norm_but_for_the_norm
     tables = REPOSITORY / "configs" / "tables"
     post_norm, pre_norm = (
         yaml.safe_load((tables / f"learning_curves.{setting}.yaml").read_text())
-        for setting in SETTINGS_OF_CURVES[:2]
+        for setting in ("post_norm", "pre_norm")
     )
     for side in ("encoder", "decoder"):
         assert post_norm["model"].pop(f"{side}_normalize_before") is False
