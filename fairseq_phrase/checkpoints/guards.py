@@ -37,6 +37,7 @@ from fairseq_phrase.checkpoints.trust import (
 from fairseq_phrase.compat.checkpoints import override_options, rename_old_parameters
 from fairseq_phrase.compat.inference import TRUNCATED, options_of
 from fairseq_phrase.compat.patches import patch
+from fairseq_phrase.compat.resuming import record_processes
 from fairseq_phrase.data.store.identity import Identity, compare, log_record
 from fairseq_phrase.data.store.parts import log_text
 from fairseq_phrase.errors import UserError
@@ -70,6 +71,7 @@ def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[
             load_checkpoint(Path(path))  # its error explains why torch did not read the file
         raise
     complete_options(state)
+    record_processes(state)
     record = identity_of(state, path)
     override_options(state, overrides or {})  # set by the user
     task = plain_options(plain_options(state.get("cfg")).get("task") or state.get("args"))

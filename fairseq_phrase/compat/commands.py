@@ -17,7 +17,6 @@ from fairseq import utils
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import FairseqEncoder
 from fairseq.nan_detector import NanDetector
-from fairseq.trainer import Trainer
 from omegaconf import dictconfig
 from torch import nn
 
@@ -26,22 +25,13 @@ from fairseq_phrase.errors import UserError
 _Function = Callable[..., Any]
 
 
-def as_user_error(error: Exception, message: str) -> UserError:
-    """Return a :class:`UserError` that replaces an error of fairseq.
-
-    Code that expects the class of that error catches it, too.
-    """
-    kind = type(error)
-    replacement: UserError = type(kind.__name__, (UserError, kind), {})(message)
-    return replacement
-
-
 def print_user_errors_plainly() -> None:
     """Make fairseq's commands print only the message of a :class:`UserError`, as our commands do.
 
     An error that was raised from a :class:`UserError` is printed like it. An error that was raised while
     a :class:`UserError` was handled is a different error. Text that ``fairseq-interactive`` cannot decode
-    and fairseq's own checks of options are treated like a :class:`UserError`. Ctrl-C prints one line.
+    and what fairseq itself refuses, with a reason, are treated like a :class:`UserError`. Ctrl-C prints
+    one line.
     """
     default = sys.excepthook
 
@@ -51,7 +41,7 @@ def print_user_errors_plainly() -> None:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, UserError):
             cause = cause.__cause__
-        if cause is not None or _is_a_check_of_options(error, traceback):
+        if cause is not None or _is_refusal_of_fairseq(error, traceback):
             print(f"error: {cause or error}", file=sys.stderr)
         elif isinstance(error, UnicodeDecodeError) and (
             place := _undecodable_line(error, traceback)
@@ -69,12 +59,17 @@ def print_user_errors_plainly() -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
 
 
-def _is_a_check_of_options(error: BaseException, traceback: types.TracebackType | None) -> bool:
-    """Return whether fairseq asserted something of its options, and says what."""
-    if not isinstance(error, AssertionError) or not str(error):
+def _is_refusal_of_fairseq(error: BaseException, traceback: types.TracebackType | None) -> bool:
+    """Return whether fairseq raised an error that says what it refuses: an option, a file, data.
+
+    Errors of its modules and models, such as those about shapes, are for developers.
+    """
+    is_of_a_kind = isinstance(error, AssertionError | ValueError | OSError | FloatingPointError)
+    if not str(error) or not (is_of_a_kind or type(error) is Exception):
         return False
     modules = ["", *(str(frame.f_globals["__name__"]) for frame, _ in walk_tb(traceback))]
-    return modules[-1].startswith(("fairseq_cli.", "fairseq.distributed.utils"))
+    is_of_fairseq = modules[-1].startswith(("fairseq.", "fairseq_cli."))
+    return is_of_fairseq and not modules[-1].startswith(("fairseq.modules.", "fairseq.models."))
 
 
 def _undecodable_line(
@@ -147,7 +142,8 @@ def _shorten_configuration(record: logging.LogRecord) -> bool:
 def train_in_bfloat16_without_a_tpu(original: _Function, *args: Any, **options: Any) -> Any:
     """Make ``--bf16`` train on a GPU or CPU where torch_xla is not installed.
 
-    In fairseq 0.12.3 the flag implies ``--tpu``, and then ends with an AttributeError.
+    Symptom: ``'NoneType' object has no attribute 'xla_device'``. In fairseq 0.12.3 the flag implies
+    ``--tpu``.
     """
     parsed = original(*args, **options)
     args_of_command = parsed[0] if isinstance(parsed, tuple) else parsed
@@ -156,33 +152,11 @@ def train_in_bfloat16_without_a_tpu(original: _Function, *args: Any, **options: 
     return parsed
 
 
-def refuse_fp16_without_a_gpu(original: _Function, self: Trainer) -> None:
-    """End a training with ``--fp16`` on a CPU, whose optimizer asks fairseq for the current GPU."""
-    common = self.cfg.common
-    works_on_a_cpu = common.memory_efficient_fp16 or common.fp16_no_flatten_grads
-    if common.fp16 and not works_on_a_cpu and not torch.cuda.is_available():
-        raise UserError(
-            "--fp16 needs a GPU, and torch finds none: leave it out (--bf16 also trains on a CPU)"
-        )
-    original(self)
-
-
-def name_divergence(original: _Function, self: Trainer, *args: Any, **options: Any) -> Any:
-    """End a training whose gradients are not numbers with a message, after fairseq's report."""
-    try:
-        return original(self, *args, **options)
-    except FloatingPointError as error:
-        raise as_user_error(
-            error,
-            f"the training diverged after {self.get_num_updates()} updates ({error}): give a smaller "
-            "--lr, more --warmup-updates or --clip-norm 1, and continue from a checkpoint before it",
-        ) from None
-
-
 def watch_results_of_tensors(original: _Function, self: NanDetector, module: nn.Module) -> None:
     """Leave encoders out of fairseq's search for the first gradient that is not a number.
 
-    They return lists in a dictionary, at which torch ends with StopIteration. Their parts are searched.
+    Symptom: a training that diverges ends with StopIteration, and no cause. Encoders return lists in a
+    dictionary, in which torch finds no tensor. Their parts are searched.
     """
     watches = self.backward
     self.backward = watches and not isinstance(module, FairseqEncoder)
@@ -190,19 +164,10 @@ def watch_results_of_tensors(original: _Function, self: NanDetector, module: nn.
     self.backward = watches
 
 
-def name_unwritable_directory(original: _Function, save_dir: str) -> None:
-    """End a training that cannot write to its ``--save-dir`` with a message."""
-    try:
-        original(save_dir)
-    except OSError as error:
-        reason = error.strerror or error
-        raise as_user_error(error, f"--save-dir {save_dir} cannot be written: {reason}") from None
-
-
 def name_missing_choices(original: _Function, *args: Any, **options: Any) -> Any:
     """End a training without ``--arch``, or a validation without ``--task``, with a message.
 
-    fairseq raises an empty RuntimeError, and a KeyError.
+    Symptom: an empty RuntimeError, and ``KeyError: None``.
     """
     try:
         return original(*args, **options)
@@ -213,26 +178,16 @@ def name_missing_choices(original: _Function, *args: Any, **options: Any) -> Any
     except RuntimeError as error:
         if error.args:
             raise
-        raise as_user_error(
-            error, "give an architecture, such as --arch phrase_transformer; --help lists all"
+        raise UserError(
+            "give an architecture, such as --arch phrase_transformer; --help lists all"
         ) from None
 
 
-def name_missing_checkpoint(original: _Function, *args: Any, **options: Any) -> Any:
-    """End a command whose checkpoint is missing with fairseq's message alone."""
-    try:
-        return original(*args, **options)
-    except (OSError, ValueError) as error:
-        if str(error).startswith(("Model file not found", "--finetune-from-model")):
-            raise as_user_error(error, str(error)) from None
-        raise
-
-
 def write_only_a_shard(original: _Function, cfg: Any, output_file: Any) -> Any:
-    """Make ``fairseq-generate`` honor ``--num-shards`` and ``--shard-id``.
+    """Make ``fairseq-generate`` honor ``--num-shards`` and ``--shard-id`` (fairseq's issue 1937).
 
-    fairseq 0.12.3 ignores them and takes the number of processes, which is 1. It computes the speed by
-    dividing by the time, which is 0 without a batch.
+    Symptom: every shard has all sentences. fairseq 0.12.3 ignores the options and takes the number of
+    processes, which is 1. It computes the speed by dividing by the time, which is 0 without a batch.
     """
     shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
     if not 0 <= shard < shards:

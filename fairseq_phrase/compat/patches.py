@@ -1,123 +1,109 @@
-"""The table of patches: which function of fairseq is replaced by which of this package."""
+"""The table of repairs: which function of fairseq is replaced by which of this package.
+
+Without a repair a result is wrong, or a workflow of the documentation stops (docs/compat.md).
+``FAIRSEQ_PHRASE_REPAIRS=none`` leaves fairseq as it is; a list of names applies only these.
+"""
 
 from __future__ import annotations
 
 import functools
-import sys
+import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from fairseq import checkpoint_utils, utils
 from fairseq import options as fairseq_options
 from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
     LabelSmoothedCrossEntropyCriterionWithAlignment as AlignmentCriterion,
 )
-from fairseq.data import ConcatDataset, bucket_pad_length_dataset, data_utils
-from fairseq.data.audio import raw_audio_dataset
-from fairseq.data.iterators import EpochBatchIterator, FrozenBatchSampler
 from fairseq.file_io import PathManager
 from fairseq.nan_detector import NanDetector
 from fairseq.search import DiverseBeamSearch
 from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 from fairseq_cli import generate
 
 from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.compat.commands import (
-    name_divergence,
-    name_missing_checkpoint,
     name_missing_choices,
-    name_unwritable_directory,
-    refuse_fp16_without_a_gpu,
     train_in_bfloat16_without_a_tpu,
     watch_results_of_tensors,
     write_only_a_shard,
 )
 from fairseq_phrase.compat.datasets import (
     ask_for_alignments,
-    batch_no_samples,
-    bucket_with_numpy_2,
-    do_not_upsample_by_default,
-    free_with_last_reference,
     keep_last_batches,
-    name_damaged_text,
-    name_empty_data,
-    name_ignored_splits,
-    name_missing_alignments,
-    name_missing_split,
-    name_splits,
     restore_integers_of_numpy,
 )
-from fairseq_phrase.compat.inference import (
-    align_where_unknown_words_are_replaced,
-    penalize_groups_by_their_own_sentence,
-    read_pairs_of_alignments,
-    replace_before_joining,
-    replace_unknown_words_without_a_file,
-    truncate_in_use,
-    truncate_raw_lines,
-)
+from fairseq_phrase.compat.inference import penalize_groups_by_their_own_sentence
 from fairseq_phrase.compat.resuming import (
     continue_all_state,
-    continue_among_shards,
     copy_whole,
-    name_number_of_shards,
     resume_the_same_training,
     save_all_state,
-    save_plain_options,
 )
-from fairseq_phrase.compat.suggestions import suggest_names
+from fairseq_phrase.errors import UserError
 
 _Function = Callable[..., Any]
+SETTING = "FAIRSEQ_PHRASE_REPAIRS"
+
+
+def avoid_cudnn_attention() -> None:
+    """Let torch's other kernels compute attention with a mask.
+
+    Symptom: on Hopper, cuDNN's can give NaN gradients in 16 bits (benchmarks/smoke.py, docs/gpu.md).
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+#: Each repair, with the class or module whose function it replaces; None for those that replace none.
+REPAIRS: tuple[tuple[_Function, Any, str], ...] = (
+    (avoid_cudnn_attention, None, ""),
+    (restore_integers_of_numpy, None, ""),
+    (keep_last_batches, FairseqTask, "get_batch_iterator"),
+    (resume_the_same_training, Trainer, "get_train_iterator"),
+    (save_all_state, Trainer, "save_checkpoint"),
+    (continue_all_state, Trainer, "load_checkpoint"),
+    (copy_whole, PathManager, "copy"),
+    (train_in_bfloat16_without_a_tpu, fairseq_options, "parse_args_and_arch"),
+    (name_missing_choices, fairseq_options, "parse_args_and_arch"),
+    (watch_results_of_tensors, NanDetector, "add_hooks"),
+    (ask_for_alignments, AlignmentCriterion, "__init__"),
+    (write_only_a_shard, generate, "_main"),
+    (penalize_groups_by_their_own_sentence, DiverseBeamSearch, "step"),
+)
 
 
 def patch_fairseq() -> None:
-    """Apply all patches to fairseq, each only once."""
+    """Apply the repairs to fairseq, each only once, and let torch load fairseq's checkpoints.
+
+    Raises:
+        UserError: the setting names an unknown repair.
+    """
     make_checkpoints_loadable()
-    # cuDNN's attention with a mask can give NaN gradients in 16 bits (benchmarks/smoke.py, docs/gpu.md).
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    restore_integers_of_numpy()
-    patch(FairseqTask, "get_batch_iterator", keep_last_batches)
-    patch(FairseqTask, "load_state_dict", truncate_in_use)
-    patch(TranslationTask, "build_dataset_for_inference", truncate_raw_lines)
-    patch(TranslationTask, "load_dataset", name_missing_alignments)
-    patch(TranslationTask, "load_dataset", name_missing_split)
-    patch(AlignmentCriterion, "__init__", ask_for_alignments)
-    patch(FairseqTask, "build_generator", align_where_unknown_words_are_replaced)
-    patch(utils, "load_align_dict", replace_unknown_words_without_a_file)
-    patch(utils, "replace_unk", read_pairs_of_alignments)
-    patch(DiverseBeamSearch, "step", penalize_groups_by_their_own_sentence)
-    patch(data_utils, "batch_by_size", batch_no_samples)
-    patch(data_utils, "load_indexed_dataset", name_damaged_text)
-    patch(data_utils, "_find_extra_valid_paths", name_splits)
-    patch(data_utils, "raise_if_valid_subsets_unintentionally_ignored", name_ignored_splits)
-    patch(ConcatDataset, "__init__", do_not_upsample_by_default)
-    for module in (data_utils, bucket_pad_length_dataset, raw_audio_dataset):
-        patch(module, "get_buckets", bucket_with_numpy_2)
-    patch(Trainer, "_build_optimizer", refuse_fp16_without_a_gpu)
-    patch(NanDetector, "add_hooks", watch_results_of_tensors)
-    patch(Trainer, "train_step", name_divergence)
-    patch(Trainer, "get_train_iterator", resume_the_same_training)
-    patch(checkpoint_utils, "load_checkpoint_to_cpu", name_number_of_shards)
-    patch(EpochBatchIterator, "load_state_dict", continue_among_shards)
-    patch(Trainer, "state_dict", save_plain_options)
-    patch(Trainer, "save_checkpoint", save_all_state)
-    patch(Trainer, "load_checkpoint", continue_all_state)
-    patch(PathManager, "copy", copy_whole)
-    patch(EpochBatchIterator, "first_batch", name_empty_data)
-    patch(FrozenBatchSampler, "__init__", free_with_last_reference)
-    patch(checkpoint_utils, "verify_checkpoint_directory", name_unwritable_directory)
-    patch(fairseq_options, "parse_args_and_arch", name_missing_choices)
-    patch(fairseq_options, "parse_args_and_arch", suggest_names)
-    for name in ("load_model_ensemble_and_task", "load_checkpoint"):
-        patch(checkpoint_utils, name, name_missing_checkpoint)
-    patch(fairseq_options, "parse_args_and_arch", train_in_bfloat16_without_a_tpu)
-    patch(generate, "_main", write_only_a_shard)
-    # An import of this command's module would let the root logger print all messages.
-    if interactive := sys.modules.get("fairseq_cli.interactive"):
-        patch(interactive, "main", replace_before_joining)
+    chosen = chosen_repairs()
+    for repair, owner, name in REPAIRS:
+        if repair.__name__ not in chosen:
+            continue
+        if owner is None:
+            repair()
+        else:
+            patch(owner, name, repair)
+
+
+def chosen_repairs() -> set[str]:
+    """Return the names of the repairs that :data:`SETTING` chooses: all, unless it is set."""
+    names = {repair.__name__ for repair, _, _ in REPAIRS}
+    setting = os.environ.get(SETTING, "")
+    if not setting:
+        return names
+    chosen = set() if setting == "none" else {name.strip() for name in setting.split(",")}
+    if unknown := sorted(chosen - names):
+        raise UserError(
+            f"{SETTING}={setting}: there is no {unknown[0]}; expected none, or some of "
+            f"{', '.join(sorted(names))}"
+        )
+    return chosen
 
 
 def patch(owner: Any, name: str, new: _Function) -> None:

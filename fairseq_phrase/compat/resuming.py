@@ -12,31 +12,23 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.file_io import PathManager
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.trainer import Trainer
-from omegaconf import OmegaConf
 
-from fairseq_phrase.compat.commands import as_user_error
 from fairseq_phrase.errors import UserError
 
 logger = logging.getLogger(__name__)
 _NAME = "continued"
 #: The key of the number of processes in an iterator's state.
 _SHARDS = "num_shards"
-#: fairseq's message about a checkpoint of another optimizer or criterion.
-_OTHER_OPTIMIZER = re.compile(r"(Criterion|Optimizer) does not match; .*\. (\w+) vs (\w+)$")
-#: torch's messages about the parameters that a checkpoint lacks, and that the model lacks.
-_OTHER_PARAMETERS = re.compile(r"(Missing|Unexpected) key\(s\) in state_dict: \"(.*?)\"")
 #: Attributes of torch's scheduler. fairseq saves only the best value.
 _OF_PLATEAU = ("num_bad_epochs", "cooldown_counter")
 
@@ -47,11 +39,13 @@ def resume_the_same_training(
 ) -> Any:  # fmt: skip
     """Give a resumed training the same batches in the same order as without a stop.
 
-    fairseq makes batches for the epoch in which a training starts or is resumed. Most tasks keep them
-    for all later epochs, together with the data loader, its workers and whether it shuffles
-    (``--curriculum``). Without an interruption, all these come from the first epoch. When a training is
-    resumed in a later epoch, the objects that a task keeps are therefore made for the first epoch, too.
-    Objects made for each epoch (``--update-epoch-batch-itr``, several data directories) are unchanged.
+    Symptom: resumed in its second epoch or later, a training gets other batches (the iterator that
+    epochs share: fairseq's issue 1156). fairseq makes batches for the epoch in which a training starts
+    or is resumed. Most tasks keep them for all later epochs, together with the data loader, its workers
+    and whether it shuffles (``--curriculum``). Without an interruption, all these come from the first
+    epoch. When a training is resumed in a later epoch, the objects that a task keeps are therefore made
+    for the first epoch, too. Objects made for each epoch (``--update-epoch-batch-itr``, several data
+    directories) are unchanged.
     """
     # Only the first call of a training loads data that are not split into several directories.
     if epoch == 1 or not load_dataset or options.get("disable_iterator_cache"):
@@ -77,36 +71,36 @@ def resume_the_same_training(
     return iterator
 
 
-def name_number_of_shards(
-    original: Callable[..., Any], path: str, *args: Any, **options: Any
-) -> dict[str, Any]:
+def record_processes(state: dict[str, Any]) -> None:
     """Add to the position of a checkpoint's iterator the number of processes that shared the batches."""
-    state: dict[str, Any] = original(path, *args, **options)
     iterator = (state.get("extra_state") or {}).get("train_iterator")
     cfg = state.get("cfg")
     if iterator is not None and cfg is not None and {"common", "distributed_training"} <= {*cfg}:
         processes = cfg.distributed_training.distributed_world_size
         iterator[_SHARDS] = max(1, processes // (cfg.common.model_parallel_size or 1))
-    return state
 
 
-def continue_among_shards(
-    original: Callable[..., Any], self: EpochBatchIterator, state_dict: dict[str, Any]
-) -> None:
+def continue_among_shards(self: Trainer, position: dict[str, Any]) -> None:
     """Continue an epoch with another number of processes than before.
 
     fairseq stores how many batches each process has read, and lets each new process skip as many: with
     more processes than before, batches are lost, and with fewer, they are repeated. If the new processes
     do not divide the batches that were read, the rest is repeated.
+
+    Args:
+        position: the checkpoint's state of the iterator; changed.
     """
-    read = state_dict.get("iterations_in_epoch", 0) * state_dict.get(_SHARDS, self.num_shards)
-    original(self, {**state_dict, "iterations_in_epoch": read // self.num_shards})
+    before = position.pop(_SHARDS, None)
+    if before is not None:
+        read = position.get("iterations_in_epoch", 0) * before
+        position["iterations_in_epoch"] = read // self.data_parallel_world_size
 
 
 def copy_whole(original: Callable[..., Any], source: str, target: str, **options: Any) -> Any:
     """Copy a checkpoint under another name, and rename the copy when it is complete.
 
-    fairseq writes a checkpoint so, but copies it over ``checkpoint_last.pt`` and ``checkpoint_best.pt``.
+    Symptom: a kill leaves a part of ``checkpoint_last.pt`` (fairseq's issue 2684). fairseq writes a
+    checkpoint so, but copies it over ``checkpoint_last.pt`` and ``checkpoint_best.pt``.
     """
     if not PathManager.supports_rename(target):
         return original(source, target, **options)
@@ -127,7 +121,11 @@ def _scaler_of(trainer: Trainer) -> Any:
 
 
 def save_all_state(save: Any, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
-    """Add to a checkpoint the state that fairseq leaves out."""
+    """Add to a checkpoint the state that fairseq leaves out.
+
+    Symptom: a resumed training counts from 0 again, for ``--patience`` (fairseq's issue 3531),
+    ``reduce_lr_on_plateau``, the loss scale and ``--ema-update-freq``.
+    """
     state: dict[str, Any] = {"plateaus": [], "patience": {}}
     for counting in _early_stops():
         state["patience"] |= vars(counting)
@@ -141,53 +139,48 @@ def save_all_state(save: Any, self: Trainer, filename: str, extra_state: dict[st
     return save(self, filename, {**extra_state, _NAME: state})
 
 
-def save_plain_options(original: Callable[..., Any], self: Trainer) -> dict[str, Any]:
-    """Save the options of a trainer whose configuration is a :class:`FairseqConfig` by their names.
-
-    fairseq would save the object, whose class ``weights_only`` refuses.
-    """
-    state: dict[str, Any] = original(self)
-    if is_dataclass(state["cfg"]):
-        options: Any = OmegaConf.create(cast(Any, state["cfg"]), flags={"allow_objects": True})
-        state["cfg"] = OmegaConf.to_container(options, resolve=True, enum_to_str=True)
-    return state
-
-
 def continue_all_state(
     load: Any, self: Trainer, filename: str, reset_optimizer: bool = False,
     reset_lr_scheduler: bool = False, optimizer_overrides: Any = None, reset_meters: bool = False,
 ) -> Any:  # fmt: skip
-    """Restore the state that :func:`save_all_state` saved.
+    """Restore the state that :func:`save_all_state` saved, and refuse what is not that training's.
+
+    Symptom: see :func:`save_all_state` and :func:`continue_among_shards`; ``--restore-file`` of a missing
+    file begins with new parameters; ``--store-ema`` over a checkpoint without an average is a KeyError.
 
     Raises:
-        UserError: the checkpoint has no optimizer state, or that of another optimizer or criterion, or is
-            not there although it was named.
+        UserError: the checkpoint has no optimizer state, or is not there although it was named.
     """
     # From another training in this process.
     vars(checkpoint_utils.save_checkpoint).pop("best", None)
     for counting in _early_stops():
         vars(counting).clear()
 
-    def loaded() -> Any:
-        try:
-            return load(
-                self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides,
-                reset_meters=reset_meters,
-            )  # fmt: skip
-        except AssertionError as error:
-            if match := _OTHER_OPTIMIZER.match(str(error)):
-                raise as_user_error(error, _another_optimizer(filename, match)) from None
-            raise
-        except Exception as error:  # fairseq's, instead of torch's
-            if match := _OTHER_PARAMETERS.search(str(error.__context__)):
-                raise as_user_error(error, _other_parameters(filename, match)) from None
-            raise
-
-    extra_state = _with_average(loaded, self, filename)
+    extra_state = _with_average(
+        lambda: load(
+            self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides,
+            reset_meters=reset_meters,
+        ),
+        self,
+        filename,
+    )  # fmt: skip
     if extra_state is None:
         _check_is_last(self, filename)
-    if extra_state is None or reset_optimizer:
-        return extra_state
+        return None
+    if not reset_optimizer:
+        _continue_counts(self, filename, extra_state, reset_lr_scheduler, reset_meters)
+    continue_among_shards(self, extra_state["train_iterator"])
+    return extra_state
+
+
+def _continue_counts(
+    self: Trainer,
+    filename: str,
+    extra_state: dict[str, Any],
+    reset_lr_scheduler: bool,
+    reset_meters: bool,
+) -> None:
+    """Restore the counts of the loss scaler, the schedulers and the validations."""
     trained = self._optim_history[-1]["num_updates"] if self._optim_history else 0
     if self.get_num_updates() < trained:
         raise UserError(
@@ -207,25 +200,6 @@ def continue_all_state(
         _continue_patience(self, filename, state)
     if self.cfg.optimization.use_bmuf:
         logger.warning("%s has no block momentum: that of --use-bmuf begins at 0", filename)
-    return extra_state
-
-
-def _another_optimizer(filename: str, match: re.Match[str]) -> str:
-    part, trained, current = match.groups()
-    return (
-        f"{filename} was trained with {trained}, this run's {part.lower()} is {current}: give that "
-        "training's options (--criterion, --optimizer, precision), begin a new one in another "
-        "--save-dir, or give --reset-optimizer to fine-tune its parameters from update 0"
-    )
-
-
-def _other_parameters(filename: str, match: re.Match[str]) -> str:
-    kind, name = match.groups()
-    difference = f"lacks {name}" if kind == "Missing" else f"has {name}, which this model lacks"
-    return (
-        f"{filename} {difference}: give that training's options, or begin from parts of it with "
-        f"--pretrained {filename} in another --save-dir"
-    )
 
 
 def _check_is_last(self: Trainer, filename: str) -> None:

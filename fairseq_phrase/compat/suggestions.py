@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Any
 
 from fairseq_phrase.text import suggestion
 
@@ -42,16 +40,3 @@ def _choices(parser: argparse.ArgumentParser, names: str) -> list[str]:
         if names in ("/".join(action.option_strings), action.metavar, action.dest):
             return list(map(str, action.choices or ()))
     return []
-
-
-def suggest_names(original: Callable[..., Any], parser: argparse.ArgumentParser, *args: Any,
-                  **options: Any) -> Any:  # fmt: skip
-    """Let fairseq's commands suggest names, too."""
-    if "error" in vars(parser):  # fairseq's function calls itself with the same parser
-        return original(parser, *args, **options)
-    fail = parser.error
-    parser.error = lambda message: fail(with_suggestion(parser, message))  # type: ignore[method-assign]
-    try:
-        return original(parser, *args, **options)
-    finally:
-        del parser.error

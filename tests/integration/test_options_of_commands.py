@@ -45,6 +45,10 @@ def test_a_check_of_options_in_fairseq_is_one_line(data_directory, monkeypatch, 
     printed = printed_by_the_hook(no_device.value, monkeypatch, capsys)
     assert printed.startswith(f"error: world size is {number} but have {number - 2} available")
 
+    with pytest.raises(Exception, match="valid1") as no_split:
+        exec("raise FileNotFoundError('valid1')", {"__name__": "fairseq.tasks.translation"})
+    assert printed_by_the_hook(no_split.value, monkeypatch, capsys) == "error: valid1\n"
+
     for statement in ("assert False, 'shape'", "raise ValueError('shape')"):
         with pytest.raises((AssertionError, ValueError)) as error:
             exec(statement, {"__name__": "fairseq.modules.multihead_attention"})

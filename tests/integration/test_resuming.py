@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from fairseq.data.iterators import EpochBatchIterator
 from fairseq.file_io import PathManager
 from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
 from fairseq_cli import train as fairseq_train
 from omegaconf import OmegaConf
 
 from fairseq_phrase.checkpoints.entries import model_entries
-from fairseq_phrase.compat.resuming import continue_all_state, save_all_state
+from fairseq_phrase.compat.resuming import (
+    continue_all_state,
+    continue_among_shards,
+    save_all_state,
+)
 from fairseq_phrase.data.store.identity import Identity, compare
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401
@@ -113,14 +116,9 @@ def test_one_and_two_processes_continue_the_same_training(data_directory, tmp_pa
     [(2, 3, 2, 3), (2, 3, 1, 6), (1, 6, 2, 3), (1, 5, 2, 2), (2, 3, 4, 1), (1, 1, 2, 0)],
 )
 def test_an_epoch_continues_among_other_processes_without_a_lost_batch(before, read, now, expected):
-    iterator = EpochBatchIterator.__new__(EpochBatchIterator)
-    started = []
-    vars(iterator).update(
-        num_shards=now,
-        _get_iterator_for_epoch=lambda epoch, shuffle, offset: started.append(offset) or "iterator",
-    )
-    iterator.load_state_dict({"epoch": 3, "iterations_in_epoch": read, "num_shards": before})
-    assert (iterator.epoch, started) == (3, [expected] if expected else [])
+    position = {"epoch": 3, "iterations_in_epoch": read, "num_shards": before}
+    continue_among_shards(Namespace(data_parallel_world_size=now), position)
+    assert position == {"epoch": 3, "iterations_in_epoch": expected}
 
 
 def test_validations_without_improvement_are_counted_over_stops(data_directory, command, tmp_path):
@@ -193,7 +191,7 @@ def test_a_checkpoint_that_is_not_there_is_named(resume, tmp_path):
     """Fairseq would begin with new parameters."""
     with pytest.raises(UserError, match=r"lost.pt is not there: name .*--restore-file"):
         resume(1, *PHRASE, "--restore-file", tmp_path / "lost.pt")
-    with pytest.raises(UserError, match=r"--finetune-from-model .*lost.pt does not exist"):
+    with pytest.raises(ValueError, match=r"--finetune-from-model .*lost.pt does not exist"):
         resume(1, *PHRASE, "--finetune-from-model", tmp_path / "lost.pt")
     assert not [*tmp_path.iterdir()]
     last = ("--restore-file", tmp_path / "checkpoint_last.pt")
