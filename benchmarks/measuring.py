@@ -22,6 +22,7 @@ from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
 from fairseq_phrase.compat import mkl
+from fairseq_phrase.cores import num_cores
 
 Run = Callable[[], object]
 Command = Callable[[argparse.Namespace], "int | None"]
@@ -109,7 +110,7 @@ def describe_machine(device: str) -> str:
         processor = f"{torch.cuda.get_device_name()} ({processor})"
     load = f", load average {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     return (
-        f"{processor}, {os.cpu_count()} cores, {torch.get_num_threads()} threads{load}, "
+        f"{processor}, {num_cores()} cores, {torch.get_num_threads()} threads{load}, "
         f"torch {torch.__version__}"
     )
 

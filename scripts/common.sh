@@ -20,6 +20,8 @@ for name in "${!FAIRSEQ_PHRASE_@}"; do SETTINGS+="$name=$(printf %q "${!name}") 
 
 say() { printf '\n\033[1m== %s\033[0m\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+# nproc alone prints OMP_NUM_THREADS if it is set, as clusters do.
+cores() { env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc; }
 trap 'printf "\nStopped. What is finished is kept; to go on from there:\n    %sbash %s\n" \
     "$SETTINGS" "$SCRIPT${ARGUMENTS:+$(printf " %q" "${ARGUMENTS[@]}")}" >&2; exit 130' INT
 

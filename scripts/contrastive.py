@@ -25,6 +25,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from fairseq_phrase.cores import num_cores
 from fairseq_phrase.data.store.outputs import (
     as_bytes,
     read_key,
@@ -98,7 +99,7 @@ def preprocess(args: argparse.Namespace, prefix: Path, destination: Path) -> Non
         "fairseq-phrase-preprocess", "-s", args.source, "-t", args.target, "--testpref",
         prefix, "--destdir", destination, "--parser", parser,
         "--constituents", content["constituents"] if parser != "none" else "none",
-        "--on-error", "flat", "--workers", os.cpu_count(),
+        "--on-error", "flat", "--workers", num_cores(),
         "--srcdict", args.data / f"dict.{args.source}.txt",
         "--tgtdict", args.data / f"dict.{args.target}.txt",
         "--bpe", content["bpe"], models[content["bpe"]], args.data / content["bpe_model"],
@@ -160,7 +161,7 @@ def score(run: Path, parts: list[Part], args: argparse.Namespace, key: dict[str,
         "syntax_translation", "--path", checkpoint, "--gen-subset", "test", "--score-reference",
         "--max-tokens", args.max_tokens, *args.generate_flags.split(),
     ]  # fmt: skip
-    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // args.jobs))}
+    threads = {"OMP_NUM_THREADS": str(max(1, num_cores() // args.jobs))}
     partial = folder / "all.partial"
     with open(partial, "w") as stdout, open(folder / "all.log", "w") as stderr:
         subprocess.run(

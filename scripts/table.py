@@ -35,6 +35,7 @@ from rows import Run, Step, load_rows, plan, titles
 from tqdm import tqdm
 
 from fairseq_phrase.compat.late_imports import same_logging
+from fairseq_phrase.cores import num_cores
 from fairseq_phrase.data.store.outputs import (
     as_bytes,
     only_writer,
@@ -98,7 +99,7 @@ class Runner:
 
     def _in_slot(self, run: Run) -> None:
         number, gpus = slot = self._slots.get()
-        threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // self._jobs))}
+        threads = {"OMP_NUM_THREADS": str(max(1, num_cores() // self._jobs))}
         environment = {**threads, **({} if gpus else _KEEP_MEMORY), **os.environ}
         environment["CUDA_VISIBLE_DEVICES"] = gpus
         try:

@@ -11,4 +11,4 @@ ensure_environment test
 
 say "pytest"
 # One thread each: the tests run in parallel, and threads that wait for each other are slow.
-OMP_NUM_THREADS=1 python -m pytest --numprocesses "$(nproc)" --dist worksteal --durations=30 "$@"
+OMP_NUM_THREADS=1 python -m pytest --numprocesses "$(cores)" --dist worksteal --durations=30 "$@"

@@ -20,6 +20,7 @@ from fairseq.nan_detector import NanDetector
 from omegaconf import dictconfig
 from torch import nn
 
+from fairseq_phrase.cores import num_cores
 from fairseq_phrase.errors import UserError
 
 _Function = Callable[..., Any]
@@ -94,10 +95,7 @@ def use_idle_cores() -> None:
     is_chosen = any(name in os.environ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"))
     if is_chosen or not hasattr(os, "getloadavg"):
         return
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    idle = max(1, int(cores - os.getloadavg()[0]))
+    idle = max(1, int(num_cores() - os.getloadavg()[0]))
     if idle < torch.get_num_threads():
         torch.set_num_threads(idle)
 

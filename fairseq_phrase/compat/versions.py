@@ -10,6 +10,7 @@ from pathlib import Path
 
 import fairseq_phrase
 from fairseq_phrase.compat.mkl import is_loaded
+from fairseq_phrase.cores import num_cores
 
 _NAME = re.compile(r"[\w.-]+")
 # Extras of the project: tools, whose packages no result depends on, and lists of other extras.
@@ -34,7 +35,7 @@ def machine() -> str:
     processor = name[1] if name else platform.processor() or platform.machine()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     gpus = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
-    return f"{processor}, {os.cpu_count()} cores, {memory:.0f} GiB; {', '.join(gpus) or 'no GPU'}"
+    return f"{processor}, {num_cores()} cores, {memory:.0f} GiB; {', '.join(gpus) or 'no GPU'}"
 
 
 def software() -> str:

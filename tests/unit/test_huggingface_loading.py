@@ -164,9 +164,11 @@ def test_an_adapter_of_a_model_in_four_bits_is_trained_saved_and_loaded(tmp_path
     assert query.weight.dtype == torch.uint8
     plain = {name: batch(stock)[name] for name in ("input_ids", "attention_mask")}
     with torch.no_grad():
-        expected = stock(**plain)[0]
+        without_biases = stock(**plain)[0]
     model = add_relation_bias(stock, labels=LABELS, vectors=True)
-    assert torch.equal(outputs(model), expected)
+    expected = outputs(model)
+    # Another attention kernel, and bitsandbytes multiplies in bfloat16 where the processor does.
+    torch.testing.assert_close(expected, without_biases, rtol=0, atol=2**-8)
     model.save_pretrained(tmp_path / "base")
     base = AutoModelForTokenClassification.from_pretrained(
         tmp_path / "base", trust_remote_code=True

@@ -21,6 +21,7 @@ from itertools import islice
 from multiprocessing.synchronize import Event
 from typing import Any, NamedTuple, TypeVar
 
+from fairseq_phrase.cores import num_cores
 from fairseq_phrase.data.preprocessing.parse_shards import packed
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.optional_packages import optional_packages
@@ -96,9 +97,7 @@ class EngineOptions:
 
     def processes_for(self, lines: int) -> int:
         """Return the number of processes on this machine that segment lines."""
-        workers = (
-            self.workers if self.name == "processes" else min(self.workers, os.cpu_count() or 1)
-        )
+        workers = self.workers if self.name == "processes" else min(self.workers, num_cores())
         return min(workers, max(1, lines // LINES_PER_PROCESS))
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import operator
-import os
 import re
 import signal
 import string
@@ -22,6 +21,7 @@ from functools import partial, reduce
 from multiprocessing import get_context
 from typing import Any, ClassVar, TypeAlias
 
+from fairseq_phrase.cores import num_cores
 from fairseq_phrase.evaluation.metrics.forms import Form
 from fairseq_phrase.optional_packages import optional_packages
 
@@ -84,7 +84,7 @@ class Regexes(Form):
         if not hard:
             return
         # A process may run out of memory. spawn: a fork of threads may hang.
-        workers = min(os.cpu_count() or 1, 1 + len(hard) // _PAIRS_OF_A_WORKER)
+        workers = min(num_cores(), 1 + len(hard) // _PAIRS_OF_A_WORKER)
         with self._pool(max_workers=workers, context=get_context("spawn")) as pool:
             compare = partial(_in_time, same_language, self._limit)
             verdicts = pool.map(compare, *zip(*hard, strict=True)).result()
