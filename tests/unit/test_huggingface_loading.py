@@ -289,7 +289,7 @@ def test_the_code_that_the_base_model_names_does_not_run(model_type, tmp_path):
     path = tmp_path / "base" / "config.json"
     names = ("AutoConfig", "AutoTokenizer", "AutoModelForQuestionAnswering")
     content = json.loads(path.read_text()) | {
-        "auto_map": {name: f"{STRANGERS}.Evil" for name in names},
+        "auto_map": dict.fromkeys(names, f"{STRANGERS}.Evil"),
         "custom_pipelines": {"token-classification": {"impl": f"{STRANGERS}.Evil", "pt": []}},
     }
     path.write_text(json.dumps(content))
