@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,21 @@ from pathlib import Path
 class UserError(Exception):
     """Invalid input. The message has the error, its location, and advice.
 
-    Commands print only the message, without a traceback, and exit with status 2.
+    Commands print only the message, without a traceback, and exit with status 2. Characters that control
+    a terminal are escaped: the message may quote a stranger's file.
     """
+
+    def __str__(self) -> str:
+        return without_controls(super().__str__())
+
+
+#: Characters that control a terminal, or change the direction of text; not tabs and line feeds.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def without_controls(text: str) -> str:
+    """Escape control characters, such as those that clear a terminal."""
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def as_given(name: str, value: str = "") -> str:

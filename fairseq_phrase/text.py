@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -17,9 +18,12 @@ from difflib import get_close_matches
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from fairseq_phrase.errors import UserError, location, named_in_errors
 
+#: JSON of this project is nested less than 10 times.
+_DEEPEST = 50
 _BOM = "\N{BYTE ORDER MARK}"
 _OTHER_SPACE = re.compile(r"[^\S ]")
 # Control and format characters, such as zero-width spaces and marks of direction.
@@ -29,6 +33,27 @@ _INVISIBLE_WORD = re.compile(rf"(?<!\S)[{_CONTROL}{_FORMAT}]+(?!\S)")
 # Where Markdown reads a character as markup: "_" only at the end of a word, "<" only before a possible
 # tag, "&" only before a possible entity.
 _MARKUP = re.compile(r"[\\`*\[\]|]|~(?=~)|(?<!\w)_|_(?!\w)|<(?=[a-zA-Z/!?])|&(?=#?\w+;)")
+
+
+def read_json(text: str | bytes) -> Any:
+    """Read JSON that a stranger may have written.
+
+    Raises:
+        ValueError: it is not JSON, or is nested too deeply for the functions that read it.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"it is nested more than {_DEEPEST} times") from None
+    parts = [value]
+    for _ in range(_DEEPEST):
+        inner = (
+            p.values() if isinstance(p, dict) else p for p in parts if isinstance(p, dict | list)
+        )
+        parts = [part for values in inner for part in values]
+        if not parts:
+            return value
+    raise ValueError(f"it is nested more than {_DEEPEST} times")
 
 
 def find_text(prefix: str, language: str) -> Path:

@@ -218,21 +218,24 @@ def read_archive(archive: Path, table: str = "") -> dict[str, bytes]:
         table: only the files of this table, by their names without it.
 
     Raises:
-        SystemExit: the archive is damaged.
+        SystemExit: the archive is damaged, or has links or names that lead out of a folder.
     """
     prefix = f"{table}/" if table else ""
+    foreign = f"{archive} is not an archive of keep_results.py: it has"
     files: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, "r:xz") as stream:
             for member in stream:
-                content = stream.extractfile(member)
-                if content is not None:
-                    files |= {
-                        name.removeprefix(prefix): text
-                        for name, text in separated(content.read()).items()
-                        if name.startswith(prefix)
-                    }
-    except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+                content = stream.extractfile(member) if member.isfile() else None
+                if content is None:
+                    sys.exit(f"{foreign} a link or a folder, {member.name!r}")
+                for name, text in separated(content.read()).items():
+                    # A name without its table's begins with "/" if it has an empty part.
+                    if {"", ".."} & set(name.split("/")):
+                        sys.exit(f"{foreign} a file {name!r}")
+                    if name.startswith(prefix):
+                        files[name.removeprefix(prefix)] = text
+    except (tarfile.TarError, lzma.LZMAError, EOFError, ValueError) as error:
         sys.exit(f"{archive} is not a whole archive: {error}")
     return files
 

@@ -6,7 +6,8 @@ Nothing is trained or parsed.
     python scripts/score_results.py results/regex.synth.cpu --keep    one table; replace its kept files
 
 A table is restored into a folder in --work, and its script runs with --report-only. A folder that is
-there already must have been restored from the same runs. results/reports.txt has the commands. The test
+there already must have been restored from the same runs. results/reports.txt has the commands, which are
+`bash scripts/NAME.sh …` or `fairseq-phrase-report …`; no shell reads them. The test
 sets come from the script's usual sources (docs/tables.md). Encrypted translations need --password;
 without it their table is left out, and named.
 """
@@ -15,7 +16,8 @@ from __future__ import annotations
 
 import argparse
 import csv
-import os
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -48,17 +50,36 @@ def score(results: Path, table: Path, lines: list[str], password: str | None) ->
     """Restore a table, unless it is restored already, and make its reports.
 
     Raises:
-        SystemExit: the folder has other runs than the kept ones, or a command failed.
+        SystemExit: the folder has other runs than the kept ones, or a command is not allowed or failed.
     """
+    programs = [program(line, table) for line in lines]
     mark = table / RESTORED
     if not table.exists():
         restore_table(results, table, password=password, whole=True)
     elif not mark.is_file() or mark.read_text(encoding="utf-8") != digest(results):
         sys.exit(f"{table} has other runs than {results}: remove it, or name another --work")
-    for line in lines:
-        environment = os.environ | {"OUT": str(table)}
-        if subprocess.run(["bash", "-c", line], env=environment).returncode != 0:
-            sys.exit(f"{results.name}: this failed: OUT={table} {line}")
+    for words in programs:
+        if subprocess.run(words).returncode != 0:
+            sys.exit(f"{results.name}: this failed: {shlex.join(words)}")
+
+
+def program(line: str, table: Path) -> list[str]:
+    """Return the program and the arguments of a command; a stranger's results may have any line.
+
+    Raises:
+        SystemExit: it does not only make a report.
+    """
+    try:
+        words = [word.replace("$OUT", str(table)) for word in shlex.split(line)]
+    except ValueError:  # an open quotation mark
+        words = []
+    if re.match(r"bash scripts/\w+\.sh ", line):
+        words.insert(2, "--report-only")  # also if the line has it as the value of another option
+    elif words[:1] != ["fairseq-phrase-report"]:
+        sys.exit(
+            f"{COMMANDS}: expected bash scripts/NAME.sh … or fairseq-phrase-report …, and not {line!r}"
+        )
+    return words
 
 
 def different(table: Path, results: Path) -> list[str]:

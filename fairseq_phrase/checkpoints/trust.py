@@ -39,11 +39,12 @@ REMOVED = (
     "allow_difference tree_source tree_seed source_factors source_factors_dim job_logging_cfg "
     "post_save_script save_predictions"
 )
-#: Options with names of files, which are removed.
+#: Options with names of files, which are removed. transformers asks a hub for a backbone.
 FILES = (
     "*_path pretrained_*checkpoint load_*_from *_from_file *_vocab *_vocab_file *_codes *_merges "
     "*_kenlm_model *_lexicon lang_dict source_dict target_dict target_dictionary fixed_dictionary "
-    "extra_data sentencepiece_model baseline_model huggingface_model pretrained pretrained_model"
+    "extra_data sentencepiece_model baseline_model huggingface_model pretrained pretrained_model "
+    "backbone"
 )
 #: Options with names of parsers, which are removed if they contain a path.
 PARSERS = "source_parser syntax_parser"

@@ -19,7 +19,7 @@ from fairseq_phrase.compat.ending import end_quickly
 from fairseq_phrase.compat.late_imports import import_late
 from fairseq_phrase.compat.mkl import advice
 from fairseq_phrase.compat.suggestions import with_suggestion
-from fairseq_phrase.errors import UserError, file_of, is_full
+from fairseq_phrase.errors import UserError, file_of, is_full, without_controls
 
 _OUTPUT = "standard output"
 _PACKAGE = Path(fairseq_phrase.__file__).resolve().parent
@@ -175,5 +175,5 @@ def _drop_unwritten_output() -> None:
 
 
 def _fail(command: str, message: str, status: int) -> int:
-    print(f"{command}: error: {message}", file=sys.stderr)
+    print(f"{command}: error: {without_controls(message)}", file=sys.stderr)
     return status

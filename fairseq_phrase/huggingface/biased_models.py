@@ -121,6 +121,7 @@ def _with_biases(base: Any) -> Any:
                 options["push_to_hub"] = push_to_hub
                 super().save_pretrained(save_directory, *args, **options)
                 return
+            _forget_code(self.config)
             self.config.auto_map = auto_map = _auto_map(self.config)
             super().save_pretrained(save_directory, *args, **options)
             if self.name_or_path.endswith(_UNSAVED):
@@ -165,7 +166,17 @@ def _auto_map(config: Any) -> dict[str, str]:
             model_class = mapping[type(config)]
             model_class = model_class[0] if isinstance(model_class, tuple) else model_class
             classes[name] = f"{_CODE.stem}.{model_class.__name__}"
-    return (getattr(config, "auto_map", None) or {}) | classes
+    return classes
+
+
+def _forget_code(config: Any) -> None:
+    """Remove the code that the configuration of the base model names, for loading with trust.
+
+    The base model was loaded without it. transformers adds code again that was loaded with trust.
+    """
+    for part in _configurations(config):
+        for name in ("auto_map", "custom_pipelines"):
+            vars(part).pop(name, None)
 
 
 def _encoder_of(model: Any) -> Any:

@@ -52,7 +52,7 @@ from fairseq_phrase.parsers import PARSER_GROUP, names_path, without_path
 from fairseq_phrase.syntax.fields import FIELD_GROUP
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
-from fairseq_phrase.text import digest_of
+from fairseq_phrase.text import digest_of, read_json
 
 logger = logging.getLogger(__name__)
 FORMAT_VERSION = 2
@@ -206,12 +206,16 @@ def _check_packages(described: Mapping[str, Any], path: Path) -> None:
     """
     for part, names in described.get("packages", {}).items():
         for name in names:
-            if not re.fullmatch(r"[\w.-]+", name):
-                raise ValueError(f"'{name}' is not the name of a package")
+            # Others could be options of pip.
+            if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
+                raise ValueError(f"{name!r} is not the name of a package")
             try:
                 distribution(name)
             except PackageNotFoundError:
-                message = f"{path}: its {part} is of the package {name}: pip install {name}"
+                message = (
+                    f"{path}: the bundle says that its {part} is of the package {name}, which is not "
+                    f"installed: if you trust the package, pip install {name}"
+                )
                 if part == "model":
                     raise UserError(message) from None
                 logger.warning("%s, or name another, %s", message, as_given("source-parser"))
@@ -257,7 +261,7 @@ def read_bundle(folder: Path) -> SavedModel:
     register_all()
     path = folder / CONTENTS
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path.read_text(encoding="utf-8"))
         if _ENTRY not in content:
             if (folder / _EARLIER).is_file():
                 raise _earlier(folder)

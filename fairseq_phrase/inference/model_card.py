@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,13 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import names_path
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.ptb import BracketFiles
-from fairseq_phrase.text import escape_markdown, markdown_code, markdown_table, read_lines
+from fairseq_phrase.text import (
+    escape_markdown,
+    markdown_code,
+    markdown_table,
+    read_json,
+    read_lines,
+)
 
 #: The options of a training that a card states, with their sections in a checkpoint's configuration.
 _TRAINING_OPTIONS = (
@@ -79,7 +84,7 @@ def read_scores(path: Path) -> list[ReportedScore]:
         UserError: the file is missing, has another form, or has scores of several models.
     """
     try:
-        content = json.loads("\n".join(read_lines(path)))
+        content = read_json("\n".join(read_lines(path)))
         entries = content if isinstance(content, list) else [content]
         scores = [
             ReportedScore(

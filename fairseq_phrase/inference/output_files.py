@@ -31,7 +31,7 @@ from fairseq_phrase.inference.bundle import CONTENTS, is_bundle
 from fairseq_phrase.inference.constraints import Line
 from fairseq_phrase.inference.model_files import Read, data_of, read_translator
 from fairseq_phrase.parsers import load_parser, names_path, resolve
-from fairseq_phrase.text import digest_of, require_file
+from fairseq_phrase.text import digest_of, read_json, require_file
 
 #: Chunks of lines, each with the number of its first line, from 1.
 Chunks = Iterator[tuple[int, list[Line]]]
@@ -199,7 +199,7 @@ class OutputFile:
         try:
             records = [
                 (str(digest), int(size), str(text))
-                for digest, size, text in map(json.loads, lines[:-1])
+                for digest, size, text in map(read_json, lines[:-1])
             ]
         except (ValueError, TypeError):
             raise damaged(self._note) from None

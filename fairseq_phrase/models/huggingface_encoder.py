@@ -25,6 +25,7 @@ from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, TimeFirstEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.tensors import padding_of
 from fairseq_phrase.optional_packages import import_transformers
+from fairseq_phrase.text import read_json
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary
@@ -236,7 +237,7 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         """Return the checkpoint's configuration, or a BERT configuration with the options' sizes."""
         make, cfg = _transformers().AutoConfig.for_model, self.cfg
         if cfg.huggingface_config:
-            values = json.loads(cfg.huggingface_config)
+            values = read_json(cfg.huggingface_config)
             for name in ("auto_map", "_name_or_path"):  # of the folder that the training named
                 values.pop(name, None)
             return _without_kernels(make(values.pop("model_type"), **values))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.optional_packages import import_transformers
+from fairseq_phrase.text import read_json
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary
@@ -73,7 +73,7 @@ def _language(tokenizer: Any, folder: str, language: str | None) -> str:
     examples = ", ".join(codes[:3])
     if language is None:
         file = Path(folder) / "tokenizer_config.json"
-        tokenizer_config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        tokenizer_config = read_json(file.read_text(encoding="utf-8")) if file.is_file() else {}
         language = tokenizer_config.get("src_lang")
         if language is None:
             raise UserError(
@@ -96,7 +96,7 @@ def read_frame(text: str) -> Frame:
         UserError: the text is not a frame.
     """
     try:
-        frame = Frame(**json.loads(text))
+        frame = Frame(**read_json(text))
         if all(type(number) is int and number >= 0 for numbers in frame for number in numbers):
             return frame
     except (TypeError, ValueError):

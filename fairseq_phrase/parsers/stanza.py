@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from fairseq_phrase.syntax.alignment import merged_into_tokens, words_of_token
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import Expansion, ParsedSentence, Unparsed, join_white_space
+from fairseq_phrase.text import read_json
 
 #: The processors that split a line into words, and the processors that make trees.
 TOKENIZERS = ("tokenize", "mwt")
@@ -82,7 +82,7 @@ def _default_packages(language: str, folder: Path) -> tuple[str, dict[str, str]]
 def _resources(language: str, folder: Path) -> dict[str, Any]:
     path = folder / "resources.json"
     try:
-        resources = json.loads(path.read_text(encoding="utf-8"))
+        resources = read_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(
             f"{folder} has no Stanza models (resources.json is missing): "

@@ -93,6 +93,19 @@ def ask(client, **question):
     return client.post("/api/translate", json=question)
 
 
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "", "text/json"]
+)
+def test_a_page_of_another_site_cannot_ask(client, kind):
+    """A browser sends these for every page, and JSON only after asking the server."""
+    question = json.dumps({"model": "plain", "text": "a"})
+    answer = client.post("/api/translate", content=question, headers={"Content-Type": kind})
+    assert answer.status_code == 415
+    preflight = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    answer = client.options("/api/translate", headers=preflight)
+    assert "access-control-allow-origin" not in answer.headers
+
+
 def test_an_answer_has_translation_trees_and_attention_of_every_layer_and_head(
     client, models, text
 ):
@@ -153,7 +166,8 @@ def test_fairseqs_own_encoder_has_no_attention_but_the_rest(client, text):
     ],
 )
 def test_bad_questions_are_refused_with_a_reason(client, question, status, said):
-    answer = client.post("/api/translate", content=json.dumps(question))
+    kind = {"Content-Type": "application/json; charset=utf-8"}
+    answer = client.post("/api/translate", content=json.dumps(question), headers=kind)
     assert answer.status_code == status
     assert said in str(answer.json()["detail"])
 
@@ -170,7 +184,7 @@ def test_a_large_request_is_refused_before_it_is_read(client):
 
     scope = {
         "type": "http", "method": "POST", "path": "/api/translate", "query_string": b"",
-        "headers": [(b"host", b"127.0.0.1")],
+        "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")],
     }  # fmt: skip
     asyncio.run(client.app(scope, receive, send))
     assert sent[0]["status"] == 413

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
@@ -33,8 +34,8 @@ from keep_results import (
     thinned,
     write_archive,
 )
-from restore_results import digest
-from score_results import commands, different, keep_reports, score
+from restore_results import digest, restore_table
+from score_results import commands, different, keep_reports, program, score
 
 
 def script(name, *arguments, cwd=REPOSITORY, expect=0) -> str:
@@ -146,7 +147,7 @@ def test_a_command_scores_a_kept_table_again(table, tmp_path):
     script("keep_results", table, results / "mine")
     (results / "reports.txt").write_text(
         "# comment\nmine fairseq-phrase-report $OUT/rows --out $OUT/report --reference "
-        f"{table / 'test.en'} {' '.join(ARGUMENTS)} >/dev/null\n"
+        f"{table / 'test.en'} {' '.join(ARGUMENTS)}\n"
     )
     unknown = script("score_results", results / "other", expect=1)
     assert f"{results / 'reports.txt'} has no command for other" in unknown
@@ -168,10 +169,13 @@ def test_a_table_restored_from_other_runs_is_not_scored(table, tmp_path):
     report(table, *ARGUMENTS, runs=("rows",), out="report")
     results, work = tmp_path / "results", tmp_path / "work"
     script("keep_results", table, results / "mine")
-    (results / "reports.txt").write_text("mine true\n")
+    (results / "reports.txt").write_text("mine fairseq-phrase-report --version\n")
     output = script("score_results", results / "mine", "--work", tmp_path / "none", expect=1)
     assert f"the scores differ from those in {results / 'mine' / 'report' / 'report.csv'}" in output
-    (results / "reports.txt").write_text(f"mine cp -r {table / 'report'} $OUT\n")
+    (results / "reports.txt").write_text(
+        "mine fairseq-phrase-report $OUT/rows --out $OUT/report --reference "
+        f"{table / 'test.en'} {' '.join(ARGUMENTS)}\n"
+    )
     for _ in range(2):  # restored, then found
         assert "scored" in script("score_results", results / "mine", "--work", work)
     shutil.copytree(table / "rows" / "k2" / "seed1", table / "rows" / "k2" / "seed7")
@@ -440,6 +444,51 @@ def test_files_of_an_archive_come_back(tmp_path):
     assert read_archive(tmp_path / "archive") == files
 
 
+@pytest.mark.parametrize(
+    "name", ["runs/../../victim", "runs/a/../../../../victim", "../victim", "/victim", "configs//x"]
+)
+def test_a_strangers_archive_writes_nothing_outside_the_folder(name, small_table, tmp_path):
+    results = tmp_path / "kept" / "small"
+    replace_table(small_table, results)
+    write_archive(
+        {"small/runs/k2/seed1/train.log": b"", f"small/{name}": b""}, results.parent / ARCHIVE
+    )
+    with pytest.raises(
+        SystemExit, match=r"is not an archive of keep_results\.py: it has a file 'small/"
+    ):
+        restore_table(results, tmp_path / "more", whole=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", "kept"}
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE])
+def test_a_link_in_an_archive_is_refused(kind, tmp_path):
+    with tarfile.open(tmp_path / ARCHIVE, "w:xz") as archive:
+        member = tarfile.TarInfo("train.log/1")
+        member.type, member.linkname = kind, "/etc/passwd"
+        archive.addfile(member)
+    with pytest.raises(SystemExit, match=r"it has a link or a folder, 'train\.log/1'"):
+        read_archive(tmp_path / ARCHIVE)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "touch victim", "bash -c 'touch victim'", "bash scripts/../victim.sh --report-only",
+        "fairseq-phrase-report --version; touch victim",
+        "fairseq-phrase-score", "'",
+    ],
+)  # fmt: skip
+def test_only_commands_that_make_reports_run(line, small_table, tmp_path, capfd, monkeypatch):
+    results = tmp_path / "kept" / "small"
+    replace_table(small_table, results)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        score(results, tmp_path / "work", [line], None)
+    assert not (tmp_path / "victim").exists()
+    assert program("bash scripts/a.sh --b --report-only", tmp_path)[2] == "--report-only"
+    assert "fairseq-phrase 0" not in capfd.readouterr().out
+
+
 @pytest.fixture
 def small_table(tmp_path):
     """A table of one run, without scripts: what its functions read."""
@@ -473,14 +522,13 @@ def test_an_early_translation_is_kept_and_other_tables_stay(small_table, tmp_pat
 
 
 def test_a_table_is_restored_whole_to_be_scored_and_its_mark_depends_on_every_file(
-    small_table, tmp_path
+    small_table, tmp_path, capfd
 ):
     results = tmp_path / "kept" / "small"
     replace_table(small_table, results)
-    lines = ["echo 1 >>$OUT/done", "echo 2 >>$OUT/done"]
-    score(results, tmp_path / "work", lines, None)
+    score(results, tmp_path / "work", ["fairseq-phrase-report --version"] * 2, None)
     assert (tmp_path / "work" / "configs" / "k2.yaml").read_text() == "{}\n"
-    assert (tmp_path / "work" / "done").read_text() == "1\n2\n"
+    assert capfd.readouterr().out.count("fairseq-phrase ") == 2
     marks = {digest(results)}
     (small_table / "rows" / "k2" / "seed1" / "train.log").write_text("another log\n")
     replace_table(small_table, results)

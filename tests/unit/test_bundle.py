@@ -240,14 +240,24 @@ def test_the_package_of_a_plugin_is_named(own_bundle, caplog, part) -> None:
     with_contents(own_bundle, "packages", {part: ["my-plugin"]})
     if part == "model":
         with pytest.raises(
-            UserError, match="its model is of the package my-plugin: pip install my-p"
+            UserError,
+            match=r"bundle says that its model is of the package my-p.* pip install my-p",
         ):
             use(own_bundle)
     else:
         use(own_bundle)
         assert (
-            "its parser is of the package my-plugin: pip install my-plugin, or name" in caplog.text
+            "the bundle says that its parser is of the package my-plugin, which is not installed: if you "
+            "trust the package, pip install my-plugin, or name another" in caplog.text
         )
+
+
+@pytest.mark.parametrize("name", ["--pre", "-", "a b", "", "a\n", ".a", "ä"])
+@pytest.mark.parametrize("part", ["model", "parser"])
+def test_what_is_not_a_packages_name_is_refused(own_bundle, part, name) -> None:
+    with_contents(own_bundle, "packages", {part: [name]})
+    with pytest.raises(UserError, match=r"is damaged \('.*' is not the name of a package\)"):
+        use(own_bundle)
 
 
 def test_a_bundle_of_an_earlier_version_is_refused(own_bundle) -> None:

@@ -279,6 +279,38 @@ def test_a_folder_has_one_file_of_code_and_the_classes_of_its_type(tmp_path):
     assert [path.name for path in tmp_path.glob("*.py")] == ["modeling_relation_bias.py"]
 
 
+STRANGERS = "stranger/evil--evil"
+
+
+@pytest.mark.parametrize("model_type", ["bert", "nomic_bert", "jina_embeddings_v3"])
+def test_the_code_that_the_base_model_names_does_not_run(model_type, tmp_path):
+    """The public configurations of Nomic BERT and Jina v3 name code, which transformers has now."""
+    config = small_config(model_type, vocab_size=30)
+    auto_classes = AutoModel, AutoModelForTokenClassification
+    AutoModelForTokenClassification.from_config(config).save_pretrained(tmp_path / "base")
+    path = tmp_path / "base" / "config.json"
+    names = ("AutoConfig", "AutoTokenizer", "AutoModelForQuestionAnswering")
+    content = json.loads(path.read_text()) | {
+        "auto_map": dict.fromkeys(names, f"{STRANGERS}.Evil"),
+        "custom_pipelines": {"token-classification": {"impl": f"{STRANGERS}.Evil", "pt": []}},
+    }
+    path.write_text(json.dumps(content))
+    stock = AutoModelForTokenClassification.from_pretrained(tmp_path / "base")
+    model = add_relation_bias(stock, labels=LABELS)
+    model.save_pretrained(tmp_path / "model")
+    options = lora_options(model, task_type="TOKEN_CLS", target_modules=["query", "q_proj"])
+    get_peft_model(model, LoraConfig(**options)).save_pretrained(tmp_path / "adapter")
+    merged = AutoPeftModelForTokenClassification.from_pretrained(
+        tmp_path / "adapter", trust_remote_code=True
+    ).merge_and_unload()
+    merged.save_pretrained(tmp_path / "merged")
+    for folder in ("model", "merged"):
+        for auto_class in auto_classes:
+            auto_class.from_pretrained(tmp_path / folder, trust_remote_code=True)
+    for file in tmp_path.glob("[!b]*/*.json"):
+        assert "stranger" not in file.read_text(), file
+
+
 def test_the_file_goes_to_the_hub_with_the_model(tmp_path, monkeypatch):
     model, pushed = biased("bert"), []
     monkeypatch.setattr(type(model), "push_to_hub", lambda self, *names, **options: pushed.append(

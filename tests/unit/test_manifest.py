@@ -186,6 +186,19 @@ def test_older_records_and_manifests_are_read(tmp_path, caplog) -> None:
     assert "old does not record its target-segmenter, labels" in caplog.text
 
 
+def test_a_manifest_of_a_stranger_is_refused_in_one_printable_line(tmp_path) -> None:
+    WHOLE.save(tmp_path)
+    path = Manifest.path(tmp_path, "de")
+    for text, message in (
+        ("[" * 100_000, "is damaged (it is nested more than 50 times): run"),
+        ('{"format": "\\u001b[2J\\u202e"}', r"has format \x1b[2J\u202e, but"),
+    ):
+        path.write_text(text)
+        with pytest.raises(UserError) as refused:
+            Manifest.load(tmp_path, "de")
+        assert f"{path} {message}" in str(refused.value)
+
+
 def test_another_model_of_the_target_in_a_data_directory_is_noticed(tmp_path) -> None:
     WHOLE.save(tmp_path)
     (tmp_path / "spm.model").write_bytes(b"another")

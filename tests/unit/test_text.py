@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.errors import UserError, location
-from fairseq_phrase.text import LineFile, find_text, read_lines
+from fairseq_phrase.text import LineFile, find_text, read_json, read_lines
 from tests.support.hostile import lines
+from tests.support.repository import REPOSITORY
 
 
 def write(path, content):
@@ -33,6 +34,29 @@ def test_lines_end_at_line_feeds_alone_whatever_they_hold(tmp_path_factory, text
     expected = [text.removesuffix("\r") for text in texts]
     expected[:1] = [text.removeprefix("\ufeff") for text in expected[:1]]
     assert list(read_lines(path)) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 51 + "1" + "}" * 51, "[" * 51 + "]" * 51]
+)
+def test_json_that_is_nested_deeply_is_refused(text):
+    with pytest.raises(ValueError, match="nested more than 50 times"):
+        read_json(text)
+    assert read_json('{"a": [1, {}], "b": null}') == {"a": [1, {}], "b": None}
+
+
+def test_only_one_function_reads_json():
+    others = {
+        "text.py": "the function",
+        "checkpoints/option_texts.py": "whatever is nested deeply is code",
+        "data/preprocessing/parse_shards.py": "this project has just written it",
+        "evaluation/metrics/comet_worker.py": "this project has just written it",
+        "modules/tensors.py": "a file of this package",
+        "parsers/other_formats.py": "a command in a message",
+    }
+    package = REPOSITORY / "fairseq_phrase"
+    readers = {file for file in package.rglob("*.py") if "json.load" in file.read_text("utf-8")}
+    assert {file.relative_to(package).as_posix() for file in readers} == others.keys()
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 
 from fairseq_phrase.checkpoints.loading import register_all
@@ -212,6 +214,7 @@ def test_the_content_of_a_configuration_is_copied() -> None:
         ("huggingface_config", '{"model_type": "bert", "attn_implementation": "a/kernel"}',
          "attn_implementation is 'a/kernel', because only files"),
         ("huggingface_config", '{"text_config": {"x": ["hf-hub:a/b"]}}', "text_config.x is 'hf-hub:a"),
+        ("huggingface_config", '{"x": {"backbone": "a"}}', "x.backbone is 'a', because only"),
         ("huggingface_config", "{'auto_map': {'AutoModel': 'a/b--c.D'}}", "auto_map.AutoModel is 'a/b"),
         ("eval_bleu_detok_args", '{"syntax_parser": "spacy:./x"}', "syntax_parser is 'spacy:./x'"),
         ("eval_bleu_args", '{"beam": 4, "lm_path": "lm.pt", "x": true}', "lm_path is 'lm.pt'"),
@@ -224,6 +227,51 @@ def test_the_content_of_a_configuration_is_copied() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_a_text_contains_is_checked(layout, option, text, name) -> None:
     refused(state_of(layout, **{option: text}), rf".*\.{option}.*{name}")
+
+
+#: What is refused, and what is refused in a text and removed elsewhere.
+REFUSED = [
+    "${oc.env:HIDDEN}", "a ${oc.env:HIDDEN} b", "print('HIDDEN')", b"HIDDEN", {"HIDDEN"},
+    {b"HIDDEN": 1}, np.str_("HIDDEN"),
+]  # fmt: skip
+REMOVED = [
+    "HIDDEN/words.txt", {"a_lexicon": "HIDDEN"}, {"a_lexicon": ["HIDDEN"]}, {"backbone": "HIDDEN"},
+    {"source_parser": "spacy:./HIDDEN"}, {"allow_difference": "HIDDEN"},
+]  # fmt: skip
+
+
+@st.composite
+def structures(draw: st.DrawFn, inner: Any) -> Any:
+    """A value in lists, tuples, dictionaries, namespaces and texts, beside harmless values."""
+    harmless = st.sampled_from([1, None, "a word", "[1, 'x']", "{'x': '[2]'}", {"y": "(3, '4')"}])
+    value, is_data = inner, not isinstance(inner, np.str_)
+    for _ in range(draw(st.integers(0, 4))):
+        kinds = ["list", "tuple", "dict", "namespace", *["text"] * (2 * is_data)]
+        kind = draw(st.sampled_from(kinds))
+        values = [
+            *draw(st.lists(harmless, max_size=2)),
+            value,
+            *draw(st.lists(harmless, max_size=2)),
+        ]
+        named = {f"option{i}": each for i, each in enumerate(values)}
+        is_data &= kind != "namespace"
+        value = {"list": values, "tuple": tuple(values), "dict": named, "text": repr(value),
+                 "namespace": Namespace(**named)}[kind]  # fmt: skip
+    return value
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_no_refused_value_is_read_at_any_slot_of_any_structure(data) -> None:
+    inner = data.draw(st.sampled_from(REFUSED + REMOVED))
+    value = data.draw(structures(inner))
+    state = {"cfg": {"model": {"option": value}}}
+    try:
+        check_trusted(state, "a.pt")
+    except UserError:
+        return
+    assert any(inner is each for each in REMOVED)
+    assert "HIDDEN" not in str(state)
 
 
 def test_ordinary_options_are_accepted() -> None:

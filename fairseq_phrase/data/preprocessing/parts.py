@@ -41,7 +41,7 @@ from fairseq_phrase.data.store.outputs import (
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.syntax.fields import FIELDS
-from fairseq_phrase.text import digest_of, written_together
+from fairseq_phrase.text import digest_of, read_json, written_together
 
 #: Options that a later run may change, with the reasons. All others are part of the key.
 FREE = {
@@ -182,7 +182,7 @@ class WrittenParts:
         if not path.is_file():
             return None
         try:
-            record = json.loads(path.read_bytes())
+            record = read_json(path.read_bytes())
             split.counts = SplitCounts.from_dict(record["counts"])
             for kind, lines in record["left_out"].items():
                 split.left_out[kind] = LineRanges(lines)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_phrase.data.store.dictionaries import labels_fingerprint
-from fairseq_phrase.errors import UserError, as_given
+from fairseq_phrase.errors import UserError, as_given, without_controls
 from fairseq_phrase.text import read_lines, stamp_of
 
 logger = logging.getLogger(__name__)
@@ -468,7 +468,7 @@ def log_record(record: Identity) -> None:
 @lru_cache(maxsize=256)
 def warn_once(message: str) -> None:
     """Warn once, even if several parts of a program issue the same warning."""
-    logger.warning(message)
+    logger.warning(without_controls(message))
 
 
 def dictionary_entry(path: Path, part: str) -> Entry:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection
 from pathlib import Path
 
 from fairseq_phrase.syntax.fields import FIELDS
+from fairseq_phrase.text import read_json
 
 PREPROCESS, ATTACH = "fairseq-phrase-preprocess", "fairseq-phrase-attach"
 
@@ -20,7 +20,7 @@ def maker_of(directory: str | os.PathLike[str]) -> str:
     """
     for path in Path(directory).glob("syntax.*.json"):
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
+            manifest = read_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
         if isinstance(manifest, dict) and manifest.get("made_by") == ATTACH:

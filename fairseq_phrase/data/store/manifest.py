@@ -24,7 +24,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import PARSERS, WHOLE_WORDS
 from fairseq_phrase.parsers import resolve
 from fairseq_phrase.syntax.fields import FIELDS
-from fairseq_phrase.text import digest_of
+from fairseq_phrase.text import digest_of, read_json
 
 if TYPE_CHECKING:
     from fairseq_phrase.parsers.pipeline import ParsingPipeline
@@ -234,7 +234,7 @@ class Manifest:
         """
         path = cls.path(directory, language)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path.read_text(encoding="utf-8"))
             if content["format"] != FORMAT_VERSION:
                 raise UserError(
                     f"{path} has format {content['format']}, but this version reads "

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from fairseq_phrase.errors import UserError, named_in_errors
+from fairseq_phrase.text import read_json
 
 Key = Mapping[str, str]
 #: The largest number of differences in a message.
@@ -59,7 +60,7 @@ def read_key(line: bytes, path: Path) -> dict[str, str]:
         UserError: the line is damaged.
     """
     try:
-        return {str(name): str(value) for name, value in json.loads(line).items()}
+        return {str(name): str(value) for name, value in read_json(line).items()}
     except (ValueError, AttributeError):
         raise damaged(path) from None
 

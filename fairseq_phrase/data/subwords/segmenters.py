@@ -19,7 +19,7 @@ from fairseq_phrase.data.subwords.segmenter import Segmenter, vocabulary_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.optional_packages import load_entry, optional_packages
-from fairseq_phrase.text import did_you_mean, is_invisible, plain_spaces, require_file
+from fairseq_phrase.text import did_you_mean, is_invisible, plain_spaces, read_json, require_file
 
 # Protocol buffers merge appended content, so these bytes set two fields of a model's normalizer_spec
 # (field 3) to false: add_dummy_prefix (3) and remove_extra_whitespaces (4). A word then keeps its ▁ and
@@ -172,7 +172,7 @@ class TokenizerSegmenter:
         self._tokenizer.no_padding()
         numbers = self._tokenizer.get_vocab()
         self.vocabulary: list[str] = sorted(numbers, key=numbers.__getitem__)
-        settings = json.loads(self._tokenizer.to_str())
+        settings = read_json(self._tokenizer.to_str())
         before = json.dumps([settings["normalizer"], settings["pre_tokenizer"]], ensure_ascii=False)
         # A subword of GPT-2, XLM-R or T5 contains the space before its word.
         self._space = " " if '"ByteLevel"' in before else "▁" if "▁" in before else ""
@@ -181,7 +181,7 @@ class TokenizerSegmenter:
         self.adds_space = without != before
         self._words = self._tokenizer
         if self.adds_space:
-            settings["normalizer"], settings["pre_tokenizer"] = json.loads(without)
+            settings["normalizer"], settings["pre_tokenizer"] = read_json(without)
             self._words = Tokenizer.from_str(json.dumps(settings))
         self.segment_word = lru_cache(maxsize=1 << 18)(self._word_subwords)
 

@@ -14,6 +14,7 @@ from importlib.resources import files
 from typing import Any
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.text import read_json
 
 #: The environment variable that names an interpreter with ``unbabel-comet``; by default this one.
 PYTHON = "FAIRSEQ_PHRASE_COMET_PYTHON"
@@ -64,7 +65,7 @@ class Comet:
             self._process.stdin.flush()
         except BrokenPipeError:
             pass  # it has ended; its last output explains why
-        answer = json.loads(self._process.stdout.readline() or "{}")
+        answer = read_json(self._process.stdout.readline() or "{}")
         if answer.get("missing"):
             raise UserError(
                 f"COMET is not installed for {self._python}. Install it elsewhere: python3 -m venv comet "

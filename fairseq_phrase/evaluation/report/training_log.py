@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from contextlib import suppress
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairseq_phrase.data.store.identity import LOGGED, TEXT_LOGGED, Identity, matches
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.text import read_json, read_lines
 
 # "time | level | logger | message" is fairseq's own format, "[time][logger][level] - message" is
 # hydra's, and "level:logger:message" is fairseq-generate's.
@@ -151,7 +150,7 @@ def statistics_of(logger: str, text: str) -> dict[str, float]:
         try:
             by_name = {
                 name.removeprefix(f"{logger}_"): str(value)
-                for name, value in json.loads(text).items()
+                for name, value in read_json(text).items()
             }
         except (ValueError, AttributeError):
             return {}
@@ -208,7 +207,7 @@ class _Reader:
             span[:] = [span[0], entry.time] if span else [entry.time, entry.time]
         if entry.text.startswith(LOGGED):
             with suppress(ValueError):  # another process may have written into the line
-                record = json.loads(entry.text.removeprefix(LOGGED))
+                record = read_json(entry.text.removeprefix(LOGGED))
                 self.log.identity = Identity.from_dict(record, "the log of a training")
         elif entry.text.startswith(TEXT_LOGGED):
             name, _, digest = entry.text.rpartition(": ")
