@@ -228,7 +228,7 @@ class _Sentence:
     def spelled(self, reader: TextReader) -> ParsedSentence:
         """Return the sentence with the text's forms of its words."""
         if self._flaw is not None:
-            raise self._flaw
+            raise self._flaw.with_traceback(None)
         forms, spaces = [], []
         for token in self._tokens:
             form = form_in_text(reader, token.first, token.form.strip(), token.line)

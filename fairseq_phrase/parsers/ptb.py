@@ -70,7 +70,7 @@ class Brackets:
         """Find the leaves in the text."""
         content = self._content
         if isinstance(content, MisfitError):
-            raise content
+            raise content.with_traceback(None)
         words, space_before, keep = [], [], []
         for number, (leaf, offset) in enumerate(
             zip(content.words, content.offsets, strict=True), start=1
