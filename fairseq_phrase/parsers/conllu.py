@@ -199,6 +199,8 @@ class _Sentence:
 
     def _add(self, line: int, columns: list[str]) -> None:
         identifier, form, _, upos, _, _, head, deprel, heads, _ = columns
+        if not form:
+            raise MisfitError(line, f"{identifier} has no word in its second column")
         is_repeated = identifier in self._graph
         self._graph[identifier] = (line, heads)
         if _EMPTY_NODE.fullmatch(identifier):
