@@ -199,6 +199,8 @@ class _Sentence:
 
     def _add(self, line: int, columns: list[str]) -> None:
         identifier, form, _, upos, _, _, head, deprel, heads, _ = columns
+        if not form:
+            raise MisfitError(line, f"{identifier} has no word in its second column")
         is_repeated = identifier in self._graph
         self._graph[identifier] = (line, heads)
         if _EMPTY_NODE.fullmatch(identifier):
@@ -228,7 +230,7 @@ class _Sentence:
     def spelled(self, reader: TextReader) -> ParsedSentence:
         """Return the sentence with the text's forms of its words."""
         if self._flaw is not None:
-            raise self._flaw
+            raise self._flaw.with_traceback(None)
         forms, spaces = [], []
         for token in self._tokens:
             form = form_in_text(reader, token.first, token.form.strip(), token.line)

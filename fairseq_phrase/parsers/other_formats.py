@@ -26,6 +26,15 @@ _CONLL_2012 = (
     """awk '/^#/ {{next}} !NF {{print ""; next}} {{i = index($6, "*"); printf "%s(%s %s)%s", """
     "substr($6, 1, i - 1), $5, $4, substr($6, i + 1)}}' {path} >OUT makes brackets"
 )
+_HANLP = (
+    "python -c 'import json, sys; from hanlp_common.document import Document as D; "
+    "print(*D(json.load(open(sys.argv[1]))).to_conll(), sep=chr(10) * 2)' {path} >OUT "
+    "(pip install hanlp-common) makes CoNLL-U"
+)
+_MALT_TAB = (
+    """awk -F'\\t' -v OFS='\\t' '!NF {{n = 0; print; next}} """
+    """{{print ++n, $1, "_", $2, $2, "_", $3, $4, "_", "_"}}' {path} >OUT makes CoNLL-U"""
+)
 _CORENLP = "name the file PREF.LANG.%s and give --parser corenlp%s"
 
 
@@ -51,15 +60,31 @@ _PENMAN = _Format(
     r"# ::(id|snt|tok)\b|\([a-z]+[0-9]*\s*/\s",
     r"(?ms)(?=.*^\([a-z]+[0-9]*\s*/\s)(?=.*(^# ::|^\s+:[A-Za-z]))",
 )  # fmt: skip
-_JSON, _XML = r"[\[{][\s\[{]*(\"|$)", r"<\?xml|<(root|corpus|document)\b"
+_JSON, _XML = r"[\[{][\s\[{]*(\"|$)", r"<[?!A-Za-z]"
+_CONVERT = "convert it to CoNLL-U or brackets"
 _FORMATS = (
     _Format("CoreNLP's XML", _CORENLP % ("xml", ":xml"), _XML, r"CoreNLP-to-HTML|<root>\s*<document"),
     _Format("TIGER-XML", _TREETOOLS % "tigerxml", _XML, r"<corpus\b"),
-    _Format("XML", "convert it to CoNLL-U or brackets", _XML),
+    _Format("TEI", _CONVERT, _XML, r"<(TEI|teiCorpus)\b"),
+    _Format("the XML of Perseus' treebanks", _CONVERT, _XML, r"<treebank\b"),
+    _Format("XML", _CONVERT, _XML),
+    _Format("HanLP's JSON", _CONVERT, _JSON, r'"syntactic_dependencies"\s*:'),
+    _Format("HanLP's JSON", _HANLP, _JSON, r'"(tok|pos|ner|dep|sdp|con)(/[a-z0-9]+)?"\s*:'),
     _Format("CoreNLP's JSON", _CORENLP % ("json", ""), _JSON,
-            r'"(sentences|basicDependencies|characterOffsetBegin)"'),
-    _Format("Stanza's JSON", _STANZA, _JSON, r'"(upos|deprel)"'),
-    _Format("JSON", "convert it to CoNLL-U or brackets", _JSON),
+            r'"(sentences"\s*:\s*\[\s*\{|(basicDependencies|characterOffsetBegin)"\s*:)'),
+    _Format("Stanza's JSON", _STANZA, _JSON, r'"(upos|deprel|start_char)"\s*:'),
+    _Format("JSON", _CONVERT, _JSON),
+    _Format("DDParser's output", _CONVERT, r"\[?\{'word': \["),
+    _Format("LTP's output", _CONVERT, r"\[*\(1, [0-9]+, '|\[?\{'head': \["),
+    _Format("Malt-TAB", _MALT_TAB, r"[^\t]+\t[^\t]+\t[0-9]+\t[^\t]+$"),
+    _Format("CoNLL of 7 columns", _UDAPY % "Conll attributes=ord,form,lemma,upos,_,head,deprel",
+            r"[0-9]+(\t[^\t]+){4}\t[0-9]+\t[^\t]+$"),
+    _Format("CoNLL-2003", "it has no trees", r"-DOCSTART-|(\S+ ){3}(O|[BI]-[A-Z]+)$"),
+    _Format("SDP", _CONVERT, r"#SDP 20|#2[0-9]{7}$|[0-9]+(\t[^\t]+){3}\t[-+]\t[-+]"),
+    _Format("the Sinica Treebank's format", "nltk.tree.sinica_parse (pip install nltk) reads its trees",
+            r"#[0-9]+:\S*\[[0-9]+\]"),
+    _Format("tagged text of the Penn Treebank (.pos)", "its trees are in files .mrg",
+            r"={20,}\s*$|\[ \S+/\S+ "),
     _Format("CoreNLP's text", _CORENLP % ("out", ":out"), r"Sentence #[0-9]+ \([0-9]+ tokens"),
     _Format("NEGRA export", _TREETOOLS % "export", r"#(FORMAT|BOT|BOS) "),
     _Format("CoNLL-2012", _CONLL_2012,

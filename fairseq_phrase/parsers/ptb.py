@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -26,6 +27,9 @@ from fairseq_phrase.syntax.brackets import (
 )
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 from fairseq_phrase.text import read_lines
+
+# Brackets that are probably part of a word: "like(d)", "()".
+_IN_WORD = re.compile(r"[^\s()]\(|\(\)")
 
 
 class BracketFiles(TreeFiles):
@@ -60,7 +64,8 @@ class Brackets:
             return parse_brackets(self.text)
         except BracketsError as error:
             line, column = self._position(error.offset)
-            return MisfitError(line, error.reason, column)
+            advice = "; brackets as words are -LRB- and -RRB-" if _IN_WORD.search(self.text) else ""
+            return MisfitError(line, error.reason + advice, column)
 
     def _position(self, offset: int) -> tuple[int, int]:
         before = self.text[:offset]
@@ -70,7 +75,7 @@ class Brackets:
         """Find the leaves in the text."""
         content = self._content
         if isinstance(content, MisfitError):
-            raise content
+            raise content.with_traceback(None)
         words, space_before, keep = [], [], []
         for number, (leaf, offset) in enumerate(
             zip(content.words, content.offsets, strict=True), start=1

@@ -24,6 +24,8 @@ _FAR_LINES, _FAR_TREES = 100_000, 5_000
 _FEW = 2
 #: The number of lines by which a fit is confirmed.
 _AFTER = 5
+#: How many pairs of a line and a tree the searches remember.
+_REMEMBERED = 10_000
 _SHOWN = 60
 Item = TypeVar("Item")
 _Test = Callable[[int, int], bool]
@@ -90,11 +92,16 @@ class TreeFiles(FileParser):
 
 
 class _Ahead(Generic[Item]):
-    """An iterator whose next items can be read ahead."""
+    """An iterator whose next items can be read ahead.
+
+    Attributes:
+        dropped: how many items were skipped.
+    """
 
     def __init__(self, items: Iterator[Item]) -> None:
         self._items = items
         self._seen: deque[Item] = deque()
+        self.dropped = 0
 
     def peek(self, index: int) -> Item | None:
         """Return the item after ``index`` others; None after the last one."""
@@ -110,6 +117,7 @@ class _Ahead(Generic[Item]):
         for _ in range(count):
             if self.peek(0) is not None:
                 self._seen.popleft()
+                self.dropped += 1
 
 
 class _Reading:
@@ -122,6 +130,8 @@ class _Reading:
         self._counts = ""
         # The lines up to the last one of a gap have no trees, for one reason.
         self._gap_end, self._gap_reason = 0, ""
+        # Neighbouring misfits search the same lines and trees.
+        self._fitting: dict[tuple[int, int], int] = {}
         # Far searches without a result become rarer.
         self._misfits = self._fruitless = self._next_far_search = 0
 
@@ -279,7 +289,7 @@ class _Reading:
         line = self._lines.peek(ahead)
         if line is None or self._trees.peek(index) is None:
             return line is None and self._trees.peek(index) is None
-        return self._count(line, index) > 0
+        return self._count(ahead, index) > 0
 
     def _agrees(self, ahead: int, index: int) -> bool:
         """Whether trees fit a later line, and most of the lines after it. A short line fits by chance."""
@@ -288,7 +298,7 @@ class _Reading:
         fitting = lines = 0
         while lines < _AFTER and (line := self._lines.peek(ahead)) is not None:
             if line.strip():
-                count = self._count(line, index)
+                count = self._count(ahead, index)
                 index += max(1, count)
                 lines += 1
                 if count > 0:
@@ -298,12 +308,18 @@ class _Reading:
             fitting += 1
         return 2 * fitting >= lines
 
-    def _count(self, line: str, index: int) -> int:
-        """Return how many trees from an index on spell a line; 0 if they do not spell it."""
-        try:
-            return len(self._attempt(line, index)) if line.strip() else 0
-        except MisfitError:
-            return 0
+    def _count(self, ahead: int, index: int) -> int:
+        """Return how many trees from an index on spell a later line; 0 if they do not spell it."""
+        pair = self._lines.dropped + ahead, self._trees.dropped + index
+        if pair not in self._fitting:
+            if len(self._fitting) > _REMEMBERED:
+                self._fitting.clear()
+            line = self._lines.peek(ahead) or ""
+            try:
+                self._fitting[pair] = len(self._attempt(line, index)) if line.strip() else 0
+            except MisfitError:
+                self._fitting[pair] = 0
+        return self._fitting[pair]
 
     def _counted(self) -> str:
         """Return the numbers of trees in the file and of lines with text, as text."""

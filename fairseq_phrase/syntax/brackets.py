@@ -14,12 +14,17 @@ BYTE_ORDER_MARK = "\N{BYTE ORDER MARK}"
 #: The tag of a word without a preterminal.
 NO_TAG = "X"
 # White space outside ASCII is part of a word: a no-break space in "10 000".
-# NEGRA's tag of brackets and dashes is "$(", and its word may be a bracket: "($( ()".
-_TOKEN = re.compile(
-    r"(?P<leaf>(?<=\(\$\([ \t])[()](?=\)))|(?<=\()\$\([^() \t\n\r\f\v]*(?=[ \t])"
-    r"|[()]|[^() \t\n\r\f\v]+"
+# NEGRA's tag of brackets and dashes is "$(", and its word may be a bracket: "($( ()", as in "(-LRB- ()".
+_BRACKET_OR_WORD = (
+    r"(?P<leaf>(?:(?<=\(\$\([ \t])|(?<=\(-[LR]RB-[ \t]))[()](?=\)))"
+    r"|(?<=\()\$\([^() \t\n\r\f\v]*(?=[ \t])|[()]|(?:%s[^() \t\n\r\f\v])+"
 )
+_TOKEN = re.compile(_BRACKET_OR_WORD % "")
+# Of trees that cannot be read otherwise: "\(" is a word.
+_TOKEN_OR_ESCAPED = re.compile(_BRACKET_OR_WORD % r"\\[()]|")
 _MARKUP = re.compile(r"\s*<[^?()][^()]*>\s*")
+# A tree of a historical corpus that has marks of its editors and no word.
+_NO_WORDS = re.compile(r"\s*\(\s*(\((CODE|ID|METADATA) [^()]*\)\s*)+\)\s*")
 _EMPTY_ELEMENT = "-NONE-"
 # NEGRA's tags of punctuation may also have functions: "$,--".
 _NEGRA_PUNCTUATION = frozenset({"$,", "$.", "$(", "$["})
@@ -91,13 +96,25 @@ def parse_brackets(line: str) -> BracketedSentence:
     becomes ``NP``. A node over a single word is its preterminal, so its label is the word's tag. If most
     innermost brackets have one token, each leaf has its own brackets: ``(NN (dog))``.
 
+    Of historical corpora, marks of the editors, ``(CODE <P_1>)``, and a tree's identifier, ``(ID a,1)``,
+    are left out. If the brackets do not match otherwise, ``\\(`` and ``\\)`` are words.
+
     Args:
         line: brackets and words; an empty line has no tree. It may contain line breaks.
     """
+    try:
+        return _parse(line, _TOKEN)
+    except BracketsError:
+        if r"\(" not in line and r"\)" not in line:
+            raise
+        return _parse(line, _TOKEN_OR_ESCAPED)
+
+
+def _parse(line: str, token_pattern: re.Pattern[str]) -> BracketedSentence:
     single_tokens = len(_ONE_TOKEN.findall(line))
     reader = _Reader(bool(single_tokens) and single_tokens > len(_TOKENS.findall(line)))
     is_label = False
-    for match in _TOKEN.finditer(line):
+    for match in token_pattern.finditer(line):
         token, offset = match.group(), match.start()
         if match["leaf"]:
             reader.word(token, offset)
@@ -167,7 +184,7 @@ class _Reader:
                 raise BracketsError(node.offset, "an inner node without a label")
             parent.parts += node.parts
             return
-        if node.label == _EMPTY_ELEMENT and node.parts == len(node.leaves):
+        if node.leaves and node.parts == len(node.leaves) and self._is_left_out(node):
             del self._words[node.start :], self._tags[node.start :], self._offsets[node.start :]
         if len(self._words) == node.start:
             return
@@ -184,6 +201,13 @@ class _Reader:
         if len(self._nodes) == 1 or node.has_brackets or node.label in ("", _EMPTY_ELEMENT):
             return False
         return self._own_brackets or (node.is_empty and bool(EMPTY_ELEMENT.fullmatch(node.label)))
+
+    def _is_left_out(self, node: _Node) -> bool:
+        """Whether a bracket over words is an empty element, or a mark or identifier of an editor."""
+        if node.label == "CODE":
+            return self._words[node.start][0] in "<{"
+        is_below_top = len(self._nodes) == 2 and not self._nodes[1].label and node.start > 0
+        return node.label == _EMPTY_ELEMENT or (node.label == "ID" and is_below_top)
 
     def finished(self) -> BracketedSentence:
         if len(self._nodes) > 1:
@@ -212,8 +236,8 @@ def tree_blocks(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Join the lines of trees that extend over several.
 
     Until its brackets are closed, a tree continues on blank lines and on lines that start with white
-    space or a closing bracket. Lines of markup between trees (``<S ID=1>`` of the Chinese Treebank) are
-    left out.
+    space or a closing bracket. Lines of markup between trees (``<S ID=1>`` of the Chinese Treebank) and
+    trees without words (``( (CODE <P_1>) (ID a,1))``) are left out.
 
     Yields:
         The number of the first line, from 1, and the tree or other content of the line.
@@ -227,16 +251,22 @@ def tree_blocks(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
             block and depth > 0 and (not line.strip() or line[0].isspace() or line[0] == ")")
         )
         if not continues:
-            if block:
-                yield first, "\n".join(block)
+            yield from _tree(first, block)
             block, first, depth = [], number, 0
             if _MARKUP.fullmatch(line):
                 continue
         if line.strip() or continues:
             block.append(line)
-            depth += line.count("(") - line.count(")")
-    if block:
-        yield first, "\n".join(block)
+            brackets = line.replace(r"\(", "").replace(r"\)", "")
+            depth += brackets.count("(") - brackets.count(")")
+    yield from _tree(first, block)
+
+
+def _tree(first: int, lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Yield a tree's first line and text, unless it has no words."""
+    text = "\n".join(lines)
+    if lines and not _NO_WORDS.fullmatch(text):
+        yield first, text
 
 
 def unescaped(word: str) -> str:

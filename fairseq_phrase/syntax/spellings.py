@@ -14,7 +14,7 @@ from functools import lru_cache
 #: How treebanks write characters that have a meaning in brackets.
 TREEBANK_ESCAPES = {
     "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
-    r"\/": "/", r"\*": "*",
+    r"\/": "/", r"\*": "*", r"\(": "(", r"\)": ")",
 }  # fmt: skip
 #: How the Moses tokenizer writes special characters. The last three are from before 2012; Moses' own
 #: deescape-special-chars.perl still reads them.

@@ -133,6 +133,15 @@ def test_brackets_that_do_not_balance_are_refused(line):
         ("(S (-NONE- 0))", [], [], []),
         ("( (S (NN a)) (-NONE- *) )", ["a"], ["NN"], [(0, 1, "S")]),
         ("(S (NN a)) (S (-NONE- *))", ["a"], ["NN"], [(0, 1, "S")]),
+        # Marks and identifiers of historical corpora
+        ("( (S (CODE <P_1>) (N a) (CODE {ED:b})) (ID c,1))", ["a"], ["N"], [(0, 1, "S")]),
+        ("(S (ID a) (CODE b))", ["a", "b"], ["ID", "CODE"], [(0, 2, "S")]),
+        ("( (ID a))", ["a"], ["ID"], []),
+        ("(CODE (-NONE- *))", [], [], []),
+        # Brackets as words
+        ("(S (-LRB- () (N a) (-RRB- )))", ["(", "a", ")"], ["-LRB-", "N", "-RRB-"], [(0, 3, "S")]),
+        (r"(S (X :\)) (X \() (X a\(b\)))", [r":\)", r"\(", r"a\(b\)"], ["X"] * 3, [(0, 3, "S")]),
+        ("(S (X \\) (X a))", ["\\", "a"], ["X", "X"], [(0, 2, "S")]),
         # White space outside ASCII is text
         ("(NP (CD 10\u00a0000) (NN \u2028x))", ["10\u00a0000", "\u2028x"], ["CD", "NN"],
          [(0, 2, "NP")]),
@@ -209,7 +218,7 @@ def test_escaped_words_hold_no_brackets_and_come_back(text):
     [
         ("-LRB-", "("), ("-RRB-", ")"), ("-LSB-", "["), ("-RSB-", "]"), ("-LCB-", "{"),
         ("-RCB-", "}"), (r"1\/2", "1/2"), (r"\*\*", "**"), (":-RRB-", ":)"), ("a", "a"),
-        (r"back\slash", r"back\slash"),
+        (r"back\slash", r"back\slash"), (r":\)", ":)"),
     ],
 )  # fmt: skip
 def test_leaves_are_unescaped(leaf, text):
@@ -239,6 +248,13 @@ def test_trees_on_several_lines_are_joined_without_the_markup_around_them():
     ]
     assert list(tree_blocks([*ctb, "( (FRAG (NN c)))", "</S>", "</DOC>"])) == [
         (4, "( (IP (NN a)\n  (VV b)) ) "), (8, "( (FRAG (NN c)))"),
+    ]  # fmt: skip
+
+
+def test_trees_without_words_are_left_out_and_escaped_brackets_close_none():
+    ppche = ["( (CODE <P_1>) (ID a,1))", "", "( (S (X \\))", "  (X b)))", "( (METADATA (A b)))"]
+    assert list(tree_blocks(ppche)) == [
+        (3, "( (S (X \\))\n  (X b)))"), (5, "( (METADATA (A b)))"),
     ]  # fmt: skip
 
 

@@ -204,6 +204,7 @@ def test_words_or_surface_tokens_and_nothing_else():
         ([row(1, "a", 0) + "\t_"], 2, "expected 10 columns .* found 11"),
         ([row(1, "a", 0), "2\tb\t1"], 3, "expected 10 columns .* found 3"),
         ([row(1, "a", 0).replace("\t", "  ")], 2, "expected 10 columns .* found 1"),
+        ([row(1, "a", 0), row(2, "", 1)], 3, "2 has no word in its second column"),
         ([row(1, "a", 0), row(3, "b", 1)], 3, "expected word 2 next, found '3'"),
         ([row(1, "a", 0), row(1, "b", 1)], 3, "expected word 2 next, found '1'"),
         ([row("x", "a", 0)], 2, "expected word 1 next, found 'x'"),

@@ -40,6 +40,22 @@ FORMATS = {
     "CoreNLP's JSON": ["{", '  "sentences": [', "    {", '      "index": 0,'],
     "CoreNLP's JSON on one line": ['{"docId":"a","sentences":[{"index":0}]}'],
     "CoreNLP's text": ["Sentence #1 (4 tokens):", "The dog runs.", "", "Tokens:"],
+    "HanLP's JSON": ['{"tok/fine": [["Ja"]], "dep": [[[0, "root"]]]}'],
+    "HanLP's JSON with sentences": ['{"sentences": ["Ja"], "syntactic_dependencies": []}'],
+    "DDParser's output": ["[{'word': ['Ja'], 'head': [0], 'deprel': ['HED']}]"],
+    "LTP's output": ["[(1, 2, 'SBV'), (2, 0, 'HED')]"],
+    "LTP's output with lists": ["[{'head': [2, 0], 'label': ['SBV', 'HED']}]"],
+    "Malt-TAB": ["Ja\tUH\t0\tROOT"],
+    "CoNLL of 7 columns": ["1\tJa\tja\tUH\tO\t0\tROOT"],
+    "CoNLL-2003": ["-DOCSTART- -X- -X- O"],
+    "CoNLL-2003 without its first line": ["Bonn NNP B-NP B-LOC"],
+    "SDP": ["#SDP 2015", "#1", "1\tJa\tja\tUH\t+\t-\t_"],
+    "SDP without its first line": ["1\tJa\tja\tUH\t+\t-\t_"],
+    "TEI": [XML, '<TEI xmlns="http://www.tei-c.org/ns/1.0"><text><s><w>Ja</w></s></text></TEI>'],
+    "the XML of Perseus": ["<treebank version='1.5'><sentence><word form='Ja (x)'/></sentence>"],
+    "the Sinica Treebank": ["#9:1..[42] S(agent:NP(Head:N:我們)|Head:V:教)#。(PERIODCATEGORY)"],
+    "tagged text of the Penn Treebank (.pos)": ["=" * 38, "", "[ Ja/UH ]"],
+    "Stanza's JSON on one line": ['[[{"id": 1, "text": "sentences", "upos": "X"}]]'],
     "Stanza's JSON": [
         "[",
         "  [",
@@ -66,8 +82,12 @@ ADVICE = {
     "CoreNLP's JSON": "--parser corenlp$",
     "CoreNLP's text": "--parser corenlp:out",
     "Stanza's JSON": "CoNLL.write_doc2conll",
-    "XML": "convert it to CoNLL-U or brackets",
-    "JSON": "convert it to CoNLL-U or brackets",
+    "HanLP's JSON": r"\.to_conll\(\)|convert it",
+    "Malt-TAB": "awk -F",
+    "CoNLL of 7": "udapy read.Conll attributes=ord,form,lemma,upos,_,head,deprel write.Conllu <",
+    "CoNLL-2003": "it has no trees",
+    "the Sinica": "nltk.tree.sinica_parse",
+    "tagged text": r"files \.mrg",
     "Penman": "--parser penman",
     "discbracket": "--splitdisc",
     "brackets": "--parser ptb",
@@ -91,7 +111,8 @@ READ = {("conllu", "CoNLL-U"), ("ptb", "brackets"), ("conllu", "discbracket")}
 )
 def test_a_file_of_another_format_is_refused_by_its_name_with_a_converter(tmp_path, suffix, title):
     name, reader = re.split(" with(?:out)? (?!a line)| on one", title)[0], READERS[suffix]
-    advice = next(text for start, text in ADVICE.items() if name.startswith(start))
+    advices = (text for start, text in ADVICE.items() if name.startswith(start))
+    advice = next(advices, "convert it to CoNLL-U or brackets")
     message = refusal(tmp_path, reader, FORMATS[title])
     assert message.startswith(f", line 1: this is {name}")
     assert re.search(advice, message)
