@@ -127,7 +127,7 @@ choose_python() {
     done
     candidate=$("$PYTHON" --version 2>/dev/null) || candidate=missing
     die "Python 3.10 to 3.13 is needed, and $PYTHON is $candidate. Install one:
-    sudo apt-get install python3 python3-venv          Debian 12 and 13, Ubuntu 22.04 and 24.04
+    sudo apt-get install python3 python3-venv                                 Debian 12 and 13, Ubuntu 22.04 and 24.04
     uv python install 3.12                                             elsewhere; or pyenv install 3.12
 and name it, for example:
     PYTHON=\$(uv python find 3.12) bash $SCRIPT"

@@ -79,5 +79,4 @@ def _get_block_to_dataset_index_fast(sizes: np.ndarray, slice_indices: np.ndarra
 def _sentence_of(tokens: np.ndarray, begins: np.ndarray) -> np.ndarray:
     """Return each token's sentence; before its first token, empty sentences count as its own."""
     after = np.searchsorted(begins, tokens)
-    inside: np.ndarray = begins[np.minimum(after, len(begins) - 1)] != tokens
-    return after - inside
+    return np.asarray(after - (begins[np.minimum(after, len(begins) - 1)] != tokens))
