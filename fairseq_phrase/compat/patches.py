@@ -42,6 +42,7 @@ from fairseq_phrase.compat.resuming import (
     resume_the_same_training,
     save_all_state,
 )
+from fairseq_phrase.compat.uncompiled import replace_missing_extensions
 from fairseq_phrase.errors import UserError
 
 _Function = Callable[..., Any]
@@ -81,6 +82,7 @@ def patch_fairseq() -> None:
         UserError: the setting names an unknown repair.
     """
     make_checkpoints_loadable()
+    replace_missing_extensions()
     chosen = chosen_repairs()
     for repair, owner, name in REPAIRS:
         if repair.__name__ not in chosen:
