@@ -40,5 +40,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     late = import_module("fairseq_phrase.compat.late_imports")
     late.import_late()
-    with late.same_logging():
+    needed = import_module("fairseq_phrase.optional_packages").fairseq_needed
+    with needed(f"{__name__}.{name}"), late.same_logging():
         return getattr(import_module(f"fairseq_phrase.{_WHERE[name]}"), name)

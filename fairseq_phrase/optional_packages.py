@@ -10,6 +10,9 @@ from typing import Any
 
 from fairseq_phrase.errors import UserError
 
+#: The distribution of fairseq that pyproject.toml requires.
+FAIRSEQ = "fairseq-fixed==0.12.3.1"
+
 
 @contextmanager
 def optional_packages(task: str, packages: str) -> Iterator[None]:
@@ -32,13 +35,30 @@ def optional_packages(task: str, packages: str) -> Iterator[None]:
         ) from None
 
 
+@contextmanager
+def fairseq_needed(by: str) -> Iterator[None]:
+    """Import fairseq in a ``with`` block, as what ``by`` names does.
+
+    Raises:
+        UserError: fairseq is not installed, or it is an older one that lacks a module.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = error.name or ""
+        if name.partition(".")[0] not in ("fairseq", "fairseq_cli"):
+            raise
+        missing = "fairseq" if "." not in name else f"a newer fairseq, which has {name}"
+        raise UserError(f"{by} needs {missing}: pip install {FAIRSEQ}") from None
+
+
 def import_transformers(task: str) -> Any:
     """Import transformers, which takes seconds; ``task`` is the task that needs it.
 
     Raises:
         UserError: it is missing, or torchaudio, which it imports where it is installed, cannot be loaded.
     """
-    with optional_packages(f"{task} needs transformers", "'fairseq-phrase[transformers]'"):
+    with optional_packages(f"{task} needs transformers", "transformers"):
         import transformers
     with suppress(ModuleNotFoundError):
         try:

@@ -17,7 +17,7 @@ from fairseq_phrase.text import find_text, read_lines
 try:
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 except ModuleNotFoundError:
-    sys.exit("Moses' tokens need sacremoses: pip install 'fairseq-phrase[moses]'")
+    sys.exit("Moses' tokens need sacremoses: pip install sacremoses")
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("prefix")

@@ -20,6 +20,7 @@ from fairseq_phrase.compat.late_imports import import_late
 from fairseq_phrase.compat.mkl import advice
 from fairseq_phrase.compat.suggestions import with_suggestion
 from fairseq_phrase.errors import UserError, file_of, is_full, without_controls
+from fairseq_phrase.optional_packages import fairseq_needed
 
 _OUTPUT = "standard output"
 _PACKAGE = Path(fairseq_phrase.__file__).resolve().parent
@@ -98,7 +99,8 @@ def command(
                 args = parser.parse_args(argv)
                 if "device" in args and (message := advice()):  # it computes with torch
                     print(f"{parser.prog}: {message}", file=sys.stderr)
-                body(args)
+                with fairseq_needed(parser.prog):
+                    body(args)
                 if sys.stdout is not None:
                     sys.stdout.flush()
             except UserError as error:

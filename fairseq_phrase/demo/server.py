@@ -14,7 +14,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import Translator
 from fairseq_phrase.optional_packages import optional_packages
 
-with optional_packages("the page needs FastAPI", "'fairseq-phrase[demo]'"):
+with optional_packages("the page needs FastAPI", "fastapi uvicorn"):
     from fastapi import FastAPI, HTTPException, Request
     from fastapi.responses import Response
     from pydantic import BaseModel, ConfigDict, ValidationError

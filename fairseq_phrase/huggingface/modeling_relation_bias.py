@@ -10,7 +10,8 @@ try:
     from fairseq_phrase.huggingface.biased_models import biased_class
 except ImportError as error:
     raise ImportError(
-        "this model has relation biases of fairseq_phrase: pip install 'fairseq-phrase[transformers]' "
+        "this model has relation biases of fairseq_phrase: pip install 'fairseq-phrase[transformers] @ "
+        "git+https://github.com/fairseq-phrase/fairseq_phrase#subdirectory=without_fairseq' "
         f"({error})"
     ) from error
 

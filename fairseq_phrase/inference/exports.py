@@ -182,7 +182,7 @@ def export_ctranslate2(
     Raises:
         UserError: ctranslate2 is not installed, or it cannot run the model.
     """
-    with optional_packages("--to ctranslate2 needs ctranslate2", "'fairseq-phrase[ctranslate2]'"):
+    with optional_packages("--to ctranslate2 needs ctranslate2", "ctranslate2"):
         import ctranslate2.converters  # noqa: F401
     with new_folder(out) as folder:
         saved = read_checkpoint(checkpoint)

@@ -27,6 +27,7 @@ from fairseq_phrase.text import (
 )
 
 #: The options of a training that a card states, with their sections in a checkpoint's configuration.
+_SOURCE = "https://github.com/fairseq-phrase/fairseq_phrase"
 _TRAINING_OPTIONS = (
     ("common", "seed"),
     ("criterion", "criterion"),
@@ -256,7 +257,7 @@ def _use(parser: str, packages: Sequence[str]) -> list[str]:
     elif kind in (ConlluFiles.suffix, BracketFiles.suffix):
         note, text = [f"The text's parses are in {markdown_code(f'text.{kind}')}.", ""], "text"
     return [
-        "", "## Use", "", *note, "```bash", " ".join(["pip install fairseq-phrase", *packages]),
+        "", "## Use", "", *note, "```bash", " ".join([f"pip install git+{_SOURCE}", *packages]),
         "fairseq-phrase-inspect BUNDLE",
         f"fairseq-phrase-translate BUNDLE{options} {text} > translation", "```", "",
     ]  # fmt: skip

@@ -110,7 +110,7 @@ def _sacremoses(why: str) -> Any:
         import sacremoses
     except ModuleNotFoundError:
         raise UserError(
-            f"the {why}, and raw text needs Moses' tokenizer: pip install 'fairseq-phrase[moses]'. Or "
+            f"the {why}, and raw text needs Moses' tokenizer: pip install sacremoses. Or "
             "give tokenized text (source_tokenized), and get it (target_tokenized)"
         ) from None
     return sacremoses

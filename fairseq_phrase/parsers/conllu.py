@@ -79,7 +79,7 @@ class ConlluFiles(TreeFiles):
         self._read_heads: Any = None
         if "enhanced" in parts:
             with optional_packages(
-                f"--parser conllu:{options} needs conllu", "'fairseq-phrase[conllu]'"
+                f"--parser conllu:{options} needs conllu", "conllu"
             ):
                 from conllu.parser import parse_paired_list_value
             self._read_heads = parse_paired_list_value

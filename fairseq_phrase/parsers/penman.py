@@ -44,7 +44,7 @@ class PenmanFiles(TreeFiles):
     fields: tuple[str, ...] = ("words", "enhanced")
 
     def __init__(self) -> None:
-        with optional_packages("--parser penman needs Penman", "'fairseq-phrase[penman]'"):
+        with optional_packages("--parser penman needs Penman", "penman"):
             import penman  # noqa: F401
 
     def trees(self, path: Path) -> Iterator[Tree]:

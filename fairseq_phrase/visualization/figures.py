@@ -22,7 +22,7 @@ def new_figure(path: Path, size: tuple[float, float]) -> Any:
     Raises:
         UserError: matplotlib is missing or does not know the format.
     """
-    with optional_packages("plots need matplotlib", "'fairseq-phrase[plot]'"):
+    with optional_packages("plots need matplotlib", "matplotlib"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     figure = Figure(figsize=size, layout="constrained")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from fairseq.data import Dictionary
 
 from fairseq_phrase.data.preprocessing.sentencepiece_training import (
     CharacterOptions,
     train_sentencepiece,
 )
 from fairseq_phrase.data.subwords.segmenters import SentencePieceSegmenter
-from fairseq_phrase.testing import make_dictionary
 
 
 @pytest.fixture(scope="session")
-def dictionary() -> Dictionary:
+def dictionary() -> Any:
     """Thirty words. Tests do not change it."""
+    from fairseq_phrase.testing import make_dictionary
+
     return make_dictionary()
 
 

@@ -266,7 +266,7 @@ def test_the_code_in_the_folder_names_what_to_install(tmp_path, monkeypatch):
     biased("bert").save_pretrained(tmp_path / "model")
     # As if the package were not installed.
     monkeypatch.setitem(sys.modules, "fairseq_phrase.huggingface.biased_models", None)
-    with pytest.raises(ImportError, match=r"pip install 'fairseq-phrase\[transformers\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'fairseq-phrase\[transformers\] @ "):
         AutoModel.from_pretrained(tmp_path / "model", trust_remote_code=True)
 
 

@@ -361,7 +361,7 @@ def _on_ray(
     jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions, loaded_name: str
 ) -> Iterator[Result]:
     """Do jobs in Ray actors."""
-    with optional_packages("Ray is not installed", "'fairseq-phrase[ray]'"):
+    with optional_packages("Ray is not installed", "'ray[client]'"):
         import ray
     was_running = ray.is_initialized()
     if not was_running:

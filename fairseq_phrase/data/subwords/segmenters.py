@@ -162,7 +162,7 @@ class TokenizerSegmenter:
     def __init__(self, model: Path):
         self.model = model
         require_file(model, "tokenizer")
-        with optional_packages("tokenizers is not installed", "'fairseq-phrase[transformers]'"):
+        with optional_packages("tokenizers is not installed", "tokenizers"):
             from tokenizers import Tokenizer
         try:
             self._tokenizer = Tokenizer.from_file(str(model))
@@ -476,7 +476,7 @@ def gpt2_file(folder: Path, output: Path) -> Path:
     files = [folder / "encoder.json", folder / "vocab.bpe"]
     for file in files:
         require_file(file, "file of GPT-2's BPE")
-    with optional_packages("tokenizers is not installed", "'fairseq-phrase[transformers]'"):
+    with optional_packages("tokenizers is not installed", "tokenizers"):
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     try:
         tokenizer = Tokenizer(models.BPE.from_file(*map(str, files)))

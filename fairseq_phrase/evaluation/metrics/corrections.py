@@ -39,7 +39,7 @@ class Errant:
     title = "F0.5"
 
     def __init__(self, argument: str) -> None:
-        with optional_packages("ERRANT is not installed", "'fairseq-phrase[errant]'"):
+        with optional_packages("ERRANT is not installed", "errant"):
             import errant
             from errant.commands import compare_m2
         import spacy

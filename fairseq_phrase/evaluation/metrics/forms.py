@@ -190,7 +190,7 @@ class Queries(Form):
     equality: ClassVar[str | None] = "equal queries"
 
     def __init__(self) -> None:
-        with optional_packages("--form sql needs sqlglot", "'fairseq-phrase[forms]'"):
+        with optional_packages("--form sql needs sqlglot", "sqlglot"):
             import sqlglot
         self._sqlglot = sqlglot
         self._canonical_forms: dict[str, str | None] = {}

@@ -132,7 +132,7 @@ class SpanMetrics(LabelMetrics):
         sources: Sequence[str] | None = None,
         known_words: Collection[str] | None = None,
     ):
-        with optional_packages("F1 of spans needs seqeval", "'fairseq-phrase[label]'"):
+        with optional_packages("F1 of spans needs seqeval", "seqeval"):
             from seqeval.metrics.sequence_labeling import get_entities
         super().__init__(references, sources, known_words)
         for number, labels in enumerate(self.references, start=1):
@@ -194,7 +194,7 @@ def label_scores(
     true: Sequence[str], predicted: Sequence[str], labels: Sequence[str]
 ) -> NDArray[np.float64]:
     """Return precision, recall and F1 of each label, in percent. Shape: (labels, 3)."""
-    with optional_packages("scores of single labels need scikit-learn", "'fairseq-phrase[label]'"):
+    with optional_packages("scores of single labels need scikit-learn", "scikit-learn"):
         from sklearn.metrics import precision_recall_fscore_support
     scores = precision_recall_fscore_support(true, predicted, labels=labels, zero_division=0.0)
     return 100 * np.stack(scores[:3], axis=1)

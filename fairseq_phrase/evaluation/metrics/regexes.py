@@ -47,7 +47,7 @@ class Regexes(Form):
     limited = True
 
     def __init__(self, limit: float = LIMIT):
-        with optional_packages("--form regex needs greenery and pebble", "'fairseq-phrase[forms]'"):
+        with optional_packages("--form regex needs greenery and pebble", "greenery pebble"):
             import greenery  # noqa: F401
             import pebble
         self._pool = pebble.ProcessPool

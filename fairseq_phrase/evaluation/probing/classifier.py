@@ -73,7 +73,7 @@ def probe(
     Raises:
         UserError: scikit-learn is missing, or all training sentences have one label.
     """
-    with optional_packages("probing needs scikit-learn", "'fairseq-phrase[probe]'"):
+    with optional_packages("probing needs scikit-learn", "scikit-learn"):
         from sklearn.preprocessing import StandardScaler
     numbers_of_labels = {label: number for number, label in enumerate(sorted(set(labels[0])))}
     if len(numbers_of_labels) < 2:

@@ -197,7 +197,7 @@ def _probe_task(
     workers: int,
     finished: Path | None,
 ) -> list[tuple[int, Probe]]:
-    with optional_packages("probing needs scikit-learn", "'fairseq-phrase[probe]'"):
+    with optional_packages("probing needs scikit-learn", "scikit-learn"):
         from joblib import Memory, Parallel, delayed
         from sklearn import __version__ as version
     splits = (probing.train, probing.valid, probing.test)

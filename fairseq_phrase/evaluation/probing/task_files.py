@@ -79,7 +79,7 @@ class ProbingTask:
 
     def detokenized(self, language: str) -> ProbingTask:
         """Join words and punctuation again, as the Moses detokenizer of a language does."""
-        with optional_packages("--detokenize needs sacremoses", "'fairseq-phrase[moses]'"):
+        with optional_packages("--detokenize needs sacremoses", "sacremoses"):
             from sacremoses import MosesDetokenizer
         join = MosesDetokenizer(language).detokenize
         splits = (self.train, self.valid, self.test)
