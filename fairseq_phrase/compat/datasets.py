@@ -163,11 +163,10 @@ def ask_for_alignments(
 ) -> None:
     """Refuse an alignment criterion for data without alignments: its loss would silently be 0."""
     cfg = getattr(task, "cfg", None)
-    if not getattr(cfg, "load_alignments", True) and not getattr(cfg, "guided_alignments", None):
+    if not getattr(cfg, "load_alignments", True):
         raise UserError(
             "--criterion label_smoothed_cross_entropy_with_alignment has no alignments: give "
-            "--guided-alignments FILE with --task syntax_translation, or --load-alignments with data "
-            "that fairseq-preprocess --align-suffix made"
+            "--load-alignments with data that fairseq-preprocess --align-suffix made"
         )
     original(self, task, *args, **options)
 
