@@ -275,7 +275,7 @@ OF_DECODERS = {
     "decoder_embed_dim": 24, "decoder_attention_heads": 4, "decoder_layers_to_keep": "0",
     "adaptive_softmax_cutoff": "10,20", "copy": "gate", "pooling": "mean", "objective": "causal",
     "direction": "backward", "attention": "additive", "attention_time": "before",
-    "attention_window": "local-p", "attention_output": "none", "share_all_embeddings": True,
+    "attention_window": "local-p", "share_all_embeddings": True,
 }  # fmt: skip
 #: The options with which an option of pre-training has a meaning.
 WITH = {
