@@ -25,6 +25,12 @@ from fairseq_phrase.models.encoder_method import ENCODERS, EncoderMethod
 REMOVED_OPTIONS: dict[str, Any] = {
     "attention_output": "tanh",
     "han_sentences": "dependencies",
+    "leave_unmasked_prob": 0.1,
+    "mask_phrase_words": 4,
+    "mask_phrases": "constituents",
+    "next_sentence_weight": 1.0,
+    "predict_fraction": "1/6",
+    "random_token_prob": 0.1,
     "window_size": 10,
 }
 

@@ -40,7 +40,6 @@ TASKS = sorted(n for n, task in TASK_REGISTRY.items() if issubclass(task, Identi
 OTHER = {
     "decoder_input_dim": 24,
     "decoder_output_dim": 24,
-    "predict_fraction": "1/3",
     "encoder": "lstm",
     "parent_heads": "2",
 }

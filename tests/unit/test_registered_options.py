@@ -126,6 +126,12 @@ def test_an_option_that_is_there_stays():
 REMOVED = {
     "attention_output": ("model", "seq2seq", "linear"),
     "han_sentences": ("model", "labeller", "constituents"),
+    "leave_unmasked_prob": ("task", "syntax_pretraining", 0.2),
+    "mask_phrase_words": ("task", "syntax_pretraining", 3),
+    "mask_phrases": ("task", "syntax_pretraining", "subtrees"),
+    "next_sentence_weight": ("criterion", "next_sentence", 0.5),
+    "predict_fraction": ("model", "pretrainer", "1/3"),
+    "random_token_prob": ("task", "syntax_pretraining", 0.2),
     "window_size": ("model", "seq2seq", 2),
 }
 
