@@ -29,8 +29,13 @@ REMOVED_OPTIONS: dict[str, Any] = {
     "mask_phrase_words": 4,
     "mask_phrases": "constituents",
     "next_sentence_weight": 1.0,
+    "parse_loss_layer": 0,
     "predict_fraction": "1/6",
     "random_token_prob": 0.1,
+    "tree_planting_heads": 1,
+    "tree_planting_layer": 0,
+    "tree_regularization_heads": 0,
+    "tree_regularization_layer": 0,
     "window_size": 10,
 }
 

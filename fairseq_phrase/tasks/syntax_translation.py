@@ -181,7 +181,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
             setting = self._loss_settings[loss.option]
             loss.check_field(setting.field, self.cfg.tree_source)
             self.require_parses([setting.field], for_model=False, needer=loss.flag())
-            criterion = loss.over(criterion, loss.option_in(self.cfg), setting)
+            criterion = loss.over(criterion, loss.weight_in(self.cfg), setting)
         return criterion
 
     def extend(self, model: Any, trained: Identity | None) -> None:

@@ -130,8 +130,13 @@ REMOVED = {
     "mask_phrase_words": ("task", "syntax_pretraining", 3),
     "mask_phrases": ("task", "syntax_pretraining", "subtrees"),
     "next_sentence_weight": ("criterion", "next_sentence", 0.5),
+    "parse_loss_layer": ("task", "syntax_translation", 2),
     "predict_fraction": ("model", "pretrainer", "1/3"),
     "random_token_prob": ("task", "syntax_pretraining", 0.2),
+    "tree_planting_heads": ("task", "syntax_translation", 2),
+    "tree_planting_layer": ("task", "syntax_translation", 2),
+    "tree_regularization_heads": ("task", "syntax_translation", 2),
+    "tree_regularization_layer": ("task", "syntax_translation", 2),
     "window_size": ("model", "seq2seq", 2),
 }
 
