@@ -41,7 +41,6 @@ OTHER = {
     "decoder_input_dim": 24,
     "decoder_output_dim": 24,
     "encoder": "lstm",
-    "parent_heads": "2",
 }
 DICTIONARY = make_dictionary()
 
