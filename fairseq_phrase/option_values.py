@@ -20,9 +20,5 @@ LABELLED = ("word", "sentence")
 SYNTHETIC_LANGUAGES = ("de", "en")
 #: The longest sentence of the synthetic corpus, in words.
 MAX_WORDS = 30
-#: The toy tasks of ``--kind``: copying letters, leaving out letters, and sorting sentences.
-TOY_TASKS = ("copy", "subsample", "order")
-#: The longest training sequence of the toy tasks, in letters or sentences.
-TOY_WORDS = 10
 #: Formal languages of outputs, ``--form``.
 FORMS = ("calls", "lambda", "regex", "sql")

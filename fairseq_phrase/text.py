@@ -10,8 +10,6 @@ import re
 import shutil
 import tempfile
 import zlib
-from array import array
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -118,45 +116,6 @@ def _lines_with_ends(path: Path) -> Iterator[bytes]:
         raise UserError(f"{path} is not a whole gzip file: {error}") from None
 
 
-class LineFile:
-    """The lines that :func:`read_lines` yields, read on access: 8 bytes of memory for each line.
-
-    A compressed file is held in memory, because it can only be read from its beginning.
-
-    Args:
-        path: as for :func:`read_lines`. It is read once, and has to stay as it is.
-
-    Raises:
-        UserError: as :func:`read_lines`.
-    """
-
-    def __init__(self, path: Path):
-        self._path, self._starts = path, array("q", [0])
-        self._whole = bytearray() if path.suffix == ".gz" else None
-        deque(decoded_lines(self._noted(), path), maxlen=0)
-
-    def _noted(self) -> Iterator[bytes]:
-        for line in _lines_with_ends(self._path):
-            self._starts.append(self._starts[-1] + len(line))
-            if self._whole is not None:
-                self._whole += line
-            yield line
-
-    def __len__(self) -> int:
-        return len(self._starts) - 1
-
-    def __getitem__(self, index: int) -> str:
-        """Return a line, by its index from 0."""
-        start, end = self._starts[index : index + 2]
-        if self._whole is not None:
-            line = bytes(self._whole[start:end])
-        else:
-            with open(self._path, "rb") as stream:
-                stream.seek(start)
-                line = stream.read(end - start)
-        return _decoded(line, is_first=not index)
-
-
 def decoded_lines(stream: Iterable[bytes], name: str | Path) -> Iterator[str]:
     """Yield the lines of a stream of bytes, as :func:`read_lines` does.
 
@@ -168,15 +127,10 @@ def decoded_lines(stream: Iterable[bytes], name: str | Path) -> Iterator[str]:
     """
     for number, line in enumerate(stream, start=1):
         try:
-            text = _decoded(line, is_first=number == 1)
+            text = line.decode("utf-8").rstrip("\n").removesuffix("\r")
         except UnicodeDecodeError as error:
             raise UserError(f"{location(name, number)}: not UTF-8 ({error.reason})") from None
-        yield text
-
-
-def _decoded(line: bytes, *, is_first: bool) -> str:
-    text = line.decode("utf-8").rstrip("\n").removesuffix("\r")
-    return text.removeprefix(_BOM) if is_first else text
+        yield text.removeprefix(_BOM) if number == 1 else text
 
 
 def plain_spaces(line: str) -> str:

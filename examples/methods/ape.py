@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder
-from fairseq_phrase.models.transformed_attention import TransformedAttention, TransformedLayer
 from fairseq_phrase.modules.positions.path_positions import token_paths
 from fairseq_phrase.modules.tensors import upcast
+
+from .transformed_attention import TransformedAttention, TransformedLayer
 
 
 @dataclass

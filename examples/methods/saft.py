@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder
-from fairseq_phrase.modules.positions.spectral import tree_spectrum
+
+from .spectral import tree_spectrum
 
 
 @dataclass

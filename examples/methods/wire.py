@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder
-from fairseq_phrase.models.transformed_attention import TransformedAttention, TransformedLayer
-from fairseq_phrase.modules.positions.spectral import tree_spectrum
+
+from .spectral import tree_spectrum
+from .transformed_attention import TransformedAttention, TransformedLayer
 
 
 @dataclass

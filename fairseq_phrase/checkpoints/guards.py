@@ -27,7 +27,7 @@ from fairseq_phrase.checkpoints.identity import (
     identity_of,
 )
 from fairseq_phrase.checkpoints.parameter_checks import check_sizes, check_ties
-from fairseq_phrase.checkpoints.registered_options import complete_options
+from fairseq_phrase.checkpoints.registered_options import check_removed_options, complete_options
 from fairseq_phrase.checkpoints.trust import (
     check_before_upgrade,
     load_checkpoint,
@@ -70,7 +70,7 @@ def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[
         if Path(path).is_file():
             load_checkpoint(Path(path))  # its error explains why torch did not read the file
         raise
-    complete_options(state)
+    complete_options(state, path)
     record_processes(state)
     record = identity_of(state, path)
     override_options(state, overrides or {})  # set by the user
@@ -96,6 +96,7 @@ def _resume(
     vars(self)[PROCESSES] = [uuid4().hex[:8]]
     if Path(filename).is_file():
         state = load_checkpoint(Path(filename))
+        check_removed_options(state, filename)
         if not reset_optimizer:
             vars(self)[PROCESSES][:0] = (state.get("extra_state") or {}).get(PROCESSES, [])
         trained = identity_of(state, filename)

@@ -218,7 +218,7 @@ def _read(path: Path, flag: str) -> dict[str, Any]:
     if not path.is_file():
         raise UserError(f"{flag} {path} is not there; a training is resumed without this option")
     state = load_checkpoint(path)
-    complete_options(state)
+    complete_options(state, path)
     return state
 
 

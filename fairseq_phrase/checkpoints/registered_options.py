@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from fairseq.dataclass.configs import FairseqConfig
@@ -16,8 +17,30 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_phrase.checkpoints.trust import plain_options
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import FlatTransformerConfig
 from fairseq_phrase.models.encoder_method import ENCODERS, EncoderMethod
+
+#: Options of development versions that were removed, and the value that models have today.
+REMOVED_OPTIONS: dict[str, Any] = {
+    "attention_output": "tanh",
+    "han_sentences": "dependencies",
+    "leave_unmasked_prob": 0.1,
+    "mask_phrase_words": 4,
+    "mask_phrases": "constituents",
+    "next_sentence_weight": 1.0,
+    "parent_heads": "all",
+    "parent_ignoring": 0.0,
+    "parent_std": 1.0,
+    "parse_loss_layer": 0,
+    "predict_fraction": "1/6",
+    "random_token_prob": 0.1,
+    "tree_planting_heads": 1,
+    "tree_planting_layer": 0,
+    "tree_regularization_heads": 0,
+    "tree_regularization_layer": 0,
+    "window_size": 10,
+}
 
 
 def encoder_options(
@@ -102,6 +125,11 @@ def _of_other_parts(values: Mapping[str, Any]) -> set[str]:
 
 
 _REGISTRIES = ("registry", "dataclass_registry")
+_DATACLASSES: dict[str, dict[str, Any]] = {
+    "model": MODEL_DATACLASS_REGISTRY,
+    "task": TASK_DATACLASS_REGISTRY,
+    "criterion": REGISTRIES["criterion"]["dataclass_registry"],
+}
 
 
 def declared_options(kind: Any, dataclass: type | None) -> list[Field[Any]]:
@@ -132,14 +160,40 @@ def later_options_of(values: Mapping[str, Any]) -> list[Field[Any]]:
     ]
 
 
-def complete_options(state: dict[str, Any]) -> None:
+def check_removed_options(state: Mapping[str, Any], path: str | Path) -> None:
+    """Check that a model was trained with the values of options that no longer exist.
+
+    Raises:
+        UserError: an option has another value.
+    """
+    sections = plain_options(state.get("cfg"))
+    for part, registry in _DATACLASSES.items():
+        values = plain_options(sections.get(part))
+        kind = registry.get(str(values.get("_name")))
+        removed = (
+            REMOVED_OPTIONS.keys() - {option.name for option in fields(kind)} if kind else set()
+        )
+        for name in values.keys() & removed:
+            if str(values[name]) != str(REMOVED_OPTIONS[name]):
+                raise UserError(
+                    f"{path} was trained with --{name.replace('_', '-')} {values[name]}, an option "
+                    f"which was removed; models now have the value {REMOVED_OPTIONS[name]}"
+                )
+
+
+def complete_options(state: dict[str, Any], path: str | Path) -> None:
     """Add the options that a model was trained before, with the values that it was trained with.
 
     Without them a model is built with the options' defaults.
 
     Args:
         state: the contents of a checkpoint or a bundle.
+        path: its file.
+
+    Raises:
+        UserError: :func:`check_removed_options` raises it.
     """
+    check_removed_options(state, path)
     # fairseq writes dictionaries, which it turns into its own configuration when it loads them.
     options: Any
     for options in ((state.get("cfg") or {}).get("model"), state.get("args")):

@@ -53,7 +53,7 @@ PARSERS = "source_parser syntax_parser"
 NOT_EVALUATED = (
     "data user_dir save_dir restore_file finetune_from_model continue_once checkpoint_suffix path "
     "results_path input log_file tensorboard_logdir plasma_path wandb_project aim_repo "
-    "distributed_init_method train_subset valid_subset gen_subset guided_alignments freeze_regex "
+    "distributed_init_method train_subset valid_subset gen_subset freeze_regex "
     "post_process remove_bpe eval_bleu_remove_bpe bpe_separator "
     "source_lang target_lang langs lang_pairs *_lang_pairs *_langs "
     "_name_or_path id2label label2id"

@@ -34,8 +34,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--card-scores", type=Path, metavar="FILE",
         help="scores for the model card, as fairseq-phrase-score --out FILE writes them; of FILE.json "
         "also in its metadata, with their signatures")
-    parser.add_argument("--push", metavar="USER/NAME",
-        help="then upload the folder to this repository of the Hugging Face hub, by huggingface_hub")
     parser.add_argument("--to", choices=("bundle", "transformers", "ctranslate2"), default="bundle",
         help="bundle; transformers, a bundle with code for AutoModelForSeq2SeqLM.from_pretrained, which "
         "needs this package; or ctranslate2, for fairseq's Transformer, also with relative positions in "
@@ -53,15 +51,9 @@ def main(args: argparse.Namespace) -> None:
     card = args.license or args.datasets or args.data_license or args.card_scores
     if card and args.to == "ctranslate2":
         raise UserError("--to ctranslate2 writes no model card: leave its options out")
-    if args.push:
-        from fairseq_phrase.inference.hub import load_hub, push
-
-        load_hub()
     read_by = _exported(args)
     size = sum(path.stat().st_size for path in args.out.iterdir())
     print(f"wrote {args.out} ({size / 1e6:.1f} MB), for {read_by}")
-    if args.push:
-        print(f"pushed to {push(args.out, args.push)}")
 
 
 def _exported(args: argparse.Namespace) -> str:

@@ -49,21 +49,16 @@ def _parser() -> argparse.ArgumentParser:
     drawn.add_argument("--line", type=positive, action="append", metavar="K", dest="lines",
         help="draw this line of --subset (default: of the first split), without statistics; may be "
         "repeated")
-    drawn.add_argument("--out", type=Path, metavar="FILE",
-        help="draw the trees into this file, .svg or .html, and not in the terminal")
     return parser
 
 
 @command(_parser)
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
-    wants_drawing = args.lines or args.sentences or args.out
-    if args.check and wants_drawing:
-        _parser().error("--check draws nothing: leave out --sentences, --line and --out")
+    if args.check and (args.lines or args.sentences):
+        _parser().error("--check draws nothing: leave out --sentences and --line")
     if args.lines and args.sentences is not None:
         _parser().error("--line names the sentences: leave out --sentences")
-    if args.out is not None and args.sentences == 0:
-        _parser().error("--sentences 0 leaves nothing to draw for --out")
     contents = (args.data / name for name in ("config.json", "bundle.json"))
     if args.data.is_file() or any(path.is_file() for path in contents):
         from fairseq_phrase.inference.model_files import read_identity
@@ -88,12 +83,7 @@ def main(args: argparse.Namespace) -> None:
         by_language.append(_sentences(args, manifest, splits, dictionaries))
     # The same line of each language, one below the other.
     drawn = [sentence for group in zip_longest(*by_language) for sentence in group if sentence]
-    if args.out is not None:
-        from fairseq_phrase.visualization.tree_svg import write_pictures
-
-        write_pictures(drawn, args.out)
-        print(args.out)
-    elif drawn:
+    if drawn:
         from fairseq_phrase.visualization.terminal_trees import tree_text
 
         if not args.lines:

@@ -1,33 +1,27 @@
-"""``fairseq-phrase-synthetic``: write a synthetic parallel corpus with gold trees, or a toy task."""
+"""``fairseq-phrase-synthetic``: write a synthetic parallel corpus with gold trees."""
 
 from __future__ import annotations
 
 import argparse
-from functools import partial
 
 from fairseq_phrase.cli.command import CommandParser, command
-from fairseq_phrase.option_values import MAX_WORDS, TOY_TASKS, TOY_WORDS
+from fairseq_phrase.option_values import MAX_WORDS
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-synthetic",
         description="Write a German-English corpus made by a small grammar, with gold dependency "
-        "(CoNLL-U) and constituency (bracketed) trees of both sides; or a toy task of letters.",
+        "(CoNLL-U) and constituency (bracketed) trees of both sides.",
     )
     # fmt: off
-    parser.add_argument("--kind", choices=["translation", *TOY_TASKS], default="translation",
-        help="the grammar's corpus; or letters to copy, in test sequences longer than in training; "
-        "or letters of which every second of the alphabet is left out; or sentences to put in the order "
-        "of time, for pointer networks")
     parser.add_argument("--out", required=True, metavar="DIR", help="directory to write to")
     for split, size in (("train", 6000), ("valid", 300), ("test", 300)):
         parser.add_argument(f"--{split}", type=_count, default=size, metavar="N",
             help=f"sentence pairs in {split}")
     parser.add_argument("--seed", type=int, default=1, help="same seed, same files")
-    parser.add_argument("--max-words", type=_count, metavar="N",
-        help=f"longest sentence, {MAX_WORDS} by default; of a toy task longest training sequence, "
-        f"{TOY_WORDS} by default")
+    parser.add_argument("--max-words", type=_count, default=MAX_WORDS, metavar="N",
+        help="longest sentence")
     return parser
 
 
@@ -42,14 +36,10 @@ def _count(text: str) -> int:
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
     from fairseq_phrase.synthetic.corpus import write_corpus
-    from fairseq_phrase.synthetic.toy_tasks import write_toy_task
 
     # The held-out splits come first, because they must not depend on the size of the training split.
     sizes = {"valid": args.valid, "test": args.test, "train": args.train}
-    is_toy = args.kind != "translation"
-    write = partial(write_toy_task, args.kind) if is_toy else write_corpus
-    usual = TOY_WORDS if is_toy else MAX_WORDS
-    write(args.out, sizes, args.seed, usual if args.max_words is None else args.max_words)
+    write_corpus(args.out, sizes, args.seed, args.max_words)
     for split, size in sizes.items():
         print(
             f"{split}: {size} sentence pairs" if size else f"{split}: 0 asked for, no file written"

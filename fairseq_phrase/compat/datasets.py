@@ -48,11 +48,10 @@ def ask_for_alignments(
     Symptom: it trains, and its loss of alignments is silently 0.
     """
     cfg: Any = getattr(task, "cfg", None)
-    if not getattr(cfg, "load_alignments", True) and not getattr(cfg, "guided_alignments", None):
+    if not getattr(cfg, "load_alignments", True):
         raise UserError(
             "--criterion label_smoothed_cross_entropy_with_alignment has no alignments: give "
-            "--guided-alignments FILE with --task syntax_translation, or --load-alignments with data "
-            "that fairseq-preprocess --align-suffix made"
+            "--load-alignments with data that fairseq-preprocess --align-suffix made"
         )
     if getattr(cfg, "load_alignments", False):
         folder = split_paths(cfg.data)[0]

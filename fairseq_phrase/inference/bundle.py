@@ -293,7 +293,7 @@ def read_bundle(folder: Path) -> SavedModel:
         raise UserError(f"{path} is damaged ({error}): export the checkpoint again") from None
     state = {"cfg": config, "model": weights, "task_state": task_state}
     check_trusted(state, path)
-    complete_options(state)
+    complete_options(state, path)
     return SavedModel(folder, state)
 
 

@@ -35,7 +35,6 @@ class Objective:
     Attributes:
         backward: with ``causal``, predict the previous token.
         next_sentence: predict whether a second segment follows the first.
-        predict_fraction: with ``permutation``, the last part of the order that is predicted, K of 1/K.
         memory: with ``permutation``, the number of visible tokens before a sample.
 
     Raises:
@@ -45,7 +44,6 @@ class Objective:
     name: str = "masked"
     backward: bool = False
     next_sentence: bool = False
-    predict_fraction: int = 6
     memory: int = 0
 
     def __post_init__(self) -> None:
@@ -64,20 +62,6 @@ class Objective:
             raise UserError(f"--memory {self.memory}: expected 0 or more tokens")
 
 
-def fraction(text: str) -> int:
-    """Read ``--predict-fraction 1/K`` and return K.
-
-    Raises:
-        UserError: the option does not have this form.
-    """
-    numerator, _, parts = text.partition("/")
-    if numerator.strip() != "1" or not (parts or "1").strip().isdigit() or int(parts or "1") < 1:
-        raise UserError(
-            f"--predict-fraction {text}: expected 1/K with a whole number K, such as 1/6"
-        )
-    return int(parts or "1")
-
-
 @declare(part="decoder")
 @dataclass
 class PretrainerOptions:
@@ -94,7 +78,6 @@ class PretrainerOptions:
     context: int = option(0, "causal: number of tokens that a prediction depends on; 0 for all")
     direction: ChoiceEnum(list(DIRECTIONS)) = option("forward",  # type: ignore[valid-type]
         "causal: predict the next token, or the previous one")
-    predict_fraction: str = option("1/6", "permutation: predict the last part 1/K of the order")
     memory: int = option(0,
         "permutation: number of tokens before a sample that it also sees, without gradient")
 
@@ -155,7 +138,6 @@ class PretrainerModel(NamedEncoderModel):
                 str(cfg.objective),
                 cfg.direction == "backward",
                 cfg.next_sentence,
-                fraction(cfg.predict_fraction),
                 cfg.memory,
             )
         )

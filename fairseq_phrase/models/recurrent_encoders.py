@@ -21,9 +21,7 @@ from fairseq_phrase.modules.recurrent.bidirectional import BidirectionalLayer
 from fairseq_phrase.modules.recurrent.hierarchical_attention import (
     HierarchicalAttention,
     SentenceBatch,
-    by_constituents,
     by_dependencies,
-    by_final_tokens,
 )
 from fairseq_phrase.modules.recurrent.tree_lstm import (
     BinaryTreeLSTM,
@@ -31,7 +29,6 @@ from fairseq_phrase.modules.recurrent.tree_lstm import (
     constituency_trees,
     dependency_trees,
 )
-from fairseq_phrase.syntax.constituency import ROOT_LABEL
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary
@@ -230,83 +227,38 @@ class TreeLSTMEncoder(RecurrentEncoder):
         return layers, trees.padding_mask, {"roots": [trees.roots]}
 
 
-#: By value of ``--han-sentences``, the parse fields that define sentences.
-SENTENCES = {
-    "dependencies": ["words", "heads", "deprels"],
-    "constituents": ["words", "spans"],
-    "punctuation": [],
-}
-_FINAL = frozenset(".!?…。！？")
-
-
-@dataclass
-class HierarchicalOptions:
-    """Options of hierarchical attention."""
-
-    # fmt: off
-    han_sentences: ChoiceEnum(list(SENTENCES)) = option("dependencies",  # type: ignore[valid-type]
-        "where a line's sentences come from: dependencies (every root that the parser found "
-        "begins one), constituents (the trees under the extra root of a line), or, without a "
-        "parse, punctuation (tokens like . ! ? end one)")
-
-
 @register_encoder(
     "han",
-    options=HierarchicalOptions,
     check=check,
-    parse_fields=lambda cfg: SENTENCES[str(cfg.han_sentences)],
-    variants={
-        "HAN": {},
-        "HAN, constituents": {"han_sentences": "constituents"},
-        "HAN, punctuation": {"han_sentences": "punctuation"},
-    },
+    parse_fields=["words", "heads", "deprels"],
+    variants={"HAN": {}},
     translation=False,
 )
 class HierarchicalEncoder(RecurrentEncoder):
     """Hierarchical attention (Yang et al. 2016): over words, then over sentences; a line is a document.
 
+    Every root that the parser found begins a sentence.
+
     Its nodes are the tokens (the words' GRU), the sentences (the sentences' GRU), and the document, which
     is the root. ``--pooling root`` of labelling is thus the paper's classifier.
     """
-
-    is_final: Tensor
 
     def __init__(
         self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding
     ) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
-        self.sentences = str(cfg.han_sentences)
         self.network = HierarchicalAttention(
             input_dim=embed_tokens.embedding_dim,
             hidden_dim=cfg.encoder.embed_dim,
             num_layers=cfg.encoder.layers,
             dropout=cfg.dropout,
         )
-        if self.sentences == "constituents":
-            self.root_label = cfg.labels.dictionary_of("spans").index(ROOT_LABEL)
-        symbols = (dictionary[index].strip("▁") for index in range(len(dictionary)))
-        final = [bool(symbol) and _FINAL.issuperset(symbol) for symbol in symbols]
-        self.register_buffer("is_final", torch.tensor(final), persistent=False)
-
-    def sentence_numbers(
-        self, src_tokens: Tensor, padding_mask: Tensor, parse: ParseBatch
-    ) -> Tensor:
-        """Number each token's sentence, from 0; -1 at padding. Shape: (batch, tokens), int64."""
-        if self.sentences == "dependencies":
-            words, heads, relations = (parse[name] for name in SENTENCES["dependencies"])
-            return by_dependencies(words, heads, relations, padding_mask)
-        if self.sentences == "constituents":
-            separates = src_tokens.eq(self.dictionary.eos())
-            return by_constituents(
-                parse["words"], parse["spans"], self.root_label, padding_mask, separates
-            )
-        return by_final_tokens(src_tokens, self.is_final, self.dictionary.eos(), padding_mask)
 
     def encode(
         self, embedding: Tensor, src_tokens: Tensor, padding_mask: Tensor, parse: ParseBatch
     ) -> tuple[list[Tensor], Tensor, dict[str, list[Any]]]:
         """Compute the states of a batch, see the base class."""
-        numbers = self.sentence_numbers(src_tokens, padding_mask, parse)
+        numbers = by_dependencies(parse["words"], parse["heads"], parse["deprels"], padding_mask)
         sentences = SentenceBatch.from_numbers(numbers)
         of_layers, summaries, documents = self.network(embedding, sentences)
         of_layers[-1] = torch.cat([of_layers[-1], summaries, documents.unsqueeze(1)], 1)

@@ -164,9 +164,8 @@ class Seq2SeqDecoder(FairseqIncrementalDecoder):
         attention = readout = None
         if cfg.attention != "none":
             names = str(cfg.attention), str(cfg.attention_window)
-            attention = SourceAttention(names[0], width, source_width, names[1], cfg.window_size)
-            output_width = embed_dim if cfg.attention_output == "tanh" else None
-            readout = Readout(source_width, width, output_width)
+            attention = SourceAttention(names[0], width, source_width, names[1])
+            readout = Readout(source_width, width, embed_dim)
         self.initial_state = InitialState(cell, source_width, width, cfg.decoder.layers)
         self.layers = AttentiveLayers(
             cell, embed_dim, width, cfg.decoder.layers, attention, readout,

@@ -45,11 +45,6 @@ class Seq2SeqOptions(CopyOptions):
     attention_window: ChoiceEnum(list(WINDOWS)) = option("all",  # type: ignore[valid-type]
         "attend to all of the source, or near the target's own position (local-m), or near a "
         "predicted position (local-p)", part="decoder")
-    window_size: int = option(10,
-        "D: positions that a window reaches to each side of its centre", part="decoder")
-    attention_output: ChoiceEnum(["tanh", "linear"]) = option("tanh",  # type: ignore[valid-type]
-        "the output layer reads tanh(W [context; state]), of the width of the decoder's "
-        "embeddings (tanh, Luong), or [context; state] (linear)", part="decoder")
 
 
 def encoder_width(cfg: Any) -> int:
@@ -77,11 +72,6 @@ def check_options(cfg: Any) -> None:
         raise UserError(
             "--input-feeding needs --attention-time after: with before, the context is the cell's "
             "input already"
-        )
-    if cfg.attention_window != "all" and cfg.window_size < 1:
-        raise UserError(
-            f"--window-size {cfg.window_size}: expected at least 1 position to each side "
-            "(--attention-window all attends to the whole source)"
         )
     if cfg.encoder_name != RECURRENT:
         for name, on in {
@@ -139,8 +129,4 @@ def _check_widths(cfg: Any) -> None:
         raise UserError(
             f"embeddings of width {cfg.decoder.embed_dim} cannot be the output layer of states of width "
             f"{width}: set --decoder-embed-dim {width}, or leave {shared} out"
-        )
-    if cfg.attention != "none" and cfg.attention_output == "linear":
-        raise UserError(
-            f"--attention-output linear has an output layer of another width: leave {shared} out"
         )

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.tree_arrays import constituent_parents
 
 
 def sentences_of_dependencies(heads: np.ndarray, relations: np.ndarray) -> np.ndarray:
@@ -68,38 +67,3 @@ def sentence_trees(tree: DependencyTree, relations: Sequence[str]) -> list[Depen
         DependencyTree.from_valid(heads[start:end] - start)
         for start, end in zip(starts, ends, strict=True)
     ]
-
-
-def sentences_of_constituents(
-    spans: np.ndarray,
-    labels: np.ndarray,
-    root: int,
-    words: int,
-    separators: Sequence[int] | np.ndarray = (),
-) -> np.ndarray:
-    """Number each word's sentence by constituents, from 0. Shape: ``(words,)``, int64.
-
-    If a constituent with the label of joined trees covers the line, each constituent directly below it is
-    a sentence. Each run of words directly below it is also a sentence. Otherwise the line is one
-    sentence.
-
-    Args:
-        spans: the words of each constituent in post-order. Shape: ``(constituents, 2)``, half-open.
-        labels: the number of each constituent's label. Shape: ``(constituents,)``.
-        root: the number of the label of joined trees.
-        separators: the words that stand between two sentences. Each belongs to the sentence before it.
-
-    Examples:
-        >>> spans = np.array([[0, 2], [2, 4], [0, 4]])
-        >>> sentences_of_constituents(spans, np.array([7, 7, 3]), 3, 4).tolist()
-        [0, 0, 1, 1]
-    """
-    of_word = np.full(words, -1)
-    if len(spans) and labels[-1] == root and tuple(spans[-1]) == (0, words):
-        parents = constituent_parents(spans[:, 0], np.zeros(len(spans), dtype=np.int64))
-        for node in np.flatnonzero(parents == len(spans) - 1):
-            of_word[slice(*spans[node])] = node
-    begins = np.diff(of_word, prepend=of_word[:1]) != 0
-    for separator in separators:
-        begins[separator : separator + 2] = [False, True][: words - separator]
-    return np.cumsum(begins)

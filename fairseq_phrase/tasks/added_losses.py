@@ -12,7 +12,6 @@ not penalized.
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fairseq.criterions import FairseqCriterion, register_criterion
@@ -23,8 +22,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.fairseq_types import Task
-from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.model_parts import decoder_of
 from fairseq_phrase.modules.recurrent.source_attention import coverage_loss
 
@@ -140,22 +137,9 @@ def _weights(output: Any) -> Tensor | None:
     return weights[0] if isinstance(weights, list) else weights
 
 
-@dataclass
-class NextSentenceConfig(MaskedLmConfig):
-    """Options of the joint loss."""
-
-    next_sentence_weight: float = option(
-        1.0, "weight of the loss of a pair; that of the masked tokens has the weight 1"
-    )
-
-
-@register_criterion("next_sentence", dataclass=NextSentenceConfig)
+@register_criterion("next_sentence", dataclass=MaskedLmConfig)
 class NextSentenceLoss(MaskedLmLoss):
     """BERT's loss: the mean over masked tokens, and the mean over pairs of segments."""
-
-    def __init__(self, cfg: NextSentenceConfig, task: Task):
-        super().__init__(cfg, task)
-        self.weight = cfg.next_sentence_weight
 
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
@@ -170,7 +154,7 @@ class NextSentenceLoss(MaskedLmLoss):
             "next_sentence_correct": (logits.argmax(1) == target).sum(),
         }
         # fairseq divides by the number of masked tokens.
-        return loss + self.weight * pairs * sample_size / len(target), sample_size, logged
+        return loss + pairs * sample_size / len(target), sample_size, logged
 
     @staticmethod
     def reduce_metrics(logging_outputs: Any) -> None:

@@ -47,8 +47,8 @@ class LanguageTagTask(TranslationTask):
             dictionary.added = tags
             dictionary.tags = (dictionary.index(f"[{language}]"),)
         for name, is_set in (
-            ("subword_sampling", cfg.subword_sampling), ("guided_alignments", cfg.guided_alignments),
-            ("num_batch_buckets", cfg.num_batch_buckets), ("eval_bleu", cfg.eval_bleu),
+            ("subword_sampling", cfg.subword_sampling), ("num_batch_buckets", cfg.num_batch_buckets),
+            ("eval_bleu", cfg.eval_bleu),
         ):  # fmt: skip
             if is_set:
                 raise UserError(f"--langs cannot be combined with --{name.replace('_', '-')}")

@@ -16,7 +16,6 @@ from omegaconf import II, MISSING
 
 from fairseq_phrase.data.batches.objectives import (
     MASK_UNITS,
-    PHRASES,
     Causal,
     MakeSource,
     Masking,
@@ -58,15 +57,9 @@ class SyntaxPretrainingConfig(IdentityOptions, UpdateOptions):
         "sentences (complete), of one document (complete_doc), or split anywhere (none)")
     tokens_per_sample: int = option(512, "largest number of tokens in a sample, without eos mode")
     mask_prob: float = option(0.15, "part of the subwords that are predicted")
-    leave_unmasked_prob: float = option(0.1, "part of the predicted subwords that are not masked")
-    random_token_prob: float = option(0.1,
-        "part of the predicted subwords that a random subword replaces")
     mask_unit: ChoiceEnum(list(MASK_UNITS)) = option("subword",  # type: ignore[valid-type]
-        "what is masked: subwords, whole words, or whole phrases of the parse, drawn until "
+        "what is masked: subwords, whole words, or whole constituents, drawn until "
         "--mask-prob is reached")
-    mask_phrases: ChoiceEnum(list(PHRASES)) = option("constituents",  # type: ignore[valid-type]
-        "phrases: constituents, or subtrees of the dependency tree")
-    mask_phrase_words: int = option(4, "largest number of words in a masked phrase")
     source_factors: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
         "refused: see the options of translation and labelling")
     seed: int = II("common.seed")
@@ -94,10 +87,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
         self._structures: dict[str, MakeStructure] = {}
         self._fields_of_loss: set[str] = set()
         self._objective: Objective | None = None
-        self._masking = Masking(
-            str(cfg.mask_unit), cfg.mask_prob, cfg.leave_unmasked_prob, cfg.random_token_prob,
-            str(cfg.mask_phrases), cfg.mask_phrase_words,
-        )  # fmt: skip
+        self._masking = Masking(str(cfg.mask_unit), cfg.mask_prob)
 
     @classmethod
     def setup_task(cls, cfg: SyntaxPretrainingConfig, **kwargs: Any) -> "SyntaxPretrainingTask":
@@ -229,7 +219,7 @@ class SyntaxPretrainingTask(IdentifiedTask):
         if objective.name == "causal":
             return Causal(self.dictionary, objective.backward)
         if objective.name == "permutation":
-            return Permuted(self.dictionary, objective.predict_fraction)
+            return Permuted(self.dictionary)
         return Masks(self._masking, mask=self._mask, dictionary=self.dictionary)
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:

@@ -5,7 +5,6 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, Optional
 
 from fairseq import utils
@@ -23,7 +22,6 @@ from fairseq_phrase.data.batches.syntax_dataset import (
     SyntaxDataset,
 )
 from fairseq_phrase.data.batches.tree_sources import Trees, read_own_trees
-from fairseq_phrase.data.batches.word_alignments import WordAlignments
 from fairseq_phrase.data.store.copied_words import CopiedWords, copied_path, slot
 from fairseq_phrase.data.store.data_directory import (
     pair_names,
@@ -76,9 +74,6 @@ class SyntaxTranslationConfig(
     coverage: float = option(0.0,
         "weight λ of a loss of attending again to the same source words, Σ min(weight, sum "
         "of the weights before), which is added to the criterion's loss; 1 is usual")
-    guided_alignments: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
-        "file of word alignments of the training data, a line for each pair (0-0 1-2), "
-        "for --criterion label_smoothed_cross_entropy_with_alignment")
     source_factors: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
         "labels of words whose embeddings are combined with embeddings of tokens, in any encoder: "
         "parse fields (tags, deprels, …) and subwords (whether a subword is the beginning, the "
@@ -186,7 +181,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
             setting = self._loss_settings[loss.option]
             loss.check_field(setting.field, self.cfg.tree_source)
             self.require_parses([setting.field], for_model=False, needer=loss.flag())
-            criterion = loss.over(criterion, loss.option_in(self.cfg), setting)
+            criterion = loss.over(criterion, loss.weight_in(self.cfg), setting)
         return criterion
 
     def extend(self, model: Any, trained: Identity | None) -> None:
@@ -275,17 +270,10 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
 
     def _load_with_parses(self, split: str, epoch: int, combine: bool, **kwargs: Any) -> None:
         super().load_dataset(split, epoch, combine, **kwargs)
-        pairs = self.datasets[split] = self._pairs(self.datasets[split])
+        self.datasets[split] = self._pairs(self.datasets[split])
         fields = self.source_text.fields | self._fields_of_loss
         is_training = split == self.cfg.train_subset
         directory = self.directory_of(split, epoch)
-        if self.cfg.guided_alignments and is_training:
-            if self.cfg.subword_sampling:
-                raise UserError("--guided-alignments cannot be combined with --subword-sampling")
-            language = self.cfg.source_lang
-            has_manifest = Manifest.path(directory, language).is_file()
-            protected = Manifest.load(directory, language).protected if has_manifest else ()
-            pairs.align_dataset = WordAlignments(Path(self.cfg.guided_alignments), pairs, protected)
         sampling = None
         if self.cfg.subword_sampling and is_training:
             sampling = self._subword_sampling(directory, fields)

@@ -32,58 +32,44 @@ from fairseq_phrase.tasks.added_losses import AddedLoss, Call, Loss, calls_of
 
 @dataclass
 class TreeLossOptions:
-    """Options of losses that teach trees. An option of a loss begins with the loss' flag."""
+    """Options of losses that teach trees."""
 
     # fmt: off
     parse_loss: float = option(0.0,
-        "weight λ of a loss that teaches the first head of an encoder layer to point at each "
+        "weight λ of a loss that teaches the first head of the middle encoder layer to point at each "
         "word's parent; it is added to the criterion's loss; translation needs no parses for it")
-    parse_loss_layer: int = option(0,
-        "the encoder layer of --parse-loss, from 1; 0 is the middle layer")
     tree_regularization: float = option(0.0,
         "weight λ of TreeReg, a loss that makes the states of constituents independent of their "
         "context; translation needs no parses for it")
-    tree_regularization_layer: int = option(0,
-        "the encoder layer of --tree-regularization, from 1; 0 is the middle layer")
-    tree_regularization_heads: int = option(0,
-        "the number of first heads whose columns of the states it changes; 0 is a quarter of them")
     tree_planting: float = option(0.0,
         "weight λ of a loss that makes an encoder layer's attention decrease with the distance in "
         "the tree; translation needs no parses for it")
-    tree_planting_layer: int = option(0,
-        "the encoder layer of --tree-planting, from 1; 0 is the middle layer")
-    tree_planting_heads: int = option(1,
-        "the number of first heads of --tree-planting; 0 is a quarter of them")
     tree_planting_trees: str = option("heads",
         "the trees of --tree-planting: heads (dependencies) or spans (constituents)")
     # fmt: on
 
 
 class LossSetting(NamedTuple):
-    """A loss' layer, from 1 (0 for the middle layer), its heads, their width, and its parse field."""
+    """The number of a layer's first heads that a loss teaches, their width, and its parse field."""
 
-    layer: int
     heads: int
     width: int
     field: str
 
 
-def attention_layer(model: Any, number: int, flag: str) -> Any:
-    """Find the encoder layer of a loss.
+def attention_layer(model: Any, flag: str) -> Any:
+    """Find the encoder's middle layer, which a loss teaches.
 
     Args:
-        number: the layer, from 1; 0 for the middle layer.
         flag: of the loss.
 
     Raises:
-        UserError: the layer does not exist, or it has no self-attention with queries and keys.
+        UserError: the layer has no self-attention with queries and keys.
     """
     layers = getattr(encoder_of(model), "layers", None)
     if layers is None or not len(layers):
         raise UserError(f"{flag} needs an encoder with layers of self-attention")
-    if not 0 <= number <= len(layers):
-        raise UserError(f"{flag}-layer {number}: the encoder has layers 1 to {len(layers)}")
-    layer = layers[number - 1 if number else (len(layers) - 1) // 2]
+    layer = layers[(len(layers) - 1) // 2]
     attention = getattr(layer, "self_attn", None)
     if not all(hasattr(attention, name) for name in ("q_proj", "k_proj", "num_heads")):
         raise UserError(
@@ -96,7 +82,8 @@ class TreeLoss(AddedLoss):
     """A criterion with a loss that a layer of the encoder gets from trees; :meth:`over` makes it.
 
     Attributes:
-        option: the name of the loss' weight, with which the names of its other options begin.
+        option: the name of the loss' weight.
+        heads: the number of first heads that it teaches; 0 for a quarter of them.
         field: the parse field that it reads by default.
         logged: the name of its logged values.
         accuracy: the name of its logged accuracy; empty without one.
@@ -106,6 +93,7 @@ class TreeLoss(AddedLoss):
     """
 
     option: ClassVar[str]
+    heads: ClassVar[int] = 1
     field: ClassVar[str]
     logged: ClassVar[str]
     accuracy: ClassVar[str] = ""
@@ -120,25 +108,21 @@ class TreeLoss(AddedLoss):
         return f"--{cls.option.replace('_', '-')}"
 
     @classmethod
-    def option_in(cls, cfg: Any, suffix: str = "", default: Any = None) -> Any:
-        """Return a loss' option in the task's options, by default its weight."""
-        return getattr(cfg, cls.option + suffix, default)
+    def weight_in(cls, cfg: Any) -> float:
+        """Return the loss' weight in the task's options."""
+        return float(getattr(cfg, cls.option))
 
     @classmethod
     def setting_for(cls, cfg: Any, model: Any) -> LossSetting:
         """Check the loss' options for a model.
 
         Raises:
-            UserError: the layer does not exist, or has no such heads.
+            UserError: the model has no layer for it.
         """
-        flag = cls.flag()
-        number = cls.option_in(cfg, "_layer")
-        attention = attention_layer(model, number, flag).self_attn
-        heads = cls.option_in(cfg, "_heads", 1) or max(attention.num_heads // 4, 1)
-        if not 0 < heads <= attention.num_heads:
-            raise UserError(f"{flag}-heads {heads}: the layer has {attention.num_heads} heads")
+        attention = attention_layer(model, cls.flag()).self_attn
+        heads = cls.heads or max(attention.num_heads // 4, 1)
         width = attention.q_proj.weight.size(0) // attention.num_heads
-        return LossSetting(number, heads, width, cls.option_in(cfg, "_trees", cls.field))
+        return LossSetting(heads, width, getattr(cfg, f"{cls.option}_trees", cls.field))
 
     @classmethod
     def check_field(cls, field: str, source: str | None) -> None:
@@ -168,7 +152,7 @@ class TreeLoss(AddedLoss):
         the batch and sums the losses of both copies, but its sample size is the size of one copy.
         """
         trees = sample.get("parse")
-        layer = attention_layer(model, self.setting.layer, self.flag())
+        layer = attention_layer(model, self.flag())
         with calls_of(layer) as calls, self.watched(layer) as weights:
             loss, sample_size, logging_output = self.inner(model, sample, reduce)
         # A layer that was dropped (--encoder-layerdrop) has no input states.
@@ -252,7 +236,7 @@ class ParseLossCriterion(TreeLoss):
 class TreeRegularizationCriterion(TreeLoss):
     """A criterion with TreeReg added, on the first heads' columns of the layer's new states."""
 
-    option, field = "tree_regularization", "spans"
+    option, heads, field = "tree_regularization", 0, "spans"
     logged, accuracy = "treereg", "treereg_accuracy"
 
     def taught(
@@ -302,9 +286,9 @@ def wanted_losses(cfg: TreeLossOptions) -> list[type[TreeLoss]]:
         UserError: a λ is negative.
     """
     for loss in TREE_LOSSES:
-        if (weight := loss.option_in(cfg)) < 0:
+        if (weight := loss.weight_in(cfg)) < 0:
             raise UserError(f"{loss.flag()} {weight}: expected 0 or more")
-    return [loss for loss in TREE_LOSSES if loss.option_in(cfg)]
+    return [loss for loss in TREE_LOSSES if loss.weight_in(cfg)]
 
 
 @contextmanager

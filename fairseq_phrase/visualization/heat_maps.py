@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fairseq_phrase.data.batches.raw_tokens import ends_of
-from fairseq_phrase.data.batches.word_alignments import words_by_marks
+from fairseq_phrase.data.subwords.marked_words import words_by_marks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.visualization.constituent_maps import translate
 from fairseq_phrase.visualization.encoder_maps import AttentionPicture, Panel

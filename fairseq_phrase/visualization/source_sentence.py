@@ -14,9 +14,9 @@ from fairseq.utils import split_paths
 
 from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.data.batches.source_batches import SourceTask
-from fairseq_phrase.data.batches.word_alignments import words_by_marks
 from fairseq_phrase.data.store.copied_words import slot
 from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.subwords.marked_words import words_by_marks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.syntax_task import SyntaxTask
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fairseq_phrase.data.batches.raw_tokens import ends_of
-from fairseq_phrase.data.batches.word_alignments import words_by_marks
+from fairseq_phrase.data.subwords.marked_words import words_by_marks
 from fairseq_phrase.visualization.constituent_maps import cross_attention, self_attention, translate
 from fairseq_phrase.visualization.encoder_maps import Choice, choose, name_of
 from fairseq_phrase.visualization.figures import new_figure, save, wrapped

@@ -106,7 +106,6 @@ def test_usage_and_the_pages_that_go_on_with_its_models(
         "report/report.html",
         "attention.pdf",
         "tree.png",
-        "trees.html",
         "probed/probing.png",
     ):
         assert (tmp_path / file).stat().st_size > 1000, file

@@ -153,7 +153,7 @@ def test_a_model_of_truncated_sources_truncates_in_use(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "has no alignments: give --guided-alignments FILE"),
+        ([], "has no alignments: give --load-alignments"),
         (["--load-alignments"], r"has no train\.align\.de-en: make it with fairseq-preprocess"),
     ],
 )

@@ -44,7 +44,7 @@ def plain_copy(data_directory, folder):
 def test_heads_are_learned_and_translation_needs_no_parser(
     train, data_directory, command, tmp_path
 ):
-    printed = train(80, "--parse-loss", "1", "--parse-loss-layer", "2")
+    printed = train(80, "--parse-loss", "1")
     # A single batch tells little: the mean of 15.
     logged = accuracies(printed)
     assert mean(logged[-15:]) > mean(logged[:15]) + 5
@@ -82,7 +82,7 @@ def translates_without_parses(data_directory, command, tmp_path):
 def test_states_and_attention_learn_trees_and_translation_needs_no_parser(
     train, data_directory, command, tmp_path
 ):
-    options = ("--tree-regularization", "1", "--tree-planting", "1", "--tree-planting-layer", "2")
+    options = ("--tree-regularization", "1", "--tree-planting", "1")
     printed = train(60, *options, "--parse-loss", "1")
     assert re.search(r"valid.*treereg_accuracy.*", printed)
     for name in ("treereg_loss", "planting_loss", "parse_loss"):
@@ -122,15 +122,7 @@ def test_controls_are_learned_likewise(train):
     ("options", "message"),
     [
         (("--parse-loss", "-1"), "--parse-loss -1.0: expected 0 or more"),
-        (
-            ("--parse-loss", "1", "--parse-loss-layer", "3"),
-            "--parse-loss-layer 3: the encoder has layers 1 to 2",
-        ),
         (("--tree-planting", "-1"), "--tree-planting -1.0: expected 0 or more"),
-        (
-            ("--tree-planting", "1", "--tree-planting-heads", "3"),
-            "--tree-planting-heads 3: the layer has 2 heads",
-        ),
         (
             ("--tree-planting", "1", "--tree-planting-trees", "enhanced"),
             "--tree-planting-trees enhanced: expected heads or spans; in a graph there are no distances",

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
-from fairseq_cli import train as fairseq_train
 
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
-from tests.support.commands import SIZES, TRAINING
 from tests.support.data_tasks import batches, make_task
 
 
@@ -247,89 +245,3 @@ def test_batches_read_at_once_are_those_of_samples_read_one_by_one(two_parts, op
     for name, expected in alone["net_input"].items():
         assert torch.equal(together["net_input"][name], expected)
         assert together["net_input"][name].dtype == expected.dtype
-
-
-def word_numbers(dictionary, tokens):
-    """The word of each subword of SentencePiece, without the end; from 0."""
-    starts = [dictionary[token].startswith("▁") for token in tokens.tolist()]
-    return [sum(starts[: index + 1]) - 1 for index in range(len(starts))]
-
-
-@pytest.fixture
-def aligned_words(data_directory, tmp_path):
-    """A file that aligns the first words of each training pair, and the last with the first."""
-    task = make_task(data_directory)
-    task.load_dataset("train")
-    lines = []
-    for pair in task.dataset("train"):
-        words = max(word_numbers(task.source_dictionary, pair["source"][:-1]))
-        lines.append(f"0-0 {words}-0 1-1" if words else "")
-    path = tmp_path / "aligned.txt"
-    path.write_text("".join(f"{line}\n" for line in lines))
-    return path
-
-
-def test_aligned_words_are_aligned_subwords_in_training(data_directory, aligned_words):
-    lines = aligned_words.read_text().splitlines()
-    task = make_task(data_directory, guided_alignments=str(aligned_words))
-    task.require_parses(["heads"])
-    task.load_dataset("valid")
-    task.load_dataset("train")
-    assert "alignments" not in batches(task, "valid")[0]
-    compared = 0
-    for batch in batches(task, "train"):
-        expected = []
-        for row, index in enumerate(batch["id"].tolist()):
-            pair = task.dataset("train").dataset[index]
-            sources = word_numbers(task.source_dictionary, pair["source"][:-1])
-            targets = word_numbers(task.target_dictionary, pair["target"][:-1])
-            expected += [
-                [column, row * batch["target"].size(1) + target_word]
-                for word, its in (pair.split("-") for pair in lines[index].split())
-                for column, source in enumerate(sources)
-                for target_word, target in enumerate(targets)
-                if source == int(word) and target == int(its)
-            ]
-        assert batch["alignments"].tolist() == expected
-        compared += len(expected)
-    assert compared > 500
-
-
-def test_a_model_learns_given_alignments(data_directory, aligned_words, command, tmp_path):
-    printed = command(
-        fairseq_train, data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",
-        "--arch", "tree_transformer_tiny", *SIZES, *TRAINING, "--max-tokens", "1000",
-        "--criterion", "label_smoothed_cross_entropy_with_alignment", "--alignment-lambda", "1",
-        "--guided-alignments", aligned_words, "--max-update", "40", "--disable-validation",
-        "--save-dir", tmp_path / "model",
-    )  # fmt: skip
-    losses = [float(loss) for loss in re.findall(r"\balignment_loss=([\d.]+)", printed)]
-    assert losses[-1] < 0.7 * losses[0]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda lines: lines[:-1],
-            "has {less} lines, and the training data {count} sentence pairs",
-        ),
-        (
-            lambda lines: ["0-0 99-0", *lines[1:]],
-            "line 1: '99-0' is not a pair of words, from 0: the s",
-        ),
-        (lambda lines: ["0-0 1:0", *lines[1:]], "line 1: '1:0' is not a pair of words"),
-    ],
-)
-def test_alignments_that_do_not_fit_are_named(change, message, data_directory, aligned_words):
-    lines = aligned_words.read_text().splitlines()
-    aligned_words.write_text("".join(f"{line}\n" for line in change(lines)))
-    task = make_task(data_directory, guided_alignments=str(aligned_words))
-    message = message.format(less=len(lines) - 1, count=len(lines))
-
-    def first():
-        task.load_dataset("train")
-        return task.dataset("train")[0]
-
-    with pytest.raises(UserError, match=f"{aligned_words},? {message}"):
-        first()

@@ -21,7 +21,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 PLAIN: dict[str, tuple[str, dict[str, Any]]] = {
     "plain structural_transformer": ("structural_transformer", {}),
     "plain relation_transformer": ("relation_transformer", {"relation_bias": "none"}),
-    "plain parent_scaled_transformer": ("parent_scaled_transformer", {"parent_heads": "0"}),
 }
 
 

@@ -6,15 +6,13 @@ import contextlib
 import copy
 import json
 import shutil
-import sys
 from argparse import Namespace
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import yaml
-from huggingface_hub import RepoUrl
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -358,60 +356,6 @@ def test_other_files_of_scores_are_refused(checkpoint, tmp_path, capsys, content
     (tmp_path / "scores.json").write_text(content)
     with pytest.raises(SystemExit):
         export(checkpoint, tmp_path / "out", "--card-scores", tmp_path / "scores.json")
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-class Hub(ModuleType):
-    """A stand-in for huggingface_hub, which records the calls.
-
-    Args:
-        error: is raised by the upload.
-    """
-
-    def __init__(self, error: Exception | None = None) -> None:
-        super().__init__("huggingface_hub")
-        self.error, self.calls = error, []
-        self.HfApi = lambda: self
-
-    def create_repo(self, repo_id, *, exist_ok):
-        self.calls.append(("create", repo_id, exist_ok))
-        return RepoUrl(f"https://huggingface.co/{repo_id}")
-
-    def upload_folder(self, *, repo_id, folder_path):
-        self.calls.append(("upload", repo_id, sorted(path.name for path in folder_path.iterdir())))
-        if self.error is not None:
-            raise self.error
-
-
-def test_a_bundle_is_pushed(checkpoint, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", hub := Hub())
-    export(checkpoint, tmp_path / "out", "--push", "me/de-en")
-    files = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert {"config.json", "model.safetensors", "README.md"} <= set(files)
-    assert hub.calls == [("create", "me/de-en", True), ("upload", "me/de-en", files)]
-    assert "pushed to https://huggingface.co/me/de-en" in capsys.readouterr().out
-
-
-def test_a_failed_push_leaves_the_bundle(checkpoint, tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(ValueError("no token\nlog in")))
-    out = tmp_path / "out"
-    with pytest.raises(SystemExit):
-        export(checkpoint, out, "--push", "me/de-en")
-    assert (
-        f"{out} is complete, but --push me/de-en failed: no token. Upload it later by hf upload "
-        f"me/de-en {out}\n"
-    ) in capsys.readouterr().err
-    use(out)
-
-
-def test_push_without_the_hubs_client_is_refused_first(
-    checkpoint, tmp_path, monkeypatch, capsys
-) -> None:
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(SystemExit):
-        export(checkpoint, tmp_path / "out", "--push", "me/de-en")
-    message = "--push needs huggingface_hub: pip install huggingface_hub"
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -114,8 +114,8 @@ def test_a_hook_after_the_last_layer_changes_what_the_decoder_gets(dictionary):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("parent_scaled_transformer", {"parent_heads": "1,2"}),
-        ("parent_scaled_transformer", {"parent_heads": "0,0,1", "neutral_start": True}),
+        ("parent_scaled_transformer", {}),
+        ("parent_scaled_transformer", {"neutral_start": True}),
         ("phrase_transformer", {"phrase_layers": "1"}),
         ("phrase_transformer", {"phrase_layers": "2-2"}),
         (

@@ -196,7 +196,7 @@ def test_values_and_gradients_are_those_of_fairseq(monkeypatch, loss, kind):
     layer = fairseq_layer(model.bert.encoder.layer[1])
     layer.normalize_before = False
     parse = {name.removeprefix("src_"): rows for name, rows in inputs.items()}
-    setting = LossSetting(2, getattr(loss, "heads", 1) or 1, 8, loss.field)
+    setting = LossSetting(getattr(loss, "heads", 1) or 1, 8, loss.field)
     expected = of_fairseq(kind, setting, layer, *output.hidden_states[1:3], parse)
     lower = list(model.bert.embeddings.parameters()) + list(
         model.bert.encoder.layer[0].parameters()

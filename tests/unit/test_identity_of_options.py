@@ -40,9 +40,7 @@ TASKS = sorted(n for n, task in TASK_REGISTRY.items() if issubclass(task, Identi
 OTHER = {
     "decoder_input_dim": 24,
     "decoder_output_dim": 24,
-    "predict_fraction": "1/3",
     "encoder": "lstm",
-    "parent_heads": "2",
 }
 DICTIONARY = make_dictionary()
 
@@ -275,7 +273,7 @@ OF_DECODERS = {
     "decoder_embed_dim": 24, "decoder_attention_heads": 4, "decoder_layers_to_keep": "0",
     "adaptive_softmax_cutoff": "10,20", "copy": "gate", "pooling": "mean", "objective": "causal",
     "direction": "backward", "attention": "additive", "attention_time": "before",
-    "attention_window": "local-p", "attention_output": "none", "share_all_embeddings": True,
+    "attention_window": "local-p", "share_all_embeddings": True,
 }  # fmt: skip
 #: The options with which an option of pre-training has a meaning.
 WITH = {
@@ -325,7 +323,7 @@ def test_what_pretrained_leaves_out_does_not_change_the_states_of_tokens(model, 
 #: Options of a task that are free, with a value, if it needs another than :func:`other` gives.
 OF_TASKS = {
     "dataset_impl": "mmap", "required_seq_len_multiple": 8, "num_batch_buckets": 3,
-    "eval_bleu_args": '{"beam": 2}', "eval_bleu_detok": "moses", "guided_alignments": None,
+    "eval_bleu_args": '{"beam": 2}', "eval_bleu_detok": "moses",
     "subword_sampling": 0.1, "train_subset": "valid", "upsample_primary": 2, "max_source_positions": 300,
     "max_target_positions": 300, "pretrained": "none.pt", "pretrained_model": "none.pt",
     "allow_difference": "parser",
@@ -372,7 +370,7 @@ def test_a_free_option_of_a_task_does_not_change_what_a_model_computes(
 ) -> None:
     value = OF_TASKS.get(field.name, other(field))
     default = None if field.default is MISSING else field.default
-    assert value != default or field.name in ("dataset_impl", "guided_alignments")
+    assert value != default or field.name == "dataset_impl"
     states_of_sentences = validated(
         make_task(data_directory, **{field.name: value}), expected["model"]
     )

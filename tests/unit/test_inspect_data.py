@@ -115,14 +115,6 @@ def test_lines_are_drawn_without_statistics(data_directory, synthetic_corpus, ca
     assert "sentences" not in out
 
 
-def test_trees_go_to_a_file_instead_of_the_terminal(data_directory, tmp_path, capsys):
-    for name in ("trees.svg", "trees.html"):
-        inspect(data_directory, "--line", 1, "--line", 2, "--out", tmp_path / name)
-        assert capsys.readouterr().out == f"{tmp_path / name}\n"
-        page = (tmp_path / name).read_text(encoding="utf-8")
-        assert page.count("train.de-en.de, line ") == 2
-
-
 def test_all_languages_are_inspected(both_languages, capsys):
     inspect(both_languages, "--sentences", 2)
     out = capsys.readouterr().out
@@ -180,11 +172,8 @@ def test_every_byte_of_every_file_is_looked_at(directory, capsys):
     [
         (["--subset", "trian"], r"has no split trian, only valid\.de-en"),
         (["--line", "101"], "has lines 1 to 100, not 101"),
-        (["--line", "1", "--out", "trees.png"], r"must be \.svg or \.html"),
         (["--check", "--line", "1"], "--check draws nothing"),
-        (["--check", "--out", "trees.svg"], "--check draws nothing"),
         (["--line", "1", "--sentences", "1"], "--line names the sentences"),
-        (["--sentences", "0", "--out", "trees.svg"], "leaves nothing to draw"),
         (["--sentences", "-1"], "expected a positive number, not -1"),
         (["--line", "0"], "expected a positive number, not 0"),
     ],

@@ -12,7 +12,6 @@ import torch
 from fairseq_phrase.checkpoints.loading import register
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.positions.spectral import tree_spectrum
 from fairseq_phrase.testing import CHECKS, build_model, make_batch, make_dictionary
 from tests.support.registrations import registrations_undone
 from tests.support.repository import REPOSITORY
@@ -21,6 +20,7 @@ from tests.twins.dependency import edges_between
 
 FOLDER = REPOSITORY / "examples/methods"
 NAMES = ("ape", "depgcn", "saft", "wire")
+SHARED = ("spectral", "transformed_attention")
 MOST_LINES = 60
 
 
@@ -40,7 +40,7 @@ def methods():
 def test_a_method_is_one_short_file(name):
     lines = (FOLDER / f"{name}.py").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= MOST_LINES
-    assert {path.stem for path in FOLDER.glob("*.py")} == {"__init__", *NAMES}
+    assert {path.stem for path in FOLDER.glob("*.py")} == {"__init__", *NAMES, *SHARED}
     assert name in ENCODERS
 
 
@@ -84,10 +84,12 @@ def laplacian(heads, q):
 
 @pytest.mark.parametrize("q", [0.0, 0.1, 0.25])
 @pytest.mark.parametrize("first", [0, 1])
-def test_the_spectrum_has_eigenvectors_of_the_magnetic_laplacian(q, first):
+def test_the_spectrum_has_eigenvectors_of_the_magnetic_laplacian(methods, q, first):
     inputs = batch()
     words = inputs["src_words"]
-    real, imaginary, values = tree_spectrum(words, inputs["src_heads"], 12, q, first)
+    real, imaginary, values = methods.spectral.tree_spectrum(
+        words, inputs["src_heads"], 12, q, first
+    )
     assert not real[words < 0].any()
     assert not imaginary[words < 0].any()
     for row in range(2):
@@ -105,13 +107,13 @@ def test_the_spectrum_has_eigenvectors_of_the_magnetic_laplacian(q, first):
         torch.testing.assert_close(gram, torch.eye(len(expected), dtype=gram.dtype))
 
 
-def test_a_star_has_one_spectrum_with_and_without_padding():
+def test_a_star_has_one_spectrum_with_and_without_padding(methods):
     """Its eigenvalues would be equal without the weights of edges."""
     words = torch.tensor([[0, 1, 2, 3, 4, -1]])
     heads = torch.tensor([[0, 0, 0, 0, 0]])
-    alone = tree_spectrum(words[:, :5], heads, 4)[0]
+    alone = methods.spectral.tree_spectrum(words[:, :5], heads, 4)[0]
     padded = torch.nn.functional.pad(heads, (0, 7), value=-1)
-    together = tree_spectrum(words, padded, 4)[0]
+    together = methods.spectral.tree_spectrum(words, padded, 4)[0]
     torch.testing.assert_close(together[:, :5], alone, rtol=1e-9, atol=1e-9)
 
 

@@ -264,7 +264,6 @@ def test_options_of_the_encoder_may_differ_from_the_checkpoint(dictionary) -> No
 PLAIN = {
     "structural_transformer": {},
     "relation_transformer": {"relation_bias": "none"},
-    "parent_scaled_transformer": {"parent_heads": "0"},
 }
 
 

@@ -16,21 +16,18 @@ MASK = DICTIONARY.add_symbol("<mask>")
 DICTIONARY.add_symbol("madeupword0000")
 # the big dog | chases | the cat; "chases" and "cat" have two subwords.
 WORDS = np.array([0, 1, 2, 3, 3, 4, 5, 5])
-HEADS = np.array([2, 2, 3, 3, 5, 3])
 SPANS = np.array([[0, 3, 7], [4, 6, 7], [3, 6, 8], [0, 6, 9]])
-PARSE = {"words": WORDS, "heads": HEADS, "spans": SPANS}
+PARSE = {"words": WORDS, "spans": SPANS}
 TOKENS = np.array([*range(10, 18), EOS])
 UNITS = {
     "subword": Masking(),
     "word": Masking("word"),
-    "constituents": Masking("phrase", max_words=3),
-    "subtrees": Masking("phrase", phrases="subtrees", max_words=3),
+    "constituents": Masking("phrase"),
 }
 #: The words that may be masked together; each word of no phrase is one itself.
 PHRASES = {
     "word": [{0}, {1}, {2}, {3}, {4}, {5}],
     "constituents": [{0, 1, 2}, {4, 5}, {3, 4, 5}],
-    "subtrees": [{0}, {1}, {0, 1, 2}, {4}, {4, 5}, {3}],
 }
 every_unit = pytest.mark.parametrize("unit", UNITS)
 
@@ -103,20 +100,3 @@ def test_a_line_without_words_has_no_mask(unit):
 def test_a_rate_that_predicts_nothing_or_leaves_nothing_is_refused(rate):
     with pytest.raises(UserError, match=f"--mask-prob {rate}: expected a number between 0 and 1"):
         Masking(rate=rate)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"leave_unmasked": 0.6, "random": 0.6}, "together at most 1"),
-        ({"max_words": 0}, "--mask-phrase-words 0"),
-    ],
-)
-def test_other_numbers_out_of_range_are_refused(changed, message):
-    with pytest.raises(UserError, match=message):
-        Masking(**changed)
-
-
-@pytest.mark.parametrize("parts", [(0.5, 0.5), (0.0, 0.0), (1.0, 0.0), (0.0, 1.0)])
-def test_all_predicted_subwords_may_stay_or_be_replaced(parts):
-    Masking("subword", 0.15, *parts)

@@ -84,9 +84,9 @@ def test_the_loss_is_added_for_every_encoder(dictionary, name, pre_norm, checkpo
     sample = make_sample(dictionary, inputs)
     sample["net_input"] |= own_inputs(name, model, inputs)
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    wrapped = with_loss(ParseLossCriterion, plain, model, 0.5, 2)
+    wrapped = with_loss(ParseLossCriterion, plain, model, 0.5)
     inputs_of_layer = []
-    layer = model.encoder.layers[1]
+    layer = model.encoder.layers[0]
     handle = layer.register_forward_pre_hook(lambda _, given: inputs_of_layer.append(given[0]))
     expected, size, _ = plain(model, sample)
     handle.remove()
@@ -118,7 +118,7 @@ def test_r_drop_points_in_both_copies_of_the_batch(dictionary):
     model = build_model("transformer", dictionary, dropout=0.3).train()
     sample = make_sample(dictionary, make_batch(dictionary, LENGTHS))
     rdrop = make_criterion(RdropLabelSmoothedCrossEntropyCriterion, dictionary, rdrop_alpha=1.0)
-    wrapped = with_loss(ParseLossCriterion, rdrop, model, 1.0, 1)
+    wrapped = with_loss(ParseLossCriterion, rdrop, model, 1.0)
     loss, _, logged = wrapped(model, sample)
     assert int(logged["parse_count"]) == 2 * int((sample["parse"]["heads"] >= 0).sum())
     loss.backward()
@@ -132,7 +132,7 @@ def test_lambda_weighs_the_same_with_r_drop_as_with_the_batch_given_twice(dictio
     rdrop = make_criterion(RdropLabelSmoothedCrossEntropyCriterion, dictionary, rdrop_alpha=1.0)
     added = []
     for criterion in (plain, rdrop):
-        with_trees = with_loss(ParseLossCriterion, criterion, model, 0.5, 1)
+        with_trees = with_loss(ParseLossCriterion, criterion, model, 0.5)
         loss, size, _ = with_trees(model, make_sample(dictionary, inputs))
         without, _, _ = criterion(model, make_sample(dictionary, inputs))
         # R-Drop divides the losses of two copies by the tokens of one.
@@ -144,7 +144,7 @@ def test_lambda_weighs_the_same_with_r_drop_as_with_the_batch_given_twice(dictio
 def test_what_is_logged_is_the_criterions_and_the_accuracy_of_all_batches(dictionary):
     model = build_model("transformer", dictionary)
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    wrapped = with_loss(ParseLossCriterion, plain, model, 1.0, 1)
+    wrapped = with_loss(ParseLossCriterion, plain, model, 1.0)
     logs = []
     for lengths in (LENGTHS, [3, 12]):
         sample = make_sample(dictionary, make_batch(dictionary, lengths))
@@ -165,7 +165,7 @@ def test_a_layer_that_was_dropped_teaches_nothing(dictionary):
     model = build_model("transformer", dictionary, encoder_layerdrop=0.999).train()
     sample = make_sample(dictionary, make_batch(dictionary, LENGTHS))
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    _, _, logged = with_loss(ParseLossCriterion, plain, model, 1.0, 1)(model, sample)
+    _, _, logged = with_loss(ParseLossCriterion, plain, model, 1.0)(model, sample)
     assert "parse_count" not in logged
 
 
@@ -174,19 +174,10 @@ def test_batches_without_trees_have_the_criterions_loss_alone(dictionary):
     sample = make_sample(dictionary, make_batch(dictionary, LENGTHS))
     del sample["parse"]
     plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    wrapped = with_loss(ParseLossCriterion, plain, model, 1.0, 1)
+    wrapped = with_loss(ParseLossCriterion, plain, model, 1.0)
     assert torch.equal(wrapped(model, sample)[0], plain(model, sample)[0])
-
-
-@pytest.mark.parametrize("layer", [-1, 3])
-def test_a_layer_that_the_encoder_lacks_is_refused(dictionary, layer):
-    model = build_model("transformer", dictionary)
-    with pytest.raises(
-        UserError, match=f"--parse-loss-layer {layer}: the encoder has layers 1 to 2"
-    ):
-        attention_layer(model, layer, "--parse-loss")
 
 
 def test_an_encoder_without_attention_is_refused():
     with pytest.raises(UserError, match="needs an encoder with layers of self-attention"):
-        attention_layer(Namespace(encoder=torch.nn.LSTM(2, 2)), 1, "--parse-loss")
+        attention_layer(Namespace(encoder=torch.nn.LSTM(2, 2)), "--parse-loss")

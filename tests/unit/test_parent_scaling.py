@@ -10,8 +10,6 @@ import torch
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.positions.parent_scaling import (
     SCALINGS,
-    ParentDistances,
-    ParentScaledAttention,
     parent_middles,
     parent_scaled_attention,
     parent_scales,
@@ -55,7 +53,7 @@ def twin_middles(words, heads, padding):
     return torch.tensor(middles, dtype=torch.double)
 
 
-def twin_attention(query, key, value, middles, padding, scaling, std, heads, ignored, gate):
+def twin_attention(query, key, value, middles, padding, scaling, std, gate):
     """Eq. of parent-scaled attention, score by score, in double precision."""
     batch, num_heads, n, width = query.shape
     outputs = torch.zeros_like(query)
@@ -67,12 +65,11 @@ def twin_attention(query, key, value, middles, padding, scaling, std, heads, ign
                 for j in keys:
                     score = query[b, h, t] @ key[b, h, j] / math.sqrt(width)
                     square = (j - middles[b, t]) ** 2 / (2 * std**2)
-                    if h < heads and not ignored[b, h, t]:
-                        if scaling == "multiply":
-                            density = math.exp(-square) / (std * math.sqrt(2 * math.pi))
-                            score = score * (1 + gate[h] * (density - 1))
-                        else:
-                            score = score - gate[h] * square
+                    if scaling == "multiply":
+                        density = math.exp(-square) / (std * math.sqrt(2 * math.pi))
+                        score = score * (1 + gate[h] * (density - 1))
+                    else:
+                        score = score - gate[h] * square
                     scores.append(score)
                 weights = torch.stack(scores).softmax(0)
                 outputs[b, h, t] = sum(
@@ -95,39 +92,28 @@ def test_the_middle_of_the_parent_is_that_of_its_subwords(dictionary, left, root
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
 @pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize(
-    ("heads", "ignoring", "std", "gate"),
-    [
-        (3, 0.0, 1.0, None),
-        (1, 0.0, 2.5, 0.7),
-        (2, 0.4, 2.5, None),
-        (3, 0.4, 1.0, 0.7),
-        (2, 0.0, 1.0, 0.0),
-    ],
+    ("std", "gate"), [(1.0, None), (2.5, 0.7), (2.5, None), (1.0, 0.7), (1.0, 0.0)]
 )
-def test_attention_is_the_equation_in_loops(dictionary, left, scaling, heads, ignoring, std, gate):
+def test_attention_is_the_equation_in_loops(dictionary, left, scaling, std, gate):
     torch.manual_seed(3)
     words, of_words, padding = trees(dictionary, left=left)
     tree = TreePositions(words, of_words, padding)
     shape = (len(words), 3, words.size(1), 4)
     inputs = [torch.randn(shape, dtype=torch.double).requires_grad_() for _ in range(3)]
-    ignored = torch.rand(len(words), heads, words.size(1)) < ignoring
-    gates = torch.ones(heads, dtype=torch.double)
+    gates = torch.ones(3, dtype=torch.double)
     if gate is not None:
-        gates = (gates * gate - torch.arange(heads) * gate / 4).requires_grad_()
+        gates = (gates * gate - torch.arange(3) * gate / 4).requires_grad_()
     learned = inputs if gate is None else [*inputs, gates]
     expected = twin_attention(
-        *inputs, twin_middles(words, of_words, padding), padding, scaling, std, heads, ignored,
-        gates,
+        *inputs, twin_middles(words, of_words, padding), padding, scaling, std, gates,
     )  # fmt: skip
     middles = parent_middles(tree).double()
     for need_weights in (False, True):
         attended, weights = parent_scaled_attention(
             *inputs,
-            parent_scales(middles, std, scaling),
+            parent_scales(middles, scaling, std),
             masked_keys(padding),
             scaling=scaling,
-            scaled_heads=heads,
-            ignored=ignored if ignoring else None,
             gate=None if gate is None else gates,
             need_weights=need_weights,
         )
@@ -146,87 +132,21 @@ def test_attention_is_the_equation_in_loops(dictionary, left, scaling, heads, ig
     assert_same(weights.double() @ inputs[2], attended)
 
 
-@pytest.mark.parametrize("scaling", SCALINGS)
-def test_what_is_ignored_is_drawn_for_each_sentence_head_and_token(dictionary, scaling):
-    words, heads, padding = trees(dictionary)
-    tree = TreePositions(words, heads, padding)
-    scales = parent_scales(parent_middles(tree), 1.0, scaling)
-    attention = ParentScaledAttention(
-        embed_dim=8, num_heads=2, scaled_heads=2, scaling=scaling, ignoring=0.5
-    ).double()
-    states = torch.randn(words.size(1), len(words), 8, dtype=torch.double)
-    inputs = states, ParentDistances(padding, scales.double(), masked_keys(padding))
-
-    def weights(ignoring):
-        attention.ignoring = ignoring
-        return attention(*inputs, need_weights=True)[1]
-
-    outputs = []
-    for need_weights in (False, True):
-        torch.manual_seed(5)
-        outputs.append(attention(*inputs, need_weights)[0])
-    assert_same(*outputs)
-    scaled, plain, some = weights(0.0), weights(1.0), weights(0.5)
-    real = ~padding
-    as_scaled = (some == scaled).all(-1).transpose(1, 2)[real]
-    as_plain = (some == plain).all(-1).transpose(1, 2)[real]
-    assert (as_scaled | as_plain).all()
-    assert (as_scaled & ~as_plain).any()
-    assert (as_plain & ~as_scaled).any()
-    attention.eval()
-    assert torch.equal(weights(0.5), scaled)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_a_long_sentence_does_not_overflow_half_precision(dtype):
     length = 600
     words = torch.arange(length)[None]
     tree = TreePositions(words, torch.zeros_like(words), torch.zeros_like(words).bool())
-    scales = parent_scales(parent_middles(tree), 0.5, "prior")
+    scales = parent_scales(parent_middles(tree), "prior", 0.5)
     query = torch.randn(1, 1, length, 4).to(dtype)
     attended, _ = parent_scaled_attention(query, query, query, scales, scaling="prior")
     assert attended.isfinite().all()
 
 
-@pytest.mark.parametrize("pre_norm", [False, True], ids=["post-norm", "pre-norm"])
-def test_without_scaled_heads_it_is_fairseqs_transformer_to_the_last_bit(dictionary, pre_norm):
-    options = {"encoder_normalize_before": pre_norm}
-    plain = build_model("transformer", dictionary, **options)
-    unscaled = build_model(NAME, dictionary, parent_heads="0", **options)
-    scaled = build_model(NAME, dictionary, **options)
-    assert plain.state_dict().keys() == unscaled.state_dict().keys() == scaled.state_dict().keys()
-    for name, parameter in plain.state_dict().items():
-        assert torch.equal(parameter, unscaled.state_dict()[name])
-        assert torch.equal(parameter, scaled.state_dict()[name])
-    tokens = make_batch(dictionary, LENGTHS)["src_tokens"]
-    arguments = {"src_tokens": tokens, "src_lengths": None}
-    expected, actual = (model.encoder(**arguments) for model in (plain, unscaled))
-    assert torch.equal(expected["encoder_out"][0], actual["encoder_out"][0])
-
-
-def test_heads_that_are_not_scaled_are_as_in_fairseqs_layer(dictionary):
-    """Of two heads one is scaled: the other's weights are those without scaling."""
-    inputs = make_batch(dictionary, LENGTHS)
-    single_head, all_heads = (
-        build_model(NAME, dictionary, parent_heads=heads) for heads in ("1", "2")
-    )
-    none = build_model(NAME, dictionary, parent_heads="0")
-    real = inputs["src_tokens"].ne(dictionary.pad())
-    first, every, plain = (
-        model.encoder.attention_maps(**inputs)[1][0]["all nodes"].double()
-        for model in (single_head, all_heads, none)
-    )
-    assert_same(first[:, 0][real], every[:, 0][real])
-    # fairseq returns weights in single precision.
-    torch.testing.assert_close(first[:, 1][real], plain[:, 1][real], atol=1e-6, rtol=1e-6)
-    assert not torch.allclose(first[:, 0][real], plain[:, 0][real])
-    assert not torch.allclose(every[:, 1][real], plain[:, 1][real], atol=1e-3)
-
-
-def test_layers_without_scaled_heads_have_fairseqs_attention(dictionary):
-    model = build_model(NAME, dictionary, parent_heads="0,1")
+def test_layers_after_the_first_have_fairseqs_attention(dictionary):
+    model = build_model(NAME, dictionary)
     kinds = [type(layer.self_attn).__name__ for layer in model.encoder.layers]
-    assert kinds == ["TokenAttention", "ParentScaledAttention"]
+    assert kinds == ["ParentScaledAttention", "TokenAttention"]
 
 
 def test_the_trees_decide(dictionary):
@@ -237,19 +157,6 @@ def test_the_trees_decide(dictionary):
     assert not torch.allclose(encode(model, inputs), encode(model, {**inputs, "src_heads": heads}))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"parent_heads": "3"}, "--parent-heads 3: layer 1 has 2 heads, not 3"),
-        ({"parent_heads": "2,-1"}, "--parent-heads 2,-1: layer 2 has 2 heads, not -1"),
-        ({"parent_heads": "1,0,0"}, "--parent-heads 1,0,0 names 3 layers: the encoder has 2"),
-        ({"parent_heads": "two"}, "--parent-heads two: expected a number of heads or 'all'"),
-        ({"parent_std": 0.0}, "--parent-std 0.0: expected more than 0"),
-        ({"parent_ignoring": 1.5}, "--parent-ignoring 1.5: expected a probability"),
-        ({"encoder_xformers_att_config": "{}"}, "--encoder-xformers-att-config"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(dictionary, options, message):
-    with pytest.raises(UserError) as error:
-        build_model(NAME, dictionary, **options)
-    assert message in str(error.value)
+def test_attention_of_xformers_is_refused(dictionary):
+    with pytest.raises(UserError, match="--encoder-xformers-att-config"):
+        build_model(NAME, dictionary, encoder_xformers_att_config="{}")

@@ -12,7 +12,7 @@ from fairseq_phrase.data.batches.objectives import Permuted
 from fairseq_phrase.data.batches.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.data.batches.text_blocks import BlockSample, TextBlocks
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.pretrainer import Objective, fraction
+from fairseq_phrase.models.pretrainer import Objective
 from fairseq_phrase.modules.causal_window import CausalWindow
 from fairseq_phrase.testing import make_dictionary, randomized
 from tests.support.named_models import build_encoder, make_task, options
@@ -194,17 +194,6 @@ def test_the_last_part_of_a_random_order_is_predicted(parts):
         lasts.add(int(np.flatnonzero(ranks == 8)[0]))
     assert lasts == {1, 2, 3, 5, 6, 7, 8}
     assert np.mean(counts) == pytest.approx(max(7 / parts, 1), abs=0.15)
-
-
-@pytest.mark.parametrize(("text", "parts"), [("1/6", 6), ("1/1", 1), ("1", 1), (" 1 / 3", 3)])
-def test_a_fraction_is_read(text, parts):
-    assert fraction(text) == parts
-
-
-@pytest.mark.parametrize("text", ["6", "2/3", "1/0", "1/x", "0", ""])
-def test_another_fraction_is_refused(text):
-    with pytest.raises(UserError, match="expected 1/K"):
-        fraction(text)
 
 
 def permuted_dataset(memory=0, lengths=(3, 5, 4)):

@@ -12,11 +12,8 @@ from fairseq_phrase.modules.recurrent.hierarchical_attention import (
     AttentionSum,
     HierarchicalAttention,
     SentenceBatch,
-    by_constituents,
     by_dependencies,
-    by_final_tokens,
 )
-from fairseq_phrase.syntax.constituency import ROOT_LABEL, ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.tolerance import assert_same
 from tests.twins import recurrent as twins
@@ -133,25 +130,6 @@ def test_a_dependent_of_the_root_begins_no_sentence():
     assert by_dependencies(WORDS, heads, relations, PADDING).tolist() == [[0] * 6 + [-1]]
 
 
-def test_the_trees_under_an_extra_root_are_sentences():
-    trees = [
-        ConstituencyTree([(0, 2)], ["S"], 2),
-        ConstituencyTree([], [], 1),
-        ConstituencyTree([(0, 1)], ["S"], 1),
-    ]
-    tree = ConstituencyTree.joined(trees)
-    labels = [[ROOT if label == ROOT_LABEL else OTHER] for label in tree.labels]
-    spans = torch.from_numpy(np.concatenate([tree.spans, labels], 1))[None]
-    numbers = by_constituents(WORDS, spans, ROOT, PADDING)
-    assert numbers.tolist() == [[0, 0, 0, 1, 2, 2, -1]]
-
-
-@pytest.mark.parametrize("label", [ROOT, OTHER], ids=["a substitute for a parse", "a sentence"])
-def test_one_constituent_is_one_sentence(label):
-    spans = torch.tensor([[[0, 4, label], [-1, -1, -1]]])
-    assert by_constituents(WORDS, spans, ROOT, PADDING).tolist() == [[0] * 6 + [-1]]
-
-
 def test_separators_of_joined_sentences_belong_to_the_sentence_before_them():
     # Sentences of two words, one word and two words.
     counts = [2, 1, 2]
@@ -160,7 +138,6 @@ def test_separators_of_joined_sentences_belong_to_the_sentence_before_them():
             "words": np.arange(count),
             "heads": np.zeros(count, dtype=np.int64),
             "deprels": np.array([ROOT, OTHER])[:count],
-            "spans": np.array([[0, 2, OTHER]])[: count - 1],
         }
         for count in counts
     ]
@@ -168,49 +145,11 @@ def test_separators_of_joined_sentences_belong_to_the_sentence_before_them():
         name: torch.from_numpy(values)[None] for name, values in joined_parses(parses, ROOT).items()
     }
     words, padding = joined["words"], torch.zeros(1, 7, dtype=torch.bool)
-    separates = torch.tensor([[False, False, True, False, True, False, False]])
-    expected = [[0, 0, 0, 1, 1, 2, 2]]
-    numbers = by_constituents(words, joined["spans"], ROOT, padding, separates)
-    assert numbers.tolist() == expected
     numbers = by_dependencies(words, joined["heads"], joined["deprels"], padding)
-    assert numbers.tolist() == expected
-
-
-def test_a_line_of_several_sentences_keeps_them_apart_in_a_joined_parse():
-    # A line of two sentences, below its own root, and a line of one.
-    lines = [
-        {"words": np.arange(3), "spans": np.array([[0, 2, OTHER], [2, 3, OTHER], [0, 3, ROOT]])},
-        {"words": np.arange(1), "spans": np.array([[0, 1, OTHER]])},
-    ]
-    joined = {
-        name: torch.from_numpy(values)[None] for name, values in joined_parses(lines, ROOT).items()
-    }
-    expected = [[0, 2, OTHER], [2, 3, OTHER], [4, 5, OTHER], [0, 5, ROOT]]
-    assert joined["spans"].tolist() == [expected]
-    padding = torch.zeros(1, 5, dtype=torch.bool)
-    separates = torch.tensor([[False, False, False, True, False]])
-    numbers = by_constituents(joined["words"], joined["spans"], ROOT, padding, separates)
-    assert numbers.tolist() == [[0, 0, 1, 1, 2]]
-
-
-def test_final_tokens_end_sentences():
-    is_final = torch.zeros(10, dtype=torch.bool)
-    is_final[[7, 8]] = True  # "." and "!"
-    tokens = torch.tensor([[1, 3, 7, 8, 4, 7, 2], [7, 3, 2, 1, 1, 1, 1]])
-    numbers = by_final_tokens(tokens, is_final, 2, tokens.eq(1))
-    assert numbers.tolist() == [[-1, 0, 0, 0, 1, 1, 1], [0, 1, 1, -1, -1, -1, -1]]
-
-
-def test_a_separator_ends_a_sentence_with_and_without_a_final_token():
-    is_final = torch.zeros(10, dtype=torch.bool)
-    is_final[7] = True
-    tokens = torch.tensor([[3, 7, 2, 4, 2, 5, 7, 2, 1]])
-    numbers = by_final_tokens(tokens, is_final, 2, tokens.eq(1))
-    assert numbers.tolist() == [[0, 0, 0, 1, 1, 2, 2, 2, -1]]
+    assert numbers.tolist() == [[0, 0, 0, 1, 1, 2, 2]]
 
 
 def test_a_line_without_words_is_one_sentence():
     words, none = torch.tensor([[-1]]), torch.full((1, 0), -1)
     padding = torch.zeros(1, 1, dtype=torch.bool)
     assert by_dependencies(words, none, none, padding).tolist() == [[0]]
-    assert by_constituents(words, none.unsqueeze(2).expand(1, 0, 3), 4, padding).tolist() == [[0]]

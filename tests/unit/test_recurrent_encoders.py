@@ -13,7 +13,6 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.named_encoder import build_named_encoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.syntax.constituency import ROOT_LABEL
 from fairseq_phrase.testing import SIZES, any_label_dictionary, make_batch, make_dictionary
 
 NAMES = ("lstm", "tree_lstm", "han")
@@ -145,37 +144,10 @@ def test_the_states_of_every_layer_can_be_asked_for(encoder, dictionary, name, v
 
 def test_the_root_of_a_document_is_its_last_node(dictionary):
     inputs = make_batch(dictionary, [3, 2])
-    encoder = build(dictionary, "han", han_sentences="punctuation")
+    encoder = build(dictionary, "han")
     output = encoder(**inputs)
     nodes = output["encoder_out"][0].size(0)
     assert encoder.root_nodes(output, ParseBatch({})).tolist() == [nodes - 1] * 2
-
-
-def test_punctuation_ends_sentences(dictionary):
-    for mark in ("▁.", "!?", "▁…", "x.", "▁"):
-        dictionary.add_symbol(mark)
-    encoder = build(dictionary, "han", han_sentences="punctuation")
-    final = [dictionary[index] for index in encoder.is_final.nonzero().flatten().tolist()]
-    assert final == ["▁.", "!?", "▁…"]
-
-
-def test_the_extra_root_of_constituents_is_found_by_its_label(dictionary, monkeypatch):
-    encoder = build(dictionary, "han", han_sentences="constituents")
-    tokens = torch.tensor([[5, 6, 7, 8, 2]])
-    words = torch.tensor([[0, 1, 2, 3, -1]])
-    assert encoder.root_label == any_label_dictionary("spans").index(ROOT_LABEL)
-    other_label = encoder.root_label + 1
-    spans = torch.tensor([[[0, 2, other_label], [2, 4, other_label], [0, 4, encoder.root_label]]])
-    parse = ParseBatch({"words": words, "spans": spans})
-    numbers = encoder.sentence_numbers(tokens, tokens.eq(1), parse)
-    assert numbers.tolist() == [[0, 0, 1, 1, 1]]
-    # Two sentences with a separator, which is a word below the root.
-    tokens = torch.tensor([[5, 6, 2, 8, 9, 2]])
-    words = torch.tensor([[0, 1, 2, 3, 4, -1]])
-    spans = torch.tensor([[[0, 2, other_label], [3, 5, other_label], [0, 5, encoder.root_label]]])
-    parse = ParseBatch({"words": words, "spans": spans})
-    numbers = encoder.sentence_numbers(tokens, tokens.eq(1), parse)
-    assert numbers.tolist() == [[0, 0, 0, 1, 1, 1]]
 
 
 @pytest.mark.parametrize("name", ["lstm", "han"])

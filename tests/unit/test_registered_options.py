@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 from fairseq_phrase.checkpoints.entries import model_entries
 from fairseq_phrase.checkpoints.identity import identity_of
 from fairseq_phrase.checkpoints.pretrained import take_options
-from fairseq_phrase.checkpoints.registered_options import complete_options
+from fairseq_phrase.checkpoints.registered_options import REMOVED_OPTIONS, complete_options
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.bundle import new_folder, read_bundle, write_bundle
 from tests.support.phrase_models import PhraseTransformerConfig
 from tests.support.small_checkpoints import make_checkpoint, make_data
@@ -93,14 +94,16 @@ def test_every_form_of_options_is_completed(kind):
             OmegaConf.set_struct(model, True)
         state = {"cfg": {"model": model}, "args": None}
         read = Namespace(**model)
-    complete_options(state)
+    complete_options(state, "a.pt")
     read = state["args"] or Namespace(**state["cfg"]["model"])
     assert (read.phrase_residual, read.phrase_gate) == ("each", "zero")
 
 
 def test_options_of_an_old_architecture_are_filled_in_from_those_that_are_there():
     args = Namespace(arch="transformer_iwslt_de_en", encoder_embed_dim=32, decoder_embed_dim=16)
-    complete_options({"args": args, "cfg": {"model": Namespace(_name=args.arch, **vars(args))}})
+    complete_options(
+        {"args": args, "cfg": {"model": Namespace(_name=args.arch, **vars(args))}}, "a.pt"
+    )
     assert (args.encoder_embed_dim, args.encoder_layers, args.encoder_attention_heads) == (32, 6, 4)
     assert (args.decoder_input_dim, args.decoder_output_dim) == (16, 16)
     assert model_entries(args)["decoder-input-dim"].value == "16"
@@ -109,11 +112,48 @@ def test_options_of_an_old_architecture_are_filled_in_from_those_that_are_there(
 @pytest.mark.parametrize("name", ["relation_transformer", "unknown"])
 def test_other_models_get_no_options(name):
     state = {"cfg": {"model": {"_name": name}}, "args": Namespace(arch=name)}
-    complete_options(state)
+    complete_options(state, "a.pt")
     assert state == {"cfg": {"model": {"_name": name}}, "args": Namespace(arch=name)}
 
 
 def test_an_option_that_is_there_stays():
     state = {"cfg": {"model": {"_name": "phrase_transformer", "phrase_residual": "both"}}}
-    complete_options(state)
+    complete_options(state, "a.pt")
     assert state["cfg"]["model"]["phrase_residual"] == "both"
+
+
+#: By removed option, the part with it, and another value.
+REMOVED = {
+    "attention_output": ("model", "seq2seq", "linear"),
+    "han_sentences": ("model", "labeller", "constituents"),
+    "leave_unmasked_prob": ("task", "syntax_pretraining", 0.2),
+    "mask_phrase_words": ("task", "syntax_pretraining", 3),
+    "mask_phrases": ("task", "syntax_pretraining", "subtrees"),
+    "next_sentence_weight": ("criterion", "next_sentence", 0.5),
+    "parent_heads": ("model", "parent_scaled_transformer", "1"),
+    "parent_ignoring": ("model", "parent_scaled_transformer", 0.3),
+    "parent_std": ("model", "parent_scaled_transformer", 2.0),
+    "parse_loss_layer": ("task", "syntax_translation", 2),
+    "predict_fraction": ("model", "pretrainer", "1/3"),
+    "random_token_prob": ("task", "syntax_pretraining", 0.2),
+    "tree_planting_heads": ("task", "syntax_translation", 2),
+    "tree_planting_layer": ("task", "syntax_translation", 2),
+    "tree_regularization_heads": ("task", "syntax_translation", 2),
+    "tree_regularization_layer": ("task", "syntax_translation", 2),
+    "window_size": ("model", "seq2seq", 2),
+}
+
+
+@pytest.mark.parametrize("name", REMOVED_OPTIONS)
+def test_a_model_with_a_removed_option_is_read_at_its_last_value_alone(name):
+    part, kind, other = REMOVED[name]
+
+    def completed(value, kind=kind):
+        complete_options({"cfg": OmegaConf.create({part: {"_name": kind, name: value}})}, "a.pt")
+
+    completed(REMOVED_OPTIONS[name])
+    completed(other, "a kind of another package")
+    with pytest.raises(
+        UserError, match=rf"a\.pt was trained with --{name.replace('_', '-')} {other}"
+    ):
+        completed(other)

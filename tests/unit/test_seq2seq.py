@@ -27,9 +27,8 @@ KINDS = {
         "attention_time": "before",
         "encoder_bidirectional": True,
     },
-    "luong": {"input_feeding": True, "attention_window": "local-p", "window_size": 2},
-    "local-m": {"attention_window": "local-m", "window_size": 1, "cell": "gru"},
-    "linear output": {"attention_output": "linear", "input_feeding": True},
+    "luong": {"input_feeding": True, "attention_window": "local-p"},
+    "local-m": {"attention_window": "local-m", "cell": "gru"},
     "shared embeddings": {"share_all_embeddings": True},
     "plain self-attention": {"self_attention": "plain"},
     "bilinear self-attention": {"self_attention": "bilinear", "encoder_layers": 0},
@@ -213,7 +212,6 @@ def test_half_precision_keeps_to_the_result(dictionary, kind, dtype):
             {"attention": "dot", "encoder": "transformer"},
             r"have 16 \(--encoder-embed-dim 16\) .* set --decoder-hidden-size 16",
         ),
-        ({"attention_window": "local-p", "window_size": 0}, "--window-size 0: expected at least 1"),
         ({"attention": "none", "input_feeding": True}, "--input-feeding needs attention"),
         ({"attention": "none", "attention_window": "local-m"}, "--attention-window local-m needs"),
         ({"attention_time": "before", "input_feeding": True}, "needs --attention-time after"),
@@ -238,11 +236,6 @@ def test_half_precision_keeps_to_the_result(dictionary, kind, dtype):
             {"attention": "none", "share_all_embeddings": True},
             "width 16 cannot be the output layer of states of width 10: set --decoder-embed-dim 10, or "
             "leave --share-all-embeddings out",
-        ),
-        (
-            {"attention_output": "linear", "share_decoder_input_output_embed": True},
-            "--attention-output linear has an output layer of another width: leave "
-            "--share-decoder-input-output-embed out",
         ),
         ({"share_all_embeddings": True, "decoder_embed_dim": 12}, "needs one width"),
     ],

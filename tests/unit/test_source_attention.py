@@ -56,7 +56,7 @@ def make_layers(score: str | None, window: str = "all", time: str = "after", **o
         WIDTH,
         LAYERS,
         SourceAttention(score, WIDTH, width, window, reach=2),
-        Readout(width, WIDTH, options.pop("output_width", 5)),
+        Readout(width, WIDTH, 5),
         source_width=width,
         **TIMES[time],
         **options,
@@ -128,14 +128,6 @@ def test_positions_do_not_count_padding_on_the_left(window):
 def test_gru_cells_are_those_of_loops(time):
     torch.manual_seed(3)
     compare(make_layers("additive", "all", time, cell="gru"), ("additive", "all"))
-
-
-@pytest.mark.parametrize("time", TIMES)
-def test_the_output_layer_may_read_context_and_state_directly(time):
-    torch.manual_seed(4)
-    layers = make_layers("dot", "all", time, output_width=None)
-    assert layers.output_width == 2 * WIDTH
-    compare(layers, ("dot", "all"))
 
 
 def test_without_attention_the_output_is_the_last_layers_state():

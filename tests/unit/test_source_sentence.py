@@ -10,7 +10,7 @@ import torch
 from fairseq.data import Dictionary
 
 from fairseq_phrase.data.batches.source_batches import SourceBatcher
-from fairseq_phrase.data.batches.word_alignments import words_by_marks
+from fairseq_phrase.data.subwords.marked_words import words_by_marks
 from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
 from fairseq_phrase.data.subwords.segmenters import WholeWords
 from fairseq_phrase.errors import UserError

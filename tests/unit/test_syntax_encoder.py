@@ -62,8 +62,6 @@ def test_a_layer_drops_the_output_of_each_block_before_it_is_added(
 
 @each_variant
 def test_every_attention_drops_its_weights_in_training_only(dictionary, name, options):
-    # Ignored parents are random, too.
-    options = {key: value for key, value in options.items() if key != "parent_ignoring"}
     model = build_model(name, dictionary, **options, attention_dropout=0.5)
     calls = []
     for attention in attentions_of(model):

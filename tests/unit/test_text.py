@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.errors import UserError, location
-from fairseq_phrase.text import LineFile, find_text, read_json, read_lines
+from fairseq_phrase.text import find_text, read_json, read_lines
 from tests.support.hostile import lines
 from tests.support.repository import REPOSITORY
 
@@ -88,24 +88,7 @@ def test_lines_before_the_one_that_is_not_utf8_are_read(path):
         next(stream)
 
 
-CONTENTS = ["", "a\nb\n", "\ufeffa\r\n\n\u2028b\r", "ü 0-0 1-2\n\n\n", "no end"]
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-@pytest.mark.parametrize("content", CONTENTS)
-def test_lines_that_are_read_on_access_are_those_of_a_stream(tmp_path, name, content):
-    path = tmp_path / name
-    text = content.encode()
-    path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
-    lines = LineFile(path)
-    assert [lines[index] for index in range(len(lines))] == list(read_lines(path))
-    with pytest.raises(UserError, match=r"a\.txt, line 2: not UTF-8"):
-        LineFile(write(tmp_path / "a.txt", b"a\n\xff\n"))
-
-
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match="gone is not there"):
-        LineFile(tmp_path / "gone")
     with pytest.raises(UserError, match="gone is not there"):
         list(read_lines(tmp_path / "gone"))
 

@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary
 
 MASK_UNITS = ("subword", "word", "phrase")
-#: The source of phrases, ``--mask-phrases``, and the parse field with them.
-PHRASES = {"constituents": "spans", "subtrees": "heads"}
+#: Of the predicted subwords, the fractions that stay, and that become a random subword (BERT's).
+UNMASKED, RANDOM = 0.1, 0.1
+#: The largest number of words in a masked phrase.
+PHRASE_WORDS = 4
+#: K; of n tokens in a random order, the last n/K are predicted (XLNet's).
+PERMUTED_PARTS = 6
 
 #: The inputs of a model for a sample in addition to its tokens, by argument name: one number for each
 #: token. ``memory_tokens`` has one for each token of the memory.
@@ -37,20 +41,13 @@ class Masking:
 
     Attributes:
         rate: the expected fraction of a sentence's subwords that are predicted.
-        leave_unmasked: the fraction of these that stay unchanged.
-        random: the fraction of these that become a random subword.
-        max_words: largest number of words in a phrase.
 
     Raises:
-        UserError: a number is out of range.
+        UserError: the rate is out of range.
     """
 
     unit: str = "subword"
     rate: float = 0.15
-    leave_unmasked: float = 0.1
-    random: float = 0.1
-    phrases: str = "constituents"
-    max_words: int = 4
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
@@ -58,20 +55,13 @@ class Masking:
                 f"--mask-prob {self.rate}: expected a number between 0 and 1, without both: with 0 "
                 "nothing is predicted, and with 1 nothing is left to predict it from"
             )
-        if min(self.leave_unmasked, self.random) < 0 or self.leave_unmasked + self.random > 1:
-            raise UserError(
-                f"--leave-unmasked-prob {self.leave_unmasked} and --random-token-prob {self.random}: "
-                "expected parts of 1, together at most 1"
-            )
-        if self.max_words < 1:
-            raise UserError(f"--mask-phrase-words {self.max_words}: expected 1 or more")
 
     @property
     def fields(self) -> set[str]:
         """The parse fields that masks need."""
         if self.unit == "subword":
             return set()
-        return {"words"} | ({PHRASES[self.phrases]} if self.unit == "phrase" else set())
+        return {"words"} | ({"spans"} if self.unit == "phrase" else set())
 
 
 class Masks:
@@ -111,9 +101,8 @@ class Masks:
         source = tokens.copy()
         # *Decision*: as in BERT, each subword of a word or phrase is drawn separately.
         drawn = rng.random(len(positions))
-        unmasked, replaced_by_others = self.masking.leave_unmasked, self.masking.random
-        source[positions[drawn >= unmasked]] = self._mask
-        replaced = positions[(drawn >= unmasked) & (drawn < unmasked + replaced_by_others)]
+        source[positions[drawn >= UNMASKED]] = self._mask
+        replaced = positions[(drawn >= UNMASKED) & (drawn < UNMASKED + RANDOM)]
         source[replaced] = rng.choice(self._replacements, len(replaced))
         return source, target, Inputs()
 
@@ -156,24 +145,10 @@ def _phrases(masking: Masking, parse: ParseArrays) -> np.ndarray:
     count = int(parse["words"][-1]) + 1 if len(parse["words"]) else 0
     if masking.unit != "phrase" or not count:
         return np.zeros((0, count), dtype=bool)
-    if masking.phrases == "subtrees":
-        members = _subtrees(parse["heads"])
-    else:
-        first, end = parse["spans"][:, 0, None], parse["spans"][:, 1, None]
-        order = np.arange(count)
-        members = np.unique((first <= order) & (order < end), axis=0)
-    return np.asarray(members[members.sum(1) <= masking.max_words])
-
-
-def _subtrees(heads: np.ndarray) -> np.ndarray:
-    """Return the words of the subtree below each word. Shape: ``(words, words)``, bool."""
-    words = np.arange(len(heads))
-    members = np.eye(len(heads), dtype=bool)
-    above = heads
-    while not members[above, words].all():
-        members[above, words] = True
-        above = heads[above]
-    return members
+    first, end = parse["spans"][:, 0, None], parse["spans"][:, 1, None]
+    order = np.arange(count)
+    members = np.unique((first <= order) & (order < end), axis=0)
+    return np.asarray(members[members.sum(1) <= PHRASE_WORDS])
 
 
 class Causal:
@@ -206,7 +181,7 @@ class Permuted:
         parts: K; the last n/K of n tokens are predicted.
     """
 
-    def __init__(self, dictionary: Dictionary, parts: int):
+    def __init__(self, dictionary: Dictionary, parts: int = PERMUTED_PARTS):
         self._dictionary, self._parts = dictionary, parts
 
     def __call__(

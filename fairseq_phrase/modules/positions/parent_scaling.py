@@ -24,6 +24,8 @@ from fairseq_phrase.modules.projections import HeadsAttention
 from fairseq_phrase.modules.tensors import upcast
 
 SCALINGS = ("multiply", "prior")
+#: σ, in subwords, as in the paper.
+STD = 1.0
 
 
 def parent_middles(tree: TreePositions) -> Tensor:
@@ -43,13 +45,13 @@ def parent_middles(tree: TreePositions) -> Tensor:
     return middles.gather(1, parent).where(tree.is_word, position.float())
 
 
-def parent_scales(middles: Tensor, std: float, scaling: str) -> Tensor:
+def parent_scales(middles: Tensor, scaling: str, std: float = STD) -> Tensor:
     """Compute the factors or summands of scores. Shape: (batch, tokens, tokens), float32.
 
     Args:
         middles: p_t. Shape: (batch, tokens)
-        std: σ, in subwords.
         scaling: ``"multiply"`` for D; ``"prior"`` for the logarithm of D without its constant.
+        std: σ, in subwords.
 
     Raises:
         ValueError: the scaling is unknown.
@@ -72,29 +74,23 @@ def parent_scaled_attention(
     masked: Tensor | None = None,
     *,
     scaling: str = "multiply",
-    scaled_heads: int | None = None,
-    ignored: Tensor | None = None,
     gate: Tensor | None = None,
     dropout_p: float = 0.0,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend with scores scaled by the distance from the parents, in the first heads.
+    """Attend with scores scaled by the distance from the parents.
 
     Args:
         query, key, value: Shape of each: (batch, heads, tokens, head width)
         scales: from :func:`parent_scales`. Shape: (batch, tokens, tokens)
         masked: True at keys that get no weight. Shape: (batch, tokens)
         scaling: ``"multiply"`` or ``"prior"``, as for :func:`parent_scales`.
-        scaled_heads: how many heads are scaled, all by default.
-        ignored: True at queries whose scores stay unscaled. Shape: (batch, scaled heads, tokens)
-        gate: g; None for 1. Shape: (scaled heads,)
+        gate: g; None for 1. Shape: (heads,)
 
     Returns:
         The attended values, of shape (batch, heads, tokens, head width), and the weights before
         dropout, of shape (batch, heads, tokens, tokens), or None.
     """
-    batch, heads, num_tokens, width = query.shape
-    unscaled = heads - (heads if scaled_heads is None else scaled_heads)
     neutral = 1.0 if scaling == "multiply" else 0.0
     scales = scales[:, None]
     if scaling == "prior" and query.dtype != torch.float64:
@@ -105,17 +101,11 @@ def parent_scaled_attention(
     scales = scales.to(query.dtype)
     if gate is not None:
         scales = neutral + gate.to(query.dtype)[:, None, None] * (scales - neutral)
-    if ignored is not None:
-        scales = torch.where(ignored[..., None], neutral, scales)
-    if unscaled:
-        scaled = scales.expand(-1, heads - unscaled, -1, -1)
-        neutral_scales = scales.new_full((batch, unscaled, num_tokens, num_tokens), neutral)
-        scales = torch.cat([scaled, neutral_scales], dim=1)
     if scaling == "prior":
         if masked is not None:
             scales = scales.masked_fill(masked[:, None, None], -math.inf)
         return biased_attention(query, key, value, scales, dropout_p, need_weights)
-    scores = query / math.sqrt(width) @ key.transpose(-2, -1) * scales
+    scores = query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1) * scales
     if masked is not None:
         scores = scores.masked_fill(masked[:, None, None], -math.inf)
     weights = scores.softmax(-1)
@@ -138,16 +128,13 @@ class ParentDistances(NamedTuple):
 
 
 class ParentScaledAttention(HeadsAttention):
-    """Multi-head self-attention in which some heads are parent-scaled. Time-first.
+    """Multi-head self-attention in which all heads are parent-scaled. Time-first.
 
     Its only parameters are the four projections of fairseq's attention, and the optional gate.
 
     Args:
-        scaled_heads: number of scaled heads, which come first.
         scaling: ``"multiply"`` for softmax(S ⊙ D), or ``"prior"`` for softmax(S + log D).
-        ignoring: probability with which, in training, the scores of a query in a scaled head stay
-            unscaled.
-        neutral: learn g for each scaled head, from 0.
+        neutral: learn g for each head, from 0.
     """
 
     def __init__(
@@ -155,27 +142,18 @@ class ParentScaledAttention(HeadsAttention):
         *,
         embed_dim: int,
         num_heads: int,
-        scaled_heads: int,
         scaling: str = "multiply",
-        ignoring: float = 0.0,
         dropout: float = 0.0,
         neutral: bool = False,
     ) -> None:
         super().__init__(embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
         self.scaling = scaling
-        self.ignoring = ignoring
-        self.neutral = neutral
-        self.scale_heads(scaled_heads)
+        self.gate = nn.Parameter(torch.zeros(num_heads)) if neutral else None
         self.reset_parameters()
-
-    def scale_heads(self, count: int) -> None:
-        """Scale this number of first heads."""
-        self.scaled_heads = count
-        self.gate = nn.Parameter(torch.zeros(count)) if self.neutral else None
 
     def extra_repr(self) -> str:
         """Show the options in ``print(module)``."""
-        return f"num_heads={self.num_heads}, scaled_heads={self.scaled_heads}, {self.scaling}"
+        return f"num_heads={self.num_heads}, {self.scaling}"
 
     def forward(
         self, states: Tensor, distances: ParentDistances, need_weights: bool = False
@@ -186,10 +164,6 @@ class ParentScaledAttention(HeadsAttention):
             states: token states. Shape: (tokens, batch, width)
         """
         query, key, value = self.split(states)
-        ignored = None
-        if self.training and self.ignoring > 0:
-            drawn = torch.rand(len(query), self.scaled_heads, len(states), device=states.device)
-            ignored = drawn < self.ignoring
         attended, weights = parent_scaled_attention(
             query,
             key,
@@ -197,8 +171,6 @@ class ParentScaledAttention(HeadsAttention):
             distances.scales,
             distances.masked,
             scaling=self.scaling,
-            scaled_heads=self.scaled_heads,
-            ignored=ignored,
             gate=self.gate,
             dropout_p=self.dropout_p,
             need_weights=need_weights,

@@ -188,23 +188,17 @@ class DecoderState:
 
 
 class Readout(nn.Module):
-    """o_i from c_i and h̄_i.
+    """o_i = tanh(W [c_i; h̄_i]), Luong's attentional state, of the output width."""
 
-    Args:
-        output_width: of o_i for Luong's tanh(W [c_i; h̄_i]); None for [c_i; h̄_i].
-    """
-
-    def __init__(self, source_width: int, width: int, output_width: int | None) -> None:
+    def __init__(self, source_width: int, width: int, output_width: int) -> None:
         super().__init__()
-        joined = source_width + width
-        self.output_width = output_width or joined
-        self.projection = nn.Linear(joined, output_width, bias=False) if output_width else None
+        self.output_width = output_width
+        self.projection = nn.Linear(source_width + width, output_width, bias=False)
         initialize(self)
 
     def forward(self, context: Tensor, states: Tensor) -> Tensor:
         """Return o_i. Shape: (..., output width)."""
-        joined = torch.cat([context, states], -1)
-        return joined if self.projection is None else self.projection(joined).tanh()
+        return cast(Tensor, self.projection(torch.cat([context, states], -1)).tanh())
 
 
 class AttentiveLayers(nn.Module):

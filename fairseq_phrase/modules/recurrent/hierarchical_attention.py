@@ -15,10 +15,7 @@ from torch.nn.functional import dropout
 
 from fairseq_phrase.modules.recurrent.bidirectional import BidirectionalLayer
 from fairseq_phrase.modules.tensors import check_tensor, upcast
-from fairseq_phrase.syntax.sentence_boundaries import (
-    sentences_of_constituents,
-    sentences_of_dependencies,
-)
+from fairseq_phrase.syntax.sentence_boundaries import sentences_of_dependencies
 
 
 def by_dependencies(
@@ -46,35 +43,6 @@ def by_dependencies(
     return _for_tokens(numbers, words, padding_mask)
 
 
-def by_constituents(
-    words: Tensor, spans: Tensor, root: int, padding_mask: Tensor, separates: Tensor | None = None
-) -> Tensor:
-    """Number the sentences from constituents; the result is as in :func:`by_dependencies`.
-
-    Args:
-        words: as for :func:`by_dependencies`.
-        spans: first word, one past the last, and label of each constituent, in post-order; -1 at padding.
-            Shape: (batch, constituents, 3), int64
-        root: the number of the label of joined trees.
-        padding_mask: as for :func:`by_dependencies`.
-        separates: True at ends of sentences, which are words between two sentences; None without
-            them. Shape: (batch, tokens), bool
-    """
-    check_tensor("words", words, torch.int64, *padding_mask.shape)
-    check_tensor("spans", spans, torch.int64, words.size(0), "constituents", 3)
-    counts = words.amax(1).add(1).tolist() if words.size(1) else [0] * words.size(0)
-    ends = None
-    if separates is not None:
-        ends = torch.where(separates, words, -1).cpu().numpy()
-    numbers = []
-    for line, (row, count) in enumerate(zip(spans.cpu().numpy(), counts, strict=True)):
-        real = row[row[:, 0] >= 0]
-        # The last end of sentence is not a word.
-        between = () if ends is None else ends[line][ends[line] >= 0]
-        numbers.append(sentences_of_constituents(real[:, :2], real[:, 2], root, count, between))
-    return _for_tokens(numbers, words, padding_mask)
-
-
 def _for_tokens(numbers: list[np.ndarray], words: Tensor, padding_mask: Tensor) -> Tensor:
     """Assign words' sentences to tokens; a token outside words gets the previous word's, or 0."""
     of_token = words.cpu().numpy()
@@ -85,25 +53,6 @@ def _for_tokens(numbers: list[np.ndarray], words: Tensor, padding_mask: Tensor) 
     # Sentences are in order, so the running maximum is the previous word's sentence.
     sentences = np.maximum.accumulate(sentences, 1)
     return torch.from_numpy(sentences).to(words.device).masked_fill(padding_mask, -1)
-
-
-def by_final_tokens(src_tokens: Tensor, is_final: Tensor, eos: int, padding_mask: Tensor) -> Tensor:
-    """Number the sentences from their last tokens; the result is as in :func:`by_dependencies`.
-
-    A sentence ends after a run of final tokens, such as full stops and separators. An abbreviation's full
-    stop also ends it.
-
-    Args:
-        src_tokens: token indices. Shape: (batch, tokens), int64
-        is_final: whether each token of the dictionary ends a sentence. Shape: (dictionary,), bool
-        eos: the index of the end of sentence, which belongs to the sentence before it.
-        padding_mask: True at padding. Shape: (batch, tokens), bool
-    """
-    final = (is_final[src_tokens] | src_tokens.eq(eos)) & ~padding_mask
-    # A sentence begins at a token that is not final and follows a final token.
-    begins = torch.zeros_like(final)
-    begins[:, 1:] = final[:, :-1] & ~final[:, 1:]
-    return (begins & ~padding_mask).cumsum(1).masked_fill(padding_mask, -1)
 
 
 @dataclass(frozen=True)

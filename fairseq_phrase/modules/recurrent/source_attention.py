@@ -23,6 +23,8 @@ from torch.nn.functional import linear
 
 from fairseq_phrase.modules.tensors import check_mask, upcast
 
+#: D, the positions that a window reaches to each side of its centre (Luong et al. 2015).
+REACH = 10
 _RANGE = 0.1  # fairseq's recurrent models start from parameters in this range
 
 
@@ -277,7 +279,12 @@ class SourceAttention(nn.Module):
     """
 
     def __init__(
-        self, score: str, query_width: int, source_width: int, window: str = "all", reach: int = 10
+        self,
+        score: str,
+        query_width: int,
+        source_width: int,
+        window: str = "all",
+        reach: int = REACH,
     ) -> None:
         super().__init__()
         self.score = SCORES[score](query_width, source_width)
