@@ -6,13 +6,21 @@ import argparse
 import re
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 from fairseq_phrase.text import suggestion
 
 _CHOICE = re.compile(r"argument (\S+): invalid choice: '(.*?)' \(choose from .*\)", re.DOTALL)
 _UNKNOWN = "unrecognized arguments: "
 _MOST_CHOICES = 20
+
+
+def fail(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    """Exit with one line: argparse's own message follows all options, which hide it."""
+    text = with_suggestion(parser, message)
+    hint = "" if text.endswith("?") else " (see --help)"
+    parser.exit(2, f"{parser.prog}: error: {text}{hint}\n")
 
 
 def with_suggestion(parser: argparse.ArgumentParser, message: str) -> str:
@@ -49,8 +57,7 @@ def suggest_names(original: Callable[..., Any], parser: argparse.ArgumentParser,
     """Let fairseq's commands suggest names, too."""
     if "error" in vars(parser):  # fairseq's function calls itself with the same parser
         return original(parser, *args, **options)
-    fail = parser.error
-    parser.error = lambda message: fail(with_suggestion(parser, message))  # type: ignore[method-assign]
+    parser.error = partial(fail, parser)  # type: ignore[method-assign]
     try:
         return original(parser, *args, **options)
     finally:
