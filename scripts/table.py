@@ -103,7 +103,11 @@ class Runner:
         environment = {**threads, **({} if gpus else _KEEP_MEMORY), **os.environ}
         environment["CUDA_VISIBLE_DEVICES"] = gpus
         try:
-            with tqdm(position=number, unit="update", dynamic_ncols=True, desc=str(run)) as bar:
+            seconds = 0.1 if sys.stderr.isatty() else 60  # between lines of a log
+            with tqdm(
+                position=number, unit="update", dynamic_ncols=True, desc=str(run),
+                mininterval=seconds, maxinterval=max(10, seconds),
+            ) as bar:  # fmt: skip
                 self.do(run, bar, environment)
         finally:
             self._slots.put(slot)
@@ -126,7 +130,7 @@ class Runner:
         OmegaConf.save(run.options, run.folder / "row.yaml")
         bar.reset(run.updates())
         for step in run.left():
-            bar.set_description(f"{run}: {step.name}")
+            bar.set_description(f"{run}: {step.name}", refresh=sys.stderr.isatty())
             if step.trains and has_ended(run.folder, step.output):
                 finish_training(run, step)
                 continue

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import CONSTITUENTS, ENGINES, WHOLE_WORDS
@@ -18,21 +20,27 @@ if TYPE_CHECKING:
 #: The message of a command that parses after Ctrl-C.
 KEPT = "what is parsed so far is kept, and the next run goes on from there"
 
+_Number = TypeVar("_Number", int, float)
+
+
+def in_range(
+    text: str, read: Callable[[str], _Number], lowest: float, highest: float, expected: str
+) -> _Number:
+    """Read a number from ``lowest`` to ``highest``; ``expected`` describes it for the message."""
+    with suppress(ValueError):
+        if lowest <= (number := read(text)) <= highest:
+            return number
+    raise argparse.ArgumentTypeError(f"expected {expected}, not {text}")
+
 
 def positive(text: str) -> int:
     """Read a number of 1 or more."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive number, not {text}")
-    return number
+    return in_range(text, int, 1, math.inf, "a positive number")
 
 
 def seed(text: str) -> int:
     """Read a seed that NumPy and SentencePiece take."""
-    number = int(text)
-    if not 0 <= number < 2**32:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to {2**32 - 1}, not {text}")
-    return number
+    return in_range(text, int, 0, 2**32 - 1, f"a number from 0 to {2**32 - 1}")
 
 
 def number_or(*words: str, least: int) -> Callable[[str], Any]:
@@ -73,10 +81,7 @@ def protected(text: str) -> tuple[str, ...]:
 
 def share(text: str) -> float:
     """Read a number from 0 to 1."""
-    number = float(text)
-    if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, not {text}")
-    return number
+    return in_range(text, float, 0, 1, "a number from 0 to 1")
 
 
 #: Files that are needed until the command ends.
@@ -201,6 +206,22 @@ def model_of(args: dict[str, Any]) -> Path | None:
     if codes is not None and args["bpe"] in ("sentencepiece", WHOLE_WORDS):
         raise UserError("--bpe-codes needs --bpe subword_nmt, or that of a package")
     return model or codes
+
+
+def require_parsers(*names: str | None) -> None:
+    """Check that parsers are installed, before slow imports and before a model is loaded.
+
+    Args:
+        names: values of ``--parser`` or another option; None where it is not given.
+
+    Raises:
+        UserError: a parser is unknown or missing.
+    """
+    from fairseq_phrase.parsers import load_parser
+
+    for name in names:
+        if name is not None:
+            load_parser(name)
 
 
 def loading(args: argparse.Namespace) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of
+from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of, require_parsers
 from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import ON_ERROR, SUBWORD_MODELS
@@ -73,6 +73,7 @@ def main(namespace: argparse.Namespace) -> None:
             f"--bpe {args['bpe']}: expected one of {', '.join(SUBWORD_MODELS)} or gpt2:FOLDER"
             + did_you_mean(args["bpe"], SUBWORD_MODELS)
         )
+    require_parsers(args["parser"])
     bpe_model, engine = model_of(args), engine_of(args)
     # Imported here, because each parsing process imports this file and does not need fairseq.
     from fairseq_phrase.data.preprocessing.attach import attach
@@ -98,7 +99,8 @@ def main(namespace: argparse.Namespace) -> None:
         print(f"{name} that other splits do not have, unknown here: {', '.join(labels)}")
     if attached.without_parses:
         print(f"without parses: {', '.join(attached.without_parses)}")
-    print(f"added parses of {language} to {directory}")
+    parses = "words, but no trees (--parser none)," if parser == "none" else "parses"
+    print(f"added {parses} of {language} to {directory}")
 
 
 def _report(counts: SplitCounts, language: str) -> str:

@@ -18,7 +18,7 @@ import fairseq_phrase
 from fairseq_phrase.compat.ending import end_quickly
 from fairseq_phrase.compat.late_imports import import_late
 from fairseq_phrase.compat.mkl import advice
-from fairseq_phrase.compat.suggestions import with_suggestion
+from fairseq_phrase.compat.suggestions import fail
 from fairseq_phrase.errors import UserError, file_of, is_full, without_controls
 from fairseq_phrase.optional_packages import fairseq_needed
 
@@ -50,8 +50,8 @@ class CommandParser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Exit with a message."""
-        super().error(with_suggestion(self, message))
+        """Exit with a message of one line."""
+        fail(self, message)
 
 
 class MixedParser(CommandParser):

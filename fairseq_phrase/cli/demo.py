@@ -7,7 +7,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_phrase.cli.arguments import add, loading, positive
+from fairseq_phrase.cli.arguments import add, loading, positive, require_parsers
 from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.errors import UserError
 
@@ -79,6 +79,7 @@ def main(args: argparse.Namespace) -> None:
     """Run the command."""
     paths = named_paths(args.models)
     check_address(args.host, args.port)  # loading models takes time
+    require_parsers(args.source_parser)
     # FastAPI and fairseq take seconds to import; --help and wrong arguments do not need them.
     from fairseq_phrase.demo.answers import example_of
     from fairseq_phrase.demo.server import make_app

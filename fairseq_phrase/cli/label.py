@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_phrase.cli.arguments import add, loading, positive
+from fairseq_phrase.cli.arguments import add, loading, positive, require_parsers
 from fairseq_phrase.cli.command import MixedParser, command, standard_stream
 from fairseq_phrase.cli.raw_text import add_output, write_output
 from fairseq_phrase.errors import UserError
@@ -52,6 +52,7 @@ def main(args: argparse.Namespace) -> None:
     """Run the command."""
     if args.scores and args.subset is None:
         raise UserError("--scores needs --subset: raw text has no labels to compare with")
+    require_parsers(args.source_parser)
     if args.subset is None:
         _label_text(args)
         return

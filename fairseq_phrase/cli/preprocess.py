@@ -6,7 +6,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of, positive, seed
+from fairseq_phrase.cli.arguments import (
+    KEPT,
+    add,
+    engine_of,
+    in_range,
+    model_of,
+    positive,
+    require_parsers,
+    seed,
+)
 from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import LABELLED, NORMAL_FORMS, ON_ERROR
@@ -17,10 +26,8 @@ if TYPE_CHECKING:
 
 
 def _coverage(text: str) -> float:
-    number = float(text)
-    if not 0.98 <= number <= 1:  # SentencePiece's own bounds
-        raise argparse.ArgumentTypeError(f"expected a number from 0.98 to 1, not {text}")
-    return number
+    # SentencePiece's own bounds
+    return in_range(text, float, 0.98, 1, "a number from 0.98 to 1")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -155,6 +162,11 @@ def main(namespace: argparse.Namespace) -> None:
     )  # fmt: skip
     for name, counts in preprocess(options).items():
         print(f"{name}: {report(options, counts)}")
+    for language, side in parsing.items():
+        if side.parser == "none":
+            print(
+                f"no trees of {language}: --parser none (the default) splits words and parses nothing"
+            )
     print(f"wrote {':'.join(str(options.directory / folder) for folder in options.folders)}")
 
 
@@ -191,6 +203,7 @@ def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
                 f"--parse both: --parser {parsers['source']} parses the {args['source_lang']} side; "
                 f"name the parser of the {args['target_lang']} side with --target-parser"
             )
+    require_parsers(*(parsers[side] for side in parsers if sides in (side, "both")))
     for side, parser in parsers.items():
         # Its words are separated by white space in any case, and followed by their labels.
         tokenized[side] &= parser.partition(":")[0] != "factored"

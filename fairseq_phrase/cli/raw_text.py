@@ -25,13 +25,20 @@ if TYPE_CHECKING:
 def add_output(parser: argparse.ArgumentParser, verb: str, participle: str) -> None:
     """Add ``--out`` and ``--shard``."""
     # fmt: off
-    parser.add_argument("--out", type=Path, metavar="FILE",
+    parser.add_argument("--out", type=_new_file, metavar="FILE",
         help=f"write to this file when all is {participle}. A run with the same options goes on after "
         "one that was interrupted")
     parser.add_argument("--shard", type=_shard, metavar="I/N",
         help=f"{verb} the I-th of N parts of the files. With --out it is in FILE.I-of-N, and the "
         "last of the parts writes all to FILE")
     # fmt: on
+
+
+def _new_file(text: str) -> Path:
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}")
+    return path
 
 
 def _shard(text: str) -> Shard:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_phrase.cli.arguments import add, engine_of, loading, positive
+from fairseq_phrase.cli.arguments import add, engine_of, loading, positive, require_parsers
 from fairseq_phrase.cli.command import MixedParser, command
 from fairseq_phrase.cli.raw_text import add_output, write_output
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.search_options import SearchOptions
 
 if TYPE_CHECKING:
     from fairseq_phrase.data.store.outputs import Key
@@ -96,6 +98,9 @@ def main(args: argparse.Namespace) -> None:
     if args.unk_dictionary and not args.replace_unk:
         raise UserError("--unk-dictionary needs --replace-unk")
     args.path, args.data, args.inputs = _model_data_and_texts(args.inputs, args.path)
+    values = vars(args) | {"replace_unk": args.unk_dictionary or args.replace_unk}
+    search = SearchOptions(**{field.name: values[field.name] for field in fields(SearchOptions)})
+    require_parsers(args.source_parser)
     engine = engine_of(vars(args))
     from fairseq_phrase.inference.constraints import ParallelTexts
     from fairseq_phrase.inference.output_files import output_key
@@ -107,7 +112,7 @@ def main(args: argparse.Namespace) -> None:
 
     engine = with_gpus(engine, args.device)
     texts = ParallelTexts(args.constraints, args.prefix, args.score)
-    make = partial(TranslationWorker, args, partial(loading, args), texts)
+    make = partial(TranslationWorker, args, partial(loading, args), texts, search)
 
     def key(parses: Sequence[Path]) -> Key:
         loading(args)  # it imports --user-dir, whose task the checkpoint may have
@@ -129,6 +134,12 @@ def _model_data_and_texts(
     first = inputs[0] if inputs else ""
     folder = Path(first.split(":")[0])
     begins_with_folder = bool(first) and folder.is_dir()
+    is_bundle = any((folder / name).is_file() for name in ("config.json", "bundle.json"))
+    if path is not None and begins_with_folder and is_bundle:
+        raise UserError(
+            f"{folder} is a bundle, which has its own model: leave out --path, or give the data "
+            f"directory of {path} instead of the bundle"
+        )
     if path is not None and begins_with_folder:
         return path, first, [Path(name) for name in inputs[1:]]
     if path is not None:
@@ -136,7 +147,6 @@ def _model_data_and_texts(
     if not begins_with_folder:
         missing = f"no model, and {first} is no folder" if first else "no model"
         raise UserError(f"{missing}: give --path CHECKPOINT, or a bundle of fairseq-phrase-export")
-    is_bundle = any((folder / name).is_file() for name in ("config.json", "bundle.json"))
     if any(folder.glob("dict.*txt")) and not is_bundle:
         raise UserError(
             f"{folder} is a data directory: name the model, too, with --path CHECKPOINT"

@@ -5,12 +5,20 @@ from __future__ import annotations
 import argparse
 import re
 from difflib import get_close_matches
+from typing import NoReturn
 
 from fairseq_phrase.text import suggestion
 
 _CHOICE = re.compile(r"argument (\S+): invalid choice: '(.*?)' \(choose from .*\)", re.DOTALL)
 _UNKNOWN = "unrecognized arguments: "
 _MOST_CHOICES = 20
+
+
+def fail(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    """Exit with one line: argparse's own message follows all options, which hide it."""
+    text = with_suggestion(parser, message)
+    hint = "" if text.endswith("?") else " (see --help)"
+    parser.exit(2, f"{parser.prog}: error: {text}{hint}\n")
 
 
 def with_suggestion(parser: argparse.ArgumentParser, message: str) -> str:

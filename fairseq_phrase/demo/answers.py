@@ -129,6 +129,8 @@ def attention_of(
         ``blocks``, by name the weights, ``[layer][head][query][key]``, rounded. A reason if the encoder
         gives no attention maps, or the sentence has too many nodes.
     """
+    if not hasattr(translator.models[0].encoder, "attention_maps"):
+        return "its attention cannot be shown"
     try:
         attention = translator.attention(text, sentence)
     except UserError as error:

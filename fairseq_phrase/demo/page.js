@@ -342,5 +342,7 @@ byId("reset").addEventListener("click", () => {
 });
 fetch("api/start").then((response) => response.json()).then(({ models, example }) => {
   state.models = models;
-  byId("text").value = byId("text").value || example;
+  if (byId("text").value || !example) return;
+  byId("text").value = example;
+  byId("question").requestSubmit();  // the page begins with an answer
 });

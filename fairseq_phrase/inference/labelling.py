@@ -73,6 +73,7 @@ def load_labeller(
         UserError: a checkpoint is missing, damaged, or does not label; or it does not fit the data.
     """
     use_idle_cores()
+    device_named(device)  # before models are read
     saved, _, (source, target) = models_and_data(paths, data, read_labeller)
     languages = {"source_lang": source, "target_lang": target}
     models, task = build_models(saved, data, source_parser=source_parser, **languages, **identity)

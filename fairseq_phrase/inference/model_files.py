@@ -139,5 +139,7 @@ def device_named(name: str | None) -> torch.device:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).partition("\n")[0]
+        if reason.startswith("Expected one of"):  # of more than twenty
+            reason = "expected cpu, cuda or cuda:1"
         raise UserError(f"device {name}: {reason}") from None
     return device

@@ -61,7 +61,8 @@ class SearchOptions:
         self._check_sampling()
         if not 1 <= self.nbest <= self.num_beams:
             raise UserError(
-                f"nbest {self.nbest}: expected 1 to the number of beams, {self.num_beams}"
+                f"nbest {self.nbest}: expected 1 to the number of beams, {self.num_beams} "
+                f"({as_given('beam')})"
             )
         if self.mbr is not None and not (self.sampling and self.nbest > 1):
             raise UserError(

@@ -6,7 +6,7 @@ import os
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,7 @@ class TranslationWorker:
         args: the options of ``fairseq-phrase-translate``.
         options_of_load: a function that returns other options of :func:`fairseq_phrase.load`. It is
             called in the process that loads, where it may register tasks and models.
+        search: how translations are searched for.
         workers: the number of workers on this machine; they share its cores.
     """
 
@@ -42,9 +43,10 @@ class TranslationWorker:
         args: Namespace,
         options_of_load: Callable[[], Mapping[str, Any]],
         texts: ParallelTexts,
+        search: SearchOptions,
         workers: int = 1,
     ) -> None:
-        self._args, self._texts = args, texts
+        self._args, self._texts, self._search = args, texts, search
         self._model = load(
             args.path,
             args.data,
@@ -57,17 +59,12 @@ class TranslationWorker:
 
     def texts(self, chunks: Chunks) -> Outputs:
         """Yield the number of lines of each chunk, and the output for them."""
-        args = self._args
-        values = vars(args) | {"replace_unk": args.unk_dictionary or args.replace_unk}
-        options = SearchOptions(
-            **{field.name: values[field.name] for field in fields(SearchOptions)}
-        )
-        with closing(self._model.in_chunks(chunks, self._texts, options)) as translated:
+        with closing(self._model.in_chunks(chunks, self._texts, self._search)) as translated:
             for hypotheses in translated:
                 yield (
                     len(hypotheses),
                     b"".join(
-                        _written(hypothesis, args)
+                        _written(hypothesis, self._args)
                         for hypotheses_of_line in hypotheses
                         for hypothesis in hypotheses_of_line
                     ),

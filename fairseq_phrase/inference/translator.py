@@ -88,6 +88,7 @@ def load(
             model.translate(["Ein Hund läuft durch den Schnee."])
     """
     use_idle_cores()
+    device_named(device)  # before models are read
     models, task = load_ensemble(str(path), data, source_parser, **identity)
     return Translator(
         models,

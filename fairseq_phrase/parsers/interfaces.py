@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,7 +106,7 @@ class FileParser(ABC):
     any_language = True
 
     @abstractmethod
-    def read(self, path: Path, lines: Iterator[str]) -> Iterator[ParsedSentence | Unparsed]:
+    def read(self, path: Path, lines: Iterable[str]) -> Iterator[ParsedSentence | Unparsed]:
         """Read the parses of a file, one for each line of its text.
 
         Raises:

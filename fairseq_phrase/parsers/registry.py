@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -20,7 +21,7 @@ from fairseq_phrase.parsers.spacy import SpacyParser
 from fairseq_phrase.parsers.stanza import StanzaParser
 from fairseq_phrase.parsers.whitespace import FactoredText, WhitespaceParser
 from fairseq_phrase.syntax.fields import FIELDS
-from fairseq_phrase.text import did_you_mean
+from fairseq_phrase.text import did_you_mean, suggestion
 
 #: The group of entry points in which installed packages offer parsers.
 PARSER_GROUP = "fairseq_phrase.parsers"
@@ -80,10 +81,11 @@ def load_parser(spec: str) -> LineParser | FileParser:
         there = [built_in.usage for built_in in _BUILT_IN.values()]
         others = sorted({entry.name for entry in installed})
         *names, last = there + others
-        raise UserError(
-            f"unknown parser '{spec}': expected {', '.join(names)} or {last}"
-            + did_you_mean(name, [*_BUILT_IN, *others])
-        )
+        hint = did_you_mean(name, [*_BUILT_IN, *others])
+        # A pipeline's name, en_core_web_sm, or its folder
+        if re.fullmatch(r"(.*/)?[a-z]{2,3}_\w+_\w+", spec) or Path(spec, "meta.json").is_file():
+            hint = suggestion([f"spacy:{spec}"])
+        raise UserError(f"unknown parser '{spec}': expected {', '.join(names)} or {last}{hint}")
     if len(entries) > 1:
         raise UserError(
             f"the parser {name} is ambiguous: {' and '.join(map(_origin, entries.values()))} have "

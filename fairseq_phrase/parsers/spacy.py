@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, distribution, version
+from importlib.util import find_spec
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -43,15 +44,12 @@ class SpacyParser(LineParser):
     fields: tuple[str, ...] = ("words", "heads", "deprels", "tags")
 
     def __init__(self, model: str):
+        folder = Path(model)
+        if find_spec("spacy") and not folder.is_dir():  # before spaCy's import, which takes seconds
+            _require_package(model)
         with optional_packages("spaCy is not installed", "spacy"):
             import spacy
-        folder = Path(model)
         if not folder.is_dir():
-            if not spacy.util.is_package(model):
-                raise UserError(
-                    f"no spaCy pipeline '{model}' is installed, and it is not a folder: "
-                    f"python -m spacy download {model}"
-                )
             # A package's folder contains the pipeline in a folder NAME-VERSION.
             package = spacy.util.get_package_path(model)
             folder = next((path.parent for path in package.glob("*/meta.json")), package)
@@ -152,6 +150,21 @@ def _unused(components: Collection[str]) -> set[str]:
     # pipelines have a morphologizer for parts of speech.
     fine_tags = "morphologizer" in components and "attribute_ruler" not in components
     return _UNUSED | ({"tagger"} if fine_tags else set())
+
+
+def _require_package(model: str) -> None:
+    try:
+        distribution(model)
+    except (PackageNotFoundError, ValueError):
+        if Path(model).name != model:
+            raise UserError(
+                f"there is no folder '{model}': name the folder of the spaCy pipeline, or an installed "
+                f"pipeline (spacy:{Path(model).name})"
+            ) from None
+        raise UserError(
+            f"no spaCy pipeline '{model}' is installed, and it is not a folder: "
+            f"python -m spacy download {model}"
+        ) from None
 
 
 def sentence_of(document: Any) -> ParsedSentence:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -78,7 +78,7 @@ class TreeFiles(FileParser):
     def trees(self, path: Path) -> Iterator[Tree]:
         """Yield the trees of a file; a malformed one raises its error when it is spelled."""
 
-    def read(self, path: Path, lines: Iterator[str]) -> Iterator[ParsedSentence | Unparsed]:
+    def read(self, path: Path, lines: Iterable[str]) -> Iterator[ParsedSentence | Unparsed]:
         """Read the parses of a file, one for each line of its text.
 
         Yields:
@@ -98,8 +98,8 @@ class _Ahead(Generic[Item]):
         dropped: how many items were skipped.
     """
 
-    def __init__(self, items: Iterator[Item]) -> None:
-        self._items = items
+    def __init__(self, items: Iterable[Item]) -> None:
+        self._items = iter(items)
         self._seen: deque[Item] = deque()
         self.dropped = 0
 
@@ -123,7 +123,7 @@ class _Ahead(Generic[Item]):
 class _Reading:
     """One pass over a text and the file of its trees."""
 
-    def __init__(self, parser: TreeFiles, path: Path, lines: Iterator[str]) -> None:
+    def __init__(self, parser: TreeFiles, path: Path, lines: Iterable[str]) -> None:
         self._parser, self._path = parser, path
         self._lines = _Ahead(lines)
         self._trees = _Ahead(parser.trees(path))

@@ -38,6 +38,41 @@ def test_help_and_version_import_nothing_heavy():
     assert imported & HEAVY == set()
 
 
+PARSE = ["-s", "de", "-t", "en", "--trainpref", "x", "--parser", "spacy:de_nowhere"]
+NOWHERE = ["--source-parser", "spacy:de_nowhere"]
+REFUSED = [
+    (["translate", "--path", "x", "--nbest", "10", "--beam", "5"], "1 to the number of beams, 5"),
+    (["translate", "--path", "x", "--mbr", "bleu"], "chooses among samples"),
+    (["translate", "--path", "x", "--out", "nowhere/x"], "--out: there is no folder nowhere"),
+    (["translate", "{bundle}", "--path", "x"], "is a bundle, which has its own model"),
+    (["translate", "--path", "x", *NOWHERE], "spacy download de_nowhere"),
+    (["label", "x", "--path", "x", *NOWHERE], "spacy download de_nowhere"),
+    (["preprocess", *PARSE], "spacy download de_nowhere"),
+    (["attach", "x", "--bpe", "subword_nmt", *PARSE], "spacy download de_nowhere"),
+]
+REFUSING = """
+import json, sys
+from contextlib import suppress
+from fairseq_phrase.__main__ import main
+for arguments in json.loads(sys.argv[1]):
+    with suppress(SystemExit):
+        main(arguments)
+assert not {"torch", "fairseq", "spacy"} & sys.modules.keys()
+"""
+
+
+def test_options_are_refused_in_one_line_before_slow_imports(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    commands = [[part.format(bundle=tmp_path) for part in command] for command, _ in REFUSED]
+    process = subprocess.run(
+        [sys.executable, "-c", REFUSING, json.dumps(commands)],
+        capture_output=True, text=True, cwd=REPOSITORY,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    for line, (_, message) in zip(process.stderr.splitlines(), REFUSED, strict=True):
+        assert message in line
+
+
 LATE = """
 import sys
 from fairseq_phrase.compat.late_imports import import_late

@@ -225,8 +225,9 @@ def test_the_same_run_again_gives_the_same_files(small_corpus, tmp_path):
     assert contents(preprocess(small_corpus, tmp_path / "out", "--parser", "conllu")) == first
 
 
-def test_without_a_parser_there_are_words_and_no_trees(small_corpus, tmp_path):
+def test_without_a_parser_there_are_words_and_no_trees(small_corpus, tmp_path, capsys):
     out = preprocess(small_corpus, tmp_path / "out", splits=("train",))
+    assert "no trees of de: --parser none" in capsys.readouterr().out
     assert Manifest.load(out, "de").fields == ["words"]
     assert not list(out.glob("*heads*"))
     assert not (out / "dict.deprel.txt").exists()

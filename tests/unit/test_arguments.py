@@ -34,7 +34,7 @@ def test_what_cannot_be_protected_is_named(tmp_path, text, message):
         protected(text.format(tmp_path))
 
 
-@pytest.mark.parametrize("text", ["-1", str(2**32)])
+@pytest.mark.parametrize("text", ["-1", str(2**32), "one"])
 def test_seeds_have_the_range_of_the_libraries(text):
     assert (seed("0"), seed(str(2**32 - 1))) == (0, 2**32 - 1)
     with pytest.raises(argparse.ArgumentTypeError, match=f"from 0 to 4294967295, not {text}"):
@@ -75,13 +75,14 @@ def test_without_a_subword_model_there_is_none(bpe):
 
 def test_a_share_is_from_0_to_1():
     assert [share(text) for text in ("0", "0.5", "1")] == [0, 0.5, 1]
-    for text in ("-0.01", "1.01", "nan"):
+    for text in ("-0.01", "1.01", "nan", "5%"):
         with pytest.raises(argparse.ArgumentTypeError, match=f"from 0 to 1, not {text}"):
             share(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "is_allowed"), [("-1", False), ("0", False), ("1", True), ("7", True)]
+    ("text", "is_allowed"),
+    [("-1", False), ("0", False), ("1", True), ("7", True), ("2k", False), ("2.5", False)],
 )
 def test_a_positive_number_is_at_least_one(text, is_allowed):
     if is_allowed:

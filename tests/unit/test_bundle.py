@@ -216,7 +216,9 @@ def test_a_parser_in_a_folder_is_named_without_its_path(exported, tmp_path, capl
         assert str(tmp_path) not in path.read_text(encoding="utf-8")
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "fairseq-phrase-translate BUNDLE --source-parser 'spacy:./my parser' < text" in card
-    with pytest.raises(UserError, match=r"loaded from a path only if you name it yourself"):
+    with pytest.raises(
+        UserError, match=r"name it yourself.*:\./my parser\"; else the path of a copy, or an inst"
+    ):
         use(folder)
 
 

@@ -185,7 +185,10 @@ def test_a_command_that_is_not_there_is_named(name, message, capsys):
     ("arguments", "message"),
     [
         (["--pth"], r"unrecognized arguments: --pth; did you mean --path\?$"),
-        (["--zzz"], r"unrecognized arguments: --zzz$"),
+        (
+            ["--zzz"],
+            r"^fairseq-phrase-translate: error: unrecognized arguments: --zzz \(see --help\)$",
+        ),
         (["--engine", "rey"], r"invalid choice: 'rey' \(choose from .*\); did you mean ray\?$"),
     ],
 )

@@ -26,6 +26,8 @@ def test_an_unknown_parser_is_refused_with_those_there_are(spec):
     [
         ("spacey:x", r" or none; did you mean spacy\?$"),
         ("Conllu", r" or none; did you mean conllu\?$"),
+        ("en_core_web_sm", r" or none; did you mean spacy:en_core_web_sm\?$"),
+        ("./zh_core_web_trf", r" or none; did you mean spacy:\./zh_core_web_trf\?$"),
         ("noun", r" or none; did you mean none\?$"),
         ("another", " or none$"),
     ],
@@ -65,6 +67,13 @@ def test_a_folder_is_found_again_from_elsewhere(tmp_path, monkeypatch):
     assert resolve("another:de_model") == f"another:{tmp_path / 'de_model'}"
     assert resolve("another:model") == "another:model"
     assert resolve("another") == "another"
+
+
+def test_a_missing_folder_of_a_pipeline_is_not_downloaded(tmp_path):
+    with pytest.raises(
+        UserError, match=r"there is no folder '.*/en_core_web_sm': .*installed pipeline"
+    ):
+        load_parser(f"spacy:{tmp_path}/en_core_web_sm")
 
 
 @given(lines())

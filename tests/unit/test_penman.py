@@ -27,7 +27,7 @@ DOG = "# ::tok a dog that barks\n(d / dog~1 :ARG0-of (b / bark-01~3,2))\n"
 def read(folder, content, *texts):
     path = folder / "train.en.penman"
     path.write_text(content)
-    return list(PenmanFiles().read(path, iter(texts)))
+    return list(PenmanFiles().read(path, texts))
 
 
 def test_edges_of_aligned_concepts_are_read(tmp_path):

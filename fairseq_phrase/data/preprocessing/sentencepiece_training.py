@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from fairseq_phrase.data.preprocessing.parsing import Corpus
 from fairseq_phrase.data.store.outputs import write_atomically
+from fairseq_phrase.data.subwords.segmenters import without_position
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.text import plain_spaces, read_lines
 
@@ -139,7 +140,7 @@ def train_sentencepiece(
             minloglevel=2,
         )
     except RuntimeError as error:
-        reason = str(error).strip().splitlines()[-1]
+        reason = without_position(error)
         raise UserError(
             f"SentencePiece cannot train {vocabulary_size} subwords on this text ({reason}): give "
             "another --vocab-size, or a model with --sentencepiece-model"

@@ -43,6 +43,11 @@ _BYTES = re.compile(rf"(?<!\S){_BYTE}(?: {_BYTE})*(?!\S)")
 JOIN = "@@"
 
 
+def without_position(error: RuntimeError) -> str:
+    """Return SentencePiece's message without the line and the condition of its code before it."""
+    return re.sub(r"^[A-Z_]+: (?:\S+\(\d+\) \[.*?\](?: |$))?", "", " ".join(str(error).split()))
+
+
 class SentencePieceSegmenter:
     """A SentencePiece model that segments single words or whole lines.
 
@@ -63,7 +68,10 @@ class SentencePieceSegmenter:
             ids = map(self._lines.piece_to_id, _BYTE_PIECES)
             self._has_bytes = all(map(self._lines.is_byte, ids))
         except RuntimeError as error:
-            raise UserError(f"{model} is not a SentencePiece model: {error}") from None
+            reason = without_position(error)
+            raise UserError(
+                f"{model} is not a SentencePiece model{reason and f': {reason}'}"
+            ) from None
         self.vocabulary = _BYTE_PIECES if self._has_bytes else ()
         # Words repeat, so each is segmented once. A cache made here is freed with its object.
         self.segment_word = lru_cache(maxsize=1 << 18)(self._word_subwords)

@@ -115,8 +115,9 @@ class TextEncoder:
         if parser is None and names_path(manifest.parser):
             raise UserError(
                 f"{Manifest.path(directory, language)} names the parser {manifest.parser}: a parser is "
-                "loaded from a path only if you name it yourself. If you trust the files there, add "
-                f"{as_given('source-parser', manifest.parser)}"
+                "loaded from a path only if you name it yourself. If the files are there and you trust "
+                f"them, add {as_given('source-parser', manifest.parser)}; else the path of a copy, or an "
+                "installed parser"
             )
         constituents = manifest.constituents
         try:
