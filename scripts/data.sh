@@ -177,7 +177,7 @@ preprocess() {
     # A parser that was found for raw text may be in another place than the data's.
     if [[ $PARSER && ( -z ${WITH_PARSING:-} || ${FAIRSEQ_PHRASE_PARSER:-} ) ]]; then named=(--parser "$PARSER"); fi
     if ! made_once "$1/syntax.$SOURCE.json" "$1" "${options[@]}" "${named[@]}"; then
-        run fairseq-phrase-preprocess "${options[@]}" --destdir "$1" --parser "$PARSER" --on-error flat --workers "$(nproc)"
+        run fairseq-phrase-preprocess "${options[@]}" --destdir "$1" --parser "$PARSER" --on-error flat --workers "$(cores)"
         record "$1" "${options[@]}" --parser "$PARSER"
     fi
     check_kept "$1"

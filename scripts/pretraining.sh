@@ -111,7 +111,7 @@ choose_parser "$OUT/text" "masks of phrases"
 [ -n "$REPORT_ONLY" ] || [ -e "$OUT/text/syntax.$SOURCE.json" ] ||
     run fairseq-phrase-preprocess -s "$SOURCE" --only-source --destdir "$OUT/text" --trainpref "$ALL/train" \
         --validpref "$ALL/valid" --testpref "$ALL/test" --parser "$PARSER" --constituents from-dependencies \
-        --on-error flat --workers "$(nproc)" "${MAKE_SUBWORDS[@]}"
+        --on-error flat --workers "$(cores)" "${MAKE_SUBWORDS[@]}"
 [ -n "$REPORT_ONLY" ] || check_kept "$OUT/text"
 PRETRAINED=$OUT/objectives
 export PRETRAINED

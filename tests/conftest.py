@@ -26,9 +26,10 @@ from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 from tests.support.shared import made_once
 
 # Machines that run tests are busy: how long an example takes says nothing. In CI the same examples
-# come every time.
-settings.register_profile("project", deadline=None, derandomize="CI" in os.environ)
-settings.load_profile("project")
+# come every time, and more of them (scripts/test.sh --all takes as many).
+settings.register_profile("project", deadline=None, max_examples=15)
+settings.register_profile("thorough", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("thorough" if "CI" in os.environ else "project")
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports that it was started
 # Else commands print a note about MKL on an AMD processor, where a test expects one message.

@@ -16,7 +16,7 @@ import torch
 import yaml
 from huggingface_hub import RepoUrl
 from huggingface_hub.repocard_data import model_index_to_eval_results
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
@@ -90,7 +90,6 @@ def use(path) -> None:
     translator.load(path, device="cpu").translate("der Hund schläft", beam=1)
 
 
-@settings(max_examples=50)
 @given(st.data())
 def test_a_bundle_with_any_other_value_is_used_or_refused(checkpoint, bundle, data) -> None:
     contents = (bundle / "config.json").read_text(encoding="utf-8")

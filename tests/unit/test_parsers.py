@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.parsers import load_parser, resolve
@@ -68,7 +68,6 @@ def test_a_folder_is_found_again_from_elsewhere(tmp_path, monkeypatch):
 
 
 @given(lines())
-@settings(deadline=None)
 def test_without_a_parser_words_stand_between_white_space(line):
     parser = load_parser("none")
     (sentence,) = parser.parse([line])
@@ -79,7 +78,6 @@ def test_without_a_parser_words_stand_between_white_space(line):
 
 
 @given(lines())
-@settings(deadline=None)
 def test_white_space_within_a_token_is_joined_and_dropped_at_its_ends(text):
     joined = join_white_space(text)
     assert not any(map(str.isspace, joined))
