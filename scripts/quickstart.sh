@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # All steps to translations: virtual environment, data, parsing, training, BLEU, and the models' attention.
 #
-#   bash scripts/quickstart.sh          Multi30k de-en, two epochs: 9 minutes on 2 cores, after the installation
-#   bash scripts/quickstart.sh --full   six epochs: about 22 minutes
-#   bash scripts/quickstart.sh --fast   a small synthetic corpus: about 3 minutes
+#   bash scripts/quickstart.sh          Multi30k de-en, two epochs
+#   bash scripts/quickstart.sh --full   six epochs
+#   bash scripts/quickstart.sh --fast   a small synthetic corpus
+#
+# README.md tells how long they took. Once the trainings have begun, how long they take here is printed.
 #
 # Three models of the same size are trained (configs/tables/quickstart.yaml): fairseq's Transformer, an encoder that
 # reads the tree, and the PhraseTransformer. Trees of Multi30k come from a spaCy pipeline. The synthetic
@@ -29,11 +31,11 @@ SIZE=${FAST:+fast}${FULL:+full}
 ensure_environment plot demo
 BEGAN=$SECONDS
 
-# stage NUMBER TITLE DURATION: the heading of a part, how long it takes on two cores, and the time so far.
+# stage NUMBER TITLE: the heading of a part, and the time so far.
 stage() {
     local passed=$((SECONDS - BEGAN))
     say "$1 of 4: $2"
-    printf '%s on two idle cores. Since the start: %d:%02d\n' "$3" $((passed / 60)) $((passed % 60))
+    printf 'Since the start: %d:%02d\n' $((passed / 60)) $((passed % 60))
 }
 
 say "Text"
@@ -53,7 +55,7 @@ OUT=${OUT:-runs/quickstart$CORPUS${FULL:+-full}}
 open_table plot quickstart "corpus=${CORPUS:-multi30k}${FULL:+ full}" configs/tables/quickstart.yaml \
     ${SIZE:+configs/tables/quickstart.$SIZE.yaml}
 
-stage 1 Data "Half a minute"
+stage 1 Data
 if [ -z "$CORPUS" ]; then
     TRAIN=$FOUND/train DEV=$FOUND/val TEST=$FOUND/test_2016_flickr VOCABULARY=4000
     REFERENCE=$TEST.en.gz WHAT="Multi30k de-en, test_2016_flickr"
@@ -68,12 +70,10 @@ fi
 preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" \
     --constituents from-dependencies --vocab-size "$VOCABULARY" --joined-dictionary
 
-declare -A TRAINING=([fast]="Two minutes" [full]="18 minutes" [two-epochs]="Five minutes")
-stage 2 "Three models: training, averaging, translating ($OUT/rows/*/*/train.log)" \
-    "${TRAINING[${SIZE:-two-epochs}]}"
+stage 2 "Three models: training, averaging, translating ($OUT/rows/*/*/train.log)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-stage 3 Result "15 seconds"
+stage 3 Result
 report "$OUT/rows" "$OUT/report" test "$REFERENCE" '' "$WHAT"
 
 # show_sentence LINE: a test sentence, its tree, each model's translation, and attention as a picture.
@@ -123,7 +123,7 @@ END
 }
 
 if [ -z "$DATA_ONLY$REPORT_ONLY" ] && [ "$STATUS" = 0 ] && [[ ,$ROWS, == *,transformer,* ]]; then
-    stage 4 "A sentence, and pictures" "20 seconds"
+    stage 4 "A sentence, and pictures"
     show_sentence 1
     [ -n "$DRY_RUN" ] || say_next
 fi

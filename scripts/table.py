@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -58,6 +59,37 @@ _KEEP_MEMORY = {
 _KEY = "key.json"
 _PRECISIONS = frozenset(("train: --bf16", "train: --fp16"))
 _UPDATES = re.compile(r"num_updates[= ](\d+)")
+_MEASURED = 20  # updates that give the speed of a training
+
+
+class Forecast:
+    """States once, from the first updates, how long the trainings take on this machine.
+
+    Args:
+        jobs: the number of trainings at a time.
+    """
+
+    def __init__(self, jobs: int):
+        self.trainings = 0  # all that are not done
+        self._jobs = jobs
+        self._first: dict[str, tuple[float, int]] = {}  # by training: when it was at which update
+        self._seconds: dict[str, float] = {}  # that it still took when its speed was known
+        self._lock = threading.Lock()
+
+    def update(self, training: str, updates: int, total: int | None) -> None:
+        """Take the position of a training; print when the speed of all that are in progress is known."""
+        with self._lock:
+            now = time.monotonic()
+            began, first = self._first.setdefault(training, (now, updates))
+            if not total or updates - first < _MEASURED or training in self._seconds:
+                return
+            seconds_of_one = (now - began) / (updates - first)
+            self._seconds[training] = seconds_of_one * (total - updates)
+            if len(self._seconds) == min(self.trainings, self._jobs):
+                seconds = self._seconds.values()
+                in_turns = sum(seconds) / len(seconds) * self.trainings / self._jobs
+                minutes = max(1, round(max(*seconds, in_turns) / 60))
+                tqdm.write(f"On this machine, the trainings take {minutes} min more.", sys.stderr)
 
 
 class Runner:
@@ -75,6 +107,7 @@ class Runner:
         for number in range(jobs):
             self._slots.put((number, gpus[number % len(gpus)] if gpus else ""))
         self._stopped = threading.Event()
+        self._forecast = Forecast(jobs)
         self.failures: dict[str, str] = {}
 
     def run(self, runs: Sequence[Run]) -> None:
@@ -87,6 +120,7 @@ class Runner:
                 self.failures[str(run)] = str(error)
             else:
                 remaining += [run] if run.left() else []
+        self._forecast.trainings = sum(any(step.trains for step in run.left()) for run in remaining)
         with ThreadPoolExecutor(self._jobs) as pool:
             try:
                 futures = {pool.submit(self._in_slot, run): run for run in remaining}
@@ -168,6 +202,8 @@ class Runner:
                             os.killpg(process.pid, signal.SIGTERM)
                         elif step.trains:
                             advance(bar, log, run)
+                            if bar.n > bar.initial:  # the time to start tells nothing
+                                self._forecast.update(str(run), bar.n, bar.total)
             except OSError:  # the terminal of the progress bar is gone
                 os.killpg(process.pid, signal.SIGTERM)
                 process.wait()

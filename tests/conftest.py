@@ -27,9 +27,10 @@ from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 from tests.support.shared import made_once
 
 # Machines that run tests are busy: how long an example takes says nothing. In CI the same examples
-# come every time.
-settings.register_profile("project", deadline=None, derandomize="CI" in os.environ)
-settings.load_profile("project")
+# come every time, and more of them (scripts/test.sh --all takes as many).
+settings.register_profile("project", deadline=None, max_examples=15)
+settings.register_profile("thorough", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("thorough" if "CI" in os.environ else "project")
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports that it was started
 # Else commands print a note about MKL on an AMD processor, where a test expects one message.
@@ -53,8 +54,8 @@ def pytest_report_header() -> list[str]:
 
 @pytest.fixture(scope="session")
 def synthetic_corpus(tmp_path_factory) -> Path:
-    """A folder with {train,valid,test}.{de,en} and .conllu beside each: 2,000, 100, 100 pairs."""
-    sizes = ["--train", "2000", "--valid", "100", "--test", "100"]
+    """A folder with {train,valid,test}.{de,en} and .conllu beside each: 600, 100, 100 pairs."""
+    sizes = ["--train", "600", "--valid", "100", "--test", "100"]
     return made_once(
         tmp_path_factory,
         "corpus",

@@ -17,6 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_phrase.models.encoder_method import translation_encoders
 from tests.support.repository import REPOSITORY
+from tests.support.selection import first_fast
 from tests.support.warm_start import python
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
@@ -54,7 +55,7 @@ def run(folder: Path, command: str) -> str:
     return process.stdout
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", first_fast(COMMANDS, 3))
 def test_a_benchmark_prints_a_table(name, tmp_path):
     assert "|--" in run(tmp_path, f"{name} {COMMANDS[name]}").replace("|:-", "|--")
 

@@ -292,6 +292,7 @@ cli_main()
 """
 
 
+@pytest.mark.slow
 def test_two_processes_of_the_wmt14_page_train_as_one_also_after_a_stop(
     gold_corpus, tmp_path, monkeypatch
 ):

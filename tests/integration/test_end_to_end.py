@@ -11,6 +11,7 @@ import torch
 
 from tests.support.commands import PHRASE, SIZES, TRAINING, losses, run, run_by_two_processes, train
 from tests.support.repository import REPOSITORY
+from tests.support.selection import first_fast
 from tests.support.shared import made_once
 from tests.support.warm_start import python
 
@@ -216,7 +217,7 @@ def test_sharded_data_validation_bleu_and_truncation_work_as_in_fairseqs_task(
     assert "--eval-bleu: nrefs:1|case:mixed|eff:no|tok:13a|" in log
 
 
-@pytest.mark.parametrize("config", ["phrase_tiny", "phrase_multi30k"])
+@pytest.mark.parametrize("config", first_fast(["phrase_tiny", "phrase_multi30k"]))
 def test_hydra_trains_from_every_configuration_file(data_directory, tmp_path, config):
     sizes = [argument.removeprefix("--").replace("-", "_") for argument in SIZES]
     run(

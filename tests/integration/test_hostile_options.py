@@ -29,6 +29,7 @@ from tests.support.commands import run
 from tests.support.entry_points import COMMANDS
 from tests.support.hostile_options import SHELL
 from tests.support.repository import REPOSITORY
+from tests.support.selection import first_fast
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
 #: Options of a model, and what the message says of them. fairseq 0.10 and older had ``args``.
@@ -93,7 +94,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=HOSTILE)
+@pytest.fixture(params=first_fast(HOSTILE, 2))
 def hostile(request, tmp_path):
     """Options, the message that refuses them, and whether they are in ``args``."""
     options, message = HOSTILE[request.param]

@@ -26,6 +26,7 @@ from tests.support.commands import run
 from tests.support.gold_parser import GoldParser
 from tests.support.labelled_corpora import make_data, write_corpus
 from tests.support.repository import REPOSITORY
+from tests.support.selection import first_fast
 
 #: Each encoder of this package with its first row: its paper's form.
 FIRST_ROWS = {
@@ -77,7 +78,7 @@ def train(command, data, save, updates, *arguments, criterion=("--criterion", "c
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("labels", ["words", "sentences"])
+@pytest.mark.parametrize("labels", first_fast(["words", "sentences"]))
 @pytest.mark.parametrize("name", list(FIRST_ROWS))
 def test_every_encoder_is_trained(request, tmp_path, command, name, labels):
     data = request.getfixturevalue(labels)

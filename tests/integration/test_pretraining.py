@@ -25,6 +25,7 @@ from tests.support.labelled_corpora import make_data as make_labelled
 from tests.support.labelled_corpora import write_corpus
 from tests.support.monolingual_corpora import make_data, write_documents
 from tests.support.repository import REPOSITORY
+from tests.support.selection import first_fast
 
 USER = ["--user-dir", "fairseq_phrase"]
 SIZES = [
@@ -71,7 +72,7 @@ def valid_losses(log):
     ]
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("objective", first_fast(OBJECTIVES))
 def test_an_objective_trains_resumes_and_has_a_perplexity(data, tmp_path, command, objective):
     flags = OBJECTIVES[objective]
     log = train(command, data, tmp_path / "once", *flags, "--max-epoch", "2")
@@ -96,6 +97,7 @@ def test_an_objective_trains_resumes_and_has_a_perplexity(data, tmp_path, comman
         assert "next_sentence_accuracy" in printed
 
 
+@pytest.mark.slow
 def test_pairs_are_told_apart_by_the_words_of_their_documents(tmp_path, command):
     rng = random.Random(1)
     (tmp_path / "corpus").mkdir()
@@ -118,6 +120,7 @@ def test_pairs_are_told_apart_by_the_words_of_their_documents(tmp_path, command)
     assert float(accuracies[-1]) > 80
 
 
+@pytest.mark.slow
 def test_two_processes_permute_as_one_with_the_doubled_batch(data, tmp_path, command):
     flags = [*OBJECTIVES["permutation"], "--dropout", "0", "--max-update", "4"]
     single = train(command, data, tmp_path / "one", *flags, "--update-freq", "2")

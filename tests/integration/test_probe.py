@@ -170,6 +170,7 @@ def senteval_tasks(synthetic_corpus, tmp_path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_slice_of_the_script_comes_to_its_report(trained_table, senteval_tasks, english_parser):
     output = run_script(
         "probing_table3", trained_table, "--tasks", senteval_tasks, "--max-sentences", 40, "--seeds",

@@ -265,6 +265,29 @@ def test_a_pipeline_is_downloaded_in_one_line(code, clone):
     assert ("none" if code else "spacy:ru_core_news_sm") in lines
 
 
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_all_cores_are_used_whatever_the_number_of_threads(clone, threads):
+    (clone / "scripts" / "count.sh").write_text(". scripts/common.sh\ncores\n")
+    assert int(run(clone, "count", OMP_NUM_THREADS=threads)) == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("given", "selected"),
+    [
+        (["-x"], ["-m", "not slow", "-x"]),
+        (["--all", "-x"], ["--hypothesis-profile", "thorough", "-x"]),
+    ],
+)
+def test_only_all_includes_the_slow_tests(clone, given, selected):
+    fakes = clone / "fakes"
+    fakes.mkdir()
+    for name in ("python", "python3", "fairseq-train", "fairseq-phrase-preprocess"):
+        (fakes / name).write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n' if name == "python" else "")
+        (fakes / name).chmod(0o755)
+    output = run(clone, "test", *given, path=str(fakes), FAIRSEQ_PHRASE_READY="1")
+    assert output.splitlines()[-len(selected) - 1 :] == ["--durations=30", *selected]
+
+
 def test_a_script_that_is_stopped_says_how_to_go_on(clone):
     fakes = clone / "fakes"
     fakes.mkdir()

@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.encoded_sentences import marked_words
@@ -30,7 +30,6 @@ def pipeline(parser):
 
 
 @given(line=lines())
-@settings(max_examples=150, deadline=None)
 def test_the_subwords_of_any_line_give_it_back_in_its_normal_form(encoder, normalize, line):
     (encoded,) = encoder.encode_lines([line])
     # A word of invisible characters alone, which a parser may make of a joiner, has no subword.
@@ -43,7 +42,6 @@ def test_the_subwords_of_any_line_give_it_back_in_its_normal_form(encoder, norma
 
 
 @given(line=lines())
-@settings(max_examples=100, deadline=None)
 def test_words_alone_make_the_subwords_that_the_parse_has(encoder, line):
     (encoded,) = encoder.encode_lines([line])
     (segmented,) = encoder.segment_lines([line])

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import spacy
-from hypothesis import given, settings
+from hypothesis import given
 
 from fairseq_phrase.data.subwords.encoded_sentences import marked_words
 from fairseq_phrase.errors import UserError
@@ -40,7 +40,6 @@ def test_spacy_gives_one_tree_over_the_words_of_any_line(name, request):
     adapter = request.getfixturevalue(name)
 
     @given(lines())
-    @settings(max_examples=100, deadline=None)
     def holds(line):
         (sentence,) = adapter.parse([line])
         assert_well_formed(sentence, adapter.fields)
@@ -186,7 +185,6 @@ def test_given_words_are_kept_exactly(parser):
 
 
 @given(line=lines())
-@settings(max_examples=50)
 def test_any_words_can_be_given(parser, line):
     (sentence,) = parser.parse_words([line.split()])
     assert sentence.words == line.split()

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import stanza
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.cli import preprocess as preprocess_command
@@ -91,7 +91,6 @@ def content(sentence):
 
 def test_any_line_has_both_trees_over_all_of_its_text(parser):
     @given(lines())
-    @settings(max_examples=20, deadline=None)
     def holds(line):
         (sentence,) = parser.parse([line])
         assert not isinstance(sentence, Unparsed), sentence.reason
@@ -240,7 +239,6 @@ def test_given_words_are_parsed_as_they_are(parser):
 
 def test_any_given_words_have_both_trees(parser):
     @given(st.lists(lines().map(lambda line: "".join(line.split())), max_size=8))
-    @settings(max_examples=40, deadline=None)
     def holds(words):
         (sentence,) = parser.parse_words([words])
         assert sentence.words == words

@@ -30,6 +30,7 @@ from tests.support.warm_start import python
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 from rows import KINDS, Run, Step, flags, load_rows, plan, share_out, titles
 from table import (
+    Forecast,
     Runner,
     advance,
     choose_gpus,
@@ -523,6 +524,22 @@ def test_what_a_training_did_before_it_was_stopped_is_no_measure_of_its_speed(tm
             Run("row", 1, log.parent, steps, ending(8000)), bar, {"CUDA_VISIBLE_DEVICES": ""}
         )
         assert (bar.initial, bar.n, bar.total) == (628, 712, 712), "it ended early, and is all done"
+
+
+def test_the_time_that_trainings_take_on_this_machine_is_printed_once(monkeypatch, capsys):
+    """Of three trainings two run at a time, with 0.5 and 1 seconds an update after a slow start."""
+    clock = iter([100.0, 100.0, 120.0, 140.0, 150.0])
+    monkeypatch.setattr("table.time.monotonic", lambda: next(clock))
+    forecast = Forecast(jobs=2)
+    forecast.trainings = 3
+    forecast.update("a", 10, 810)
+    forecast.update("b", 10, 410)
+    forecast.update("a", 50, 810)  # 380 seconds remain
+    assert capsys.readouterr().err == ""
+    forecast.update("b", 50, 410)  # 360 seconds remain
+    forecast.update("b", 60, 410)
+    # On average 370 seconds for each of three, two at a time.
+    assert capsys.readouterr().err == "On this machine, the trainings take 9 min more.\n"
 
 
 def test_a_last_checkpoint_that_was_truncated_gives_way_to_the_newest_whole_one(tmp_path):

@@ -14,6 +14,7 @@ from fairseq import options
 from fairseq_phrase.cli import average, inspect_data, label, plot, preprocess, report, synthetic
 from tests.support.commands import run_script
 from tests.support.repository import REPOSITORY
+from tests.support.selection import first_fast
 
 OWN = {"preprocess": preprocess, "average": average, "report": report, "plot": plot}
 OWN |= {"synthetic": synthetic, "inspect": inspect_data, "label": label}
@@ -127,7 +128,19 @@ REPORTED = {
 }
 
 
-@pytest.mark.parametrize("table", TABLES)
+def of_each_part() -> list[str]:
+    """The first table of each script, and of each of its parts."""
+    tables = {}
+    for table, arguments in TABLES.items():
+        part = arguments[arguments.index("--part") + 1] if "--part" in arguments else ""
+        tables.setdefault((table.split()[0], part), table)
+    return [*tables.values()]
+
+
+PARTS_FIRST = [*of_each_part(), *(table for table in TABLES if table not in of_each_part())]
+
+
+@pytest.mark.parametrize("table", first_fast(PARTS_FIRST, len(of_each_part())))
 def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, parse):
     name, arguments = table.split()[0], TABLES[table]
     files = [f"{name}.yaml", *(f"{name}.{word}.yaml" for word in (table.split()[1:]))]
@@ -355,16 +368,7 @@ def test_a_dry_run_names_a_text_that_is_missing_and_prints_every_command(table, 
     assert "fairseq-train" in {words[0] for words in printed_commands(output)}
 
 
-def of_each_part() -> list[str]:
-    """The first table of each script, and of each of its parts."""
-    tables = {}
-    for table, arguments in TABLES.items():
-        part = arguments[arguments.index("--part") + 1] if "--part" in arguments else ""
-        tables.setdefault((table.split()[0], part), table)
-    return [*tables.values()]
-
-
-@pytest.mark.parametrize("table", of_each_part())
+@pytest.mark.parametrize("table", first_fast(of_each_part(), 3))
 def test_data_only_makes_the_data_and_trains_nothing(table, tmp_path):
     output = run_script(
         table.split()[0], DRY, *TABLES[table], "--data-only", "--out", tmp_path / "out"

@@ -12,6 +12,8 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.support.commands import run_script
 from tests.support.multi30k import multi30k_of
 from tests.support.report_table import rows_with_runs
@@ -32,6 +34,7 @@ def table_of(folder: Path) -> tuple[str, list[str]]:
     return caption, [row[1].strip() for row in rows[1:] if row[bleu].strip() != "-"]
 
 
+@pytest.mark.slow
 def test_a_slice_of_the_table_of_syntax_comes_to_its_end_with_minimal_pairs(
     gold_corpus, trained_pipeline, tmp_path
 ):
@@ -134,6 +137,7 @@ def test_a_slice_of_the_table_of_logical_forms_comes_to_its_end(english_parser, 
     assert "5 of 5 references are not well-formed." in text
 
 
+@pytest.mark.slow
 def test_a_slice_of_the_tables_of_pre_training_comes_to_its_end(
     gold_corpus, english_parser, tmp_path
 ):

@@ -14,6 +14,8 @@ import zipfile
 from itertools import combinations
 from pathlib import Path
 
+import pytest
+
 from tests.support.commands import run_script
 from tests.support.multi30k import multi30k_of
 from tests.support.repository import REPOSITORY, shared_data
@@ -86,6 +88,7 @@ def test_shares_of_the_training_text(trained_pipeline, tmp_path):
     assert all((folder / "data-bin" / "syntax.de.json").is_file() for folder in folders)
 
 
+@pytest.mark.slow
 def test_other_corpora_of_the_table_of_syntax(gold_corpus, trained_pipeline, tmp_path):
     source, target = (
         (gold_corpus / f"train.{language}").read_text().splitlines() for language in ("en", "de")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.parsers import Unparsed
@@ -14,7 +14,6 @@ from tests.support.hostile import SNIPPETS, lines
 from tests.support.repository import shared_data
 
 
-@settings(max_examples=60)
 @given(st.lists(lines(4), max_size=5))
 def test_spacy_keeps_tokenized_words_whatever_they_are(trained_pipeline, texts):
     options = ParsingOptions(f"spacy:{trained_pipeline}", "from-dependencies", tokenized=True)

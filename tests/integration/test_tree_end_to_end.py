@@ -18,6 +18,7 @@ from fairseq_phrase.data.store.identity import Identity
 from fairseq_phrase.data.store.manifest import Manifest
 from tests.support.commands import SIZES, TRAINING, losses, run, train
 from tests.support.repository import REPOSITORY
+from tests.support.selection import first_fast
 
 TREE = ["--arch", "tree_transformer_tiny", *SIZES, "--max-tokens", "2000"]
 
@@ -93,7 +94,7 @@ ABLATIONS = [
 ]
 
 
-@pytest.mark.parametrize("options", ABLATIONS, ids=lambda options: " ".join(options))
+@pytest.mark.parametrize("options", first_fast(ABLATIONS), ids=lambda options: " ".join(options))
 def test_every_ablation_trains_saves_loads_and_translates(tree_data, tmp_path, command, options):
     task = [tree_data, "--task", "syntax_translation"]
     command(
@@ -141,7 +142,7 @@ def test_constituents_serve_as_phrases(tree_data, tmp_path, command):
     assert len(translations(printed)) == 20
 
 
-@pytest.mark.parametrize("config", ["tree_tiny", "tree_iwslt"])
+@pytest.mark.parametrize("config", first_fast(["tree_tiny", "tree_iwslt"]))
 def test_hydra_trains_from_every_configuration_file(tree_data, tmp_path, config):
     sizes = [argument.removeprefix("--").replace("-", "_") for argument in SIZES]
     run(

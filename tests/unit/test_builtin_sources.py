@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from fairseq.models import MODEL_DATACLASS_REGISTRY
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.errors import UserError
@@ -38,7 +38,6 @@ def pad_spans(forest: list[Tree], subwords: list[list[int]]) -> torch.Tensor:
     st.booleans(),
     st.data(),
 )
-@settings(max_examples=80)
 def test_phrases_are_the_constituents_of_up_to_k_words_and_of_several_tokens(
     forest: list[Tree], k: int, left: bool, data: st.DataObject
 ) -> None:
@@ -68,7 +67,6 @@ def test_phrases_are_the_constituents_of_up_to_k_words_and_of_several_tokens(
 
 
 @given(st.lists(trees(max_leaves=8), min_size=1, max_size=3), st.booleans(), st.data())
-@settings(max_examples=60)
 def test_chunks_are_the_constituents_of_several_words_without_others_in_them(
     forest: list[Tree], left: bool, data: st.DataObject
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 import yaml
 from huggingface_hub.repocard_data import model_index_to_eval_results
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
@@ -88,7 +88,6 @@ def use(path) -> None:
     translator.load(path, device="cpu").translate("der Hund schläft", beam=1)
 
 
-@settings(max_examples=50)
 @given(st.data())
 def test_a_bundle_with_any_other_value_is_used_or_refused(checkpoint, bundle, data) -> None:
     contents = (bundle / "config.json").read_text(encoding="utf-8")

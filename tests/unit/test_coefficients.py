@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -67,7 +67,6 @@ def twin(
     st.tuples(st.integers(0, 2), st.integers(0, 2)),
     st.sampled_from([1, 40, 1 << 22]),
 )
-@settings(max_examples=60, deadline=None)
 def test_both_forms_are_the_sum_over_triples_in_value_and_gradient(
     forest: list[Tree], indices: Indices, padding: tuple[int, int], chunk: int
 ) -> None:

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.syntax.constituency import ConstituencyTree
@@ -209,7 +209,6 @@ def test_a_trees_representation_shows_its_brackets_over_the_words_numbers():
 
 
 @given(trees(12), st.data())
-@settings(max_examples=300)
 def test_of_dependencies_each_head_and_all_below_it_after_lifting_are_a_constituent(heads, data):
     projective = lifted(heads, data.draw)
     expected = {}

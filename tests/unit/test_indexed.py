@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.store import indexed
@@ -30,7 +30,6 @@ def dtype_on_disk(prefix):
 
 
 @given(arrays=some_arrays)
-@settings(max_examples=50, deadline=None)
 def test_what_is_written_is_read_back(tmp_path_factory, arrays):
     prefix = tmp_path_factory.mktemp("indexed") / "x"
     write(prefix, arrays)
@@ -41,7 +40,6 @@ def test_what_is_written_is_read_back(tmp_path_factory, arrays):
 
 
 @given(arrays=some_arrays.filter(any))
-@settings(max_examples=50, deadline=None)
 def test_fairseq_reads_what_is_written_here(tmp_path_factory, arrays):
     prefix = tmp_path_factory.mktemp("indexed") / "x"
     write(prefix, arrays)
@@ -101,7 +99,6 @@ def test_a_mapping_of_large_numbers_to_small_ones_loses_none(tmp_path):
     arrays=st.lists(st.lists(st.integers(-3, 70_000), max_size=5), max_size=9),
     size=st.integers(1, 9),
 )
-@settings(max_examples=50, deadline=None)
 def test_blocks_of_any_size_make_the_same_files(tmp_path_factory, arrays, size):
     folder = tmp_path_factory.mktemp("blocks")
     write(folder / "whole", arrays)

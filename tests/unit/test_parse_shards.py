@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.preprocessing import parse_shards
@@ -77,7 +77,6 @@ def test_files_of_shards_that_are_no_longer_needed_are_removed(tmp_path, monkeyp
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=20)), max_size=9), st.data())
-@settings(max_examples=50, deadline=None)
 def test_whenever_a_run_is_killed_the_shards_before_are_there(tmp_path_factory, shards, data):
     path = tmp_path_factory.mktemp("shards")
     folder = ShardFolder(path, {})
@@ -100,7 +99,6 @@ texts = st.lists(st.text(st.characters(exclude_characters="\n"), max_size=5), ma
 
 
 @given(texts, texts)
-@settings(max_examples=50)
 def test_a_shard_of_other_lines_is_not_taken_for_theirs(tmp_path_factory, lines, others):
     folder = ShardFolder(tmp_path_factory.mktemp("shards"), {})
     folder.write(0, lines, b"")

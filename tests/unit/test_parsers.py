@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.parsers import load_parser, resolve
@@ -77,7 +77,6 @@ def test_a_missing_folder_of_a_pipeline_is_not_downloaded(tmp_path):
 
 
 @given(lines())
-@settings(deadline=None)
 def test_without_a_parser_words_stand_between_white_space(line):
     parser = load_parser("none")
     (sentence,) = parser.parse([line])
@@ -88,7 +87,6 @@ def test_without_a_parser_words_stand_between_white_space(line):
 
 
 @given(lines())
-@settings(deadline=None)
 def test_white_space_within_a_token_is_joined_and_dropped_at_its_ends(text):
     joined = join_white_space(text)
     assert not any(map(str.isspace, joined))

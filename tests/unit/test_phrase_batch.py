@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.modules.phrases.builtin_sources import (
@@ -31,7 +31,6 @@ def sentences(draw: st.DrawFn) -> list[list[int]]:
 
 
 @given(sentences(), st.integers(2, 8), st.booleans(), st.booleans())
-@settings(max_examples=60, deadline=None)
 def test_token_ngrams_are_the_spans_of_each_sentence(
     sentences: list[list[int]], k: int, left: bool, ends_with_eos: bool
 ) -> None:
@@ -44,7 +43,6 @@ def test_token_ngrams_are_the_spans_of_each_sentence(
 
 
 @given(sentences(), st.integers(2, 8), st.booleans())
-@settings(max_examples=60, deadline=None)
 def test_word_ngrams_are_the_spans_of_whole_words(
     sentences: list[list[int]], k: int, left: bool
 ) -> None:
@@ -64,7 +62,6 @@ def test_word_ngrams_are_the_spans_of_whole_words(
     st.booleans(),
     st.data(),
 )
-@settings(max_examples=60, deadline=None)
 def test_dependency_phrases_are_the_chains_of_each_tree(
     heads: list[list[int]], k: int, left: bool, data: st.DataObject
 ) -> None:
@@ -87,7 +84,6 @@ def test_dependency_phrases_are_the_chains_of_each_tree(
     st.booleans(),
     st.data(),
 )
-@settings(max_examples=25, deadline=None)
 def test_nodes_are_adjacent_iff_one_contains_the_other(
     heads: list[list[int]], k: int, left: bool, data: st.DataObject
 ) -> None:

@@ -7,7 +7,7 @@ from argparse import Namespace
 import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
-from hypothesis import given, settings
+from hypothesis import given
 from torch import Tensor
 
 from fairseq_phrase.models.encoder_method import ENCODERS
@@ -50,7 +50,6 @@ def place(members, depths: list[int]) -> int:
     return min(members, key=lambda token: (depths[token], token))
 
 
-@settings(max_examples=60)
 @given(batches())
 def test_a_phrase_stands_where_its_highest_word_stands(drawn):
     heads, subwords, left = drawn

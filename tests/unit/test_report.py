@@ -223,7 +223,7 @@ class _Page(HTMLParser):
 
 def test_the_page_holds_everything_and_text_is_no_markup(table, monkeypatch):
     monkeypatch.setattr(files, "SHOWN", 2)
-    report(table, "--baseline", "baseline", "--trials", "50")
+    report(table, "--baseline", "baseline", "--trials", "50", drawn=True)
     assert {path.name for path in (table / "out").iterdir()} == FILES
     page = _Page()
     text = (table / "out" / "report.html").read_text()
@@ -236,7 +236,7 @@ def test_the_page_holds_everything_and_text_is_no_markup(table, monkeypatch):
     assert text.count("<dl>") == 4  # two of each direction
     assert not any("Rohtext" in data for data in page.text)
     for name in ("curves.png", "lengths.png"):
-        assert (table / "out" / name).read_bytes().startswith(b"\x89PNG")
+        assert (table / "out" / name).stat().st_size > 10_000
     latex = (table / "out" / "report.tex").read_text()
     assert latex.count(r"\\") == 3
     assert r"$\pm$" in latex

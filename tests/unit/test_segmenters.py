@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import sentencepiece
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.cli.preprocess import main as preprocess
@@ -103,7 +103,6 @@ def test_a_subword_that_looks_like_a_protected_token_spells_its_word(
 
 
 @given(line=lines())
-@settings(max_examples=150, deadline=None)
 def test_the_subwords_of_a_line_spell_it_in_its_normal_form(segmenter, plain, line):
     expected = "".join(plain.encode(plain_spaces(line), out_type=str))
     assert "".join(segmenter.segment_line(line)) == "".join(expected.split())
@@ -114,7 +113,6 @@ def test_subwords_survive_being_written_with_spaces_between_them(model, request)
     model = request.getfixturevalue(model)
 
     @given(lines())
-    @settings(max_examples=150, deadline=None)
     def survives(line):
         for subwords in (model.segment_line(line), *map(model.segment_word, line.split())):
             assert " ".join(subwords).split() == list(subwords)
@@ -124,7 +122,6 @@ def test_subwords_survive_being_written_with_spaces_between_them(model, request)
 
 
 @given(word=st.text(st.characters(exclude_categories=["Cs", "Z"]), min_size=1, max_size=8))
-@settings(max_examples=150, deadline=None)
 def test_a_word_has_subwords_unless_nothing_but_spaces_is_left_of_it(normalizing, word):
     plain = sentencepiece.SentencePieceProcessor(model_file=str(normalizing.model))
     is_left = bool(plain.normalize(word).strip("▁ ")) and not is_invisible(word)

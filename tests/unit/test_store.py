@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.store import manifest as store_module
@@ -59,7 +59,6 @@ def load(directory, fields=frozenset(TREE_FIELDS), split=SPLIT):
 
 
 @given(sentences=st.lists(parses(), min_size=1, max_size=4))
-@settings(max_examples=40, deadline=None)
 def test_parses_are_read_back_as_they_were_written(tmp_path_factory, sentences):
     directory = tmp_path_factory.mktemp("store")
     write_store(directory, sentences)
@@ -182,7 +181,6 @@ json_values = st.recursive(
 
 
 @given(key=st.sampled_from(["splits", "format", "fields", "extra", None]), value=json_values)
-@settings(max_examples=60, deadline=None)
 def test_a_manifest_that_makes_no_sense_is_refused_by_name(tmp_path_factory, key, value):
     directory = tmp_path_factory.mktemp("manifest")
     write_store(directory, [parse_of([1])])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary, LanguagePairDataset, data_utils
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.batches.source_batches import collate_parses, truncated
@@ -61,7 +61,6 @@ def collated_by_a_loop(rows, parses):
 
 
 @given(batches, st.booleans(), st.booleans())
-@settings(deadline=None)
 def test_a_batch_of_parses_is_what_a_loop_over_tokens_makes(parses, left_pad, bos):
     rows = [tokens_of(parse, seed, bos) for seed, parse in enumerate(parses)]
     tokens = data_utils.collate_tokens(rows, PAD, left_pad=left_pad)
@@ -73,7 +72,6 @@ def test_a_batch_of_parses_is_what_a_loop_over_tokens_makes(parses, left_pad, bo
 
 
 @given(batches)
-@settings(deadline=None)
 def test_parses_without_heads_are_batched_without_them(parses):
     parses = [{"words": parse["words"]} for parse in parses]
     rows = [tokens_of(parse) for parse in parses]
@@ -129,7 +127,6 @@ def pair_dataset(parses, left_pad=False):
 
 
 @given(batches, st.booleans())
-@settings(deadline=None)
 def test_parses_follow_their_sentences_through_fairseqs_sorting_by_length(parses, left_pad):
     dataset = SyntaxDataset(pair_dataset(parses, left_pad), parses)
     batch = dataset.collater([dataset[index] for index in range(len(parses))])
@@ -143,7 +140,6 @@ def test_parses_follow_their_sentences_through_fairseqs_sorting_by_length(parses
 
 
 @given(batches)
-@settings(deadline=None)
 def test_all_else_in_a_batch_is_fairseqs_own(parses):
     plain = pair_dataset(parses)
     dataset = SyntaxDataset(plain, parses)
@@ -174,7 +170,6 @@ def batches_of(dataset, *options):
 
 
 @given(st.lists(st.integers(1, 60) | st.integers(400, 511), min_size=1, max_size=12))
-@settings(deadline=None)
 def test_ordinary_sentences_are_batched_as_by_fairseq_however_deep_their_trees(lengths):
     parses = [chain_parse(words, words - 1) for words in lengths]
     plain = pair_dataset(parses)
@@ -259,7 +254,6 @@ def pairs_of_lengths(lengths, shuffle=False):
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=40))
-@settings(deadline=None)
 def test_pairs_are_in_the_order_of_their_longer_side(lengths):
     for shuffle in (False, True):
         order = LongestSideOrder(pairs_of_lengths(lengths, shuffle)).ordered_indices().tolist()

@@ -5,7 +5,7 @@ import os
 import threading
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.store.dictionaries import load_dictionary
@@ -26,7 +26,6 @@ def path(request, tmp_path):
 
 
 @given(texts=st.lists(lines(4), max_size=4))
-@settings(max_examples=60, deadline=None)
 def test_lines_end_at_line_feeds_alone_whatever_they_hold(tmp_path_factory, texts):
     path = tmp_path_factory.mktemp("text") / "a.de"
     write(path, "".join(text + "\n" for text in texts).encode())

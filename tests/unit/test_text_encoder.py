@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.subwords.encoded_sentences import encode_sentence, marked_words
@@ -48,7 +48,6 @@ def parsed_sentences(draw):
 
 
 @given(sentence=parsed_sentences())
-@settings(max_examples=200, deadline=None)
 def test_the_subwords_of_each_word_spell_it_in_its_normal_form(segmenter, normalize, sentence):
     encoded = encode_sentence(sentence, segmenter)
     normal = ["".join(normalize(word).split()) for word in marked_words(sentence)]
@@ -58,7 +57,6 @@ def test_the_subwords_of_each_word_spell_it_in_its_normal_form(segmenter, normal
 
 
 @given(sentence=parsed_sentences())
-@settings(max_examples=200, deadline=None)
 def test_a_word_of_which_nothing_is_left_leaves_the_tree(segmenter, sentence):
     encoded = encode_sentence(sentence, segmenter)
     keep = [bool(segmenter.segment_word(word)) for word in marked_words(sentence)]

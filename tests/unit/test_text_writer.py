@@ -3,7 +3,7 @@
 import pytest
 from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
 from fairseq.data import Dictionary
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.store import indexed
@@ -42,7 +42,6 @@ def by_fairseq(folder, lines, dictionary) -> dict[str, bytes]:
 
 
 @given(texts, st.lists(st.integers(0, 3), max_size=4), st.integers(1, 9))
-@settings(max_examples=50, deadline=None)
 def test_the_files_are_those_of_fairseqs_binarizer(tmp_path_factory, lines, sizes, chunk):
     folder, dictionary = tmp_path_factory.mktemp("text"), dictionary_of(["▁a", "b", "c@@"])
     with pytest.MonkeyPatch.context() as patch:
@@ -66,7 +65,6 @@ def test_large_dictionaries_have_the_type_that_fairseq_gives_them(tmp_path):
 
 
 @given(texts)
-@settings(max_examples=20, deadline=None)
 def test_sentences_are_read_back_and_replaced(tmp_path_factory, lines):
     folder, dictionary = tmp_path_factory.mktemp("text"), dictionary_of(["▁a", "b", "c@@"])
     writer = TextWriter(folder / "here")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.modules.trees import coefficients
@@ -64,7 +64,6 @@ def test_it_is_the_definition_in_value_and_gradient(shape: str, convention: str)
     st.tuples(st.integers(0, 2), st.integers(0, 2)),
     st.sampled_from([None, 3]),
 )
-@settings(max_examples=40)
 def test_random_batches_are_the_definition_with_every_padding_and_size_of_tables(
     forest: list[Tree],
     convention: str,
@@ -193,7 +192,6 @@ def test_the_constants_of_a_batch_are_made_once_for_all_layers() -> None:
 
 
 @given(st.integers(0, 12), st.integers(1, 4), st.integers(1, 4), st.integers(0, 1000))
-@settings(max_examples=30)
 def test_a_constant_sparse_matrix_multiplies_as_the_dense_one_does(
     entries: int, num_rows: int, num_columns: int, seed: int
 ) -> None:

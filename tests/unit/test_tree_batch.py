@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
@@ -23,7 +23,6 @@ padding = st.tuples(st.integers(0, 2), st.integers(0, 2))
 
 
 @given(forests, padding)
-@settings(max_examples=60)
 def test_its_constants_are_those_of_the_parents(forest: list[Tree], extra: tuple[int, int]) -> None:
     batch = pad_trees(forest, *extra)
     assert batch.num_nodes == batch.num_leaves + batch.num_nonterminals
@@ -56,7 +55,6 @@ def above(node: int, tree: Tree) -> set[int]:
 
 
 @given(forests, padding)
-@settings(max_examples=60)
 def test_paths_are_all_triples_sorted_by_leaf(forest: list[Tree], extra: tuple[int, int]) -> None:
     paths = list(zip(*(index.tolist() for index in pad_trees(forest, *extra).paths()), strict=True))
     expected = {
@@ -80,7 +78,6 @@ def test_a_deep_chain_and_a_flat_tree_have_as_many_paths_as_they_should() -> Non
 
 
 @given(forests, padding)
-@settings(max_examples=30)
 def test_subtree_masking_is_by_parents_and_no_row_is_empty(
     forest: list[Tree], extra: tuple[int, int]
 ) -> None:
@@ -109,7 +106,6 @@ def test_a_sentence_of_padding_alone_may_be_attended_to() -> None:
 
 
 @given(forests, st.booleans(), st.data())
-@settings(max_examples=60)
 def test_spans_over_words_become_spans_over_their_subwords(
     forest: list[Tree], left: bool, data: st.DataObject
 ) -> None:

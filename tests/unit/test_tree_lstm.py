@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.modules.recurrent.tree_lstm import (
@@ -143,7 +143,6 @@ def sentences(draw):
     return words + [-1] * draw(st.integers(0, 1)), moved
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(sentences(), min_size=1, max_size=4))
 def test_child_sum_is_recursion_over_any_dependencies(batch):
     check_dependencies(batch)
@@ -230,7 +229,6 @@ def test_a_padded_batch_of_constituents_is_computed_as_by_recursion(kind):
     check_constituents([tree for name, tree in SHAPES.items() if "200" not in name], kind)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(trees(), min_size=1, max_size=4), st.sampled_from(sorted(CELLS)))
 def test_any_constituents_are_computed_as_by_recursion(batch, kind):
     check_constituents(batch, kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 from fairseq_phrase.modules.positions.tree_positions import RELATIONS, TreePositions
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -51,7 +51,6 @@ def test_depths_are_the_words_and_the_end_of_sentence_is_below_them(batch):
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-@settings(max_examples=60)
 @given(batch=batches())
 def test_relative_positions_are_those_of_the_words_pair_by_pair(relation, batch):
     heads, subwords, left = batch
