@@ -25,8 +25,6 @@ cores() { env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc; }
 trap 'printf "\nStopped. What is finished is kept; to go on from there:\n    %sbash %s\n" \
     "$SETTINGS" "$SCRIPT${ARGUMENTS:+$(printf " %q" "${ARGUMENTS[@]}")}" >&2; exit 130' INT
 
-# cores: the number of cores that this process may use; nproc alone prints OMP_NUM_THREADS, a number of threads.
-
 # In a log, progress bars write one line per minute.
 [ -t 2 ] || export TQDM_MININTERVAL=${TQDM_MININTERVAL:-60} TQDM_MAXINTERVAL=${TQDM_MAXINTERVAL:-60}
 

@@ -3,17 +3,17 @@
     python scripts/keep_results.py runs/quickstart results/quickstart.mine
 
 Checkpoints, data and the text of test sets are not kept, nor the files that score_results.py can make
-again (HTML, LaTeX and most pictures). The tables of one folder share an archive:
+again (HTML, LaTeX and most pictures):
 
     TABLE/README.md                 how it was made, and its reports
     TABLE/report*/report.csv        the reports' numbers; runs.csv has each run's numbers, once
     TABLE/onset.csv                 when trainings began to learn (scripts/onset.py)
     TABLE/settings, provenance.txt  the script's options; commands, commits, machines, versions
     TABLE/DATA/syntax.*.json        parser, subwords, numbers of sentences
-    outputs.tar.xz                  the outputs of all tables' runs, compressed together; files of one
-                                    name and number of lines are interleaved, line by line:
-      TABLE/configs/                the rows
-      TABLE/runs/ROW/seedN/         commands.sh, key.json without parses, train.log, generate-*.log,
+    TABLE/outputs.tar.xz            the outputs of its runs; files of one name and number of lines are
+                                    interleaved, line by line, because many runs have similar ones:
+      configs/                      the rows
+      runs/ROW/seedN/               commands.sh, key.json without parses, train.log, generate-*.log,
                                     interactive-*; generate-*.txt, translations as fairseq-generate
                                     prints them, but without scores; labels-*.txt; the sums of the scores
                                     of minimal pairs
@@ -65,7 +65,7 @@ _RUN = (
 )
 # same_data.py compares parses, and a user can accept others for rows that read none.
 _PARSES = re.compile(r"DATA/(?:(?:[\w-]+\.){4}bin|dict\..+)")
-# As large as all outputs: many runs have similar outputs for one sentence.
+# As large as all outputs of a table: many runs have similar outputs for one sentence.
 _FILTERS = [
     {
         "id": lzma.FILTER_LZMA2,
@@ -96,7 +96,7 @@ def keep(
         password: encrypt the translations with this password.
 
     Returns:
-        The files for the archive, by their names without the table's.
+        The files for the archive, by their names.
 
     Raises:
         SystemExit: the table lacks a report, runs or a picture.
@@ -210,17 +210,12 @@ def with_known_commit(line: str) -> str:
     return line if is_known else f"{match[0]} (not in this repository){line[match.end() :]}"
 
 
-def read_archive(archive: Path, table: str = "") -> dict[str, bytes]:
+def read_archive(archive: Path) -> dict[str, bytes]:
     """Return the files in an archive, by their names.
-
-    Args:
-        archive: the archive.
-        table: only the files of this table, by their names without it.
 
     Raises:
         SystemExit: the archive is damaged, or has links or names that lead out of a folder.
     """
-    prefix = f"{table}/" if table else ""
     foreign = f"{archive} is not an archive of keep_results.py: it has"
     files: dict[str, bytes] = {}
     try:
@@ -230,11 +225,9 @@ def read_archive(archive: Path, table: str = "") -> dict[str, bytes]:
                 if content is None:
                     sys.exit(f"{foreign} a link or a folder, {member.name!r}")
                 for name, text in separated(content.read()).items():
-                    # A name without its table's begins with "/" if it has an empty part.
                     if {"", ".."} & set(name.split("/")):
                         sys.exit(f"{foreign} a file {name!r}")
-                    if name.startswith(prefix):
-                        files[name.removeprefix(prefix)] = text
+                    files[name] = text
     except (tarfile.TarError, lzma.LZMAError, EOFError, ValueError) as error:
         sys.exit(f"{archive} is not a whole archive: {error}")
     return files
@@ -336,20 +329,14 @@ def replace_table(table: Path, results: Path, **options: Any) -> None:
     if results.exists() and not (results / "settings").is_file():
         sys.exit(f"{results} has other files than a table's results; name another folder")
     results.parent.mkdir(parents=True, exist_ok=True)
-    archive = results.parent / ARCHIVE
     with tempfile.TemporaryDirectory(prefix=".results-", dir=results.parent) as temporary:
         folder = Path(temporary, results.name)
         folder.mkdir()
-        files = keep(table, folder, **options)
-        everything = read_archive(archive) if archive.is_file() else {}
-        other_files = {
-            name: content
-            for name, content in everything.items()
-            if not name.startswith(f"{results.name}/")
-        }
-        all_files = other_files | {f"{results.name}/{name}": files[name] for name in files}
-        if all_files != everything:
-            write_archive(all_files, archive)
+        files, archive = keep(table, folder, **options), results / ARCHIVE
+        if archive.is_file() and read_archive(archive) == files:  # compressed once
+            shutil.copy(archive, folder / ARCHIVE)
+        else:
+            write_archive(files, folder / ARCHIVE)
         if results.exists():
             shutil.rmtree(results)
         os.replace(folder, results)
@@ -377,7 +364,7 @@ def main() -> None:
     if not args.table.is_dir():
         sys.exit(f"{args.table}: no such folder")
     replace_table(args.table, args.results, pictures=tuple(args.picture), password=args.encrypt)
-    print(f"wrote {args.results} and {args.results.parent / ARCHIVE}")
+    print(f"wrote {args.results}")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ say "Build"
 git archive --format=tar.gz --output="$WORK/results.tar.gz" HEAD results
 
 say "The sdist has every tracked file, except outputs of kept runs"
-sort >"$WORK/tracked" < <(git ls-tree -r --name-only HEAD | grep -vE '^results/(outputs\.tar\.xz|.*/translations\.zip)$')
+sort >"$WORK/tracked" < <(git ls-tree -r --name-only HEAD | grep -vE '^results/.*/(outputs\.tar\.xz|translations\.zip)$')
 sort >"$WORK/packed" < <(tar -tzf "$WORK"/dist/*.tar.gz | sed 's,^[^/]*/,,' |
     grep -vE '/$|^$|^(PKG-INFO|setup\.cfg|fairseq_phrase\.egg-info/.*)$')
 diff "$WORK/tracked" "$WORK/packed" || die "lines with < are missing in the sdist: see MANIFEST.in"

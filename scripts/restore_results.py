@@ -46,13 +46,12 @@ def restore(
     ``whole`` also copies files outside rows: the runs from which others start, and their losses.
 
     Raises:
-        SystemExit: the archive has no runs of these results; a row is not among them; or the translations
+        SystemExit: the archive has no runs; a row is not among them; or the translations
             are encrypted, and the password is missing or wrong.
     """
-    outputs = read_archive(results.parent / ARCHIVE, results.name) if results.name else {}
+    outputs = read_archive(results / ARCHIVE)
     if not any("runs" in Path(name).parts for name in outputs):
-        tables = sorted({name.split("/")[0] for name in read_archive(results.parent / ARCHIVE)})
-        sys.exit(f"{results}: {ARCHIVE} has no runs of this table; it has {', '.join(tables)}")
+        sys.exit(f"{results / ARCHIVE} has no runs")
     contents = outputs | translations(results, password)
     files = {
         Path(*("rows" if part == "runs" else part for part in Path(name).parts)): content
@@ -92,7 +91,7 @@ def restore(
 def digest(results: Path, outputs: dict[str, bytes] | None = None) -> str:
     """Return a hash of the kept outputs of a table's runs; ``outputs`` if the archive is read already."""
     if outputs is None:
-        outputs = read_archive(results.parent / ARCHIVE, results.name)
+        outputs = read_archive(results / ARCHIVE)
     hashed = hashlib.sha256()
     for name, content in sorted(outputs.items()):
         hashed.update(name.encode() + hashlib.sha256(content).digest())
@@ -132,8 +131,8 @@ def restore_table(
     Raises:
         SystemExit: the folder exists, or the results cannot be restored.
     """
-    if not (results.parent / ARCHIVE).is_file():
-        sys.exit(f"{results.parent} has no {ARCHIVE}: name a folder that keep_results.py wrote")
+    if not (results / ARCHIVE).is_file():
+        sys.exit(f"{results} has no {ARCHIVE}: name a folder that keep_results.py wrote")
     if table.exists():
         sys.exit(f"{table} is there already; name a new folder")
     table.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from fairseq_phrase import cli, models, tasks
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from tests.support.registrations import registrations_undone
-from tests.support.repository import IS_SDIST, REPOSITORY
+from tests.support.repository import REPOSITORY
 
 PAGES = [
     REPOSITORY / "README.md",
@@ -159,7 +159,7 @@ def test_every_link_leads_somewhere(page):
             continue
         name, _, heading = link.partition("#")
         target = page.parent / name if name else page
-        assert target.exists() or (IS_SDIST and target.name == "outputs.tar.xz"), link
+        assert target.exists(), link
         if heading:
             headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
             anchors = [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
