@@ -28,7 +28,7 @@ def row(title, seeds, compared=True, bleu=None):
 
 
 def notes(baseline, *others):
-    return _seed_notes([baseline, *others], baseline, METRICS, 1000)
+    return list(_seed_notes([baseline, *others], baseline, METRICS, 1000))
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from fairseq_phrase.evaluation.metrics.translation import TranslationMetrics
 from fairseq_phrase.evaluation.report import files, plots
 from fairseq_phrase.evaluation.report.files import marked_phrases
 from fairseq_phrase.evaluation.report.files import row_differences as largest
-from fairseq_phrase.evaluation.report.notes import form_differences
 from fairseq_phrase.evaluation.report.plots import length_buckets
+from fairseq_phrase.evaluation.report.text_form import form_differences
 from fairseq_phrase.text import markdown_code
 from fairseq_phrase.visualization.figures import save
 from tests.support.report_table import (
@@ -414,7 +414,7 @@ def test_rows_of_one_seed_say_so_and_have_no_p_over_seeds(table):
     assert "1 seed, so no p over seeds: k3." in text
     assert float(dict(zip(heading, two_seeds, strict=True))["p"].removeprefix("<")) < 0.05
     assert "the smallest ΔBLEU that this test finds in 80% of the cases" in text
-    assert "was found in 58 to 78% of the cases" in text
+    assert "it is found in 58 to 78%." in text
     assert float(dict(zip(heading, two_seeds, strict=True))["smallest gain found in 80%"]) > 0
     (record,) = (row for row in records(table / "out" / "report.csv") if row["row"] == "k3")
     assert (record["BLEU_p"], record["BLEU_p_holm"], record["BLEU_low"]) == ("", "", "")

@@ -10,6 +10,7 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_phrase.checkpoints.loading import register_all
+from fairseq_phrase.checkpoints.registered_options import REMOVED_OPTIONS
 from fairseq_phrase.compat.late_imports import same_logging
 from fairseq_phrase.models.encoder_method import ENCODERS
 
@@ -17,7 +18,8 @@ from fairseq_phrase.models.encoder_method import ENCODERS
 def comparable_options(logged: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     """Make the options of several trainings comparable.
 
-    An option that the version of a training did not have gets the value that models had before it.
+    An option that the version of a training did not have gets the value that models had before it, or
+    have since it was removed.
     Options of encoders that a model does not have are left out.
 
     Args:
@@ -26,7 +28,10 @@ def comparable_options(logged: Sequence[Mapping[str, str]]) -> list[dict[str, st
     with same_logging():
         register_all()
     names = {name for options in logged for name in options}
-    before = {name: value for name, value in _values_before().items() if name in names}
+    removed = {name: str(constant) for name, constant in REMOVED_OPTIONS.items()}
+    before = {
+        name: value for name, value in {**removed, **_values_before()}.items() if name in names
+    }
     return [
         {
             name: value.strip("'")  # fairseq logs some words with quotation marks

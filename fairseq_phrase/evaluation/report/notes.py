@@ -1,9 +1,8 @@
-"""Notes below a report's table: how to read its numbers."""
+"""Notes below a report's table: what differs or is missing, and what its tests mean (docs/compare.md)."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -14,13 +13,9 @@ from fairseq_phrase.evaluation.report.generation import Generation, other_lines
 from fairseq_phrase.evaluation.report.references import ReferenceText
 from fairseq_phrase.evaluation.report.rows import Row
 from fairseq_phrase.evaluation.report.runs import Run
+from fairseq_phrase.evaluation.report.text_form import form_differences
 
 _ENOUGH_SEEDS, _CLAIM = 3, 5  # seeds of a comparison, and of a claim
-#: Measured by benchmarks/null_trials.py.
-_ROUGH = (
-    " Few seeds tell little of that: in simulations with 2 or 3, the difference that a report names was "
-    "found in 58 to 78% of the cases."
-)
 #: Values of options without effect, as fairseq logs them.
 _OFF = {"None", "False", "0", "0.0", "''", "[]", "{}"}
 
@@ -33,184 +28,131 @@ def table_notes(
     sentence_test: str | None,
     trials: int,
 ) -> list[str]:
-    """Explain the numbers of a table, and the limits of comparing them, in paragraphs.
+    """State what limits the comparison of a table's rows, and what its numbers are.
 
     Args:
         baseline: the row that the others are compared with; None without one.
         sentence_test: ``ar``, ``bs`` or ``mcnemar``; None without a test over sentences.
     """
     full = [row for row in rows if row.runs]
-    metric, notes = metrics.main, []
-    absent = [row.title for row in rows if row.absent]
-    if absent:
-        notes.append(f"Rows without runs: {'; '.join(absent)}.")
-    if len(texts) > 1:
-        notes.append(
-            f"Test sets: {', '.join(text.name for text in texts)}. Where a column does not name one of "
-            "them, its scores and differences are means over all of them."
-        )
-    if any(len(row.runs) > 1 for row in full):
-        notes.append("Scores are means over the seeds ± their standard deviation (n - 1).")
-    seeds = {len(row.runs) for row in full}
-    if len(seeds) > 1:
-        notes.append(f"Rows have different numbers of seeds, {min(seeds)} to {max(seeds)}.")
-    notes += _text_notes(full, texts)
-    if metrics.outputs == "translations":
-        notes += _form_notes(full, texts)
-    notes += _same_output_notes(full, texts) + _replicate_notes(full) + _difference_notes(full)
-    notes += _allowed_notes(full)
+    notes = [
+        *_row_notes(rows, full, texts),
+        *_text_notes(full, texts, judge_form=metrics.outputs == "translations"),
+        *_same_output_notes(full, texts),
+        *_difference_notes(full),
+    ]
     if baseline is not None:
         notes += _seed_notes(full, baseline, metrics, trials)
         if sentence_test is not None:
-            notes += _sentence_notes(full, baseline, metric, sentence_test, trials)
-    notes += _checkpoint_notes(full)
-    notes += _cost_notes(full, metrics.counted)
-    return notes + _search_notes(full)
+            notes += _sentence_notes(full, baseline, metrics.main, sentence_test, trials)
+    return [*notes, *_choice_notes(full), *_cost_notes(full, metrics.counted)]
 
 
-def _search_notes(rows: Sequence[Row]) -> list[str]:
-    """Name beams, options of the search and models' files that differ between translations."""
-    notes = []
-    translated = [translation for row in rows for translation in _translations(row)]
-    beams = {translation.beam for translation in translated if translation.beam}
-    if len(beams) > 1:
-        notes.append(f"Beams differ: {', '.join(map(str, sorted(beams)))}.")
-    options = {translation.search for translation in translated}
-    searches = sorted(search or "fairseq's defaults" for search in options - {None})
-    if len(searches) > 1:
-        notes.append(f"Options of the search differ: {'; '.join(searches)}.")
-    files = sorted({translation.models for translation in translated if translation.models})
-    if len(files) > 1:
-        notes.append(f"Translations are of checkpoints of different names: {'; '.join(files)}.")
-    return notes
+def _row_notes(
+    rows: Sequence[Row], full: Sequence[Row], texts: Sequence[ReferenceText]
+) -> Iterable[str]:
+    """Name missing rows, several test sets, and different numbers of seeds."""
+    if absent := [row.title for row in rows if row.absent]:
+        yield f"Rows without runs: {'; '.join(absent)}."
+    if len(texts) > 1:
+        names = ", ".join(text.name for text in texts)
+        yield f"Test sets: {names}. Columns that name none of them are means over all of them."
+    seeds = {len(row.runs) for row in full}
+    if max(seeds, default=0) > 1:
+        yield "Scores are means over the seeds ± their standard deviation (n - 1)."
+    if len(seeds) > 1:
+        yield f"Rows have different numbers of seeds, {min(seeds)} to {max(seeds)}."
 
 
-def _text_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> list[str]:
-    """Count the lines of references and sources that are not what fairseq printed."""
-    notes = []
+def _text_notes(
+    rows: Sequence[Row], texts: Sequence[ReferenceText], judge_form: bool
+) -> Iterable[str]:
+    """Name lines of a reference or source that fairseq did not print, and references of another form."""
     for text in texts:
-        runs = [run.generations[text.subset] for row in rows for run in row.runs]
-        sources = text.sources or runs[0].sources
-        for kind, texts_of_runs, files in (
-            ("reference", {tuple(translation.targets) for translation in runs}, text.references),
-            ("source", {tuple(translation.sources) for translation in runs}, [sources]),
-        ):
-            lines = sorted(
-                {line for printed in texts_of_runs for line in other_lines(printed, files)}
-            )
+        of = f" of {text.name}" if len(texts) > 1 else ""
+        translations = [(row, run.generations[text.subset]) for row in rows for run in row.runs]
+        targets = {tuple(translation.targets) for _, translation in translations}
+        sources = {tuple(translation.sources) for _, translation in translations}
+        files = [text.sources or translations[0][1].sources]
+        kinds = ("reference", targets, text.references), ("source", sources, files)
+        for kind, printed, expected in kinds:
+            lines = sorted({line for output in printed for line in other_lines(output, expected)})
             if lines:
-                of = f" of {text.name}" if len(texts) > 1 else ""
-                notes.append(
+                yield (
                     f"{len(lines):,} of {len(text.lines):,} lines of the {kind}{of} are not what fairseq "
                     f"printed, the first of them line {lines[0] + 1}: their scores compare different "
                     "sentences."
                 )
-    return notes
-
-
-def _form_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> list[str]:
-    """Name references whose form differs from the translations' form."""
-    notes = []
-    for text in texts:
-        by_form: dict[str, dict[str, None]] = {}
-        for row in rows:
-            for run in row.runs:
-                outputs = run.generations[text.subset].hypotheses
-                for form in form_differences(outputs, text.lines):
-                    by_form.setdefault(form, {})[row.title] = None
-        of = f" of {text.name}" if len(texts) > 1 else ""
-        for form, titles in by_form.items():
-            titles_of_form = "; ".join(titles) if len(titles) < len(rows) else "all rows"
+        titles_by_form: dict[str, dict[str, None]] = {}
+        for row, translation in translations if judge_form else ():
+            for form in form_differences(translation.hypotheses, text.lines):
+                titles_by_form.setdefault(form, {})[row.title] = None
+        for form, titles in titles_by_form.items():
+            names = "; ".join(titles) if len(titles) < len(rows) else "all rows"
             are = "are" if form.startswith("not ") else "are not"
-            notes.append(
+            yield (
                 f"The reference{of} is {form} and these translations {are}, so that the scores count "
-                f"this difference: {titles_of_form}."
+                f"this difference: {names}."
             )
-    return notes
 
 
-def _same_output_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> list[str]:
-    """Name runs of different rows that have the same outputs, unless all outputs are correct."""
+def _same_output_notes(rows: Sequence[Row], texts: Sequence[ReferenceText]) -> Iterable[str]:
+    """Name runs that may be one training: they have the same outputs, which are not all correct."""
     right = tuple(line for text in texts for line in text.lines)
-    by_output: dict[tuple[str, ...], list[Run]] = {}
+    runs_by_output: dict[tuple[str, ...], list[tuple[Row, Run]]] = {}
     for row in rows:
         for run in row.runs:
-            by_output.setdefault(tuple(run.hypotheses), []).append(run)
-    titles = {row.name: row.title for row in rows}
-    notes = []
-    for output, runs in by_output.items():
-        if output != right and len({run.row for run in runs}) > 1:
-            seeds = ("" if run.seed is None else f", seed {run.seed}" for run in runs)
-            names = (f"{titles[run.row]}{seed}" for run, seed in zip(runs, seeds, strict=True))
-            notes.append(f"Runs of different rows have the same outputs: {'; '.join(names)}.")
-    return notes
-
-
-def _replicate_notes(rows: Sequence[Row]) -> list[str]:
-    """Name the rows whose runs may be one training, or have different numbers of updates."""
-    notes = []
-    repeated = [row.title for row in rows if row.repeated]
-    if repeated:
-        notes.append(
+            runs_by_output.setdefault(tuple(run.hypotheses), []).append((row, run))
+    for output, runs in runs_by_output.items():
+        if output != right and len({row.name for row, _ in runs}) > 1:
+            names = (
+                row.title + ("" if run.seed is None else f", seed {run.seed}") for row, run in runs
+            )
+            yield f"Runs of different rows have the same outputs: {'; '.join(names)}."
+    if repeated := [row.title for row in rows if row.repeated]:
+        yield (
             "Two runs of a row have the same outputs, so that they may be one training, and the row has "
             f"no p over seeds: {'; '.join(repeated)}."
         )
-    for row in rows:
-        updates = sorted({run.training.updates for run in row.runs if run.training.updates})
-        if len(updates) > 1:
-            notes.append(
-                f"Runs of {row.title} have different numbers of updates: "
-                f"{', '.join(f'{count:,}' for count in updates)}."
-            )
-    return notes
 
 
-def _difference_notes(rows: Sequence[Row]) -> list[str]:
-    """Name differences between the trainings of one row, and between the data of the rows."""
-    notes = []
+def _difference_notes(rows: Sequence[Row]) -> Iterable[str]:
+    """Name what differs between a row's trainings, and between the trainings of the rows."""
     for row in rows:
         logs = [run.training for run in row.runs]
-        differing_data = _differing_options([log.options for log in logs if log.options])
-        differing_data |= _differing(_recorded_by_all([log.sentences for log in logs]))
-        records = [log.identity for log in logs]
-        trees = [record.only("parser", "trees").labels() for record in records if record]
-        differing_data |= _differing(_recorded_by_all(trees))
-        if differing_data:
-            notes.append(f"Runs of {row.title} differ in {_listed(differing_data)}.")
-    records = [row.runs[0].training.identity for row in rows]
+        updates = sorted({log.updates for log in logs if log.updates})
+        if len(updates) > 1:
+            counts = ", ".join(f"{count:,}" for count in updates)
+            yield f"Runs of {row.title} have different numbers of updates: {counts}."
+        trees = [log.identity.only("parser", "trees").labels() for log in logs if log.identity]
+        differing = _differing_options([log.options for log in logs if log.options])
+        differing |= _differing(_recorded_by_all([log.sentences for log in logs]))
+        differing |= _differing(_recorded_by_all(trees))
+        if differing:
+            yield f"Runs of {row.title} differ in {_listed(differing)}."
+    firsts = [row.runs[0].training for row in rows]
     parts = ("languages", "source", "target", "text")
-    data = [record.only(*parts).labels() for record in records if record]
-    differing_data = _differing(_recorded_by_all(data))
-    differing_data |= _differing(_recorded_by_all([row.runs[0].training.sentences for row in rows]))
-    if differing_data:
-        notes.append(f"Rows are trained on data that differ in {_listed(differing_data)}.")
-    by_precision: dict[str, list[str]] = {}
+    data = [log.identity.only(*parts).labels() for log in firsts if log.identity]
+    differing = _differing(_recorded_by_all(data))
+    differing |= _differing(_recorded_by_all([log.sentences for log in firsts]))
+    if differing:
+        yield f"Rows are trained on data that differ in {_listed(differing)}."
+    titles_by_precision: dict[str, list[str]] = {}
     for row in rows:
-        for precision in sorted({_precision(run) for run in row.runs} - {""}):
-            by_precision.setdefault(precision, []).append(row.title)
-    if len(by_precision) > 1:
-        precisions = (
+        for precision in {_precision(run) for run in row.runs} - {""}:
+            titles_by_precision.setdefault(precision, []).append(row.title)
+    if len(titles_by_precision) > 1:
+        precisions = "; ".join(
             f"{precision} ({', '.join(titles)})"
-            for precision, titles in sorted(by_precision.items())
+            for precision, titles in sorted(titles_by_precision.items())
         )
-        notes.append(f"Rows are trained in different precisions: {'; '.join(precisions)}.")
-    return notes
-
-
-def _allowed_notes(rows: Sequence[Row]) -> list[str]:
-    """Name the differences of records that a training or a translation let pass."""
-    notes = []
+        yield f"Rows are trained in different precisions: {precisions}."
     for row in rows:
         records = [run.training.identity for run in row.runs]
-        differences = [text for record in records if record for text in record.allowed]
-        differences += [
-            text for translation in _translations(row) for text in translation.differences
-        ]
-        if differences:
-            notes.append(
-                f"Differences that {row.title} let pass: {'; '.join(dict.fromkeys(differences))}."
-            )
-    return notes
+        texts = [text for record in records if record for text in record.allowed]
+        texts += [text for translation in _translations(row) for text in translation.differences]
+        if texts:
+            yield f"Differences that {row.title} let pass: {'; '.join(dict.fromkeys(texts))}."
 
 
 def _translations(row: Row) -> list[Generation]:
@@ -231,18 +173,13 @@ def _differing(facts: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
 
     A setting that is off does not differ from one that an earlier version did not have.
     """
-    names = dict.fromkeys(name for mapping in facts for name in mapping)
-    values = {
-        name: list(dict.fromkeys(mapping.get(name, "-") for mapping in facts)) for name in names
-    }
-    return {
-        name: values_of_setting
-        for name, values_of_setting in values.items()
-        if len(values_of_setting) > 1
-        and not (
-            "-" in values_of_setting and len(values_of_setting) == 2 and _OFF & {*values_of_setting}
-        )
-    }
+    differing = {}
+    for name in dict.fromkeys(name for mapping in facts for name in mapping):
+        values = list(dict.fromkeys(mapping.get(name, "-") for mapping in facts))
+        is_off = len(values) == 2 and "-" in values and _OFF & {*values}
+        if len(values) > 1 and not is_off:
+            differing[name] = values
+    return differing
 
 
 def _differing_options(logged: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
@@ -258,7 +195,7 @@ def _differing_options(logged: Sequence[Mapping[str, str]]) -> dict[str, list[st
 def _recorded_by_all(records: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     """Return the entries that all records have: an earlier version recorded fewer."""
     return [
-        {k: v for k, v in record.items() if all(k in other_record for other_record in records)}
+        {name: value for name, value in record.items() if all(name in other for other in records)}
         for record in records
     ]
 
@@ -267,52 +204,48 @@ def _listed(differing: Mapping[str, Sequence[str]]) -> str:
     return "; ".join(f"{name} ({', '.join(values)})" for name, values in differing.items())
 
 
-def _seed_notes(rows: Sequence[Row], baseline: Row, metrics: Metrics, trials: int) -> list[str]:
-    """Explain the test over seeds, the rows without it, and its power."""
+def _seed_notes(rows: Sequence[Row], baseline: Row, metrics: Metrics, trials: int) -> Iterable[str]:
+    """State what the test over seeds compares, and which rows lack it."""
     metric = metrics.main
-    compared_rows = [row for row in rows if row is not baseline]
-    if not compared_rows:
-        return []
-    notes = [f"Δ{metric}: the row's mean less that of {baseline.title}."]
+    others = [row for row in rows if row is not baseline]
+    if not others:
+        return
+    yield f"Δ{metric}: the row's mean less that of {baseline.title}."
     if metrics.people_agree(metric, 0.0) is not None:
-        notes.append(
-            f"People agree: in how many pairs of systems with this Δ{metric} people prefer the same one, "
-            "as Kocmi et al. (2024) estimated on other systems and languages; 50% is chance."
+        yield (
+            f"People agree: how often people prefer the same one of two systems with this Δ{metric} "
+            "(Kocmi et al., 2024); 50% is chance."
         )
-    compared = [row for row in compared_rows if metric in row.by_seeds]
+    compared = [row for row in others if metric in row.by_seeds]
     if compared:
         count = len(compared)
         holm = f" It is corrected by Holm's method for {count} comparisons." if count > 1 else ""
-        notes.append(
-            f"95% interval of Δ{metric} and two-sided p: Student's t with Satterthwaite's degrees of "
-            "freedom. The squared standard error is the variance of the seeds, each row's own, plus that "
-            f"of the sentences ({trials:,} resamples, the same for all rows), less their "
-            "interaction, which both contain. p is for another training of both models, tested on other "
-            f"sentences.{holm}"
+        yield (
+            "95% interval and p: for another training of both models, tested on other sentences; "
+            "Student's t with Satterthwaite's degrees of freedom, from the variances over seeds and over "
+            f"sentences ({trials:,} resamples).{holm}"
         )
         fewest = min(len(row.runs) for row in (*compared, baseline))
         if fewest < _ENOUGH_SEEDS:
-            notes.append(
-                f"With fewer than {_ENOUGH_SEEDS} seeds of a row, the interval is wide and p says little."
-            )
-        notes.append(
+            few = f"With fewer than {_ENOUGH_SEEDS} seeds of a row"
+            yield f"{few}, the interval is wide and p says little."
+        # The shares are measured by benchmarks/null_trials.py.
+        rough = " With 2 or 3 seeds it is found in 58 to 78%." if fewest < _CLAIM else ""
+        yield (
             f"Smallest gain found in 80%: the smallest Δ{metric} that this test finds in 80% of the "
-            f"cases (p < {LEVEL}, before Holm's correction), if seeds vary as these do."
-            f"{_ROUGH if fewest < _CLAIM else ''}"
+            f"cases (p < {LEVEL}, before Holm's correction), if seeds vary as these do.{rough}"
         )
-        notes += _same_seed_notes([baseline, *compared], metric)
-    single = [row.title for row in compared_rows if len(row.runs) == 1]
+        yield from _same_seed_notes([baseline, *compared], metric)
     if len(baseline.runs) == 1:
-        notes.append(
+        yield (
             f"{baseline.title} has 1 seed: no p over seeds. Another training of it may differ from this "
             "one by as much as the rows do."
         )
-    elif single:
-        notes.append(f"1 seed, so no p over seeds: {'; '.join(single)}.")
-    return notes
+    elif single := [row.title for row in others if len(row.runs) == 1]:
+        yield f"1 seed, so no p over seeds: {'; '.join(single)}."
 
 
-def _same_seed_notes(rows: Sequence[Row], metric: str) -> list[str]:
+def _same_seed_notes(rows: Sequence[Row], metric: str) -> Iterable[str]:
     """Note that runs of the same seed are alike, which the test over seeds does not use.
 
     Args:
@@ -321,152 +254,79 @@ def _same_seed_notes(rows: Sequence[Row], metric: str) -> list[str]:
     seeds = len(rows[0].runs)
     alike = [row for row in rows if len(row.same_seeds(rows[0])) == seeds]
     if len(alike) < 2 or seeds < 2:
-        return []
+        return
     scores = np.empty((len(alike), seeds))
     for number, row in enumerate(alike):
         scores_of_row = row.run_scores(metric)
         for ours, theirs in row.same_seeds(rows[0]):
             scores[number, theirs] = scores_of_row[ours]
     p = same_seed_p_value(scores)
-    if p >= LEVEL:
-        return []
-    p_text = "< 0.001" if p < 0.001 else f"= {p:.3f}"
-    return [
-        f"Runs of the same seed go together (p {p_text}, analysis of variance of {len(alike)} rows with "
-        f"{seeds} seeds): a seed is good or bad for all rows. The intervals and p count them as "
-        "independent, which makes them too large."
-    ]
+    if p < LEVEL:
+        p_text = "< 0.001" if p < 0.001 else f"= {p:.3f}"
+        yield (
+            f"Runs of the same seed go together (p {p_text}, analysis of variance of {len(alike)} rows "
+            f"with {seeds} seeds). The intervals and p count them as independent, which makes them too "
+            "large."
+        )
 
 
 def _sentence_notes(
     rows: Sequence[Row], baseline: Row, metric: str, test: str, trials: int
-) -> list[str]:  # fmt: skip
-    """Explain p over sentences: the number of rows that have it, their baselines, and its limits."""
-    notes = []
+) -> Iterable[str]:
+    """State what p over sentences is, and which rows lack it."""
     pairs = [row.by_sentences[metric].pairs for row in rows if metric in row.by_sentences]
-    tested = len(pairs)
-    if tested:
-        several = max(pairs) > 1
-        by_seed = (
-            ": the median over the seeds, and how many are better (+) and worse (-) with "
-            f"p < {LEVEL}"
-        )
+    if pairs:
+        median = f": the median over the seeds, and how many are better (+) and worse (-) with p < {LEVEL}"
         count = "" if test == "mcnemar" else f" ({trials:,} trials)"
-        notes.append(
-            f"p, sentences: {TESTS[test]}{count} of {metric}, each run against that "
-            f"of {baseline.title} with the same seed"
-            + (by_seed if several else "")
-            + (f"; not corrected for {tested} comparisons" if tested > 1 else "")
-            + ". It is for these very trainings on other sentences, and says nothing of other trainings."
+        corrected = f"; not corrected for {len(pairs)} comparisons" if len(pairs) > 1 else ""
+        yield (
+            f"p, sentences: {TESTS[test]}{count} of {metric}, each run against that of {baseline.title} "
+            f"with the same seed{median if max(pairs) > 1 else ''}{corrected}. It is for these very "
+            "trainings on other sentences."
         )
-    compared_rows = [row for row in rows if row is not baseline]
-    unpaired = [row for row in compared_rows if not row.same_seeds(baseline)]
-    if unpaired:
-        notes.append(
-            f"No test over sentences, because no seed is one of {baseline.title}: "
-            f"{'; '.join(row.title for row in unpaired)}."
-        )
+    others = [row for row in rows if row is not baseline]
+    unpaired = [row.title for row in others if not row.same_seeds(baseline)]
     equal = [
-        row.title for row in compared_rows if row not in unpaired and metric not in row.by_sentences
+        row.title for row in others if row.same_seeds(baseline) and metric not in row.by_sentences
     ]
-    if equal:
-        notes.append(
-            f"No test over sentences, because {metric} is the same as that of {baseline.title} with the "
-            f"same seed: {'; '.join(equal)}."
-        )
-    return notes
+    for titles, reason in (
+        (unpaired, f"no seed is one of {baseline.title}"),
+        (equal, f"{metric} is the same as that of {baseline.title} with the same seed"),
+    ):
+        if titles:
+            yield f"No test over sentences, because {reason}: {'; '.join(titles)}."
 
 
-def _checkpoint_notes(rows: Sequence[Row]) -> list[str]:
-    """Name the metrics by which best checkpoints were chosen, except fairseq's default, the loss."""
-    metrics = {run.training.best_metric or "loss" for row in rows for run in row.runs}
-    return [
-        f"Training chose its best checkpoint by {metric} on the validation set. The scripts of tables "
-        "use this checkpoint."
-        for metric in sorted(metrics - {"loss"})
-    ]
+def _choice_notes(rows: Sequence[Row]) -> Iterable[str]:
+    """Name the metric that chose checkpoints, and searches that differ between translations."""
+    chosen_by = {run.training.best_metric or "loss" for row in rows for run in row.runs}
+    for metric in sorted(chosen_by - {"loss"}):
+        yield f"Training chose its best checkpoint by {metric} on the validation set."
+    translations = [translation for row in rows for translation in _translations(row)]
+    searches = {translation.search for translation in translations} - {None}
+    for what, values, comma in (
+        ("Beams differ", {str(t.beam) for t in translations if t.beam}, ", "),
+        ("Options of the search differ", {s or "fairseq's defaults" for s in searches}, "; "),
+        ("Translations are of checkpoints of different names",
+         {str(t.models) for t in translations if t.models}, "; "),
+    ):  # fmt: skip
+        if len(values) > 1:
+            yield f"{what}: {comma.join(sorted(values))}."
 
 
-def _cost_notes(rows: Sequence[Row], counted: str) -> list[str]:
-    notes = []
-    hardware = sorted({row.hardware for row in rows if row.hardware is not None})
-    if hardware:
-        notes.append(
-            f"Trained on {'; '.join(hardware)}. Words/s are fairseq's wps in training: {counted} per "
-            "second, the median. Hours are the time its processes ran times the devices (shared ones "
-            "count whole), with all resumptions and validations."
+def _cost_notes(rows: Sequence[Row], counted: str) -> Iterable[str]:
+    """State what the columns of speed and time are."""
+    if hardware := sorted({row.hardware for row in rows if row.hardware is not None}):
+        yield (
+            f"Trained on {'; '.join(hardware)}. Words/s: {counted} per second of training, the median. "
+            "Hours: of all processes, times the devices, with resumptions and validations."
         )
     if any(row.speed(parsed=False) for row in rows):
-        settings = {
+        batches = {
             f"beam {run.generation.beam or '?'}, batches of {run.generation.batch or 'unknown size'}"
             for row in rows
             for run in row.runs
         }
-        notes.append(
-            f"Sentences/s: fairseq-generate's own ({'; '.join(sorted(settings))}), of data that were "
-            "parsed before."
-        )
+        yield f"Sentences/s: fairseq-generate's own ({'; '.join(sorted(batches))}), of parsed data."
     if any(row.speed(parsed=True) for row in rows):
-        notes.append(
-            "With parsing: fairseq-interactive's, from raw text; loading the model and the parser counts."
-        )
-    return notes
-
-
-# A mark after a word, with the space between them. French has spaces before other marks.
-_MARK = re.compile(r"[^\W\d_](\s?)[.,。，、](?=\s|$)")
-_FEW = 10  # marks or lines; fewer are not reliable
-_MOST, _ALMOST_NONE = 0.9, 0.1  # shares of a text's marks that are separate from words
-_OFTEN, _NEVER = 0.5, 0.01  # shares of a text's lines with capital letters
-_COMMON = 0.3  # share of the reference's pairs of letters that outputs must have to be judged
-
-
-def form_differences(outputs: Sequence[str], references: Sequence[str]) -> list[str]:
-    """Name the differences between the form of a reference and the form of outputs.
-
-    One text must have the form nearly everywhere, and the other nearly nowhere. After few updates, a
-    model writes so few words that their form is unknown.
-
-    Args:
-        outputs: a system's outputs.
-        references: the lines of the reference.
-
-    Returns:
-        ``tokenized``, ``lower-cased``, ``not tokenized``, ``not lower-cased``: each holds of the
-        reference, and not of the outputs.
-    """
-    reference_pairs, output_pairs = _letter_pairs(references), _letter_pairs(outputs)
-    if len(reference_pairs & output_pairs) < _COMMON * len(reference_pairs):
-        return []
-    forms = []
-    for form, measure in (("tokenized", _is_tokenized), ("lower-cased", _is_lower_cased)):
-        pair = measure(references), measure(outputs)
-        if pair == (True, False):
-            forms.append(form)
-        elif pair == (False, True):
-            forms.append(f"not {form}")
-    return forms
-
-
-def _letter_pairs(lines: Sequence[str]) -> set[str]:
-    """Return the pairs of neighbouring letters, without case, spaces and marks."""
-    texts = (re.sub(r"[\W\d_]+", "", line).casefold() for line in lines)
-    return {text[at : at + 2] for text in texts for at in range(len(text) - 1)}
-
-
-def _is_tokenized(lines: Sequence[str]) -> bool | None:
-    """Return whether marks are separate from words; None if the text does not decide it."""
-    apart = [bool(between) for line in lines for between in _MARK.findall(line)]
-    share = sum(apart) / max(1, len(apart))
-    if len(apart) < _FEW or _ALMOST_NONE < share < _MOST:
-        return None
-    return share >= _MOST
-
-
-def _is_lower_cased(lines: Sequence[str]) -> bool | None:
-    """Return whether no line has a capital letter; None if the text does not decide it."""
-    cased = [line for line in lines if line.lower() != line.upper()]
-    share = sum(line != line.lower() for line in cased) / max(1, len(cased))
-    if len(cased) < _FEW or _NEVER < share < _OFTEN:
-        return None
-    return share <= _NEVER
+        yield "With parsing: fairseq-interactive's, from raw text; loading model and parser counts."
