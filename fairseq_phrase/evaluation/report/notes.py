@@ -276,7 +276,7 @@ def _sentence_notes(
     """State what p over sentences is, and which rows lack it."""
     pairs = [row.by_sentences[metric].pairs for row in rows if metric in row.by_sentences]
     if pairs:
-        median = f": the median over the seeds, and how many are better (+) and worse (-) with p < {LEVEL}"
+        median = f": the median over the seeds; how many are better (+) and worse (-), p < {LEVEL}"
         count = "" if test == "mcnemar" else f" ({trials:,} trials)"
         corrected = f"; not corrected for {len(pairs)} comparisons" if len(pairs) > 1 else ""
         yield (
