@@ -31,5 +31,5 @@ def test_words_are_grouped_by_their_tags_of_training(tmp_path, capsys):
     assert cells[2] == ["most", "frequent", "tag", "-", "50.0", "100.0", "0.0", "0.0"]
     assert cells[3] == ["k2", "1", "75.0", "50.0", "100.0", "100.0"]
     labels.write_text("X X X\n")
-    with pytest.raises(SystemExit, match="has 3 labels, .*test.tag 4"):
+    with pytest.raises(SystemExit, match=r"has 3 labels, .*test\.tag 4"):
         main(arguments)
