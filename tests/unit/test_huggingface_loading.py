@@ -339,10 +339,14 @@ def test_bad_options_are_refused_by_auto_classes_too(tmp_path):
         tmp_path, trust_remote_code=True, attn_implementation="eager"
     )
     assert torch.equal(outputs(eager), outputs(model))
-    lost = {n: p for n, p in model.state_dict().items() if "layer.1.attention.self.rel" not in n}
-    model.save_pretrained(tmp_path, state_dict=lost)
-    with pytest.raises(UserError, match=r"its weights lack .*layer\.1.*relation_bias"):
-        AutoModel.from_pretrained(tmp_path, trust_remote_code=True)
+    for name in ("relation_bias.tree_bias", "relation_vectors.value_vectors.tree_bias"):
+        lost = {
+            n: p for n, p in model.state_dict().items() if f"layer.1.attention.self.{name}" not in n
+        }
+        assert len(lost) < len(model.state_dict())
+        model.save_pretrained(tmp_path, state_dict=lost)
+        with pytest.raises(UserError, match=rf"its weights lack .*layer\.1.*{name}"):
+            AutoModel.from_pretrained(tmp_path, trust_remote_code=True)
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder", None])
