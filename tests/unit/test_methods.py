@@ -164,7 +164,7 @@ def test_positions_of_ape_are_products_of_the_steps_from_the_root():
             assert_same(position @ position.T, torch.eye(8, dtype=torch.double))
 
 
-def test_the_gcn_sums_over_heads_and_dependents():
+def test_the_gcn_has_means_over_heads_and_dependents():
     encoder, structure, inputs = structure_of("depgcn", gcn_layers=1, gcn_share=0.3)
     torch.manual_seed(0)
     words, heads = inputs["src_words"][0].tolist(), heads_of(inputs, 0)
@@ -183,9 +183,8 @@ def test_the_gcn_sums_over_heads_and_dependents():
                     up @ states[sender, 0] + biases[1] + of_head[labels[word]]
                 ) / len(above)
             below = [c for c, w in enumerate(words) if w >= 0 and heads[w] == word != w]
-            share = {c: 1 / words.count(word) for c in below}
             for sender in below:
                 message = down @ states[sender, 0] + biases[2] + of_dependent[labels[words[sender]]]
-                hidden = hidden + message * share[sender] / max(sum(share.values()), 1)
+                hidden = hidden + message / len(below)
         hidden = encoder.norms[0](states[column, 0] + hidden.relu())
         assert_same(output[column], 0.7 * states[column, 0] + 0.3 * hidden)
