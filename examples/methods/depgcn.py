@@ -47,7 +47,8 @@ class DepGcnEncoder(SyntaxEncoder):
 
     def after_layers(self, states, structure):
         up = structure.to_head.to(states)
-        down = up.mT / up.mT.sum(2, keepdim=True).clamp(min=1)
+        dependents = up.mT.sum(2, keepdim=True)  # below 1 if a head has more subwords than they
+        down = up.mT / dependents.masked_fill(dependents == 0, 1)
         of_head, of_dependent = self.embed_arcs(structure.labels).chunk(2, -1)
         hidden = states.transpose(0, 1)
         of_head = of_head * up.sum(2, keepdim=True)

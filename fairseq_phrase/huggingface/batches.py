@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,7 +16,7 @@ from torch import Tensor
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface.training import take_name
 from fairseq_phrase.parsers import conllu, spacy, stanza
-from fairseq_phrase.syntax.sentence import ParsedSentence, Unparsed
+from fairseq_phrase.syntax.sentence import ParsedSentence
 
 if TYPE_CHECKING:
     from fairseq_phrase.syntax.sentence import Edge
@@ -71,19 +72,93 @@ def _of_prompt(words: list[int | None], length: int) -> list[int | None]:
     return [*words[:first], *[-2] * (len(words) - first)]
 
 
-def _words_in_text(
-    tokenized: Any, row: int, sentence: ParsedSentence, may_go_on: bool = False
+def _words_of_tokens(
+    tokenized: Any, row: int, sentence: ParsedSentence, text: str | None, may_go_on: bool
 ) -> list[int | None]:
-    """Return the word of each token: the word in which the token ends."""
-    ends = list(accumulate(map(len, _spaced_words(sentence))))
-    of_text = tokenized.sequence_ids(row)
-    spans = (tokenized.token_to_chars(row, i) if n == 0 else None for i, n in enumerate(of_text))
-    words = [None if span is None else bisect_left(ends, span.end) for span in spans]
-    if not may_go_on and any(word is not None and word >= len(ends) for word in words):
+    """Return the word of each token: the word in which the token ends.
+
+    Args:
+        text: the text in which the sentence is; None for :func:`text_of`.
+        may_go_on: whether the text may go on after the sentence.
+
+    Raises:
+        UserError: the sentence is not in the text, or the text goes on or ends early.
+    """
+    tokens = [i for i, of in enumerate(tokenized.sequence_ids(row)) if of == 0]
+    spans = [tokenized.token_to_chars(row, i) for i in tokens]
+    numbers = tokenized.word_ids(row)
+    pairs = [(s, t) for s, t, i in zip(spans, spans[1:], tokens[1:], strict=False)
+             if s and t and numbers[i] != numbers[i - 1]]  # fmt: skip
+    # Offsets of a list of words count from the start of each word.
+    if pairs and (any(t.start < s.start for s, t in pairs) or all(t.start == 0 for _, t in pairs)):
+        words: list[int | None] = numbers
+    else:
+        text, (start, *ends) = _located(row, sentence, text)
+        words = [None] * len(numbers)
+        for i, span in zip(tokens, spans, strict=True):
+            is_of_sentence = span and ends and span.end > start
+            if is_of_sentence and (span.end <= ends[-1] or _is_visible(text[ends[-1] : span.end])):
+                words[i] = bisect_left(ends, span.end)
+    count, last = len(sentence.words), max((w for w in words if w is not None), default=-1)
+    if last >= count and not may_go_on:
         raise UserError(
-            f"sentence {row}: the tokens go on after its last word: give text_of(sentence)"
+            f"sentence {row}: the tokens go on after its last word: give text_of(sentence), or for a "
+            "decoder whose prompt goes on, only_prompts=True"
+        )
+    if not tokenized.encodings[row].overflowing and _is_visible(
+        "".join(sentence.words[last + 1 :])
+    ):
+        raise UserError(
+            f"sentence {row}: the tokens end before its word {sentence.words[last + 1]!r}: give "
+            "text_of(sentence)"
         )
     return words
+
+
+def _is_visible(text: str) -> bool:
+    """Return whether tokenizers make tokens of a text: not of spaces and control characters only."""
+    return any(character.isprintable() and character != " " for character in text)
+
+
+def _located(row: int, sentence: ParsedSentence, text: str | None) -> tuple[str, list[int]]:
+    """Find a sentence in a text.
+
+    Returns:
+        The text; the start of the sentence, and the end of each of its words.
+
+    Raises:
+        UserError: the sentence is not in the text, or several times.
+    """
+    if text is None:
+        words = _spaced_words(sentence)
+        return "".join(words), list(accumulate(map(len, words), initial=0))
+    words = [word.replace("▁", " ") for word in sentence.words]
+    if not words:
+        return text, [0]
+    starts = (match.start() for match in re.finditer(re.escape(words[0]), text))
+    found = [slots for start in starts if (slots := _slots_of(words, text, start))]
+    # Not in another word, unless the script has no spaces; and at the end rather than elsewhere.
+    apart = [s for s in found if not any(map(str.isalnum, text[: s[0]][-1:] + text[s[-1] :][:1]))]
+    found = apart or found
+    if found and not text[found[-1][-1] :].strip():
+        found = found[-1:]
+    if len(found) != 1:
+        raise UserError(
+            f"sentence {row}: its text contains it {len(found)} times, and not once: expected the words "
+            f"of {text_of(sentence)!r:.200}; or give the text up to the end of the sentence"
+        )
+    return text, found[0]
+
+
+def _slots_of(words: Sequence[str], text: str, start: int) -> list[int]:
+    """Return the start of words in a text and the end of each; empty if other words are between them."""
+    slots = [start]
+    for word in words:
+        first = text.find(word, slots[-1])
+        if first < 0 or any(map(str.isalnum, text[slots[-1] : first])):
+            return []
+        slots.append(first + len(word))
+    return slots
 
 
 def collate(
@@ -92,12 +167,13 @@ def collate(
     labels: Sequence[str] = (),
     source: str = "heads",
     only_prompts: bool = False,
+    texts: Sequence[str] | None = None,
 ) -> dict[str, Tensor]:
     """Make a batch's words, heads and labels, or edges, for a model with relation biases.
 
     Args:
-        tokenized: the output of a fast tokenizer: for the texts of parsed sentences (:func:`text_of`), or
-            for lists of words (``is_split_into_words=True``).
+        tokenized: the output of a fast tokenizer: for the texts of parsed sentences (:func:`text_of`),
+            for ``texts``, or for lists of words (``is_split_into_words=True``).
         parses: the parsed sentences, or what :func:`parsed` converts; or for each list of words, the
             0-based head of each word (a root is its own head) and the words' dependency labels, which
             may be empty without ``labels``; or with a graph, the edges of each list of words: 0-based
@@ -106,7 +182,10 @@ def collate(
             ``model.config.relation_bias["labels"]``.
         source: the source given to :func:`add_relation_bias`: ``"heads"``, or the name of a graph, which
             is in ``ParsedSentence.edges``.
-        only_prompts: whether texts go on after their parse, to train a decoder on prompts and responses.
+        only_prompts: whether texts go on after their parse: a decoder's prompts with their ends, and with
+            responses to train it.
+        texts: the texts that were tokenized, if they have more than the sentences: instructions, or other
+            spaces. A sentence must be in its text once, or at its end.
 
     Returns:
         ``src_words`` (shape (batch, tokens), -1 at tokens of no word, -2 after a prompt); and of trees
@@ -117,7 +196,8 @@ def collate(
 
     Raises:
         UserError: the tokenizer does not return the tokens' words, a sentence has another number of
-            words than its parse, no tree or no graph, an edge has a wrong end, or a label is unknown.
+            words than its parse or is not in its text, it has no tree or graph, an edge has a wrong end,
+            or a label is unknown.
     """
     parses = [p if isinstance(p, tuple | list) else parsed(p) for p in parses]
     read: Callable[..., Any] = _heads_and_labels if source == "heads" else partial(_edges, source)
@@ -125,7 +205,7 @@ def collate(
     try:
         words = [
             tokenized.word_ids(row) if isinstance(parse, Sequence)
-            else _words_in_text(tokenized, row, parse, only_prompts)
+            else _words_of_tokens(tokenized, row, parse, texts[row] if texts else None, only_prompts)
             for row, parse in enumerate(parses)
         ]  # fmt: skip
     except (AttributeError, ValueError, IndexError):
@@ -188,7 +268,7 @@ def _tree_rows(
         if counts[row] > len(heads) or (labels and len(names) != len(heads)):
             raise UserError(
                 f"sentence {row}: {counts[row]} words have tokens, and the parse has {len(heads)} "
-                f"heads and {len(names)} labels"
+                f"heads and {len(names)} labels; if the text goes on after its parse, only_prompts=True"
             )
         fill = width - len(heads)
         rows["src_heads"].append([*heads, *[-1] * fill])
@@ -245,10 +325,8 @@ def parsing_tokenizer(
                     "parsing_tokenizer: expected texts; pairs and words have no parse here"
                 )
             parses = list(parser.parse(lines))
-            sentences = (p.sentence if isinstance(p, Unparsed) else p for p in parses)
-            texts = list(map(text_of, sentences))
-            encoded = super().__call__(texts[0] if isinstance(text, str) else texts, **options)
-            fields: dict[str, Any] = collate(encoded, parses, labels, source)
+            encoded = super().__call__(text if isinstance(text, str) else lines, **options)
+            fields: dict[str, Any] = collate(encoded, parses, labels, source, texts=lines)
             kind = options.get("return_tensors")
             if kind is None:
                 fields = {name: rows.tolist() for name, rows in fields.items()}

@@ -289,41 +289,52 @@ class TreeLosses(nn.Module):
         self.losses: Any = nn.ModuleList(losses)
         self.latest: dict[str, Tensor] = {}
 
-    def forward(self, model: Any, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def forward(self, model: Any, forward: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
         """Call a model, and add the losses to its loss.
 
         Args:
             forward: the model's method without losses.
-            args, kwargs: of the call. There are no losses without ``labels`` or, unless the model is
-                trained, without trees.
+            kwargs: of the call. Unless the model is trained, there are no losses without labels or trees.
 
         Returns:
             The output of the model.
 
         Raises:
-            UserError: trees are missing in training, or are of another batch.
+            UserError: labels or trees are missing in training; trees are of another batch; or a loss
+                would not train the model.
         """
         parse = {name: kwargs.get(name) for name in _PARSE}
         kwargs = model.own_arguments(kwargs)
         is_trained = model.training and torch.is_grad_enabled()
-        if kwargs.get("labels") is None or (parse["src_words"] is None and not is_trained):
-            return forward(*args, **kwargs)
+        has_labels = any(kwargs.get(name) is not None for name in model.label_names)
+        if not is_trained and (not has_labels or parse["src_words"] is None):
+            return forward(**kwargs)
+        if not has_labels:
+            raise UserError(
+                "the losses of trees are added to the model's loss, and this call has no labels: leave "
+                "out label_smoothing_factor and compute_loss_func, for which Trainer takes them away"
+            )
         trees = self._trees(parse)
         config = model.config
         states_wanted = kwargs.get("output_hidden_states", config.output_hidden_states)
         as_dict = kwargs.get("return_dict", config.return_dict)
+        # Most models' own losses ignore num_items_in_batch. Both losses get the same weight here.
+        part = _part(model, kwargs)
         kwargs = {**kwargs, "return_dict": True}
+        kwargs.pop("num_items_in_batch", None)
         if not all(loss.reads_attention for loss in self.losses):
             kwargs["output_hidden_states"] = True
         with _recorded({loss.layer for loss in self.losses if loss.reads_attention}) as recorder:
-            output = forward(*args, **kwargs)
+            output = forward(**kwargs)
         states_name = "encoder_hidden_states" if config.is_encoder_decoder else "hidden_states"
         layers = {
             False: lambda number: output[states_name][number],
             True: recorder.calls.__getitem__,
         }
-        added = self._add_up(lambda loss: layers[loss.reads_attention](loss.layer), trees)
-        output["loss"] = output["loss"] + _share(model, kwargs) * added
+        added = self._add_up(
+            lambda loss: layers[loss.reads_attention](loss.layer), trees, is_trained
+        )
+        output["loss"] = part * (output["loss"] + added)
         if not states_wanted:
             hidden = ("hidden_states", "encoder_hidden_states", "decoder_hidden_states")
             output = type(output)(**{n: x for n, x in output.items() if n not in hidden})
@@ -340,13 +351,22 @@ class TreeLosses(nn.Module):
         _check_trees(trees)
         return trees
 
-    def _add_up(self, layer_of: Callable[[TreeLoss], Any], trees: dict[str, Tensor]) -> Tensor:
+    def _add_up(
+        self, layer_of: Callable[[TreeLoss], Any], trees: dict[str, Tensor], is_trained: bool
+    ) -> Tensor:
         """Add up the means of the losses, times their weights."""
         total = torch.zeros((), device=trees["words"].device)
         self.latest = {}
         for loss in self.losses:
             layer = layer_of(loss)
-            shape = (layer.query[:, 0] if loss.reads_attention else layer).shape[:2]
+            states = layer.query[:, 0] if loss.reads_attention else layer
+            if is_trained and not states.requires_grad:
+                raise UserError(
+                    f"{type(loss).__name__} would not train the model: its layer {loss.layer} takes no "
+                    "gradient: use gradient_checkpointing_kwargs={'use_reentrant': False}, and do not "
+                    "freeze all parameters up to this layer"
+                )
+            shape = states.shape[:2]
             if shape != trees["words"].shape:
                 raise UserError(
                     f"the batch has {shape[0]} sentences of {shape[1]} tokens, and src_words "
@@ -381,7 +401,7 @@ def _check_trees(trees: dict[str, Any]) -> None:
             )
 
 
-def _share(model: Any, kwargs: dict[str, Any]) -> Any:
+def _part(model: Any, kwargs: dict[str, Any]) -> Any:
     """Return which part of the labels that Trainer divides the loss by are the batch's own.
 
     Trainer adds up the losses of ``gradient_accumulation_steps`` batches; their mean is wanted.
@@ -390,8 +410,10 @@ def _share(model: Any, kwargs: dict[str, Any]) -> Any:
     if items is None:
         return 1.0
     labels = kwargs["labels"]
-    if getattr(model, "loss_type", None) == "ForCausalLM" and not model.config.is_encoder_decoder:
-        labels = labels[..., 1:]  # as Trainer counts
+    if kwargs.get("shift_labels") is not None:
+        labels = kwargs["shift_labels"]  # as Trainer counts
+    elif getattr(model, "loss_type", None) == "ForCausalLM" and not model.config.is_encoder_decoder:
+        labels = labels[..., 1:]
     return labels.ne(-100).sum() / torch.as_tensor(items, device=labels.device).float().mean()
 
 
@@ -401,17 +423,24 @@ class _Taught:
 
 @functools.cache
 def _with_losses(base: Any) -> Any:
+    from transformers.utils.generic import find_labels
+
     signature = inspect.signature(base.forward)
     parse_arguments = [name for name in _PARSE if name not in signature.parameters]
 
+    names = list(signature.parameters)[1:]
+
     class Taught(_Taught, base):
+        label_names = find_labels(base)
+
         @staticmethod
         def own_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
             """Return the arguments that the class without losses has."""
             return {name: value for name, value in kwargs.items() if name not in parse_arguments}
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
-            return self.tree_losses(self, super().forward, args, kwargs)
+            kwargs |= dict(zip(names, args, strict=False))
+            return self.tree_losses(self, super().forward, kwargs)
 
     if hasattr(base, "generate"):
 

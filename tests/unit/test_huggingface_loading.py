@@ -223,7 +223,7 @@ class Chains:
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_pipelines_read_trees_by_a_tokenizer_that_parses(tmp_path, size):
-    lines = ["the old dog", "a cat", "the  dog"]
+    lines = ["the old dog", "a cat", "  the  dog "]
     write_bert(tmp_path / "bert", lines * 5)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "bert")
     model = add_relation_bias(
@@ -254,7 +254,7 @@ def test_pipelines_read_trees_by_a_tokenizer_that_parses(tmp_path, size):
         if size == 1:
             assert torch.equal(piped, expected)
         torch.testing.assert_close(piped, expected)
-        spelled = [text[row["start"] : row["end"]] for row in tags]
+        spelled = [line[row["start"] : row["end"]] for row in tags]
         assert "".join(spelled) == text.replace(" ", "")
     with pytest.raises(UserError, match="pairs and words have no parse"):
         parsing("a cat", "a dog")
@@ -341,10 +341,14 @@ def test_bad_options_are_refused_by_auto_classes_too(tmp_path):
         tmp_path, trust_remote_code=True, attn_implementation="eager"
     )
     assert torch.equal(outputs(eager), outputs(model))
-    lost = {n: p for n, p in model.state_dict().items() if "layer.1.attention.self.rel" not in n}
-    model.save_pretrained(tmp_path, state_dict=lost)
-    with pytest.raises(UserError, match=r"its weights lack .*layer\.1.*relation_bias"):
-        AutoModel.from_pretrained(tmp_path, trust_remote_code=True)
+    for name in ("relation_bias.tree_bias", "relation_vectors.value_vectors.tree_bias"):
+        lost = {
+            n: p for n, p in model.state_dict().items() if f"layer.1.attention.self.{name}" not in n
+        }
+        assert len(lost) < len(model.state_dict())
+        model.save_pretrained(tmp_path, state_dict=lost)
+        with pytest.raises(UserError, match=rf"its weights lack .*layer\.1.*{name}"):
+            AutoModel.from_pretrained(tmp_path, trust_remote_code=True)
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder", None])

@@ -9,8 +9,15 @@ from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.huggingface import add_relation_bias, collate, from_pretrained
-from tests.support.huggingface_models import small_config
+from fairseq_phrase.huggingface import add_relation_bias, collate, from_pretrained, text_of
+from fairseq_phrase.syntax.dependency import DependencyTree
+from fairseq_phrase.syntax.sentence import ParsedSentence
+from tests.support.huggingface_models import (
+    small_config,
+    tokenizer_of_bytes,
+    tokenizer_of_metaspace,
+    write_bert,
+)
 from tests.support.relation_models import (
     LABELS,
     bucket,
@@ -183,6 +190,89 @@ def test_prompts_and_responses_are_collated():
     assert batch["src_words"].tolist() == [[-1, 0, 1, 1, -2, -2, -2]]
     with pytest.raises(UserError, match="sentence 0: 4 words have tokens"):
         collate(Tokenized(), parses[:1], LABELS)
+
+
+SENTENCE = ParsedSentence(
+    ["Ein", "Hund", "schläft", "½", "."], [True, True, True, True, False],
+    tree=DependencyTree([1, 2, 2, 2, 2]), deprels=["x"] * 5,
+)  # fmt: skip
+TOKENIZERS = {"bytes": tokenizer_of_bytes, "metaspace": tokenizer_of_metaspace}
+
+
+@pytest.fixture(scope="module", params=["bytes", "metaspace", "wordpiece"])
+def tokenizer(request, tmp_path_factory):
+    lines = ["Translate : Ein Hund schläft ½ . assistant", "Ei n Hu nd schl äft ."] * 9
+    if request.param == "wordpiece":
+        folder = write_bert(tmp_path_factory.mktemp("bert") / "bert", lines)
+        return transformers.AutoTokenizer.from_pretrained(folder)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=TOKENIZERS[request.param](lines), unk_token="<unk>", pad_token="<pad>"
+    )
+
+
+def spelled(encoded, text, words):
+    """What the tokens of each word spell, by their offsets."""
+    spans = {}
+    for i, word in enumerate(words):
+        if word >= 0:
+            span = encoded.token_to_chars(0, i)
+            first, last = spans.get(word, (span.start, span.end))
+            spans[word] = min(first, span.start), max(last, span.end)
+    return [text[first:last].strip() for first, last in (spans[word] for word in sorted(spans))]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        text_of(SENTENCE), f"Translate: {text_of(SENTENCE)}", "  Ein  Hund schläft  ½ . ",
+        "Eine Ein Hund: Ein Hund schläft ½.", "Hund: 'Ein Hund schläft ½.'\nassistant\nA dog.",
+        "Ein Hund schläft ½. Ein Hund schläft ½.",
+    ],
+)  # fmt: skip
+def test_a_sentence_is_found_in_a_prompt(tokenizer, text):
+    encoded = tokenizer([text])
+    goes_on = text.endswith("dog.")
+    if goes_on:
+        with pytest.raises(
+            UserError, match="or for a decoder whose prompt goes on, only_prompts=T"
+        ):
+            collate(encoded, [SENTENCE], texts=[text])
+    (words,) = collate(encoded, [SENTENCE], texts=[text], only_prompts=goes_on)[
+        "src_words"
+    ].tolist()
+    assert spelled(encoded, text, words) == SENTENCE.words
+    first, last = words.index(0), len(words) - words[::-1].index(4)
+    assert {*words[:first]} <= {-1}
+    assert {*words[last:]} <= ({-2} if goes_on else {-1})
+    if text == text_of(SENTENCE):
+        assert words == collate(encoded, [SENTENCE])["src_words"][0].tolist()
+
+
+def test_a_sentence_that_is_not_once_in_its_text_is_refused(tokenizer):
+    for text, count in (
+        ("Ein Hund bellt.", 0), ("Ein Hund schläft ½. Ein Hund schläft ½. So!", 2),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=f"sentence 0: its text contains it {count} times"):
+            collate(tokenizer([text]), [SENTENCE], texts=[text], only_prompts=True)
+
+
+def test_lists_of_words_of_a_parsed_sentence_have_their_own_offsets(tokenizer):
+    words = SENTENCE.words
+    for count in (1, 2, 5):
+        sentence = ParsedSentence(words[:count], [True] * count, tree=DependencyTree([0] * count))
+        encoded = tokenizer([words[:count]], is_split_into_words=True)
+        expected = [-1 if word is None else word for word in encoded.word_ids(0)]
+        assert collate(encoded, [sentence])["src_words"].tolist() == [expected]
+
+
+def test_another_shorter_text_is_refused_unless_it_was_truncated(tokenizer):
+    for short, options in (("Ein Hund", {}), (["Ein", "Hund"], {"is_split_into_words": True})):
+        with pytest.raises(UserError, match="sentence 0: the tokens end before its word 'schläft'"):
+            collate(tokenizer([short], **options), [SENTENCE])
+    encoded = tokenizer([text_of(SENTENCE)], truncation=True, max_length=4)
+    assert max(collate(encoded, [SENTENCE])["src_words"][0]) < 4
+    last = ParsedSentence(["Hund", "\u200b"], [True, True], tree=DependencyTree([0, 0]))
+    assert collate(tokenizer([text_of(last)]), [last])["src_words"].max() in (0, 1)
 
 
 def test_a_decoder_is_saved_and_loaded_also_as_an_encoder(tmp_path):

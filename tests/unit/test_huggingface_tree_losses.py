@@ -348,18 +348,73 @@ def test_without_its_losses_a_model_is_what_it_was():
     add_tree_losses(model, TreePlanting(1.0))
 
 
-def test_losses_of_several_batches_add_up_to_their_mean():
-    """Trainer adds up the losses of batches, each divided by the labels of all."""
-    model = new_model("llama")
-    model = transformers.LlamaForCausalLM(model.config).double()
+@pytest.mark.parametrize(
+    ("model_class", "labels"),
+    [
+        # 9 and 6 tokens, of which each but the first is predicted
+        ("LlamaForCausalLM", 13), ("LlamaForTokenClassification", 15),
+        ("LlamaForSequenceClassification", 2), ("BertForSequenceClassification", 2),
+        ("BertForTokenClassification", 15), ("BertForMaskedLM", 15),
+        ("M2M100ForConditionalGeneration", 15), ("BartForConditionalGeneration", 15),
+        ("MBartForConditionalGeneration", 15), ("MarianMTModel", 15),
+        ("T5ForConditionalGeneration", 15), ("PegasusForConditionalGeneration", 15),
+    ],
+)  # fmt: skip
+def test_losses_of_several_batches_add_up_to_their_mean(model_class, labels):
+    """Trainer adds up the losses of batches: of each, the part of its labels, of both losses."""
+    cls = getattr(transformers, model_class)
+    torch.manual_seed(0)
+    config = small_config(cls.config_class.model_type, vocab_size=30)
+    config.decoder_start_token_id = 2
+    model = cls(config).double().eval()
     inputs = batch(model)
-    inputs["labels"] = inputs["input_ids"].where(inputs["attention_mask"] == 1, -100)
+    if labels != 2:
+        inputs["labels"] = (inputs["input_ids"] % 2).where(inputs["attention_mask"] == 1, -100)
     plain = {name: x for name, x in inputs.items() if not name.startswith("src_")}
-    expected = model(**plain, num_items_in_batch=40).loss
+    own, scaled = (model(**plain, num_items_in_batch=items).loss for items in (None, 40))
     add_tree_losses(model, ParseLoss(0.5))
-    loss = model(**inputs, num_items_in_batch=torch.tensor(40)).loss
-    # 9 and 6 tokens, of which each but the first is predicted
-    assert_same(loss, expected + 0.5 * model.tree_losses.latest["parse_loss"] * 13 / 40)
+    for items in (40, torch.tensor(40)):
+        loss = model(**inputs, num_items_in_batch=items).loss
+        added = 0.5 * model.tree_losses.latest["parse_loss"]
+        assert_same(loss, (own + added) * labels / 40)
+    assert_same(model(**inputs).loss, own + added)
+    if model_class == "LlamaForCausalLM":  # the own losses of others ignore the labels of all
+        assert_same(scaled, own * labels / 40)
+
+
+def test_a_head_with_labels_of_other_names_is_taught():
+    model = transformers.BertForQuestionAnswering(new_model("bert").config).double().train()
+    add_tree_losses(model, ParseLoss(0.5))
+    inputs = batch(model)
+    positions = inputs.pop("labels")[:, 0]
+    model(**inputs, start_positions=positions, end_positions=positions).loss.backward()
+    assert model.tree_losses.losses[0].pointer.weight.grad.any()
+
+
+def test_labels_that_are_missing_in_training_are_missed():
+    """Trainer takes them away if it smooths them, or has a loss of its own."""
+    model = add_tree_losses(new_model("bert"), *all_losses()).train()
+    inputs = batch(model)
+    labels = inputs.pop("labels")
+    with pytest.raises(
+        UserError, match=r"no labels: .* label_smoothing_factor and compute_loss_func"
+    ):
+        model(**inputs)
+    model(inputs.pop("input_ids"), inputs.pop("attention_mask"), labels=labels, **inputs)
+    with torch.no_grad():
+        model(input_ids=labels)
+
+
+@pytest.mark.parametrize("loss", [ParseLoss(0.5), TreePlanting(0.5), TreeRegularization(0.5)])
+def test_a_loss_that_does_not_reach_the_model_is_refused(loss):
+    model = add_tree_losses(new_model("bert"), loss).train()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
+    if loss.reads_attention:
+        with pytest.raises(UserError, match=r"layer 1 takes no gradient: .*use_reentrant"):
+            model(**batch(model))
+    else:
+        model(**batch(model)).loss.backward()
+        assert model.bert.encoder.layer[0].attention.self.query.weight.grad.any()
 
 
 def test_checkpointed_activations_have_the_same_gradients():

@@ -1,10 +1,12 @@
 """Which languages a trained model translates."""
 
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
+import torch
 
-from fairseq_phrase.checkpoints.loading import SavedModel, languages_of
+from fairseq_phrase.checkpoints.loading import SavedModel, _check_sizes, languages_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
 
@@ -25,6 +27,29 @@ def test_data_without_two_languages_are_named_for_what_they_are(tmp_path, names,
         languages_of(saved, tmp_path)
     (tmp_path / "train.de-en.de.idx").touch()
     assert tuple(languages_of(saved, tmp_path)) == ("de", "en")
+
+
+@pytest.mark.parametrize(
+    ("options", "value", "message"),
+    [
+        (
+            {"quant_noise_scalar": 0.1},
+            torch.ones(2),
+            "a.pt has --quant-noise-scalar, which fairseq",
+        ),
+        ({}, [1.0], "a.pt is damaged: it has parameters that are not tensors"),
+        ({"decoder_layers": 66}, torch.ones(2), "its decoder_layers is 66, but .* has 0 to 65"),
+        ({"encoder_layers": -1}, torch.ones(2), "its encoder_layers is -1, but .* has 0 to 65"),
+        ({"max_positions": 0}, torch.ones(2), "its max_positions is 0, but .* has 1 to"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_before(options, value, message, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    cfg = Namespace(model=Namespace(decoder_layers=65, encoder_layers=0, max_positions=1))
+    _check_sizes(SavedModel(Path("a.pt"), {"cfg": cfg, "model": {"a": torch.ones(2)}}))
+    vars(cfg.model).update(options)
+    with pytest.raises(UserError, match=message):
+        _check_sizes(SavedModel(Path("a.pt"), {"cfg": cfg, "model": {"a": value}}))
 
 
 def test_a_folder_that_is_missing_or_has_no_data_is_named(tmp_path):
