@@ -121,7 +121,7 @@ def trimmed(sentence):
 
 
 def count_as_sacrebleu_does():
-    scorer = bleu.Scorer(bleu.BleuConfig(PAD, END, UNKNOWN))
+    scorer = bleu.Scorer(bleu.BleuConfig(pad=PAD, eos=END, unk=UNKNOWN))
 
     @given(SENTENCE, SENTENCE)
     def check(reference, prediction):
@@ -165,8 +165,6 @@ def test_python_asks_for_a_replacement_last(monkeypatch):
     "name", ["fairseq.libnat", "fairseq.libbase", "alignment_train_cpu_binding"]
 )
 def test_a_model_that_needs_a_compiler_names_the_command(name):
-    with pytest.raises(
-        ImportError, match=rf"need {name}, .*--no-build-isolation fairseq-fixed"
-    ) as raised:
+    with pytest.raises(ImportError, match=rf"need {name}, .* fairseq-fixed==") as raised:
         uncompiled._FINDER.find_spec(name)
     assert isinstance(raised.value, UserError)
