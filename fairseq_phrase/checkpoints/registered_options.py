@@ -38,6 +38,8 @@ REMOVED_OPTIONS: dict[str, Any] = {
     "path_levels": 16,
     "predict_fraction": "1/6",
     "random_token_prob": 0.1,
+    "source_factors_combine": "sum",
+    "source_factors_dim": None,
     "tree_planting_heads": 1,
     "tree_planting_layer": 0,
     "tree_regularization_heads": 0,

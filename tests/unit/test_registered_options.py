@@ -139,6 +139,8 @@ REMOVED = {
     "path_levels": ("model", "labeller", 6),
     "predict_fraction": ("model", "pretrainer", "1/3"),
     "random_token_prob": ("task", "syntax_pretraining", 0.2),
+    "source_factors_combine": ("task", "syntax_translation", "concat"),
+    "source_factors_dim": ("task", "syntax_labelling", "8"),
     "tree_planting_heads": ("task", "syntax_translation", 2),
     "tree_planting_layer": ("task", "syntax_translation", 2),
     "tree_regularization_heads": ("task", "syntax_translation", 2),
