@@ -25,6 +25,7 @@ from fairseq_phrase.models.encoder_method import ENCODERS, EncoderMethod
 REMOVED_OPTIONS: dict[str, Any] = {
     "attention_output": "tanh",
     "distance_strength": 0.5,
+    "fast_dropout": False,
     "han_sentences": "dependencies",
     "leave_unmasked_prob": 0.1,
     "mask_phrase_words": 4,

@@ -126,6 +126,7 @@ def test_an_option_that_is_there_stays():
 REMOVED = {
     "attention_output": ("model", "seq2seq", "linear"),
     "distance_strength": ("model", "relation_transformer", 0.7),
+    "fast_dropout": ("task", "syntax_translation", True),
     "han_sentences": ("model", "labeller", "constituents"),
     "leave_unmasked_prob": ("task", "syntax_pretraining", 0.2),
     "mask_phrase_words": ("task", "syntax_pretraining", 3),
