@@ -316,7 +316,7 @@ def whole(options: argparse.Namespace) -> None:
 
     The first row is fairseq's Transformer with fairseq's own update, as without this package. With
     --parts, the last of the chosen models is compared with itself: fairseq's update, each part of the
-    faster update alone, all of them, and all of them with --fast-dropout.
+    faster update alone, and all of them.
 
     Examples:
         python benchmarks/training.py whole DATA --size tiny --models "phrase, k = 2" tree
@@ -358,8 +358,7 @@ def training_rows(options: argparse.Namespace) -> dict[str, Row]:
     if not options.parts:
         return rows | {name: (name, everything, options.flags.split()) for name in names}
     rows |= {f"{base}, {part}": (base, frozenset({part}), ()) for part in PARTS}
-    rows[base] = base, everything, ()
-    return rows | {f"{base}, --fast-dropout": (base, everything, ["--fast-dropout"])}
+    return rows | {base: (base, everything, ())}
 
 
 def updates(
@@ -398,9 +397,7 @@ def add_whole_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parts", action="store_true", help="measure each part of the faster update, see above"
     )
-    parser.add_argument(
-        "--flags", default="", help="of all rows but the first, without --parts: --fast-dropout"
-    )
+    parser.add_argument("--flags", default="", help="of all rows but the first, without --parts")
     add_out(parser)
 
 

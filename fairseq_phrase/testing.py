@@ -354,8 +354,6 @@ def attention_maps_are_those_of_the_encoder(name: str, variant: str) -> None:
         ):
             nodes = len(members[0])
             assert weights.shape == (len(LENGTHS), SIZES["attention_heads"], nodes, nodes)
-            if block in model.encoder.other_maps:
-                continue
             for index, sentence in enumerate(members):
                 real = torch.tensor([bool(tokens) for tokens in sentence])
                 rows = weights[index][:, real][:, :, real]

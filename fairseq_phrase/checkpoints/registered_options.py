@@ -24,6 +24,8 @@ from fairseq_phrase.models.encoder_method import ENCODERS, EncoderMethod
 #: Options of development versions that were removed, and the value that models have today.
 REMOVED_OPTIONS: dict[str, Any] = {
     "attention_output": "tanh",
+    "distance_strength": 0.5,
+    "fast_dropout": False,
     "han_sentences": "dependencies",
     "leave_unmasked_prob": 0.1,
     "mask_phrase_words": 4,
@@ -33,8 +35,12 @@ REMOVED_OPTIONS: dict[str, Any] = {
     "parent_ignoring": 0.0,
     "parent_std": 1.0,
     "parse_loss_layer": 0,
+    "path_branches": 4,
+    "path_levels": 16,
     "predict_fraction": "1/6",
     "random_token_prob": 0.1,
+    "source_factors_combine": "sum",
+    "source_factors_dim": None,
     "tree_planting_heads": 1,
     "tree_planting_layer": 0,
     "tree_regularization_heads": 0,

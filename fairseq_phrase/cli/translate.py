@@ -75,9 +75,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--temperature", type=float, metavar="T",
         help="divide the scores of subwords by T before each draw (default: 1)")
     parser.add_argument("--seed", type=int, default=1, help="seed of --sampling")
-    parser.add_argument("--mbr", metavar="METRIC",
-        help="write the one of --nbest samples with the most expected utility: by bleu, chrf or ter of "
-        "sacrebleu, or a metric NAME[:ARGUMENT] of fairseq-phrase-report")
     add_output(parser, "translate", "translated")
     add(parser, "--workers", "--engine", "--ray-address", "--device", "--user-dir")
     add(parser, "--source-parser", "--allow-difference", "--strict-identity")
@@ -92,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 @command(_parser)
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
-    search_options = (args.mbr, args.constraints, args.prefix, args.glossary, args.sampling)
+    search_options = (args.constraints, args.prefix, args.glossary, args.sampling)
     if args.score and (args.nbest > 1 or any(search_options)):
         raise UserError("--score scores the translations of a file: remove the options of a search")
     if args.unk_dictionary and not args.replace_unk:

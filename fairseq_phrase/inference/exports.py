@@ -256,7 +256,7 @@ def save_ctranslate2(
             cfg.encoder.attention_heads,
             pre_norm=cfg.encoder.normalize_before,
             num_source_embeddings=len(tables),
-            embeddings_merge=int(is_factored and encoder.embed_tokens.adds),
+            embeddings_merge=int(is_factored),
             relative_position=encoder.embed_positions is None,
             **shared,
         ),

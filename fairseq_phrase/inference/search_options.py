@@ -26,8 +26,6 @@ class SearchOptions:
         temperature: divide the scores of subwords by it before each draw, by default 1.
         seed: the seed of sampling. The draws for a line depend only on the seed, the line and the line's
             number.
-        mbr: choose the one of ``nbest`` samples with the most expected utility by this metric
-            (:class:`fairseq_phrase.inference.minimum_risk.MinimumRisk`).
         glossary: translations of terms, or a file of lines ``source<tab>target``. The translation of a
             line with a term, as whole words, contains the target.
         alignments: align each translation's words with the line's words to which the decoder attends
@@ -50,7 +48,6 @@ class SearchOptions:
     sampling_topp: float | None = None
     temperature: float | None = None
     seed: int = 1
-    mbr: str | None = None
     glossary: str | Path | Mapping[str, str] | None = None
     alignments: bool = False
     replace_unk: bool | str | Path | Mapping[str, str] = False
@@ -63,11 +60,6 @@ class SearchOptions:
             raise UserError(
                 f"nbest {self.nbest}: expected 1 to the number of beams, {self.num_beams} "
                 f"({as_given('beam')})"
-            )
-        if self.mbr is not None and not (self.sampling and self.nbest > 1):
-            raise UserError(
-                f"{as_given('mbr', self.mbr)} chooses among samples: give {as_given('sampling')} and 2 "
-                f"or more of {as_given('nbest')}"
             )
 
     def _check_sampling(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import chain
@@ -202,7 +202,7 @@ class Translator:
             chunks: lines with the number of the first, of :func:`numbered`.
 
         Yields:
-            For each line of a chunk, its translations; with ``mbr`` the chosen one.
+            For each line of a chunk, its translations.
 
         Raises:
             UserError: constraints or a glossary and an option contradict each other; a line cannot be
@@ -210,7 +210,6 @@ class Translator:
                 dictionary; or the decoder lacks attention for alignments.
         """
         self._check_required(texts, options)
-        choose = self._choice(options.mbr)
         search = self._search(options)
         requirements = self._requirements(texts, options.glossary)
         join = partial(joined_draws, options.seed) if options.sampling else joined_hypotheses
@@ -220,13 +219,9 @@ class Translator:
                 results = iter(
                     search.hypotheses([*chain.from_iterable(segments)], options.batch_size)
                 )
-            joined = (
+            yield [
                 join([next(results) for _ in segments_of_line], options.nbest, options.lenpen)
                 for segments_of_line in segments
-            )
-            yield [
-                choose(line.text, hypotheses_of_line)
-                for line, hypotheses_of_line in zip(chunk.lines, joined, strict=True)
             ]
 
     def _check_required(self, texts: ParallelTexts, options: SearchOptions) -> None:
@@ -281,17 +276,6 @@ class Translator:
                 ]
             segments.append(segments_of_line)
         return segments
-
-    def _choice(self, mbr: str | None) -> Callable[[str, list[Hypothesis]], list[Hypothesis]]:
-        """Return the function that chooses among a line's hypotheses; by default it keeps all."""
-        if mbr is None:
-            return lambda line, hypotheses: hypotheses
-        from fairseq_phrase.inference.minimum_risk import MinimumRisk
-
-        risk = MinimumRisk(mbr, self.task.cfg.target_lang)
-        return lambda line, hypotheses: [
-            hypotheses[risk.choose(line, [hypothesis.text for hypothesis in hypotheses])]
-        ]
 
     def parse(self, lines: Iterable[str]) -> list[ParsedSentence]:
         """Parse lines with the data's parser: words, heads, relations, tags and constituents.

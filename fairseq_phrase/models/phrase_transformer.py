@@ -438,9 +438,10 @@ class PhraseEncoder(PositionedEncoder):
         """Let the decoder attend to the tokens, as in the paper, or to tokens and phrases."""
         return None if self.cfg.phrase_to_decoder else structure.num_tokens
 
-    def node_padding_mask(self, src_tokens: Tensor, structure: PhraseBatch) -> Tensor:
-        """Return which of the decoder's nodes are padding. Shape: (batch, nodes)."""
-        return structure.padding_mask if self.cfg.phrase_to_decoder else self.padding(src_tokens)
+    def extra_outputs(self, structure: PhraseBatch) -> dict[str, list[Any]]:
+        """Return the padding of tokens and phrases, if the decoder attends to both."""
+        to_both = self.cfg.phrase_to_decoder
+        return {"encoder_padding_mask": [structure.padding_mask]} if to_both else {}
 
     def node_members(
         self, src_tokens: Tensor, structure: PhraseBatch

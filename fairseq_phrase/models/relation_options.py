@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +23,6 @@ class RelationOptions:
         "which relations of two words have a learned bias in each head: those in the dependency "
         "tree (tree), distances in the sentence as in T5 (sequence), both, or none; distance: a fixed "
         "bias that decays with the distance in the tree")
-    distance_strength: float = option(0.5,
-        "with --relation-bias distance, λ of the prior exp(-λ d) for words d edges apart")
     relation_labels: bool = option(False,
         "add a bias for the dependency label of pairs of parent and child")
     relation_vectors: ChoiceEnum(list(VECTORS)) = option("none",  # type: ignore[valid-type]
@@ -56,13 +53,6 @@ def check_relations(cfg: Any) -> None:
             "--relation-vectors needs --relation-bias tree, sequence or both, not "
             f"{cfg.relation_bias}"
         )
-    is_default = cfg.distance_strength == RelationOptions.distance_strength
-    if cfg.relation_bias != "distance" and not is_default:
-        raise UserError(
-            f"--distance-strength needs --relation-bias distance, not {cfg.relation_bias}"
-        )
-    if not 0 <= cfg.distance_strength < math.inf:
-        raise UserError(f"--distance-strength {cfg.distance_strength}: expected 0 or more")
     if cfg.relation_bias != "none" and cfg.encoder.xformers_att_config:
         raise UserError(
             "--encoder-xformers-att-config does not support relation biases: leave it out"

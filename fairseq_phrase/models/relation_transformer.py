@@ -58,7 +58,7 @@ class RelationEncoderLayer(SyntaxEncoderLayer):
             "dropout": cfg.attention_dropout,
         }
         if cfg.relation_bias == "distance":
-            prior = DistancePriorAttention(**options, strength=cfg.distance_strength)
+            prior = DistancePriorAttention(**options)
             return self.with_quant_noise(prior)
         options |= {
             "kind": cfg.relation_bias,

@@ -7,7 +7,7 @@ fairseq's own models can have factors.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,7 +28,6 @@ SUBWORDS = "subwords"
 _PAD = 1
 #: The positions of subwords, by number: inside, beginning, end, and the whole word (I, B, E, O).
 _INSIDE, _NUM_POSITIONS = 2, 6
-COMBINE = ("sum", "concat")
 
 
 @dataclass(frozen=True)
@@ -37,15 +36,12 @@ class SourceFactors:
 
     Attributes:
         names: parse fields of labels of words, and :data:`SUBWORDS`.
-        widths: the width of each factor's embeddings with ``concat``; one for all, or one for each.
 
     Raises:
-        UserError: two settings contradict each other.
+        UserError: a name is unknown, or given twice.
     """
 
     names: tuple[str, ...] = ()
-    combine: str = "sum"
-    widths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         labelled = [
@@ -59,40 +55,21 @@ class SourceFactors:
                 )
         if len(set(self.names)) < len(self.names):
             raise UserError(f"--source-factors {','.join(self.names)}: name each factor once")
-        expected = (1, len(self.names)) if self.combine == "concat" else (0,)
-        if self.names and (len(self.widths) not in expected or min(self.widths, default=1) < 1):
-            raise UserError(
-                f"--source-factors-dim {','.join(map(str, self.widths))}: with concat, expected the "
-                "width of all factors, or one for each factor; with sum, factors have the width of tokens"
-            )
 
     @classmethod
-    def of(cls, names: str | None, combine: str, widths: str | None) -> SourceFactors:
-        """Read the options.
-
-        Raises:
-            UserError: a width is not a number, or the options contradict each other.
-        """
-        try:
-            numbers = tuple(map(int, widths.split(","))) if widths else ()
-        except ValueError:
-            raise UserError(f"--source-factors-dim {widths}: expected numbers") from None
-        return cls(tuple(names.split(",")) if names else (), str(combine), numbers)
+    def of(cls, names: str | None) -> SourceFactors:
+        """Read ``--source-factors``."""
+        return cls(tuple(names.split(",")) if names else ())
 
     @classmethod
     def recorded(cls, identity: Identity) -> SourceFactors:
         """Read the result of :meth:`entries`."""
-        names, combine, widths = (identity.value(f"source-factors{end}") for end in _ENDS)
-        return cls.of(names, combine or "sum", widths)
+        return cls.of(identity.value(_ENTRY))
 
     def entries(self) -> dict[str, Entry]:
         """Return the entries of an identity record; empty without factors."""
-        values = ",".join(self.names), self.combine, ",".join(map(str, self.widths))
-        return {
-            f"source-factors{end}": Entry(value, value or "none", "encoder", default=default)
-            for end, value, default in zip(_ENDS, values, ("", "sum", ""), strict=True)
-            if self.names
-        }
+        value = ",".join(self.names)
+        return {_ENTRY: Entry(value, value, "encoder", default="")} if self.names else {}
 
     @property
     def fields(self) -> list[str]:
@@ -106,7 +83,7 @@ class SourceFactors:
             count_labels: returns the size of a field's label dictionary.
 
         Raises:
-            UserError: the encoder lacks embeddings, or they are shared and cannot become narrower.
+            UserError: the encoder lacks embeddings.
         """
         encoder = encoder_of(model)
         table = getattr(encoder, "embed_tokens", None)
@@ -117,77 +94,52 @@ class SourceFactors:
         sizes = {
             name: _NUM_POSITIONS if name == SUBWORDS else count_labels(name) for name in self.names
         }
-        widths: Sequence[int] | None = None
-        if self.combine == "concat":
-            widths = self.widths if len(self.widths) > 1 else self.widths * len(self.names)
-            parameters = model.named_parameters(remove_duplicate=False)
-            if sum(parameter is table.weight for _, parameter in parameters) > 1:
-                raise UserError(
-                    "--source-factors-combine concat: the decoder shares the embeddings of tokens, which "
-                    "would get narrower: leave --share-all-embeddings out, or choose sum"
-                )
-            if sum(widths) >= table.embedding_dim:
-                raise UserError(
-                    f"--source-factors-dim: factors of {sum(widths)} numbers leave nothing of "
-                    f"--encoder-embed-dim {table.embedding_dim} to tokens"
-                )
-        encoder.embed_tokens = FactoredEmbedding(table, sizes, widths)
+        encoder.embed_tokens = FactoredEmbedding(table, sizes)
         for module in (model, encoder):
             _make_read(module)
 
 
-_ENDS = ("", "-combine", "-dim")
+_ENTRY = "source-factors"
 
 
 def begin_with_factors(trained: Identity, here: Identity) -> Identity:
-    """Let a model with factors start from a model without, if factors are added and so start at 0.
+    """Let a model with factors, which start at 0, start from a model without.
 
     Returns:
-        The record of the checkpoint, with the entries of factors.
+        The record of the checkpoint, with the entry of factors.
     """
-    if "source-factors" in trained.entries or here.value("source-factors-combine") != "sum":
+    if _ENTRY in trained.entries or _ENTRY not in here.entries:
         return trained
-    added = {name: here.entries[name] for name in (f"source-factors{end}" for end in _ENDS)}
-    return replace(trained, entries={**trained.entries, **added})
+    return replace(trained, entries={**trained.entries, _ENTRY: here.entries[_ENTRY]})
 
 
 class FactoredEmbedding(nn.Module):
-    """The embeddings of tokens, with embeddings of their words' labels.
+    """The embeddings of tokens, plus embeddings of their words' labels.
 
-    Embeddings that are added start at 0, so training starts from the encoder without factors.
+    The latter start at 0, so training starts from the encoder without factors.
 
     Args:
         table: the embeddings of tokens, of width d.
-        widths: the factors' widths, if embeddings are concatenated; tokens have the rest of d. None if
-            embeddings are added.
 
     Attributes:
-        weight: the embeddings of tokens. If they are added, it is the table's.
+        weight: the table's embeddings of tokens.
         factors: by factor, the embeddings of labels.
     """
 
-    def __init__(
-        self, table: nn.Embedding, sizes: Mapping[str, int], widths: Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, table: nn.Embedding, sizes: Mapping[str, int]) -> None:
         super().__init__()
         self.num_embeddings, self.embedding_dim = table.num_embeddings, table.embedding_dim
-        self.padding_idx, self.adds = _PAD, widths is None
+        self.padding_idx = _PAD
         self.weight = table.weight
-        if widths is not None:
-            width = self.embedding_dim - sum(widths)
-            self.weight = nn.Parameter(_drawn(self.num_embeddings, width, _PAD))
-        tables = {}
-        for name, width in zip(sizes, widths or [self.embedding_dim] * len(sizes), strict=True):
-            drawn = _drawn(sizes[name], width, _PAD)
-            drawn = torch.zeros_like(drawn) if self.adds else drawn
-            tables[name] = nn.Embedding.from_pretrained(drawn, False, _PAD)
-        self.factors = nn.ModuleDict(tables)
+        self.factors = nn.ModuleDict()
+        for name, size in sizes.items():
+            neutral = torch.zeros(size, self.embedding_dim)
+            self.factors[name] = nn.Embedding.from_pretrained(neutral, False, _PAD)
         self._labels: dict[str, Tensor] = {}
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Add factors of value 0 to a checkpoint that lacks them; see fairseq."""
-        if self.adds:
-            add_neutral(self, ["factors"], state_dict, name)
+        add_neutral(self, ["factors"], state_dict, name)
 
     @contextmanager
     def reading(self, inputs: Mapping[str, Any]) -> Iterator[None]:
@@ -236,7 +188,6 @@ class FactoredEmbedding(nn.Module):
             ValueError: the batch does not carry the field of a factor.
         """
         embedded: Tensor = embedding(tokens, self.weight, self.padding_idx)
-        parts: list[Tensor] = []
         for name, table in self.factors.items():
             if name not in self._labels:
                 field = "words" if name == SUBWORDS else name
@@ -244,19 +195,8 @@ class FactoredEmbedding(nn.Module):
                     f"the batch carries no {field}: use --task syntax_translation, or pass "
                     f"{PREFIX}{field}"
                 )
-            parts.append(table(self._labels[name]))
-        if not self.adds:
-            return torch.cat([embedded, *parts], dim=-1)
-        for part in parts:
-            embedded = embedded + part
+            embedded = embedded + table(self._labels[name])
         return embedded
-
-
-def _drawn(size: int, width: int, padding: int) -> Tensor:
-    """Draw embeddings as fairseq does. Shape: (size, width)."""
-    drawn: Tensor = torch.randn(size, width) * width**-0.5
-    drawn[padding] = 0.0
-    return drawn
 
 
 def factored_embedding(encoder: Any) -> FactoredEmbedding | None:

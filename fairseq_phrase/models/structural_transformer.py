@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import option, register_encoder, size
+from fairseq_phrase.models.encoder_method import register_encoder, size
 from fairseq_phrase.models.positioned_encoder import (
     PositionedEncoder,
     PositionOptions,
@@ -34,16 +33,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@dataclass
-class StructuralOptions(PositionOptions):
-    """Options of structural and relative positions, and of paths."""
+#: With ``--structural-absolute path``, the most steps of a path, and the number of different steps.
+PATH_SIZES = 16, 4
 
-    # fmt: off
-    path_levels: int = option(16,
-        "with --structural-absolute path, the most steps of a path; of longer paths the last steps count")
-    path_branches: int = option(4,
-        "with --structural-absolute path, the number of different steps: the number of earlier siblings, "
-        "at most this number minus 1")
+
+def path_sizes(width: int) -> tuple[int, int]:
+    """Return :data:`PATH_SIZES`, with fewer steps if the encoder is too narrow for them."""
+    levels, branches = PATH_SIZES
+    return min(levels, width // branches), branches
 
 
 @dataclass(frozen=True)
@@ -87,23 +84,13 @@ def check(cfg: Any) -> None:
         UserError: a number is out of its range, or the options contradict each other.
     """
     check_positions(cfg, "path")
-    path_sizes = cfg.path_levels, cfg.path_branches
-    is_default = path_sizes == (StructuralOptions.path_levels, StructuralOptions.path_branches)
-    if cfg.structural_absolute != "path" and not is_default:
-        raise UserError("--path-levels and --path-branches need --structural-absolute path")
-    size = cfg.path_levels * cfg.path_branches
-    if cfg.structural_absolute == "path" and not 0 < size <= cfg.encoder.embed_dim:
-        raise UserError(
-            f"--path-levels {cfg.path_levels} times --path-branches {cfg.path_branches} is {size}: "
-            f"expected 1 to --encoder-embed-dim, {cfg.encoder.embed_dim}"
-        )
 
 
 # The paper's base and big sizes (section 5: 6+6 layers, d=512 or 1024, layer norms after the residual
 # connections, as fairseq's default). The paper does not give dropout: Vaswani et al.'s values are used.
 @register_encoder(
     "structural_transformer",
-    options=StructuralOptions,
+    options=PositionOptions,
     check=check,
     parse_fields=lambda cfg: ["words", "heads"] if needs_tree(cfg) else [],
     presets={"base": size(512, 2048, 8), "big": size(1024, 4096, 16, dropout=0.3)},
@@ -133,14 +120,10 @@ def check(cfg: Any) -> None:
         },
         "structural, paths": {
             "structural_absolute": "path",
-            "path_levels": 4,
-            "path_branches": 2,
             "sequential_relative": True,
         },
         "structural, paths, neutral": {
             "structural_absolute": "path",
-            "path_levels": 3,
-            "path_branches": 3,
             "structural_fusion": "add",
             "neutral_start": True,
         },
@@ -164,8 +147,7 @@ class StructuralEncoder(PositionedEncoder):
         if cfg.structural_absolute == "path":
             self.depth_encoding = PathEncoding(
                 embed_tokens.embedding_dim,
-                cfg.path_levels,
-                cfg.path_branches,
+                *path_sizes(cfg.encoder.embed_dim),
                 fusion=None if self.embed_positions is None else cfg.structural_fusion,
                 neutral=cfg.neutral_start,
             )
@@ -198,7 +180,7 @@ class StructuralEncoder(PositionedEncoder):
         """Return the function that finds paths and counts those that are too long."""
         if cfg.structural_absolute != "path":
             return None
-        limits = cfg.path_levels, cfg.path_branches
+        limits = path_sizes(cfg.encoder.embed_dim)
         return "paths:{}:{}".format(*limits), partial(token_paths, *limits)
 
     def _paths(self, src_tokens: Tensor, parse: ParseBatch) -> Tensor | None:
@@ -209,10 +191,11 @@ class StructuralEncoder(PositionedEncoder):
         deep, wide = map(carried, counts)
         if (deep or wide) and not self._warned:
             self._warned = True
+            levels, branches = path_sizes(self.cfg.encoder.embed_dim)
             logger.warning(
-                "In a batch, %d words are deeper than --path-levels %d, so that the upper steps of their "
-                "paths are left out, and %d have %d or more earlier siblings (--path-branches). Later "
-                "batches are not reported.", deep, self.cfg.path_levels, wide, self.cfg.path_branches,
+                "In a batch, %d words are deeper than %d, so that the upper steps of their paths are "
+                "left out, and %d have %d or more earlier siblings. Later batches are not reported.",
+                deep, levels, wide, branches,
             )  # fmt: skip
         return paths
 

@@ -284,7 +284,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
 
     A method overrides :meth:`structure` and, as needed, :meth:`first_states`,
     :meth:`build_layer`, :meth:`before_layer`, :meth:`after_layers`, :meth:`decoder_nodes`,
-    :meth:`node_padding_mask`, :meth:`extra_outputs` and :meth:`root_nodes`.
+    :meth:`extra_outputs` and :meth:`root_nodes`.
 
     In all methods ``src_tokens``, of shape (batch, tokens), are the source, padded on either side, and
     ``structure`` is the result of :meth:`structure`.
@@ -292,13 +292,8 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
     Args:
         cfg: fairseq's options and the method's options.
         dictionary: the source dictionary.
-
-    Attributes:
-        other_maps: the names of attention blocks whose maps are not distributions, but any numbers, drawn
-            around 0.
     """
 
-    other_maps: ClassVar[frozenset[str]] = frozenset()
     layer_class: ClassVar[type[SyntaxEncoderLayer]] = SyntaxEncoderLayer
     #: Names of modules and parameters that fairseq's encoder lacks. With their initial values, the
     #: encoder computes fairseq's, if :meth:`neutral_obstacle` returns None.
@@ -385,12 +380,11 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
         """Return how many of the first nodes the decoder attends to; None for all."""
         return None
 
-    def node_padding_mask(self, src_tokens: Tensor, structure: Any) -> Tensor:
-        """Return which of the decoder's nodes are padding. Shape: (batch, nodes)."""
-        return self.padding(src_tokens)
-
     def extra_outputs(self, structure: Any) -> dict[str, list[Any]]:
-        """Return additional decoder inputs; tensors are batch-first and reordered with the beams."""
+        """Return additional decoder inputs; tensors are batch-first and reordered with the beams.
+
+        ``encoder_padding_mask`` is True at padding of the decoder's nodes, if these are not the tokens.
+        """
         return {}
 
     def root_nodes(self, encoded: dict[str, list[Any]], parse: ParseBatch) -> Tensor | None:
@@ -504,7 +498,6 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
             states = self.layer_norm(states)
         return encoder_output(
             src_tokens, self.padding(src_tokens), encoder_out=[decoder_states(states)],
-            encoder_padding_mask=[self.node_padding_mask(src_tokens, structure)],
             encoder_states=[decoder_states(layer_states) for layer_states in hidden],
             encoder_embedding=[embedding], fc_results=feed_forwards, **self.extra_outputs(structure),
         )  # fmt: skip

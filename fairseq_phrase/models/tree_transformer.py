@@ -392,13 +392,10 @@ class TreeEncoder(SyntaxEncoder):
         states = torch.cat([leaves, nonterminals], 1)
         return states.masked_fill(structure.node_padding_mask.unsqueeze(-1), 0.0), embedding
 
-    def node_padding_mask(self, src_tokens: Tensor, structure: TreeBatch) -> Tensor:
-        """Return which nodes are padding: the decoder attends to leaves and nonterminals."""
-        return structure.node_padding_mask
-
     def extra_outputs(self, structure: TreeBatch) -> dict[str, list[Any]]:
-        """Return the trees and the number of decoder rows of each sentence."""
-        return {"tree": [structure], "beams": [1]}
+        """Return the padding of all nodes, the trees, and the number of decoder rows of each sentence."""
+        padding = structure.node_padding_mask
+        return {"encoder_padding_mask": [padding], "tree": [structure], "beams": [1]}
 
     def root_nodes(self, encoded: dict[str, list[Any]], parse: ParseBatch) -> Tensor:
         """Find each tree's root: the last nonterminal, because parents follow their children.

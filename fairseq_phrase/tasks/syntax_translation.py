@@ -36,7 +36,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.copying import CopyingDecoder
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.model_parts import decoder_of
-from fairseq_phrase.models.source_factors import COMBINE, SourceFactors, leaving_out_unknown
+from fairseq_phrase.models.source_factors import SourceFactors, leaving_out_unknown
 from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.tasks.added_losses import CoverageCriterion, check_layers
 from fairseq_phrase.tasks.fairseq_interactive import RawTextTask
@@ -75,14 +75,9 @@ class SyntaxTranslationConfig(
         "weight λ of a loss of attending again to the same source words, Σ min(weight, sum "
         "of the weights before), which is added to the criterion's loss; 1 is usual")
     source_factors: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
-        "labels of words whose embeddings are combined with embeddings of tokens, in any encoder: "
+        "labels of words whose embeddings are added to those of tokens, in any encoder: "
         "parse fields (tags, deprels, …) and subwords (whether a subword is the beginning, the "
         "inside, the end or all of its word), commas between them; by default the checkpoint's")
-    source_factors_combine: ChoiceEnum(COMBINE) = option("sum",  # type: ignore[valid-type]
-        "add the embeddings of --source-factors, or concatenate them")
-    source_factors_dim: Optional[str] = option(None,  # noqa: UP045 - fairseq reads this type
-        "with concat: the width of a factor's embeddings, or of each, commas between them; "
-        "tokens have the rest of --encoder-embed-dim")
     subword_sampling: float = option(0.0,
         "α above 0, at most 1: split the words of training sentences into other subwords each "
         "time, on both sides: by SentencePiece's probabilities to the power of α, or with "
@@ -118,9 +113,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
             left_pad=cfg.left_pad_source,
         )
         self._fields_of_loss: set[str] = set()
-        self._given_factors = self._factors = SourceFactors.of(
-            cfg.source_factors, cfg.source_factors_combine, cfg.source_factors_dim
-        )
+        self._given_factors = self._factors = SourceFactors.of(cfg.source_factors)
         self._copies = False
         self._tree_losses = wanted_losses(cfg)
         self._loss_settings: dict[str, LossSetting] = {}

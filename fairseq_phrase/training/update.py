@@ -13,12 +13,10 @@ from fairseq.distributed import (
 from fairseq.tasks import FairseqTask
 from torch.nn.parallel import DistributedDataParallel
 
-from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.training.adam import take_fused_adam
 from fairseq_phrase.training.attention import take_fused_attention
 from fairseq_phrase.training.cross_entropy import reads_attention, take_loss_by_parts
-from fairseq_phrase.training.dropout import take_fast_dropout
 
 logger = logging.getLogger(__name__)
 
@@ -31,11 +29,6 @@ class UpdateOptions:
         False,
         "train with fairseq's own update, to the last bit: without fused Adam, with the scores of "
         "all words in memory; the losses are the same, to rounding",
-    )
-    fast_dropout: bool = option(
-        False,
-        "on a CPU, draw dropout from 16-bit random numbers: a probability is then a multiple of "
-        "1/65,536, and a seed's losses are not those of fairseq",
     )
 
 
@@ -90,11 +83,6 @@ class UpdateTask(FairseqTask):
     update_parts: ClassVar[frozenset[str]] = frozenset(PARTS)
     _prepared: Training | None = None
 
-    def __init__(self, cfg: Any, *args: Any, **options: Any) -> None:
-        if cfg.fairseq_update and cfg.fast_dropout:
-            raise UserError("--fairseq-update and --fast-dropout exclude each other: leave out one")
-        super().__init__(cfg, *args, **options)
-
     def train_step(
         self, sample: Any, model: Any, criterion: Any, optimizer: Any, *args: Any, **options: Any
     ) -> Any:
@@ -122,11 +110,3 @@ def prepare(training: Training, parts: frozenset[str]) -> None:
         faster or "nothing",
         f"; as in fairseq: {', '.join(stays)}" if stays else "",
     )
-    if training.cfg.fast_dropout:
-        reason = take_fast_dropout(unwrapped(training.model))
-        logger.info(
-            "dropout: %s",
-            f"as in fairseq ({reason})"
-            if reason
-            else "faster than in fairseq, with other random numbers",
-        )

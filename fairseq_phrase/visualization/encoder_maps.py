@@ -156,8 +156,7 @@ def attention_picture(
     for block, weights in computed.weights.items():
         matrix = choose(choose(weights, layer, "layer"), head, "head")
         title = _TITLES.get(block, f"attention {block}") if other_nodes else "attention"
-        is_attention = block not in getattr(model.encoder, "other_maps", ())
-        panels.append(Panel(title, matrix, is_attention))
+        panels.append(Panel(title, matrix))
     subtitle = f"{name_of(layer, num_layers, 'layer')}, {name_of(head, num_heads, 'head')}"
     nodes = {field.name: vars(computed)[field.name] for field in fields(Nodes)}
     return AttentionPicture(**nodes, subtitle=subtitle, panels=panels)

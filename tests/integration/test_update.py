@@ -9,7 +9,6 @@ import torch
 import yaml
 from fairseq_cli import train as train_command
 
-from fairseq_phrase.errors import UserError
 from tests.support.commands import SIZES, TRAINING, run, run_by_two_processes
 from tests.support.monolingual_corpora import make_data, write_documents
 from tests.support.repository import REPOSITORY
@@ -85,25 +84,6 @@ def test_a_training_continues_that_of_the_other_update(data_directory, tmp_path,
         continued = Training(data_directory, *flags, *second).load(path).update(5)
         rounding = 2**-8 if "--bf16" in flags else 1e-5
         assert begun.losses + continued.losses == pytest.approx(expected, rel=rounding)
-
-
-def test_fast_dropout_draws_other_numbers_and_continues_with_the_same(data_directory, tmp_path):
-    flags = [*TRANSFORMER, "--dropout", "0.3"]
-    fast = [*flags, "--fast-dropout"]
-    expected = losses_of(data_directory, fast, 10)
-    # Each batch of the stock training has about the same loss.
-    stock = losses_of(data_directory, flags, 10)
-    assert expected != stock
-    assert expected == pytest.approx(stock, rel=0.1)
-    begun = Training(data_directory, *fast).update(5)
-    path = begun.save(tmp_path / "checkpoint.pt")
-    continued = Training(data_directory, *fast).load(path).update(5)
-    assert begun.losses + continued.losses == expected
-
-
-def test_fairseqs_own_update_has_its_own_dropout(data_directory):
-    with pytest.raises(UserError, match="--fast-dropout"):
-        Training(data_directory, *TRANSFORMER, STOCK, "--fast-dropout")
 
 
 def test_two_processes_take_the_same_updates(data_directory, tmp_path):

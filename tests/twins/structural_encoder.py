@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from fairseq_phrase.models.structural_transformer import path_sizes
 from fairseq_phrase.modules.positions.tree_positions import sinusoids
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.structural_models import HEADS, SUBWORDS
@@ -36,7 +37,8 @@ def twin_path(encoding, cfg, row: int, token: int) -> Tensor:
     """Shiv and Quirk's encoding of the path to a token's word: zeros for the root and the end."""
     of_word = [word for word, count in enumerate(SUBWORDS[row]) for _ in range(count)]
     heads = DependencyTree(HEADS[row]).heads.tolist()
-    levels, branches, width = cfg.path_levels, cfg.path_branches, encoding.width
+    width = encoding.width
+    levels, branches = path_sizes(width)
     stack = torch.zeros(levels, branches, len(encoding.decay), dtype=torch.double)
     root = next(word for word, head in enumerate(heads) if head == word)
     word = of_word[token] if token < len(of_word) else root

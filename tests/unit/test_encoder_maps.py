@@ -212,21 +212,3 @@ def test_boundaries_are_drawn_between_words_and_after_the_tokens(tmp_path):
 def test_an_unknown_format_is_refused_with_those_there_are(tmp_path):
     with pytest.raises(UserError, match=r"must be one of .*png"):
         plot_attention(picture_of(["x"]), tmp_path / "attention.docx")
-
-
-def test_maps_that_are_no_distributions_are_drawn_around_zero(model, dictionary, tmp_path):
-    encoder, maps = model.encoder, model.encoder.attention_maps
-
-    def scores(*args, **inputs):
-        structure, layers = maps(*args, **inputs)
-        return structure, [{**layer, "all nodes": layer["all nodes"].log()} for layer in layers]
-
-    encoder.attention_maps, encoder.other_maps = scores, frozenset({"all nodes"})
-    picture = attention_picture(model, sentence_of(batch(dictionary, [4]), dictionary))
-    first, second = picture.panels
-    assert (first.is_attention, second.is_attention) == (False, True)
-    assert first.values.max() < 0
-    figure = draw_attention(picture, tmp_path / "attention.png")
-    (image,) = figure.axes[0].get_images()
-    low, high = image.get_clim()
-    assert low == -high < first.values.min()

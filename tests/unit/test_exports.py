@@ -18,7 +18,6 @@ PLAIN = ["--arch", "transformer"]
 STRUCTURAL = ["--arch", "structural_transformer"]
 RELATIVE = [*STRUCTURAL, "--no-sequential-absolute", "--sequential-relative"]
 NORMALIZED = ["--encoder-normalize-before", "--decoder-normalize-before"]
-CONCAT = ["--source-factors-combine", "concat", "--source-factors-dim"]
 EXPORTED = {
     "fairseq's Transformer": PLAIN,
     "without options": [*STRUCTURAL, *NORMALIZED],
@@ -28,7 +27,6 @@ EXPORTED = {
     "only keys": [*RELATIVE, "--relative-keys-only", *NORMALIZED],
     "normalized": [*RELATIVE, "--encoder-normalize-before", "--layernorm-embedding"],
     "factors, added": [*PLAIN, "--source-factors", "tags,subwords"],
-    "factors, concatenated": [*PLAIN, "--source-factors", "deprels,tags", *CONCAT, "8,6"],
     "relative positions and factors": [*RELATIVE, "--source-factors", "tags,deprels,subwords"],
 }
 REFUSED = {
@@ -62,7 +60,7 @@ def data(tmp_path_factory):
 
 
 def loaded(data, tmp_path, options):
-    path = make_checkpoint(tmp_path / "a.pt", data, *options, shared="concat" not in options)
+    path = make_checkpoint(tmp_path / "a.pt", data, *options)
     return fairseq_phrase.load(path, data, device="cpu")
 
 

@@ -383,7 +383,7 @@ def test_a_free_option_of_a_task_does_not_change_what_a_model_computes(
     [
         ({"tree_source": "linear"}, {"tree-source"}),
         ({"tree_source": "random", "tree_seed": 3}, {"tree-source", "tree-seed"}),
-        ({"source_factors": "tags"}, {"source-factors", "source-factors-combine", "tags-labels"}),
+        ({"source_factors": "tags"}, {"source-factors", "tags-labels"}),
         ({"source_lang": "en", "target_lang": "de"}, {"source-language", "target-language"}),
     ],
 )

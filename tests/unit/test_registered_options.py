@@ -125,6 +125,8 @@ def test_an_option_that_is_there_stays():
 #: By removed option, the part with it, and another value.
 REMOVED = {
     "attention_output": ("model", "seq2seq", "linear"),
+    "distance_strength": ("model", "relation_transformer", 0.7),
+    "fast_dropout": ("task", "syntax_translation", True),
     "han_sentences": ("model", "labeller", "constituents"),
     "leave_unmasked_prob": ("task", "syntax_pretraining", 0.2),
     "mask_phrase_words": ("task", "syntax_pretraining", 3),
@@ -134,8 +136,12 @@ REMOVED = {
     "parent_ignoring": ("model", "parent_scaled_transformer", 0.3),
     "parent_std": ("model", "parent_scaled_transformer", 2.0),
     "parse_loss_layer": ("task", "syntax_translation", 2),
+    "path_branches": ("model", "structural_transformer", 2),
+    "path_levels": ("model", "labeller", 6),
     "predict_fraction": ("model", "pretrainer", "1/3"),
     "random_token_prob": ("task", "syntax_pretraining", 0.2),
+    "source_factors_combine": ("task", "syntax_translation", "concat"),
+    "source_factors_dim": ("task", "syntax_labelling", "8"),
     "tree_planting_heads": ("task", "syntax_translation", 2),
     "tree_planting_layer": ("task", "syntax_translation", 2),
     "tree_regularization_heads": ("task", "syntax_translation", 2),

@@ -295,14 +295,6 @@ def test_labels_decide(dictionary):
             "--relation-vectors needs --relation-bias tree, sequence or both, not none",
         ),
         (
-            {"relation_bias": "distance", "distance_strength": -1.0},
-            "--distance-strength -1.0: expec",
-        ),
-        (
-            {"distance_strength": 1.0},
-            "--distance-strength needs --relation-bias distance, not tree",
-        ),
-        (
             {"relation_bias": "distance", "relation_labels": True},
             "--relation-labels needs --relation-bias tree or both, not distance",
         ),

@@ -168,8 +168,7 @@ def test_a_batch_without_edges_has_one_layer_of_no_labels(dictionary):
 def test_the_prior_of_distances_is_its_equation_in_value_and_gradient(dictionary, left):
     inputs = batch(dictionary, left=left)
     padding = inputs["src_tokens"].eq(dictionary.pad())
-    options = {"relation_bias": "distance", "distance_strength": 0.7}
-    model = build_model(NAME, dictionary, **options)
+    model = build_model(NAME, dictionary, relation_bias="distance")
     attention = model.encoder.layers[0].self_attn
     states = torch.randn(*padding.T.shape, 16, dtype=torch.double, requires_grad=True)
     parse = ParseBatch.from_net_input({n: t for n, t in inputs.items() if n != "src_tokens"})
@@ -183,7 +182,7 @@ def test_the_prior_of_distances_is_its_equation_in_value_and_gradient(dictionary
                     up, to = path_up(heads, own), path_up(heads, key_word)
                     prior[row, 0, i, j] = len(set(up) ^ set(to))
     query, key, value = attention.split(states)
-    scores = query @ key.mT / 8**0.5 - 0.7 * prior
+    scores = query @ key.mT / 8**0.5 - 0.5 * prior
     weights = scores.masked_fill(padding[:, None, None], -torch.inf).softmax(-1)
     expected_output = attention.join(weights @ value, states)
     direction = torch.randn_like(expected_output) * ~padding.T[:, :, None]

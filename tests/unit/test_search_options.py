@@ -18,8 +18,6 @@ from fairseq_phrase.inference.search_options import SearchOptions
         ({"sampling": True, "sampling_topk": 2, "sampling_topp": 0.5}, "topk or .*topp, not both"),
         ({"sampling": True, "sampling_topp": 1.5}, "expected a probability above 0"),
         ({"sampling": True, "temperature": float("inf")}, "expected a number above 0"),
-        ({"mbr": "chrf", "nbest": 3}, "chrf.* chooses among samples: give sampling and 2"),
-        ({"mbr": "chrf", "sampling": True}, "chrf.* chooses among samples: give sampling and 2"),
     ],
 )
 def test_a_mistake_is_named(options, message):

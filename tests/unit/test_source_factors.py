@@ -22,9 +22,9 @@ COUNT = 8
 ENCODERS = ["transformer", *translation_encoders()]
 
 
-def with_factors(model, names="tags,deprels,subwords", combine="sum", widths=None):
+def with_factors(model, names="tags,deprels,subwords"):
     torch.manual_seed(3)
-    SourceFactors.of(names, combine, widths).add_to(model, lambda field: COUNT)
+    SourceFactors.of(names).add_to(model, lambda field: COUNT)
     for table in model.encoder.embed_tokens.factors.values():
         torch.nn.init.normal_(table.weight)
     return model.double()
@@ -49,16 +49,14 @@ def twin_labels(inputs):
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
-@pytest.mark.parametrize("combine", ["sum", "concat"])
-def test_embeddings_are_those_of_the_definition(dictionary, combine, left):
-    widths = None if combine == "sum" else "2,3,4"
-    model = with_factors(build_model("transformer", dictionary), combine=combine, widths=widths)
+def test_embeddings_are_those_of_the_definition(dictionary, left):
+    model = with_factors(build_model("transformer", dictionary))
     table = model.encoder.embed_tokens
     inputs = make_batch(dictionary, LENGTHS, extra=1, left=left)
     labels = twin_labels(inputs)
     parts = [table.weight[inputs["src_tokens"]]]
     parts += [table.factors[name].weight[labels[name]] for name in labels]
-    expected = sum(parts) if combine == "sum" else torch.cat(parts, -1)
+    expected = sum(parts)
     with table.reading(inputs):
         embedded = table(inputs["src_tokens"])
     torch.testing.assert_close(embedded, expected)
@@ -157,10 +155,6 @@ def test_attention_is_drawn_with_factors(dictionary):
     [
         ({"names": "heads"}, "'heads' is not a field of labels of words: expected some of deprels, tags"),
         ({"names": "tags,tags"}, "name each factor once"),
-        ({"names": "tags", "widths": "3"}, "with sum, factors have the width of tokens"),
-        ({"names": "tags", "combine": "concat"}, "with concat, expected the width of all factors"),
-        ({"names": "tags", "combine": "concat", "widths": "a"}, "--source-factors-dim a: expected num"),
-        ({"names": "tags", "combine": "concat", "widths": "16"}, "leave nothing of --encoder-embed-dim"),
     ],
 )  # fmt: skip
 def test_options_that_contradict_one_another_are_refused(dictionary, options, message):
@@ -168,34 +162,18 @@ def test_options_that_contradict_one_another_are_refused(dictionary, options, me
         with_factors(build_model("transformer", dictionary), **options)
 
 
-def test_shared_embeddings_cannot_get_narrower(dictionary):
+def test_shared_embeddings_stay_shared(dictionary):
     model = build_model("phrase_transformer", dictionary, share_all_embeddings=True)
-    with pytest.raises(
-        UserError, match="shares the embeddings of tokens, which would get narrower"
-    ):
-        with_factors(model, combine="concat", widths="2")
     with_factors(model)
     assert model.encoder.embed_tokens.weight is model.decoder.embed_tokens.weight
 
 
 def test_a_model_without_embeddings_is_refused():
     with pytest.raises(UserError, match="Namespace has no embeddings of tokens"):
-        SourceFactors.of("tags", "sum", None).add_to(Namespace(encoder=Namespace()), len)
+        SourceFactors.of("tags").add_to(Namespace(encoder=Namespace()), len)
 
 
 def test_a_factor_whose_field_the_data_lack_is_named(data_directory, dictionary):
     task = make_task(data_directory, source_factors="subwords,factor1")
     with pytest.raises(UserError, match=r"has no factor1.* again with --parser factored"):
         task.extend(build_model("transformer", dictionary), None)
-
-
-@pytest.mark.parametrize(
-    ("widths", "is_allowed"),
-    [("0", False), ("-1", False), ("1", True), ("2,0", False), ("2,1", True)],
-)
-def test_a_factor_has_a_width_of_at_least_one(widths, is_allowed):
-    if is_allowed:
-        SourceFactors.of("tags,deprels", "concat", widths)
-        return
-    with pytest.raises(UserError, match=f"--source-factors-dim {widths}: with concat, expected"):
-        SourceFactors.of("tags,deprels", "concat", widths)

@@ -14,6 +14,7 @@ from fairseq.options import get_training_parser, parse_args_and_arch
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models import structural_transformer
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.parse_batch import ParseBatch
@@ -38,13 +39,23 @@ KINDS = {
         "encoder_learned_pos": True,
     },
     "paths, too deep and too wide": {
-        **TABLE_1["9"], "structural_absolute": "path", "path_levels": 2, "path_branches": 2,
+        **TABLE_1["9"], "structural_absolute": "path",
     },
     "paths, sum, columns left": {
-        "structural_absolute": "path", "structural_fusion": "add", "path_levels": 3,
-        "path_branches": 1,
+        "structural_absolute": "path", "structural_fusion": "add",
     },
 }  # fmt: skip
+SIZES_OF_PATHS = {"paths, too deep and too wide": (2, 2), "paths, sum, columns left": (3, 1)}
+
+
+@pytest.fixture(autouse=True)
+def path_sizes(request, monkeypatch):
+    kind = getattr(getattr(request.node, "callspec", None), "id", "")
+    for name, sizes in SIZES_OF_PATHS.items():
+        if name in kind:
+            monkeypatch.setattr(structural_transformer, "PATH_SIZES", sizes)
+
+
 each_kind = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
 
 
@@ -263,10 +274,6 @@ def test_a_task_or_a_batch_without_parses_is_refused(dictionary):
         ({"relative_clip": 0}, "--relative-clip 0: expected 1 or more"),
         ({"structural_clip": -1}, "--structural-clip -1: expected 1 or more"),
         (
-            {"structural_absolute": True, "path_levels": 3},
-            "--path-levels and --path-branches need --structural-absolute path",
-        ),
-        (
             {"sequential_relative": True, "encoder_xformers_att_config": "{}"},
             "--encoder-xformers-att-config does not support relative positions",
         ),
@@ -306,7 +313,7 @@ def test_attention_maps_are_the_weights_of_every_layer(dictionary, options):
 
 
 def test_paths_are_the_branches_from_the_root_and_what_is_left_out_is_counted_once(
-    dictionary, caplog
+    dictionary, caplog, monkeypatch
 ):
     heads = torch.tensor([[1, 1, 1, 2, 2, 3, -1], [0, 0, 0, 0, 0, 0, 0]])
     words = torch.tensor([[0, 1, 2, 3, 4, 5, -1], [0, 1, 2, 3, 4, 5, 6]])
@@ -317,14 +324,12 @@ def test_paths_are_the_branches_from_the_root_and_what_is_left_out_is_counted_on
     ]  # fmt: skip
     assert paths[1, :, 0].tolist() == [none, 0, 1, 2, 2, 2, 2]
     assert (carried(deep), carried(wide)) == (1, 3)
-    options = {"structural_absolute": "path", "path_levels": 1, "path_branches": 2}
-    model, inputs = build(dictionary, **options), batch(dictionary)
+    monkeypatch.setattr(structural_transformer, "PATH_SIZES", (1, 2))
+    model, inputs = build(dictionary, structural_absolute="path"), batch(dictionary)
     for _ in range(2):
         encode(model, inputs)
     (message,) = [record.getMessage() for record in caplog.records if "deeper" in record.message]
-    assert message.startswith(
-        "In a batch, 4 words are deeper than --path-levels 1, so that the upper"
-    )
+    assert message.startswith("In a batch, 4 words are deeper than 1, so that the upper")
 
 
 @pytest.mark.parametrize("name", ["structural_transformer", "phrase_transformer"])
@@ -335,12 +340,9 @@ def test_other_absolute_positions_are_refused(name):
         ENCODERS[name].check(nested_config(cfg))
 
 
-def test_paths_need_a_width_for_their_levels_and_branches():
-    cfg = nested_config(config(structural_absolute="path"))
-    with pytest.raises(
-        UserError, match="--path-levels 16 times --path-branches 4 is 64: expected 1 to"
-    ):
-        ENCODERS["structural_transformer"].check(cfg)
+def test_a_narrow_encoder_has_shorter_paths():
+    sizes = [structural_transformer.path_sizes(width) for width in (16, 64, 512)]
+    assert sizes == [(4, 4), (16, 4), (16, 4)]
 
 
 @pytest.mark.parametrize("name", ["structural_transformer", "phrase_transformer"])

@@ -31,7 +31,7 @@ def build_training(name: str, options: dict, dtype: torch.dtype, *flags: str) ->
     model = build_model(name, dictionary, **options).to(dtype).train()
     criterion = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
     optimizer = build_optimizer(list(model.parameters()), *ADAM, *flags)
-    options = Namespace(left_pad_target=False, fairseq_update=False, fast_dropout=False)
+    options = Namespace(left_pad_target=False, fairseq_update=False)
     return Training(options, model, criterion, optimizer)
 
 

@@ -26,23 +26,16 @@ def token_distances(tree: TreePositions) -> Tensor:
     return tree.for_tokens(tree.word_distances(), outside=0)
 
 
+#: λ, for all layers and heads. It was not tuned.
+STRENGTH = 0.5
+
+
 class DistancePriorAttention(HeadsAttention):
-    """Multi-head self-attention with the prior, without parameters for it. Time-first.
+    """Multi-head self-attention with the prior, without parameters for it. Time-first."""
 
-    Args:
-        strength: λ, 0 or more, for all layers and heads.
-    """
-
-    def __init__(
-        self, *, embed_dim: int, num_heads: int, strength: float, dropout: float = 0.0
-    ) -> None:
+    def __init__(self, *, embed_dim: int, num_heads: int, dropout: float = 0.0) -> None:
         super().__init__(embed_dim=embed_dim, num_heads=num_heads, dropout=dropout)
-        self.strength = strength
         self.reset_parameters()
-
-    def extra_repr(self) -> str:
-        """Show the options in ``print(module)``."""
-        return f"num_heads={self.num_heads}, strength={self.strength}"
 
     def forward(
         self, states: Tensor, relations: PairRelations, need_weights: bool = False
@@ -57,10 +50,10 @@ class DistancePriorAttention(HeadsAttention):
         distances, masked, dtype = relations.pairs, relations.masked, heads[0].dtype
 
         def make() -> Tensor:
-            prior = distances.to(dtype) * -self.strength
+            prior = distances.to(dtype) * -STRENGTH
             return (prior if masked is None else prior + infinite(masked, dtype))[:, None]
 
         # All layers share it.
-        bias = cached_per_tensor(distances, ("prior", self.strength, dtype), make)
+        bias = cached_per_tensor(distances, ("prior", dtype), make)
         attended, weights = biased_attention(*heads, bias, self.dropout_p, need_weights)
         return self.join(attended, states), weights
