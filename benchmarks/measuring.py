@@ -77,7 +77,10 @@ def start() -> None:
 
 def use_avx512() -> None:
     """Start this process again with the library that lets MKL use AVX-512, if it lacks and needs it."""
-    library = mkl.preload() if mkl.is_wanted() else None
+    try:
+        library = mkl.preload() if mkl.is_wanted() else None
+    except OSError as error:
+        sys.exit(f"{error} (or FAIRSEQ_PHRASE_MKL=as-it-is)")
     if library is not None:
         os.environ["LD_PRELOAD"] = f"{library}:{os.environ.get('LD_PRELOAD', '')}".rstrip(":")
         os.execv(sys.executable, sys.orig_argv)

@@ -104,7 +104,11 @@ def has_mkl() -> bool:
 
 
 def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "fairseq_phrase")
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError as error:  # a container's user without a name
+        raise OSError(f"{error} Set XDG_CACHE_HOME.") from None
+    return Path(home, "fairseq_phrase")
 
 
 def _lines_of_environment() -> Path:
@@ -140,10 +144,18 @@ def remove() -> str:
 
 
 def preload() -> str | None:
-    """Return the library for LD_PRELOAD; None if this process has it already."""
-    library = None if is_loaded() else make_library(_cache().resolve())
-    # A space or a colon would end the name in LD_PRELOAD.
-    return None if library is None or set(" :") & set(str(library)) else str(library)
+    """Return the library for LD_PRELOAD; None if this process has it already, or torch lacks MKL.
+
+    Raises:
+        OSError: the cache cannot be written, or LD_PRELOAD cannot have its name.
+    """
+    if is_loaded():
+        return None
+    cache = _cache().resolve()
+    if set(" :") & set(str(cache)):
+        raise OSError(f"LD_PRELOAD would end at the blank or colon of {cache}: set XDG_CACHE_HOME")
+    library = make_library(cache)
+    return None if library is None else str(library)
 
 
 def main() -> None:

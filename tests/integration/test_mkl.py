@@ -8,6 +8,8 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -41,6 +43,13 @@ print(json.dumps(errors))
 @pytest.fixture(autouse=True)
 def no_choice(monkeypatch):
     monkeypatch.delenv("FAIRSEQ_PHRASE_MKL", raising=False)
+
+
+@pytest.fixture
+def tmp_path():
+    """A folder that LD_PRELOAD can name: pytest's may have a blank in its name."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
 
 
 def own_environment(tmp_path):
@@ -88,11 +97,19 @@ def test_the_scripts_load_it_once_and_say_so(tmp_path):
     assert library.stat().st_mtime_ns == written
 
 
-def test_a_folder_that_cannot_be_written_stops_no_script(tmp_path):
-    (tmp_path / "fairseq_phrase").write_text("not a folder\n")
-    process = common(tmp_path, FAIRSEQ_PHRASE_MKL="avx512")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("file", "Not a directory: "),
+        ("with a blank", "with a blank/fairseq_phrase: set XDG_CACHE_HOME"),
+    ],
+)
+def test_a_cache_that_does_not_do_stops_no_script(name, message, tmp_path):
+    (tmp_path / "file").write_text("not a folder\n")
+    process = common(tmp_path, FAIRSEQ_PHRASE_MKL="avx512", XDG_CACHE_HOME=str(tmp_path / name))
     assert (process.returncode, process.stdout) == (0, "preloaded: \n")
     assert "MKL stays as it is: " in process.stderr
+    assert message in process.stderr
 
 
 def test_it_is_switched_off_by_name(tmp_path):

@@ -47,11 +47,16 @@ def bare_python(empty_environment, tmp_path):
     bare.mkdir()
     (bare / "python3").write_text(
         f"#!/bin/bash\n"
-        f'if [[ $* == *"print(sys.prefix)"* ]]; then echo {bare}; exit; fi\n'
-        f'exec {empty_environment}/bin/python3 "$@"\n'
+        f'if [[ $* == *"print(sys.prefix)"* ]]; then echo "{bare}"; exit; fi\n'
+        f'exec "{empty_environment}/bin/python3" "$@"\n'
     )
     (bare / "python3").chmod(0o755)
     return bare / "python3"
+
+
+def quoted(path: Path) -> str:
+    """As bash prints it: the temporary folder may have a blank in its name."""
+    return str(path).replace(" ", "\\ ")
 
 
 def files(folder: Path) -> set[Path]:
@@ -89,7 +94,7 @@ def test_a_dry_run_in_a_fresh_clone_prints_how_all_is_made_and_makes_nothing(
     output = run(clone, script, "--dry-run", PYTHON=str(bare_python))
     assert files(tmp_path) == before
     for command in (
-        f"{bare_python} -m venv .venv",
+        f"{quoted(bare_python)} -m venv .venv",
         "env READTHEDOCS=1 .venv/bin/python -m pip install --quiet --no-cache-dir --no-deps "
         "--no-build-isolation fairseq-fixed",
         "fairseq-phrase-preprocess -s ",
