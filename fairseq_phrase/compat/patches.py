@@ -21,11 +21,13 @@ from fairseq.nan_detector import NanDetector
 from fairseq.search import DiverseBeamSearch
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.translation import TranslationTask
+from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretrainedBARTTask
 from fairseq.trainer import Trainer
 from fairseq_cli import generate
 
 from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.compat.commands import (
+    keep_arguments,
     name_divergence,
     name_missing_checkpoint,
     name_missing_choices,
@@ -84,6 +86,7 @@ def patch_fairseq() -> None:
     patch(TranslationTask, "build_dataset_for_inference", truncate_raw_lines)
     patch(TranslationTask, "load_dataset", name_missing_alignments)
     patch(TranslationTask, "load_dataset", name_missing_split)
+    patch(TranslationFromPretrainedBARTTask, "__init__", keep_arguments)
     patch(AlignmentCriterion, "__init__", ask_for_alignments)
     patch(FairseqTask, "build_generator", align_where_unknown_words_are_replaced)
     patch(utils, "load_align_dict", replace_unknown_words_without_a_file)
