@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of, require_parsers
 from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.option_values import ON_ERROR, SUBWORD_MODELS
+from fairseq_phrase.option_values import ON_ERROR, SUBWORD_MODELS, WHOLE_WORDS
 from fairseq_phrase.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -39,8 +39,9 @@ def _parser() -> argparse.ArgumentParser:
     subwords = parser.add_argument_group("subwords")
     subwords.add_argument("--bpe", required=True,
         help="what split the text into subwords: subword_nmt (or fastBPE: words at white space, @@ "
-        "between their subwords); sentencepiece (whole lines with ▁ for spaces); or gpt2:FOLDER "
-        "(whole lines of numbers; the folder has GPT-2's encoder.json and vocab.bpe)")
+        "between their subwords); sentencepiece (whole lines with ▁ for spaces); gpt2:FOLDER "
+        "(whole lines of numbers; the folder has GPT-2's encoder.json and vocab.bpe); or none, if the "
+        "words are whole")
     for model in ("--sentencepiece-model", "--bpe-codes"):
         add(subwords, model,
             help="what split the text: copied into DATA, to split new lines in fairseq-interactive")
@@ -68,10 +69,11 @@ def main(namespace: argparse.Namespace) -> None:
     directory, language = args.pop("data"), args.pop("lang") or args["source_lang"]
     if language not in (args["source_lang"], args["target_lang"]):
         raise UserError(f"--lang {language} is neither the source language nor the target language")
-    if args["bpe"] not in SUBWORD_MODELS and not args["bpe"].startswith("gpt2:"):
+    kinds = (*SUBWORD_MODELS, WHOLE_WORDS)
+    if args["bpe"] not in kinds and not args["bpe"].startswith("gpt2:"):
         raise UserError(
-            f"--bpe {args['bpe']}: expected one of {', '.join(SUBWORD_MODELS)} or gpt2:FOLDER"
-            + did_you_mean(args["bpe"], SUBWORD_MODELS)
+            f"--bpe {args['bpe']}: expected one of {', '.join(kinds)} or gpt2:FOLDER"
+            + did_you_mean(args["bpe"], kinds)
         )
     require_parsers(args["parser"])
     bpe_model, engine = model_of(args), engine_of(args)
@@ -81,7 +83,7 @@ def main(namespace: argparse.Namespace) -> None:
     from fairseq_phrase.parsers.pipeline import ParsingOptions
 
     parser, constituents = args.pop("parser"), args.pop("constituents")
-    tokenized = args["bpe"] == "subword_nmt"
+    tokenized = args["bpe"] in ("subword_nmt", WHOLE_WORDS)
     attached = attach(
         Options(
             directory=directory,
@@ -97,6 +99,11 @@ def main(namespace: argparse.Namespace) -> None:
         print(f"{name}: {_report(counts, language)}")
     for name, labels in attached.unknown_labels.items():
         print(f"{name} that other splits do not have, unknown here: {', '.join(labels)}")
+    if args["bpe"] != WHOLE_WORDS and not attached.bpe_model:
+        print(
+            f"{directory} has no subword model, so new text cannot be translated: give --bpe-codes or "
+            "--sentencepiece-model, or --bpe none if the words are whole"
+        )
     if attached.without_parses:
         print(f"without parses: {', '.join(attached.without_parses)}")
     parses = "words, but no trees (--parser none)," if parser == "none" else "parses"

@@ -181,6 +181,15 @@ def name_missing_choices(original: _Function, *args: Any, **options: Any) -> Any
         ) from None
 
 
+def keep_arguments(original: _Function, self: Any, args: Any, *dictionaries: Any) -> None:
+    """Give ``translation_from_pretrained_bart`` its options, which fairseq 0.12.3 calls ``cfg``.
+
+    Symptom: a training ends in "has no attribute 'args'".
+    """
+    original(self, args, *dictionaries)
+    self.args = args
+
+
 def write_only_a_shard(original: _Function, cfg: Any, output_file: Any) -> Any:
     """Make ``fairseq-generate`` honor ``--num-shards`` and ``--shard-id`` (fairseq's issue 1937).
 

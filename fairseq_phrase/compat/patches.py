@@ -20,11 +20,13 @@ from fairseq.file_io import PathManager
 from fairseq.nan_detector import NanDetector
 from fairseq.search import DiverseBeamSearch
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretrainedBARTTask
 from fairseq.trainer import Trainer
 from fairseq_cli import generate
 
 from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.compat.commands import (
+    keep_arguments,
     name_missing_choices,
     train_in_bfloat16_without_a_tpu,
     watch_results_of_tensors,
@@ -70,6 +72,7 @@ REPAIRS: tuple[tuple[_Function, Any, str], ...] = (
     (name_missing_choices, fairseq_options, "parse_args_and_arch"),
     (watch_results_of_tensors, NanDetector, "add_hooks"),
     (ask_for_alignments, AlignmentCriterion, "__init__"),
+    (keep_arguments, TranslationFromPretrainedBARTTask, "__init__"),
     (write_only_a_shard, generate, "_main"),
     (penalize_groups_by_their_own_sentence, DiverseBeamSearch, "step"),
 )

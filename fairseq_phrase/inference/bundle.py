@@ -44,6 +44,7 @@ from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.outputs import only_writer
 from fairseq_phrase.data.subwords.segmenters import SEGMENTER_GROUP, model_name
+from fairseq_phrase.data.subwords.text_encoder import segmenter_of
 from fairseq_phrase.errors import UserError, as_given, named_in_errors
 from fairseq_phrase.inference.model_card import CardOptions, model_card
 from fairseq_phrase.models.architectures import ENCODER_GROUP
@@ -139,6 +140,7 @@ def write_bundle(
     directory = Path(split_paths(str(data))[0])
     languages = languages_of(saved, directory)
     manifest = Manifest.load(directory, languages[0])
+    segmenter_of(directory, manifest)  # without a subword model, a bundle cannot be used
     parser = without_path(source_parser or manifest.parser)
     if names_path(parser):
         logger.warning(

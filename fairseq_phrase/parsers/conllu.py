@@ -197,14 +197,14 @@ class _Sentence:
 
     def _add(self, line: int, columns: list[str]) -> None:
         identifier, form, _, upos, _, _, head, deprel, heads, _ = columns
-        if not form:
-            raise MisfitError(line, f"{identifier} has no word in its second column")
         is_repeated = identifier in self._graph
         self._graph[identifier] = (line, heads)
         if _EMPTY_NODE.fullmatch(identifier):
             if is_repeated:
                 raise MisfitError(line, f"the empty node {identifier} is there a second time")
             return  # an empty node, which only the enhanced graph has
+        if not form:
+            raise MisfitError(line, f"{identifier[:20]} has no word in its second column")
         word = len(self._forms) + 1
         covered = self._tokens[-1].last if self._tokens else 0  # number of words in tokens
         if (several := _RANGE.fullmatch(identifier)) is not None:

@@ -317,8 +317,9 @@ def encoder_of(task, parser):
     return bpe.encode
 
 
-def test_without_the_model_new_lines_are_refused(data, bpe_corpus):
+def test_without_the_model_new_lines_are_refused(data, bpe_corpus, capsys):
     attach(data, bpe_corpus, "--parser", "none")
+    assert "so new text cannot be translated: give --bpe-codes" in capsys.readouterr().out
     assert Manifest.load(data, "de").bpe_model == ""
     with pytest.raises(UserError, match=r"attach again with --bpe-codes or --sentencepiece-model"):
         task_of(data, "words").source_text.encode(["ein Hund"])
@@ -356,6 +357,35 @@ def test_training_generation_and_new_text_work_on_what_was_attached(
     trusted = ("--source-parser", f"spacy:{trained_pipeline}")
     new_text = run("fairseq-interactive", *common, *NEW_TEXT, *trusted, stdin=lines)
     assert hypotheses(new_text) == generated
+
+
+def test_whole_words_are_attached_trained_exported_and_translated(
+    trained_pipeline, gold_corpus, tmp_path
+):
+    text = tmp_path / "text"
+    text.mkdir()
+    for split in SPLITS:
+        for language in ("de", "en"):
+            sentences = gold_of(gold_corpus, split, language)
+            write_lines(text / f"{split}.{language}", (" ".join(s.words) for s in sentences))
+    write_lines(
+        text / "valid.de", ["Ein x@@ &apos;", *islice(read_lines(text / "valid.de"), 1, None)]
+    )
+    data = binarize(text, tmp_path / "data", "--joined-dictionary")
+    attach(data, text, "--parser", f"spacy:{trained_pipeline}", bpe="none")
+    assert ParseStore(data, "valid.de-en", "de", {"words"})[0]["words"].tolist() == [0, 1, 2]
+    train(data, tmp_path, *PHRASE, "--phrase-source", "dependency", "--max-update", "2")
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    trusted = ("--source-parser", f"spacy:{trained_pipeline}")
+    run("fairseq-phrase-export", checkpoint, data, tmp_path / "bundle", *trusted)
+    outputs = [
+        run(
+            "fairseq-phrase-translate", *model, text / "test.de",
+            "--beam", "1", *trusted)
+        for model in ((data, "--path", checkpoint), (tmp_path / "bundle",))
+    ]  # fmt: skip
+    assert outputs[0] == outputs[1]
+    assert outputs[0].count("\n") == SPLITS["test"]
 
 
 def test_constituents_that_were_attached_to_sentencepieces_train_and_translate(

@@ -135,6 +135,14 @@ def test_another_dictionary_is_found_out(data, bpe_corpus, fails):
             "has no subwords of --bpe sentencepiece: in its first 30 lines some end in @@, and none "
             "begins with ▁; give --bpe subword_nmt",
         ),
+        (
+            ("--testpref", "{bpe_corpus}/test", "--bpe", "none", "--parser", "none"),
+            "subwords end in @@, and 0 lines begin with ▁; give --bpe subword_nmt or sentencepiece",
+        ),
+        (
+            ("--testpref", "{bpe_corpus}/test", "--bpe", "words"),
+            "--bpe words: expected one of sentencepiece, subword_nmt, none or gpt2:FOLDER",
+        ),
     ],
 )
 def test_bad_options_are_named(data, bpe_corpus, fails, options, message):

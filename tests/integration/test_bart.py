@@ -13,7 +13,6 @@ import torch
 from fairseq import options as fairseq_options
 from fairseq.data import Dictionary
 from fairseq.tasks import setup_task
-from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretrainedBARTTask
 from fairseq_cli import generate, interactive
 from fairseq_cli import preprocess as binarize
 from fairseq_cli import train as fairseq_train
@@ -179,14 +178,7 @@ def tagged(task, *options):
     return ["--task", task, "--langs", ",".join(LANGS), "-s", "de_DE", "-t", "en_XX", *options]
 
 
-@pytest.fixture
-def stock(monkeypatch):
-    """Mend fairseq's task, which reads ``self.args`` and has ``self.cfg``."""
-    cfg = property(lambda task: task.cfg)
-    monkeypatch.setattr(TranslationFromPretrainedBARTTask, "args", cfg, raising=False)
-
-
-def test_the_tags_of_an_mbart_are_where_fairseq_has_them(mbart, stock):
+def test_the_tags_of_an_mbart_are_where_fairseq_has_them(mbart):
     batches = []
     for name in ("syntax_translation", "translation_from_pretrained_bart"):
         parser = fairseq_options.get_training_parser()
@@ -241,7 +233,7 @@ def tuned(mbart):
 
 
 def test_an_mbart_with_its_tags_trains_and_translates_as_in_fairseq(
-    mbart, tuned, stock, tmp_path, command, monkeypatch, capsys
+    mbart, tuned, tmp_path, command, monkeypatch, capsys
 ):
     data, still = mbart / "data", ["--lr", "0", "--max-update", "1"]
     for arch in ("mbart_base", "relation_transformer"):
@@ -289,7 +281,7 @@ def tagging(mbart, tuned):
     return load(tuned, mbart / "data", device="cpu", source_parser="none")
 
 
-def test_targets_with_tags_have_the_probabilities_of_one_forward_pass(mbart, tuned, stock, tagging):
+def test_targets_with_tags_have_the_probabilities_of_one_forward_pass(mbart, tuned, tagging):
     _, model, batch = by_fairseq(mbart, tuned, "test")
     logits, extra = model(**batch["net_input"])
     target, source = batch["target"], batch["net_input"]["src_tokens"]
@@ -325,7 +317,7 @@ def test_targets_with_tags_have_the_probabilities_of_one_forward_pass(mbart, tun
         assert hypotheses[row].alignment == sorted(aligned)
 
 
-def test_prefixes_of_translations_with_tags_are_those_of_fairseq(mbart, tuned, stock, tagging):
+def test_prefixes_of_translations_with_tags_are_those_of_fairseq(mbart, tuned, tagging):
     task, model, batch = by_fairseq(mbart, tuned, "test")
     lines = list(read_lines(mbart / "test.de_DE"))
     prefix = tagging._prefix_of("The dog", (), "")

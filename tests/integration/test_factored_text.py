@@ -68,6 +68,17 @@ def test_a_word_without_its_label_is_named(factored, tmp_path, capsys):
         load_parser("factored:colour")
 
 
+def test_labels_in_a_text_that_is_read_without_them_are_named(tmp_path, caplog):
+    for language, line in (("de", "Vögel￨N ￨ singen￨V"), ("en", "Birds￨N sing￨V ￨")):
+        (tmp_path / f"train.{language}").write_text(f"{line}\n")
+    preprocess(
+        ["-s", "de", "-t", "en", "--trainpref", str(tmp_path / "train"), "--bpe", "none", "--parser",
+         "factored", "--on-error", "flat", "--max-flat", "1", "--destdir", str(tmp_path / "d")]
+    )  # fmt: skip
+    (warning,) = [record.message for record in caplog.records if "labels" in record.message]
+    assert warning.startswith(f"{tmp_path / 'train.en'} has labels in its text, such as Birds￨N")
+
+
 @pytest.mark.parametrize("arch", ["transformer", "phrase_transformer_tiny"])
 def test_factors_are_trained_and_translated_from_raw_text(factored, tmp_path, arch):
     data = factored / "data"

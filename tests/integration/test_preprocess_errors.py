@@ -282,11 +282,15 @@ def test_one_language_on_both_sides_is_refused(fails):
     assert "are both 'de'" in fails("-t", "de")
 
 
-def test_a_test_set_alone_asks_for_the_training_datas_model(workplace, capsys):
+@pytest.mark.parametrize(
+    ("bpe", "message"),
+    [("sentencepiece", "model with --sentencepiece-model"), ("none", "--srcdict and --tgtdict")],
+)
+def test_a_test_set_alone_asks_for_what_the_training_data_have(workplace, capsys, bpe, message):
     with pytest.raises(SystemExit):
         main(["-s", "de", "-t", "en", "--testpref", str(workplace.raw / "train"), "--destdir",
-              str(workplace.destination.with_name("new"))])  # fmt: skip
-    assert "--sentencepiece-model" in capsys.readouterr().err
+              str(workplace.destination.with_name("new")), "--bpe", bpe, "--parser", "none"])  # fmt: skip
+    assert f"give the training data's {message}" in capsys.readouterr().err
     assert workplace.contents() == workplace._before
 
 

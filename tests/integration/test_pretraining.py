@@ -223,6 +223,11 @@ def test_fairseqs_own_tasks_read_the_same_data(data, tmp_path, command, task, ar
             ["--encoder", "tree_transformer", "--sample-break-mode", "none"],
             "--sample-break-mode none crosses the boundaries",
         ),
+        (
+            ["--next-sentence", "--criterion", "next_sentence", "--sample-break-mode", "complete"],
+            "--sample-break-mode complete crosses the boundaries of sentences or documents, and "
+            "--next-sentence need them",
+        ),
         (["--objective", "permutation"], "the encoder transformer has no query stream"),
         (
             ["--objective", "permutation", "--encoder", "xl_transformer", "--memory", "99999"],

@@ -7,7 +7,8 @@ import copy
 import json
 import shutil
 from argparse import Namespace
-from types import SimpleNamespace
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from torch import nn
 from fairseq_phrase.cli.export import main as export_main
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.data.store.identity import Entry, Identity
+from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import bundle as bundles
 from fairseq_phrase.inference import search, translator
@@ -205,6 +207,16 @@ def exported(checkpoint, tmp_path):
         return out
 
     return export
+
+
+def test_data_without_their_subword_model_make_no_bundle(checkpoint, tmp_path) -> None:
+    data = shutil.copytree(checkpoint.with_name("data"), tmp_path / "data")
+    manifest = Manifest.load(data, "de")
+    replace(manifest, bpe="subword_nmt", bpe_model="").save(data)
+    with pytest.raises(
+        UserError, match=r"has no subword model, .* fairseq-phrase-attach again with"
+    ):
+        write_bundle(checkpoint, data, tmp_path)
 
 
 def test_a_parser_in_a_folder_is_named_without_its_path(exported, tmp_path, caplog) -> None:

@@ -192,7 +192,7 @@ def test_words_or_surface_tokens_and_nothing_else():
     ("rows", "place", "message"),
     [
         ([row(1, "a", 2), row(2, "b", 1)], 2, "1 -> 2 -> 1|2 -> 1 -> 2"),
-        ([row(1, "a", 0), row(2, "b", 3), row(3, "", 2)], 2, "form a cycle"),
+        ([row(1, "a", 0), row(2, "b", 3), row(3, "\u200b", 2)], 2, "form a cycle"),
         ([row(1, "a", 0), row(2, "b", 3)], 3, "word 2 has head 3, and .* 2 words"),
         ([row(1, "a", 0), row(2, "b", -1)], 3, "word 2 has no head but '-1'"),
         ([row(1, "a", 0), row(2, "b", "_")], 3, "word 2 has no head but '_'"),
@@ -226,7 +226,7 @@ def test_words_or_surface_tokens_and_nothing_else():
         ([row("0.1", "a", "_")], 2, "a tree without words, for 'a b'"),
         ([row(1, "a", 0), row("1.1", "", 0), row("1.1", "", 0)], 4, "node 1.1 is there a second"),
         (
-            [row(1, "a", 0), row("1.0", "", 0), row(2, "b", 1)],
+            [row(1, "a", 0), row("1.0", "c", 0), row(2, "b", 1)],
             3,
             "expected word 2 next, found '1.0'",
         ),

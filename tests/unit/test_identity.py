@@ -19,6 +19,7 @@ from fairseq_phrase.data.store.identity import (
     ENTRY_POINTS,
     PARTS,
     REMEDIES,
+    UNKNOWN,
     Entry,
     Identity,
     compare,
@@ -75,6 +76,19 @@ def test_every_entry_is_compared_at_every_door_that_has_its_part(name, entry_poi
     else:
         with pytest.raises(UserError, match=message):
             compare(record(), changed_record, entry_point, **NAMES)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("name", ENTRIES)
+def test_only_subword_models_and_parsers_may_be_unknown(name, side) -> None:
+    records = [record(), record()]
+    records[side] = record(**{name.replace("-", "_"): UNKNOWN})
+    part = ENTRIES[name]
+    if part in ("text", "target-text") or PARTS[part].kind == "may":
+        compare(*records, "average", **NAMES)
+        return
+    with pytest.raises(UserError, match=f"differ in {name}"):
+        compare(*records, "average", **NAMES)
 
 
 def test_every_command_that_loads_a_model_or_data_is_among_the_doors() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,6 +78,32 @@ def test_what_is_free_or_apart_is_a_field_and_has_a_reason() -> None:
     for reasons in (FREE_FIELDS, existing_parses.APART):
         assert reasons.keys() <= names
         assert all(reasons.values())
+
+
+KEPT = {
+    "labelling", "target_bpe", "target_model", "target_digest", "part", "parser_version",
+    "parser_digest", "parser_stamp",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", [each.name for each in fields(Manifest)])
+def test_every_field_of_parses_that_stay_is_kept_or_compared(field, monkeypatch) -> None:
+    earlier = replace(WHOLE, **{field: changed(getattr(WHOLE, field))})
+    monkeypatch.setattr(existing_parses, "languages_in", lambda folder: ["de"])
+    monkeypatch.setattr(Manifest, "load", lambda *names: earlier)
+    parses, manifest, compared = existing_parses.EarlierParses(Path(), "de", {}), replace(WHOLE), []
+    options = SimpleNamespace(
+        check=lambda before, now, *names: compared.append(before.entries != now.entries)
+    )
+    assert parses.staying == earlier.splits
+    if field not in existing_parses.APART:
+        name = "--protected-tokens" if field == "protected" else field.replace("_", " ")
+        with pytest.raises(UserError, match=f"made with {name} "):
+            parses.check(manifest, options)
+        return
+    parses.check(manifest, options)
+    assert (getattr(manifest, field) == getattr(earlier, field)) == (field in KEPT)
+    assert compared == [field in ("parser_version", "parser_digest")]
 
 
 def test_a_field_that_is_added_later_is_compared_without_a_line() -> None:

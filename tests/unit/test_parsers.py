@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 
 from fairseq_phrase.errors import UserError, as_given
-from fairseq_phrase.parsers import load_parser, resolve
+from fairseq_phrase.parsers import load_parser, registry, resolve
 from fairseq_phrase.syntax.sentence import join_white_space
 from tests.support.hostile import lines
 from tests.support.well_formed import assert_well_formed
@@ -84,6 +86,14 @@ def test_without_a_parser_words_stand_between_white_space(line):
     assert parser.tokenize([line]) == [sentence]
     assert sentence.tree is None
     assert_well_formed(sentence, parser.fields)
+
+
+def test_a_library_that_exits_does_not_end_the_command(monkeypatch):
+    monkeypatch.setitem(
+        registry._BUILT_IN, "chain", registry._BuiltIn("chain", lambda: sys.exit(3))
+    )
+    with pytest.raises(UserError, match=r"parser chain ended with sys\.exit\(3\)"):
+        load_parser("chain")
 
 
 @given(lines())

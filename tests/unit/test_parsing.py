@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 from functools import partial
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from tqdm import tqdm
@@ -13,6 +15,7 @@ from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.data.preprocessing import parsing
 from fairseq_phrase.data.preprocessing.engines import EngineOptions
 from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder, shards_in, unpacked
+from fairseq_phrase.data.preprocessing.parts import blocks_of_parts
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
@@ -200,3 +203,15 @@ def test_finished_shards_need_no_progress_bar(parsed, monkeypatch):
     monkeypatch.setattr(parsing, "LINES_PER_WORKER", 1)
     monkeypatch.setattr(parsing, "tqdm", partial(tqdm, disable=True))
     assert lines_of(parsed(EngineOptions(workers=2))) == LINES
+
+
+@pytest.mark.parametrize(("lines", "parts"), [(4200, 3), (4201, 3), (999_001, 1000), (1001, 2)])
+def test_parts_have_the_same_number_of_lines(lines, parts):
+    corpus = parsing.Corpus("train.de", Path("train.de"), lines, "key", parts=parts)
+    ends = [corpus.lines_before(block.stop) for block in blocks_of_parts(corpus)]
+    sizes = [end - start for start, end in pairwise([0, *ends])]
+    assert (len(sizes), sum(sizes)) == (parts, lines)
+    assert max(sizes) - min(sizes) <= 1
+    chunks = list(map(len, corpus.chunks(range(lines + 1))))
+    assert (len(chunks), chunks[-1]) == (corpus.blocks + 1, 1)  # the surplus item
+    assert max(chunks) <= 1000

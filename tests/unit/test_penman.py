@@ -92,6 +92,7 @@ def test_a_file_that_fits_nowhere_is_refused_in_seconds(tmp_path, concept):
     ("graph", "message"),
     [
         ("(d / dog~e.0)\n", "the graph has no words in a comment # ::tok"),
+        ("# ::tokens null\n(d / dog~e.0)\n", "word 1 is 'null'"),
         ("# ::tok dog\n(d / dog)\n", "no concept is aligned with a word, .*amrlib's FAA_Aligner"),
         ("# ::tok dog\n# ::alignments 0-1.r\n(d / dog)\n", "no concept is aligned with a word"),
         ("# ::tok dog\n# ::node\t1\tdog\t0-1\n(d / dog)\n", "without --no-isi"),

@@ -209,6 +209,16 @@ def test_a_missing_model_is_named(tmp_path):
         SentencePieceSegmenter(tmp_path / "gone.model")
 
 
+def test_a_model_whose_marks_end_words_is_refused(tmp_path):
+    words = ["der Hund und die Katze", "die Hunde und der Kater"] * 20
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(words), model_prefix=tmp_path / "a", vocab_size=22, minloglevel=2,
+        treat_whitespace_as_suffix=True,
+    )  # fmt: skip
+    with pytest.raises(UserError, match=r"a\.model was trained with treat_whitespace_as_suffix"):
+        SentencePieceSegmenter(tmp_path / "a.model")
+
+
 @pytest.mark.parametrize("content", [b"", b"no model", b"\0" * 100])
 def test_a_file_that_is_no_model_is_named(tmp_path, content):
     (tmp_path / "a.model").write_bytes(content)

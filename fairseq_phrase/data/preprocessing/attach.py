@@ -39,6 +39,7 @@ from fairseq_phrase.data.subwords.segmenter import Segmenter
 from fairseq_phrase.data.subwords.segmenters import Gpt2Segmenter, SharedSegmenter, innermost
 from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.fairseq_types import Dictionary
+from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.text import digest_of, find_text, read_lines
@@ -55,11 +56,13 @@ class Attached:
         splits: the counts of the splits that got parses, by name.
         without_parses: the data directory's splits that have no parses.
         unknown_labels: labels that the data directory's label dictionaries lack, by field.
+        bpe_model: the file of the subword model in the data directory; empty without one.
     """
 
     splits: dict[str, SplitCounts]
     without_parses: list[str]
     unknown_labels: dict[str, list[str]]
+    bpe_model: str
 
 
 def attach(options: Options) -> Attached:
@@ -130,6 +133,7 @@ def attach(options: Options) -> Attached:
         {split.name: split.counts for split in splits},
         [name for name in unprocessed if f"{name}.{options.pair}" not in earlier.staying],
         {name: some for name, some in unknown.items() if some},
+        manifest.bpe_model,
     )
 
 
@@ -154,12 +158,19 @@ def _check_marks(bpe: str, texts: Iterable[Path]) -> None:
         UserError: they have another kind's marks alone.
     """
     other_kinds = {"sentencepiece": "subword_nmt", "subword_nmt": "sentencepiece"}
-    if bpe not in other_kinds:
+    if bpe not in (*other_kinds, WHOLE_WORDS):
         return
     for path in texts:
         lines = list(islice(subwords_of_lines(path), _CHECKED_LINES))
         begin = sum(line[0].startswith("▁") for line in lines if line)
         end = sum(subword.endswith("@@") for line in lines for subword in line)
+        if bpe == WHOLE_WORDS:
+            if max(begin, end) > len(lines) / 2:
+                raise UserError(
+                    f"{path} has no whole words: in its first {len(lines)} lines, {end} subwords end in "
+                    f"@@, and {begin} lines begin with ▁; give --bpe subword_nmt or sentencepiece"
+                )
+            continue
         present, absent = (end, begin) if bpe == "sentencepiece" else (begin, end)
         if present and not absent:
             signs = "end in @@, and none begins with ▁"

@@ -6,10 +6,14 @@
 from __future__ import annotations
 
 import filecmp
+import logging
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 
 from fairseq_phrase.data.preprocessing.dictionaries import check_copy_words, check_slots
 from fairseq_phrase.data.preprocessing.options import Options
+from fairseq_phrase.data.preprocessing.parsing import Corpus
 from fairseq_phrase.data.preprocessing.sentencepiece_training import CharacterOptions
 from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.identity import Entry, Identity
@@ -18,7 +22,11 @@ from fairseq_phrase.data.subwords.protected_tokens import JOINER
 from fairseq_phrase.data.subwords.segmenters import Gpt2Segmenter, find_segmenter, load_segmenter
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import WHOLE_WORDS
-from fairseq_phrase.text import digest_of
+from fairseq_phrase.parsers.pipeline import ParsingPipeline
+from fairseq_phrase.parsers.whitespace import SEPARATOR, FactoredText
+from fairseq_phrase.text import digest_of, read_lines
+
+logger = logging.getLogger(__name__)
 
 
 def check_models(options: Options) -> None:
@@ -96,6 +104,22 @@ def _subword_entry(options: Options, language: str) -> Entry:
     if bpe == WHOLE_WORDS:
         return Entry(bpe, f"--bpe {bpe}", part)
     return model_entry(model, digest_of(model), part) if model else Entry("", "a new one", part)
+
+
+def warn_of_labels(corpora: Iterable[Corpus], pipelines: Mapping[str, ParsingPipeline]) -> None:
+    """Warn about a text of words with labels (``Haus￨NOUN``) that is read as plain text."""
+    for text in corpora:
+        language = text.name.rpartition(".")[2]
+        if language in pipelines and isinstance(pipelines[language].parser, FactoredText):
+            continue
+        words = [word for line in islice(read_lines(text.path), 100) for word in line.split()]
+        labelled = [word for word in words if SEPARATOR in word.strip(SEPARATOR)]
+        if len(labelled) > len(words) / 2:
+            logger.warning(
+                "%s has labels in its text, such as %s, which stay there: remove them, or give "
+                "--parser factored (for the target, --parse both --target-parser factored)",
+                text.path, labelled[0],
+            )  # fmt: skip
 
 
 def check_directory(options: Options) -> None:

@@ -1,8 +1,8 @@
 """Parse a corpus: a stream of lines through an engine, and chunks of their parses in order.
 
 Parses are kept in shards until the run has finished. A shard is written atomically when its lines are
-parsed, so a stopped run continues after the last shard. Shards have a fixed number of lines. They do not
-depend on the number of workers, and memory does not grow with the text.
+parsed, so a stopped run continues after the last shard. Shards have a limited number of lines. They do
+not depend on the number of workers, and memory does not grow with the text.
 
 Parses made by this process are returned as objects. Parses from an earlier run or another process are
 returned as shards.
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +27,7 @@ from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import Parse, ParsingPipeline
 from fairseq_phrase.text import digest_of, find_text
 
+#: The most lines of a shard.
 SHARD_LINES = 1000
 #: A worker takes seconds to load its parser, so few lines are not worth another.
 LINES_PER_WORKER = 2000
@@ -35,12 +36,13 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text to be parsed.
+    """A text to be parsed, in blocks of about the same length, one for each shard.
 
     Attributes:
         name: its name in progress bars and folders, ``train.de``.
         path: its file, for messages and to find files of parses next to it.
         can_skip: whether lines without a parse may be left out.
+        parts: into how many parts it is divided; each has the same number of blocks.
     """
 
     name: str
@@ -48,6 +50,27 @@ class Corpus:
     lines: int
     fingerprint: str
     can_skip: bool = True
+    parts: int = 1
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks."""
+        lines_of_part = -(-self.lines // self.parts)
+        return self.parts * -(-lines_of_part // SHARD_LINES)
+
+    def lines_before(self, block: int) -> int:
+        """Return the number of lines before a block, from 0."""
+        return self.lines * block // max(1, self.blocks)
+
+    def chunks(self, items: Iterable[Item]) -> Iterator[list[Item]]:
+        """Yield lists of items, one for each block; surplus items are in another."""
+        iterator = iter(items)
+        ends = map(self.lines_before, range(self.blocks + 1))
+        for start, end in pairwise(ends):
+            if chunk := list(islice(iterator, end - start)):
+                yield chunk
+        if chunk := list(islice(iterator, SHARD_LINES)):
+            yield chunk
 
 
 class ParseStream:
@@ -70,8 +93,8 @@ class ParseStream:
         on_error: str,
     ) -> None:
         self._corpus, self._pipeline, self._on_error = corpus, pipeline, on_error
-        self._lines = chunks(lines)
-        self._next, self._end = 0, blocks_of(corpus.lines)
+        self._lines = corpus.chunks(lines)
+        self._next, self._end = 0, corpus.blocks
         workers = min(engine.workers, max(1, corpus.lines // LINES_PER_WORKER))
         self._engine = EngineOptions(engine.name, workers, engine.ray_address)
         # Parses that take no time are not kept in shards.
@@ -79,7 +102,7 @@ class ParseStream:
         self._shards: ShardFolder | None = None
         if isinstance(pipeline.parser, FileParser):
             parses = pipeline.read(parses_of(corpus.path, pipeline.parser), iter(lines))
-            self._instant = chunks(_with_error(parses))
+            self._instant = corpus.chunks(_with_error(parses))
         elif pipeline.parser.is_instant:
             self._instant = map(pipeline.parse, self._lines)
         else:
@@ -93,7 +116,7 @@ class ParseStream:
         with the error.
 
         Args:
-            blocks: the number of blocks of :data:`SHARD_LINES` lines; all that are left by default.
+            blocks: the number of blocks; all that are left by default.
         """
         first, last = self._next, self._end if blocks is None else self._next + blocks
         self._next = last
@@ -104,13 +127,14 @@ class ParseStream:
         lines = islice(self._lines, last - first)
         if self._engine.is_this_process:
             # The caller's progress bar also shows this progress.
-            jobs = _unfinished(lines, first, self._shards)
+            jobs = _unfinished(self._corpus, lines, first, self._shards)
             return _in_order(self._kept(jobs), self._shards, range(first, last))
-        total = min(lines_before(last), self._corpus.lines) - lines_before(first)
+        total = self._corpus.lines_before(last) - self._corpus.lines_before(first)
         with tqdm(
             desc=f"parsing {self._corpus.name}", total=total, unit="line", smoothing=0.05
         ) as progress:
-            for result in self._kept(_unfinished(lines, first, self._shards, progress)):
+            jobs = _unfinished(self._corpus, lines, first, self._shards, progress)
+            for result in self._kept(jobs):
                 progress.update(len(result.job.lines))
         return _in_order((), self._shards, range(first, last))
 
@@ -143,17 +167,21 @@ def _shards_of(corpus: Corpus, pipeline: ParsingPipeline, folder: Path) -> Shard
         "text": f"{corpus.path.name} {corpus.fingerprint[:16]}",
         "parsing": repr(pipeline.options),
         "parser": f"{pipeline.parser.version} {pipeline.parser.digest[:16]}",
-        "lines": str(SHARD_LINES),
+        "blocks": str(corpus.blocks),
     }
     return ShardFolder(folder / corpus.name, key)
 
 
 def _unfinished(
-    lines: Iterable[list[str]], first: int, shards: ShardFolder, progress: tqdm | None = None
+    corpus: Corpus,
+    lines: Iterable[list[str]],
+    first: int,
+    shards: ShardFolder,
+    progress: tqdm | None = None,
 ) -> Iterator[Job]:
     for number, chunk in enumerate(lines, start=first):
         if not shards.holds(number, chunk):
-            yield Job(number, 1 + lines_before(number), chunk)
+            yield Job(number, 1 + corpus.lines_before(number), chunk)
         elif progress is not None and not progress.disable:  # by TQDM_DISABLE
             progress.initial += len(chunk)  # the bar then shows the speed of this run
             progress.update(len(chunk))
@@ -223,20 +251,3 @@ def _with_error(parses: Iterator[Parse]) -> Iterator[Parse | UserError]:
         yield from parses
     except UserError as error:
         yield error
-
-
-def blocks_of(lines: int) -> int:
-    """Return the number of blocks of lines, each as long as a shard."""
-    return -(-lines // SHARD_LINES)
-
-
-def lines_before(block: int) -> int:
-    """Return the number of lines before a block, from 0."""
-    return block * SHARD_LINES
-
-
-def chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Yield lists of items, each as long as a shard."""
-    iterator = iter(items)
-    while chunk := list(islice(iterator, SHARD_LINES)):
-        yield chunk

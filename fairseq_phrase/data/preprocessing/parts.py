@@ -17,8 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from fairseq_phrase.data.preprocessing import parsing
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
-from fairseq_phrase.data.preprocessing.parsing import Corpus, blocks_of, lines_before
+from fairseq_phrase.data.preprocessing.parsing import Corpus
 from fairseq_phrase.data.preprocessing.split_writer import (
     JobStream,
     Split,
@@ -57,20 +58,20 @@ FREE = {
 _STRICTEST = {"on_error": "stop", "strict": "True"}
 
 
-def blocks_of_parts(corpus: Corpus, parts: int) -> list[range]:
-    """Divide a text into parts of about the same number of blocks.
+def blocks_of_parts(corpus: Corpus) -> list[range]:
+    """Return the blocks of each part of a text, from 0.
 
     Raises:
         UserError: the text is too short.
     """
-    count = blocks_of(corpus.lines)
+    parts, count = corpus.parts, -(-corpus.lines // parsing.SHARD_LINES)
     if count < parts:
         advice = "--parts 1 or none" if count == 1 else f"--parts {count}"
         raise UserError(
             f"--parts {parts}: {corpus.path} has {corpus.lines} lines, and a part has at least "
-            f"{lines_before(1)}: give {advice}"
+            f"{parsing.SHARD_LINES}: give {advice}"
         )
-    ends = [count * number // parts for number in range(parts + 1)]
+    ends = range(0, corpus.blocks + 1, max(1, corpus.blocks // parts))
     return [range(*pair) for pair in pairwise(ends)]
 
 
@@ -87,7 +88,7 @@ def key_of(
         existing = [path for path in files if path.is_file()]
         key["label dictionaries"] = digest_of(*existing)[:16] if existing else "none"
     key["list_left_out"] = str(options.list_left_out is not None)
-    key["lines of a block"] = str(lines_before(1))
+    key["lines of a block"] = str(parsing.SHARD_LINES)
     return {name: value for name, value in key.items() if name not in FREE}
 
 

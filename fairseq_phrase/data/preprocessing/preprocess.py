@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 
 from fairseq_phrase.data.preprocessing.dictionaries import (
@@ -25,6 +25,7 @@ from fairseq_phrase.data.preprocessing.input_checks import (
     check_directory,
     check_models,
     languages_of,
+    warn_of_labels,
 )
 from fairseq_phrase.data.preprocessing.labelled import (
     check_labels,
@@ -103,7 +104,8 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     }
     for name, texts in corpora.items():
         if is_training(name):
-            blocks_of_parts(texts[0], options.parts)
+            blocks_of_parts(texts[0])
+    warn_of_labels(chain.from_iterable(corpora.values()), pipelines)
     check_models(options)
     options = _with_joiner(options)
     labels = _label_tables(options, pipelines)
@@ -169,7 +171,8 @@ def _find_split(
     for language in languages_of(options, name, prefix):
         path = find_text(prefix, language)
         lines = sum(1 for _ in read_lines(path))
-        corpora.append(Corpus(f"{name}.{language}", path, lines, files[path]))
+        parts = options.parts if is_training(name) else 1
+        corpora.append(Corpus(f"{name}.{language}", path, lines, files[path], parts=parts))
     source, target = corpora[0], corpora[-1]
     if source.lines != target.lines:
         raise UserError(
@@ -261,7 +264,7 @@ def _splits(
     is_whole = name.startswith("test") and options.target_lang is not None
     blocks: Sequence[range | None] = [None]
     if options.parts > 1 and is_training(name):
-        blocks = blocks_of_parts(texts[0].corpus, options.parts)
+        blocks = blocks_of_parts(texts[0].corpus)
     for number, (folder, part) in enumerate(zip(folders, blocks, strict=False), start=1):
         prefix = folder / options.split_name(name)
         sides = tuple(Side(text, Path(f"{prefix}.{text.language}")) for text in texts)

@@ -31,7 +31,7 @@ from fairseq_phrase.data.preprocessing.engines import (
     run_elsewhere,
 )
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts, is_training
-from fairseq_phrase.data.preprocessing.parsing import Corpus, ParseStream, chunks, lines_before
+from fairseq_phrase.data.preprocessing.parsing import Corpus, ParseStream
 from fairseq_phrase.data.store.indexed import NEXT_TO_FILES, Spills
 from fairseq_phrase.data.store.layout import ATTACH, PREPROCESS, with_labels
 from fairseq_phrase.data.store.line_ranges import LineRanges
@@ -84,7 +84,9 @@ class JobStream:
     """
 
     def __init__(self, texts: Sequence[InputText], options: Options, folder: Path) -> None:
-        self._lines = chunks(zip(*(read_lines(text.corpus.path) for text in texts), strict=True))
+        self._corpus = texts[0].corpus
+        lines = zip(*(read_lines(text.corpus.path) for text in texts), strict=True)
+        self._lines = self._corpus.chunks(lines)
         self._parses = [text.parses(options, folder) for text in texts]
         self._next = 0
 
@@ -96,7 +98,7 @@ class JobStream:
     def _jobs(self, blocks: int | None, parses: Sequence[Iterable[Chunk]]) -> Iterator[Job]:
         # A file with more parses than lines has its error after the lines.
         for lines, *chunk in zip_longest(islice(self._lines, blocks), *parses, fillvalue=()):
-            yield Job(self._next, 1 + lines_before(self._next), lines, chunk)
+            yield Job(self._next, 1 + self._corpus.lines_before(self._next), lines, chunk)
             self._next += 1
 
     def skip(self, blocks: int) -> None:
@@ -226,15 +228,15 @@ class Split:
     @property
     def lines_before(self) -> int:
         """The number of the texts' lines before those of the split."""
-        return 0 if self.blocks is None else lines_before(self.blocks.start)
+        corpus = self.sides[0].source.corpus
+        return 0 if self.blocks is None else corpus.lines_before(self.blocks.start)
 
     @property
     def lines(self) -> int:
         """The number of the texts' lines that the split is made of."""
-        lines = self.sides[0].source.corpus.lines
-        if self.blocks is None:
-            return lines
-        return min(lines, lines_before(self.blocks.stop)) - self.lines_before
+        corpus = self.sides[0].source.corpus
+        end = corpus.blocks if self.blocks is None else self.blocks.stop
+        return corpus.lines_before(end) - self.lines_before
 
     @property
     def path(self) -> Path:

@@ -14,6 +14,7 @@ from fairseq_phrase.data.subwords.segmenters import (
     byte_of,
     innermost,
 )
+from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.syntax.alignment import ends_in_text
 from fairseq_phrase.syntax.spellings import unescape_moses, unescaped_offsets
 
@@ -75,18 +76,21 @@ class SegmentedLine:
         return cls(subwords, " ".join(subwords), _starts([f"{subword} " for subword in subwords]))
 
     @classmethod
-    def from_subword_nmt(cls, subwords: list[str], *, unescape: bool = False) -> SegmentedLine:
+    def from_subword_nmt(
+        cls, subwords: list[str], *, unescape: bool = False, whole_words: bool = False
+    ) -> SegmentedLine:
         """Spell a line of subword-nmt, where ``@@`` joins a subword to the next.
 
         Args:
+            whole_words: each subword is a word, also with ``@@``.
             unescape: replace Moses' escapes by their characters; a subword that starts within an escape
                 starts at its character.
         """
         words: list[str] = []
         starts: list[int] = []
         offset_of_word = 0
-        for of_word in joined_subwords(subwords):
-            parts = [subword.removesuffix(JOIN) for subword in of_word]
+        for of_word in [[word] for word in subwords] if whole_words else joined_subwords(subwords):
+            parts = of_word if whole_words else [part.removesuffix(JOIN) for part in of_word]
             if not any(parts):
                 parts = of_word  # only @@, which must belong to a word
             word, offsets = "".join(parts), _starts(parts)
@@ -137,8 +141,10 @@ def spell(
             tokens.append((len(of_text), subword))
         else:
             of_text.append(subword)
-    if bpe == "subword_nmt":
-        line = SegmentedLine.from_subword_nmt(of_text, unescape=unescape)
+    if bpe in ("subword_nmt", WHOLE_WORDS):
+        line = SegmentedLine.from_subword_nmt(
+            of_text, unescape=unescape, whole_words=bpe == WHOLE_WORDS
+        )
     elif bpe == "gpt2":
         line = SegmentedLine.from_bytes(of_text, list(map(innermost(segmenter).content, of_text)))
     else:

@@ -55,7 +55,7 @@ class SentencePieceSegmenter:
         vocabulary: the subwords for bytes, if any: dictionary entries that a text may lack.
 
     Raises:
-        UserError: the file is missing or is not a SentencePiece model.
+        UserError: the file is missing or is not a SentencePiece model, or ``▁`` ends its words.
     """
 
     def __init__(self, model: Path):
@@ -72,6 +72,13 @@ class SentencePieceSegmenter:
             raise UserError(
                 f"{model} is not a SentencePiece model{reason and f': {reason}'}"
             ) from None
+        pieces = (self._lines.id_to_piece(number) for number in range(len(self._lines)))
+        marked = [piece for piece in pieces if len(piece) > 1 and "▁" in piece]
+        if marked and not any(piece.startswith("▁") for piece in marked):
+            raise UserError(
+                f"{model} was trained with treat_whitespace_as_suffix: its ▁ ends a word, as in "
+                f"'{marked[0]}', and here it begins a word: train it without"
+            )
         self.vocabulary = _BYTE_PIECES if self._has_bytes else ()
         # Words repeat, so each is segmented once. A cache made here is freed with its object.
         self.segment_word = lru_cache(maxsize=1 << 18)(self._word_subwords)
