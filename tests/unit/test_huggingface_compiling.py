@@ -83,7 +83,7 @@ def test_the_gradients_of_one_graph_are_those_without(model_type, checkpoints):
         torch.testing.assert_close(actual[name], gradient, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("is_compiled", [False, True])
+@pytest.mark.parametrize("is_compiled", first_fast([False, True]))
 def test_each_thread_reads_its_own_trees(is_compiled):
     model = moved(add_relation_bias(made("bert"), labels=LABELS, vectors=True))
     batches = inputs(model), other_trees(inputs(model))
