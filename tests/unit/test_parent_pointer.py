@@ -178,6 +178,12 @@ def test_batches_without_trees_have_the_criterions_loss_alone(dictionary):
     assert torch.equal(wrapped(model, sample)[0], plain(model, sample)[0])
 
 
+def test_layer_0_is_the_middle_one_and_of_two_the_first(dictionary):
+    for layers, middle in ((1, 0), (2, 0), (3, 1), (4, 1)):
+        model = build_model("transformer", dictionary, encoder_layers=layers)
+        assert attention_layer(model, 0, "--parse-loss") is model.encoder.layers[middle]
+
+
 @pytest.mark.parametrize("layer", [-1, 3])
 def test_a_layer_that_the_encoder_lacks_is_refused(dictionary, layer):
     model = build_model("transformer", dictionary)
