@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 import torch
 
 from fairseq_phrase import testing
+from fairseq_phrase.checkpoints.loading import register
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoderLayer
+from tests.support.registrations import registrations_undone
 from tests.support.repository import REPOSITORY
 
 sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
@@ -165,6 +168,15 @@ def failing(monkeypatch, changes) -> set[str]:
         except (AssertionError, ValueError, IndexError):
             failed.add(check.__name__)
     return failed
+
+
+def test_the_attention_of_the_tutorial_passes_all_checks():
+    page = (REPOSITORY / "docs/tutorials/encoder.md").read_text(encoding="utf-8")
+    with registrations_undone("no package"):
+        exec("".join(re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)), {})
+        register()
+        for check in testing.CHECKS:
+            check("label_attention", "labels")
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
