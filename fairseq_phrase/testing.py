@@ -25,7 +25,11 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fairseq_phrase.checkpoints.loading import register
-from fairseq_phrase.data.batches.source_batches import collate_parses, numbered_parse
+from fairseq_phrase.data.batches.source_batches import (
+    collate_parses,
+    make_structures,
+    numbered_parse,
+)
 from fairseq_phrase.models.encoder_method import ENCODERS, translation_encoders
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.syntax.constituency import ConstituencyTree
@@ -309,6 +313,20 @@ def the_structure_has_no_gradient(name: str, variant: str) -> None:
     )
 
 
+def the_collaters_structure_is_that_of_the_encoder(name: str, variant: str) -> None:
+    """Check that the result is the same if the collater has computed ``batch_structure``."""
+    model, dictionary = build_variant(name, variant)
+    find = getattr(model.encoder, "batch_structure", lambda *_: None)
+    if (made := find(model.encoder.cfg, dictionary)) is None:
+        return
+    inputs = make_batch(dictionary, LENGTHS)
+    parse = {key: value for key, value in inputs.items() if key != "src_tokens"}
+    structures = make_structures(dict([made]), inputs["src_tokens"], parse)
+    assert_close(
+        encode(model, {**inputs, **structures}), encode(model, inputs), rtol=1e-9, atol=1e-9
+    )
+
+
 def checkpointed_activations_have_the_same_gradients(name: str, variant: str) -> None:
     """Check ``--checkpoint-activations``."""
     gradients = []
@@ -411,6 +429,7 @@ CHECKS: Sequence[Callable[[str, str], None]] = (
     reordered_beams_are_the_encoding_of_the_reordered_batch,
     beam_search_over_a_batch_is_that_of_single_sentences,
     the_structure_has_no_gradient,
+    the_collaters_structure_is_that_of_the_encoder,
     checkpointed_activations_have_the_same_gradients,
     half_precision_keeps_to_the_result,
     attention_maps_are_those_of_the_encoder,

@@ -41,7 +41,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SourceStructure:
-    """The minimal structure: True at padding, (batch, tokens). A method's own may be any object."""
+    """The minimal structure, which a method extends with what its layers attend with.
+
+    Attributes:
+        padding_mask: True at padding, where an attention gives no weight. Shape: ``(batch, tokens)``.
+    """
 
     padding_mask: Tensor
 

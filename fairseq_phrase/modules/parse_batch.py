@@ -44,8 +44,8 @@ class ParseBatch:
         tensors: by field (a name in :data:`fairseq_phrase.syntax.fields.FIELDS`), int64, padded with -1.
             Shape: (batch, tokens), (batch, words), (batch, constituents, columns) or (batch, edges, 3),
             depending on the field.
-
-        made: by name, the tensors that the collater computed.
+        structures: by key and number (``KEY.0``), the tensors that the collater computed, which
+            :meth:`made` returns.
 
     Raises:
         ValueError: a field is unknown, or a tensor has another type or shape than its field or than the

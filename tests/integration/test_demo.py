@@ -10,6 +10,7 @@ import socket
 import threading
 from dataclasses import replace
 
+import httpx
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
@@ -214,6 +215,26 @@ def test_length_and_time_are_limited(models, text, monkeypatch):
     assert "no answer within 0.1 seconds" in answer.json()["detail"]
 
 
+def test_eight_sentences_wait_and_a_ninth_is_refused(models, text, monkeypatch):
+    goes_on = threading.Event()
+    monkeypatch.setattr(server, "answer", lambda *arguments: {"waited": goes_on.wait(30)})
+    app = make_app(models)
+
+    async def statuses(count):
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            url, question = "/api/translate", {"model": "tree", "text": text}
+            answers = [asyncio.create_task(client.post(url, json=question)) for _ in range(count)]
+            await asyncio.wait(answers, return_when="FIRST_COMPLETED", timeout=1)
+            goes_on.set()
+            return [(await answer).status_code for answer in answers]
+
+    for count in (7, 8, 9):
+        goes_on.clear()
+        refused = max(0, count - 8)
+        assert asyncio.run(statuses(count)) == [200] * (count - refused) + [503] * refused
+
+
 def test_the_page_is_reached_by_this_machines_names_alone(models):
     app = make_app(models)
     assert TestClient(app, base_url="http://localhost").get("/").status_code == 200
@@ -315,7 +336,14 @@ def test_a_tree_is_edited_in_a_browser_and_what_is_typed_is_no_markup(address, b
     browser.get(address)
     waiting.until(lambda found: found.execute_script("return state.models.length") == 2)
     field = browser.find_element(By.ID, "text")
-    waiting.until(lambda found: field.get_attribute("value"))  # an example
+    waiting.until(lambda found: field.get_attribute("value"))  # an example, which is translated
+    waiting.until(lambda found: len(found.find_elements(By.TAG_NAME, "article")) == 2)
+    waiting.until(settled)
+    busy = (
+        "document.body.ariaBusy = 'true';"
+        "return getComputedStyle(document.querySelector('button'), '::after').content"
+    )
+    assert "…" in browser.execute_script(busy)
     field.clear()
     field.send_keys(text)
     field.submit()

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from contextlib import nullcontext
 
@@ -498,6 +499,20 @@ def test_a_training_ends_at_its_updates_or_epochs_whichever_come_first(tmp_path)
     assert most(None, 6) == 6 * 289
     assert most(8000, None) == 8000
     assert most(None, None) is None
+
+
+def test_bars_in_a_log_have_a_line_a_minute(tmp_path, capfd):
+    runner = Runner([], jobs=1)
+
+    def do(run, bar, environment):
+        for name in range(9):
+            bar.set_description(str(name), refresh=sys.stderr.isatty())
+            time.sleep(0.11)
+            bar.update()
+
+    runner.do = do
+    runner._in_slot(Run("row", 1, tmp_path, [], ending(8000, 6)))
+    assert capfd.readouterr().err.count("\r") <= 3  # its start and its end
 
 
 def test_the_bar_of_a_training_goes_to_the_end_of_its_epochs(tmp_path):

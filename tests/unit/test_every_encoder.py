@@ -12,17 +12,19 @@ from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.testing import (
     CHECKS,
     LENGTHS,
+    SIZES,
+    a_sentence_in_a_padded_batch_is_encoded_as_if_alone,
     any_label_dictionary,
+    attention_maps_are_those_of_the_encoder,
     build_model,
     build_variant,
     encode,
     make_batch,
-    the_structure_has_no_gradient,
 )
 from tests.support.repository import REPOSITORY
 
 sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
-import label_transformer  # the example goes through the same tests
+import label_transformer  # noqa: F401 - the example goes through the same tests
 
 VARIANTS = [
     (name, variant)
@@ -37,17 +39,20 @@ def test_every_encoder(check, name, variant):
     check(name, variant)
 
 
-def test_a_structure_with_a_gradient_is_refused(monkeypatch):
-    monkeypatch.setattr(label_transformer.LabelEncoder, "structure", embedded_structure)
-    with pytest.raises(AssertionError, match=r"structure\(\) returns has a gradient.*first_states"):
-        the_structure_has_no_gradient("label_transformer", "dependency labels")
+#: Values of options that name a second layer.
+SECOND = {"2-2", "1,all"}
 
 
-def embedded_structure(encoder, src_tokens, parse):
-    return label_transformer.LabelledTokens(
-        encoder.padding(src_tokens),
-        [{"labels": encoder.embed_labels(parse["deprels"].clamp(min=0))}],
-    )
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("name", translation_encoders())
+def test_every_encoder_of_other_sizes(name, layers, monkeypatch):
+    """One layer and one head, and three: others have two."""
+    for size, value in {"layers": layers, "attention_heads": layers, "embed_dim": 24}.items():
+        monkeypatch.setitem(SIZES, size, value)
+    for variant, options in translation_encoders()[name].variants.items():
+        if layers == 3 or SECOND.isdisjoint(map(str, options.values())):
+            a_sentence_in_a_padded_batch_is_encoded_as_if_alone(name, variant)
+            attention_maps_are_those_of_the_encoder(name, variant)
 
 
 def test_an_ensemble_of_all_encoders_averages_their_probabilities(dictionary):

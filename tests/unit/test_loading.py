@@ -71,3 +71,13 @@ def test_data_of_other_languages_name_what_they_have(tmp_path):
     match = r"dict\.de\.txt is missing; .* has dictionaries of cs, en: name .*task\.source_lang"
     with pytest.raises(UserError, match=match):
         SyntaxTranslationTask.setup_task(cfg)
+
+
+def test_a_model_that_only_gpus_compute_is_refused_without_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    options = Namespace(quant_noise_scalar=0.1)
+    state = {"model": {}, "cfg": Namespace(model=options)}
+    with pytest.raises(UserError, match=r"a\.pt has --quant-noise-scalar, which .* GPUs only"):
+        _check_sizes(SavedModel(tmp_path / "a.pt", state))
+    options.quant_noise_scalar = 0
+    _check_sizes(SavedModel(tmp_path / "a.pt", state))

@@ -17,8 +17,13 @@ from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 from fairseq_phrase.modules.parse_batch import ParseBatch
+from fairseq_phrase.modules.phrases.phrase_batch import ListedPairs
 from fairseq_phrase.modules.phrases.phrase_sources import phrase_source, registered_sources
-from fairseq_phrase.testing import build_model, make_batch
+from fairseq_phrase.testing import (
+    build_model,
+    make_batch,
+    the_collaters_structure_is_that_of_the_encoder,
+)
 from tests.support.phrase_models import PhraseTransformerConfig, batch, build, encode
 from tests.twins.phrase_encoder import twin_encoder, twin_members
 
@@ -67,6 +72,17 @@ def test_the_encoder_is_the_equations_in_value_and_gradient(dictionary, options)
     ):
         assert gradient is not None, f"{name} is in no equation"
         torch.testing.assert_close(gradient, expected_gradient, rtol=1e-7, atol=1e-9, msg=name)
+
+
+@each_kind
+def test_the_collater_lists_the_phrases_that_the_encoder_lists(dictionary, options, monkeypatch):
+    encoder, inputs = build(dictionary, **options).encoder, batch(dictionary, [6])
+    tokens, parse = inputs.pop("src_tokens"), ParseBatch.from_net_input(inputs)
+    _, make = encoder.batch_structure(encoder.cfg, dictionary) or ("", lambda *_: [])
+    lists = isinstance(encoder.structure(tokens, parse).pairs, ListedPairs)
+    assert bool(make(tokens, parse)) == lists
+    monkeypatch.setitem(ENCODERS["phrase_transformer"].variants, "kind", options)
+    the_collaters_structure_is_that_of_the_encoder("phrase_transformer", "kind")
 
 
 @each_kind
