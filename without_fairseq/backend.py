@@ -1,7 +1,7 @@
 """Build the project's wheel without its dependency on fairseq.
 
-The distribution has the project's name, so pip replaces one variant by the other, and no file belongs to two
-distributions. Its version ends with ``+without.fairseq``.
+The distribution has the project's name, so pip replaces one variant by the other, and no file belongs to
+two distributions. Its version ends with ``+without.fairseq``.
 """
 
 from __future__ import annotations

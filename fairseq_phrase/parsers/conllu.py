@@ -78,9 +78,7 @@ class ConlluFiles(TreeFiles):
         self._surface = "surface" in parts
         self._read_heads: Any = None
         if "enhanced" in parts:
-            with optional_packages(
-                f"--parser conllu:{options} needs conllu", "conllu"
-            ):
+            with optional_packages(f"--parser conllu:{options} needs conllu", "conllu"):
                 from conllu.parser import parse_paired_list_value
             self._read_heads = parse_paired_list_value
             self.fields = (*self.fields, "enhanced")

@@ -852,7 +852,13 @@ def test_the_title_of_a_row_says_the_form_of_its_encoder(name):
     assert count > 1
 
 
-SETTINGS_OF_CURVES = ("post_norm", "post_norm_lr0.001", "post_norm_lr0.0005", "pre_norm", "paper_size")
+SETTINGS_OF_CURVES = (
+    "post_norm",
+    "post_norm_lr0.001",
+    "post_norm_lr0.0005",
+    "pre_norm",
+    "paper_size",
+)
 
 
 @pytest.mark.parametrize("setting", SETTINGS_OF_CURVES)
