@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.metadata import EntryPoint
+from importlib.util import find_spec
 from typing import Any
 
 from fairseq_phrase.errors import UserError
@@ -37,10 +38,10 @@ def optional_packages(task: str, packages: str) -> Iterator[None]:
 
 @contextmanager
 def fairseq_needed(by: str) -> Iterator[None]:
-    """Import fairseq in a ``with`` block, as what ``by`` names does.
+    """Run a ``with`` block that imports fairseq; ``by`` names what needs it.
 
     Raises:
-        UserError: fairseq is not installed, or it is an older one that lacks a module.
+        UserError: fairseq is not installed, or is too old to have a module.
     """
     try:
         yield
@@ -48,7 +49,7 @@ def fairseq_needed(by: str) -> Iterator[None]:
         name = error.name or ""
         if name.partition(".")[0] not in ("fairseq", "fairseq_cli"):
             raise
-        missing = "fairseq" if "." not in name else f"a newer fairseq, which has {name}"
+        missing = f"a fairseq that has {name}" if find_spec("fairseq") else "fairseq"
         raise UserError(f"{by} needs {missing}: pip install {FAIRSEQ}") from None
 
 

@@ -9,7 +9,7 @@
 # IWSLT 2014 German-English is downloaded to data/iwslt14. scripts/iwslt14.py describes the held-out set.
 # No checksum is published: see scripts/download.py. The paper's other pairs (English-French) need --data.
 # Constituents come from Stanza if it and its models of the source language are installed
-# (fairseq-phrase[stanza]). Otherwise they are made from a dependency parser's trees.
+# (pip install stanza). Otherwise they are made from a dependency parser's trees.
 #
 # Options of this table:
 #   --direction SRC-TGT     de-en, en-de; any other with --data (de-en)

@@ -5,7 +5,7 @@
 #   bash scripts/release_check.sh          before a release
 #   bash scripts/release_check.sh v0.1.0   also that version, changelog and this tag fit
 #
-# Afterwards .release/ has dist/ (sdist and wheel), the text of the release (notes.md) and results.tar.gz.
+# Afterwards .release/ has dist/ (sdist and wheel), without_fairseq/ (a wheel for GitHub), the text of the release (notes.md) and results.tar.gz.
 # Settings: PYTHON and TORCH, see scripts/common.sh; RELEASE, another folder than .release.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,7 +28,9 @@ say "Build"
 "$PYTHON" -m venv "$WORK/tools"
 "$WORK/tools/bin/python" -m pip install --quiet build twine
 "$WORK/tools/bin/python" -m build --outdir "$WORK/dist" "$WORK/source" >"$WORK/build.log" 2>&1 || { cat "$WORK/build.log"; exit 1; }
-"$WORK/tools/bin/twine" check --strict "$WORK"/dist/*
+"$WORK/tools/bin/python" -m build --wheel --outdir "$WORK/without_fairseq" "$WORK/source/without_fairseq" >>"$WORK/build.log" 2>&1 ||
+    { cat "$WORK/build.log"; exit 1; }
+"$WORK/tools/bin/twine" check --strict "$WORK"/dist/* "$WORK"/without_fairseq/*
 git archive --format=tar.gz --output="$WORK/results.tar.gz" HEAD results
 
 say "The sdist has every tracked file, except outputs of kept runs"
@@ -67,4 +69,20 @@ fairseq-phrase-export checkpoints/checkpoint_last.pt data bundle
 fairseq-phrase-translate bundle corpus/test.de --out test.en
 [ "$(wc -l <test.en)" = 50 ] && grep -q '[a-z]' test.en || die "the wheel's translation has no words, or not 50 lines"
 head -n 2 test.en
+
+# A pip of its own; the rest as a user types it (docs/tutorials/huggingface.md), with the wheel's path.
+say "The wheel without fairseq in a new environment, and the code of its pages"
+"$PYTHON" -m venv "$WORK/without"
+python() { "$WORK/without/bin/python" "$@"; }
+python -m pip install --quiet "$TORCH"
+python -m pip install --quiet "$(echo "$WORK"/without_fairseq/*.whl)[transformers]"
+for package in fairseq hydra omegaconf torchaudio; do
+    python -c "import $package" 2>/dev/null && die "the wheel without fairseq installs $package"
+done
+python -m pip check
+python -m pip install --quiet pytest pytest-timeout hypothesis
+cd "$WORK/source"
+rm -r fairseq_phrase # the tests are of the wheel
+python -m pytest -q tests/integration/test_huggingface_example.py \
+    tests/unit/test_{conllu,dependency,parsers,pipeline,tree_arrays,huggingface_biases,tree_positions,tree_lstm}.py
 say "Ready: dist/, notes.md and results.tar.gz in $WORK"

@@ -99,7 +99,7 @@ def command(
                 args = parser.parse_args(argv)
                 if "device" in args and (message := advice()):  # it computes with torch
                     print(f"{parser.prog}: {message}", file=sys.stderr)
-                with fairseq_needed(parser.prog):
+                with fairseq_needed("this command"):
                     body(args)
                 if sys.stdout is not None:
                     sys.stdout.flush()
