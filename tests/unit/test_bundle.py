@@ -8,7 +8,7 @@ import json
 import shutil
 from argparse import Namespace
 from dataclasses import replace
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
