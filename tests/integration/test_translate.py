@@ -571,7 +571,7 @@ def test_a_pipe_is_a_file(checkpoints, translate, text, monkeypatch, tmp_path):
 def test_a_closed_stream_is_named(closed, what, checkpoints, monkeypatch, capsys):
     monkeypatch.setattr(sys, closed, None)
     with pytest.raises(SystemExit) as ended:
-        translate_command.main(["--path", str(checkpoints["transformer"]), *GOLD])
+        translate_command.main(["--path", str(checkpoints["transformer"])])
     assert ended.value.code == 2
     assert f"standard {what} is closed" in capsys.readouterr().err
 
