@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,9 @@ settings.load_profile("project")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports that it was started
 # Else commands print a note about MKL on an AMD processor, where a test expects one message.
 os.environ.setdefault("FAIRSEQ_PHRASE_MKL", "as-it-is")
+if not os.access(os.path.expanduser("~"), os.W_OK):
+    # Else matplotlib makes a folder that the first fork of a warm process removes.
+    os.environ.setdefault("MPLCONFIGDIR", f"{tempfile.gettempdir()}/matplotlib-of-tests")
 fairseq_phrase.register()
 composing.remember()
 data_workers.end_at_once()
