@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 from importlib.util import find_spec
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,9 @@ settings.load_profile("thorough" if "CI" in os.environ else "project")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else Ray reports that it was started
 # Else commands print a note about MKL on an AMD processor, where a test expects one message.
 os.environ.setdefault("FAIRSEQ_PHRASE_MKL", "as-it-is")
+if not os.access(os.path.expanduser("~"), os.W_OK):
+    # Else matplotlib makes a folder that the first fork of a warm process removes.
+    os.environ.setdefault("MPLCONFIGDIR", f"{tempfile.gettempdir()}/matplotlib-of-tests")
 if find_spec("fairseq"):  # scripts/release_check.sh runs tests where it is absent
     from tests.support import attaching, composing
 
