@@ -15,7 +15,7 @@ from fairseq_phrase.huggingface import from_pretrained, parameter_groups
 from fairseq_phrase.parsers import registry
 from fairseq_phrase.text import read_lines
 from tests.support.gold_parser import GoldParser
-from tests.support.huggingface_models import write_bert, write_nllb
+from tests.support.huggingface_models import write_bert, write_family, write_nllb
 from tests.support.repository import REPOSITORY
 
 
@@ -46,7 +46,7 @@ def test_the_example_trains():
 def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monkeypatch, capsys):
     page = (REPOSITORY / "docs/tutorials/huggingface.md").read_text(encoding="utf-8")
     code = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    assert len(code) == 5
+    assert len(code) == 6
     assert len([line for line in code[0].splitlines() if line]) < 25
     for side in ("de", "en"):
         lines = list(read_lines(synthetic_corpus / f"train.{side}"))[:40]
@@ -63,7 +63,9 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
     monkeypatch.setattr(
         "transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "code")
     )
-    *of_all, of_lora, of_losses, of_loading = [block.replace("2000", "4") for block in code]
+    *of_all, of_lora, of_chat, of_losses, of_loading = [
+        block.replace("2000", "4") for block in code
+    ]
     for block in of_all:
         block = block.replace("spacy:de_core_news_sm", "gold")
         exec(block.replace("Ein Hund schläft.", first), names)
@@ -84,6 +86,18 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
     assert trainer.state.global_step == 6
     output = trainer.predict(names["rows"][:3], num_beams=2, max_new_tokens=5)
     assert len(output.predictions) == 3
+
+    write_family("Qwen2Tokenizer", tmp_path / "qwen", text)
+    chat = transformers.AutoTokenizer.from_pretrained("qwen")
+    chat.chat_template = (
+        "{% for m in messages %}<u>{{ m.content }}</u>{% endfor %}"
+        "{% if add_generation_prompt %}<a>{% endif %}"
+    )
+    chat.save_pretrained("qwen")
+    exec(of_chat, names)
+    assert first in capsys.readouterr().out
+    words = names["encoded"]["src_words"][0].tolist()
+    assert [words[0], words[-1], max(words)] == [-1, -2, len(names["sentences"][0].words) - 1]
 
     exec(of_loading, names)
     expected = from_pretrained(AutoModelForSeq2SeqLM, "runs/nllb").state_dict()

@@ -308,5 +308,17 @@ def test_bad_decoders_and_prompts_are_refused():
         model.generate(PROMPTS["input_ids"], max_new_tokens=2)
     with pytest.raises(UserError, match="the batch has 2 sentences, and src_words 1"):
         model(**PROMPTS | {name: PROMPTS[name][:1] for name in TREES})
+    for start, heads in ((2, 3), (3, 2)):  # before and after as many tokens as the new ones
+        past = transformers.DynamicCache(config=model.config)
+        parts = [
+            {name: rows[:, part] if name != "attention_mask" else rows[:, : part.stop]
+             for name, rows in PROMPTS.items() if name in ("input_ids", "attention_mask", "src_words")}
+            for part in (slice(0, start), slice(start, 5))
+        ]  # fmt: skip
+        model(**PROMPTS | parts[0], past_key_values=past, use_cache=True)
+        with pytest.raises(
+            UserError, match=f"src_words have {heads} tokens, as many as are new, after"
+        ):
+            model(**PROMPTS | parts[1], past_key_values=past, use_cache=True)
     with pytest.raises(UserError, match="src_words: sentence 0, token 0: word -3"):
         model(**PROMPTS | {"src_words": PROMPTS["src_words"] - 2})

@@ -160,8 +160,12 @@ class BatchRelations:
             self._masked.append((mask, numbers))
         return numbers
 
-    def without_queries(self) -> bool:
-        """Return whether no query of a layer has relations."""
+    def without_queries(self, queries: int) -> bool:
+        """Return whether no query of a layer has relations.
+
+        Args:
+            queries: their number.
+        """
         return False
 
     def _of_attention(self, pairs: Tensor, batch: int, queries: int, keys: int) -> Tensor:
@@ -226,17 +230,25 @@ class PromptRelations(BatchRelations):
 
     past: int | Tensor = 0
 
-    def without_queries(self) -> bool:
-        """Return whether all queries come after the prompt; in a cache of fixed size they may not."""
-        return (
-            self.words is not None
-            and isinstance(self.past, int)
-            and self.past >= self.words.size(1)
-        )
+    def without_queries(self, queries: int) -> bool:
+        """Return whether all queries come after the prompt; in a cache of fixed size they may not.
+
+        Raises:
+            UserError: the words seem to be those of the new tokens, and not of the prompt.
+        """
+        if self.words is None or not isinstance(self.past, int):
+            return False
+        tokens = self.words.size(1)
+        if self.past and queries == tokens > 1:
+            raise UserError(
+                f"src_words have {tokens} tokens, as many as are new, after {self.past} in the cache: "
+                "pass src_words of the whole prompt; if they are, add -2 at their end"
+            )
+        return self.past >= tokens
 
     def number(self) -> None:
         """Number the pairs of the prompt, unless it was read before."""
-        if not self.without_queries():
+        if not self.without_queries(0):
             super().number()
 
     def _of_attention(self, pairs: Tensor, batch: int, queries: int, keys: int) -> Tensor:

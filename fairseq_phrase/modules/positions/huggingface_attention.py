@@ -94,7 +94,9 @@ def attend(
         The attended values, of shape (batch, queries, heads, head width), and None.
     """
     bias = getattr(module, "relation_bias", None)
-    if bias is None or (token_relations is not None and token_relations.without_queries()):
+    if bias is None or (
+        token_relations is not None and token_relations.without_queries(query.size(2))
+    ):
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         return sdpa_attention_forward(
