@@ -108,8 +108,8 @@ use_environment() {
     else
         if "$1/bin/python3" -c 'import torch' 2>/dev/null; then torch=; fi
         die "the virtual environment $1 lacks $lacking, and nothing is installed into it. Either install them:
-    $1/bin/python -m pip install $torch'cython>=3' 'numpy>=2.0.2' 'setuptools>=77' setuptools-scm wheel
-    $1/bin/python -m pip install --no-build-isolation 'fairseq-fixed==0.12.3.1'
+    $1/bin/python -m pip install $torch'setuptools>=77' setuptools-scm wheel
+    READTHEDOCS=1 $1/bin/python -m pip install --no-cache-dir --no-deps --no-build-isolation 'fairseq-fixed==0.12.3.1'
     $1/bin/python -m pip install --no-build-isolation --editable '.[$2]'
     $1/bin/python scripts/link_package.py
 or let an environment be made in another folder: FAIRSEQ_PHRASE_VENV=.venv-scripts bash $SCRIPT"
@@ -127,7 +127,7 @@ choose_python() {
     done
     candidate=$("$PYTHON" --version 2>/dev/null) || candidate=missing
     die "Python 3.10 to 3.13 is needed, and $PYTHON is $candidate. Install one:
-    sudo apt-get install python3 python3-venv python3-dev g++          Debian 12 and 13, Ubuntu 22.04 and 24.04
+    sudo apt-get install python3 python3-venv                                 Debian 12 and 13, Ubuntu 22.04 and 24.04
     uv python install 3.12                                             elsewhere; or pyenv install 3.12
 and name it, for example:
     PYTHON=\$(uv python find 3.12) bash $SCRIPT"
@@ -140,27 +140,22 @@ make_environment() {
     stamp="$1/.installed-$2-$(cat setup.py pyproject.toml | cksum | cut -d' ' -f1)"
     if [ ! -e "$stamp" ]; then
         choose_python
-        say "Setting up $1 (once: about 5 minutes)"
+        say "Setting up $1 (once: about 2 minutes)"
         "$PYTHON" -c 'import ensurepip' 2>/dev/null ||
             die "$PYTHON cannot make virtual environments: sudo apt-get install python3-venv"
-        # A wheel of fairseq exists for Python 3.12; otherwise it is compiled, which takes about two
-        # minutes.
-        "$PYTHON" -c 'import os, shutil, sys, sysconfig
-header = os.path.join(sysconfig.get_path("include"), "Python.h")
-sys.exit(sys.version_info[:2] != (3, 12) and not (shutil.which("g++") and os.path.exists(header)))' ||
-            die "fairseq is compiled here: sudo apt-get install g++ python3-dev"
         if "$PYTHON" -c 'import torch' 2>/dev/null; then site=(--system-site-packages); fi
         [ -x "$python" ] || step "a virtual environment" "$PYTHON" -m venv "${site[@]}" "$1"
         run touch "$1/.installed" # made here, though not complete yet
         step pip "$python" -m pip install --quiet --upgrade pip
         [ -n "${site[*]}" ] || "$python" -c 'import torch' 2>/dev/null ||
             step "$TORCH" "$python" -m pip install --quiet "$TORCH"
-        step "what fairseq is built with" \
-            "$python" -m pip install --quiet 'cython>=3' 'numpy>=2.0.2' 'setuptools>=77' setuptools-scm wheel
-        # With build isolation, pip would download a second torch to build with. seqeval is built with
-        # setuptools-scm.
-        step "fairseq (compiled in two minutes, except on Python 3.12)" \
-            "$python" -m pip install --quiet --no-build-isolation 'fairseq-fixed==0.12.3.1'
+        # seqeval is built with setuptools-scm.
+        step "what fairseq is built with" "$python" -m pip install --quiet 'setuptools>=77' setuptools-scm wheel
+        # With READTHEDOCS, fairseq's setup.py compiles nothing (docs/compat.md); for Python 3.12, pip takes
+        # PyPI's compiled wheel. pip must not keep this wheel: other projects would get it from pip's cache
+        # instead of a compiled one. With build isolation, pip would download a second torch to build with.
+        step fairseq env READTHEDOCS=1 "$python" -m pip install --quiet --no-cache-dir --no-deps \
+            --no-build-isolation 'fairseq-fixed==0.12.3.1'
         step "this project and its packages" \
             "$python" -m pip install --quiet --no-build-isolation --editable ".[$2]"
         # fairseq installs torchaudio, for speech. If it is built for another torch, transformers cannot

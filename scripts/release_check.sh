@@ -42,8 +42,8 @@ say "The wheel in a new environment, by $("$PYTHON" --version)"
 "$PYTHON" -m venv "$WORK/environment"
 python() { "$WORK/environment/bin/python" "$@"; }
 python -m pip install --quiet --upgrade pip
-python -m pip install --quiet "$TORCH" cython numpy setuptools setuptools-scm wheel
-python -m pip install --quiet --no-build-isolation fairseq-fixed==0.12.3.1
+python -m pip install --quiet "$TORCH" setuptools setuptools-scm wheel
+READTHEDOCS=1 python -m pip install --quiet --no-cache-dir --no-deps --no-build-isolation fairseq-fixed==0.12.3.1
 python -m pip install --quiet "$WORK"/dist/*.whl
 python -c 'import torchaudio' 2>/dev/null || python -m pip uninstall --quiet --yes torchaudio
 

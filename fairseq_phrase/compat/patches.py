@@ -69,6 +69,7 @@ from fairseq_phrase.compat.resuming import (
     save_plain_options,
 )
 from fairseq_phrase.compat.suggestions import suggest_names
+from fairseq_phrase.compat.uncompiled import replace_missing_extensions
 
 _Function = Callable[..., Any]
 
@@ -76,6 +77,7 @@ _Function = Callable[..., Any]
 def patch_fairseq() -> None:
     """Apply all patches to fairseq, each only once."""
     make_checkpoints_loadable()
+    replace_missing_extensions()
     # cuDNN's attention with a mask can give NaN gradients in 16 bits (benchmarks/smoke.py, docs/gpu.md).
     torch.backends.cuda.enable_cudnn_sdp(False)
     restore_integers_of_numpy()

@@ -34,6 +34,7 @@ def state():
         "resuming": trainer.load_checkpoint,
         "loading": checkpoint_utils.load_checkpoint_to_cpu,
         "numpy": hasattr(numpy, "compat"),
+        "extensions": [finder for finder in sys.meta_path if "uncompiled" in str(finder)],
         "attention": torch.backends.cuda.cudnn_sdp_enabled(),
         "classes": set(torch.serialization.get_safe_globals()),
     }
@@ -69,7 +70,16 @@ print("registered:", changed(first))
 """
     printed = run(write(tmp_path, code))
     assert "imported: []\n" in printed
-    names = ["attention", "batches", "classes", "iterators", "loading", "numpy", "resuming"]
+    names = [
+        "attention",
+        "batches",
+        "classes",
+        "extensions",
+        "iterators",
+        "loading",
+        "numpy",
+        "resuming",
+    ]
     assert f"registered: {names}\n" in printed
 
 

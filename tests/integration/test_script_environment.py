@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import types
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import fairseq.utils
@@ -89,7 +90,8 @@ def test_a_dry_run_in_a_fresh_clone_prints_how_all_is_made_and_makes_nothing(
     assert files(tmp_path) == before
     for command in (
         f"{bare_python} -m venv .venv",
-        ".venv/bin/python -m pip install --quiet --no-build-isolation fairseq-fixed",
+        "env READTHEDOCS=1 .venv/bin/python -m pip install --quiet --no-cache-dir --no-deps "
+        "--no-build-isolation fairseq-fixed",
         "fairseq-phrase-preprocess -s ",
         f"scripts/table.py run configs/tables/{script}.yaml",
         "fairseq-phrase-report ",
@@ -282,6 +284,7 @@ def site(clone, tmp_path):
     site = tmp_path / "site"
     for folder in ("fairseq", "fairseq_phrase-1.dist-info"):
         (site / folder).mkdir(parents=True)
+    (site / "fairseq" / "data").mkdir()
     (site / "fairseq" / "__init__.py").touch()
     (site / "fairseq_phrase-1.dist-info" / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: fairseq-phrase\nVersion: 1\n"
@@ -322,6 +325,25 @@ def test_fairseq_finds_an_editable_installation_from_every_folder(
     fairseq.utils.import_user_module(types.SimpleNamespace(user_dir="fairseq_phrase"))
     assert imported == ["fairseq_phrase"]
     assert os.path.samefile(Path(sys.path[0], "fairseq_phrase"), clone / "fairseq_phrase")
+
+
+def test_only_missing_extensions_of_fairseq_are_replaced(clone, site):
+    compiled = site / "fairseq" / f"libbleu{EXTENSION_SUFFIXES[0]}"
+    compiled.touch()
+    for _ in range(2):
+        link(clone, site)
+    made = ["fairseq/data/data_utils_fast.py", "fairseq/data/token_block_utils_fast.py"]
+    record = (site / "fairseq_phrase-1.dist-info" / "RECORD").read_text().split()
+    assert record == [
+        "fairseq_phrase-1.dist-info/RECORD,,",
+        *(f"{name},," for name in made),
+        "fairseq_phrase,,",
+    ]
+    package = clone / "fairseq_phrase" / "compat" / "uncompiled"
+    assert [(site / name).readlink().parent for name in made] == [package] * 2
+    for name in made:
+        assert (REPOSITORY / "fairseq_phrase/compat/uncompiled" / Path(name).name).is_file()
+    assert not (site / "fairseq" / "libbleu.py").exists()
 
 
 def test_a_copy_is_not_replaced_by_a_link(clone, site):
