@@ -142,7 +142,7 @@ make_environment() {
     stamp="$1/.installed-$2-$(cat setup.py pyproject.toml | cksum | cut -d' ' -f1)"
     if [ ! -e "$stamp" ]; then
         choose_python
-        say "Setting up $1 (once: about 5 minutes)"
+        say "Setting up $1 (once: about 2 minutes)"
         "$PYTHON" -c 'import ensurepip' 2>/dev/null ||
             die "$PYTHON cannot make virtual environments: sudo apt-get install python3-venv"
         if "$PYTHON" -c 'import torch' 2>/dev/null; then site=(--system-site-packages); fi
