@@ -11,8 +11,8 @@ import logging
 import os
 import shutil
 import sys
-from importlib.util import find_spec
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
