@@ -80,7 +80,7 @@ for package in fairseq hydra omegaconf torchaudio; do
     python -c "import $package" 2>/dev/null && die "the wheel without fairseq installs $package"
 done
 python -m pip check
-python -m pip install --quiet pytest pytest-timeout hypothesis
+python -m pip install --quiet pytest pytest-timeout hypothesis conllu
 cd "$WORK/source"
 rm -r fairseq_phrase # the tests are of the wheel
 python -m pytest -q tests/integration/test_huggingface_example.py \
