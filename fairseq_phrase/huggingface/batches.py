@@ -96,9 +96,11 @@ def _words_of_tokens(
         text, (start, *ends) = _located(row, sentence, text)
         words = [None] * len(numbers)
         for i, span in zip(tokens, spans, strict=True):
-            is_of_sentence = span and ends and span.end > start
-            if is_of_sentence and (span.end <= ends[-1] or _is_visible(text[ends[-1] : span.end])):
-                words[i] = bisect_left(ends, span.end)
+            if span and ends and span.end > start:
+                # Blanks after a sentence are of no word; without texts, what is there is unknown.
+                after = text[ends[-1] : span.end]
+                if span.end <= ends[-1] or span.end > len(text) or _is_visible(after):
+                    words[i] = bisect_left(ends, span.end)
     count, last = len(sentence.words), max((w for w in words if w is not None), default=-1)
     if last >= count and not may_go_on:
         raise UserError(
