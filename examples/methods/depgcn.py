@@ -24,7 +24,7 @@ class GcnOptions:
 
 @dataclass(frozen=True)
 class Arcs(SourceStructure):
-    to_head: Tensor  # each row adds up to 1, or to 0 without a head. Shape: (batch, tokens, tokens)
+    to_head: Tensor  # True at the subwords of a token's head. Shape: (batch, tokens, tokens)
     labels: Tensor  # of each token's arc to its head. Shape: (batch, tokens)
 
 
@@ -41,12 +41,12 @@ class DepGcnEncoder(SyntaxEncoder):
         words, of_words = parse["words"], parse["words"].clamp(min=0)
         heads, labels = (parse[f].gather(1, of_words) for f in ("heads", "deprels"))
         has_head = (words >= 0) & (heads != words)
-        arcs = ((heads[:, :, None] == words[:, None]) & has_head[:, :, None]).float()
-        arcs = arcs / arcs.sum(2, keepdim=True).clamp(min=1)
+        arcs = (heads[:, :, None] == words[:, None]) & has_head[:, :, None]
         return Arcs(self.padding(src_tokens), arcs, labels.masked_fill(~has_head, 0))
 
     def after_layers(self, states, structure):
-        up = structure.to_head.to(states)
+        arcs = structure.to_head.to(states)
+        up = arcs / arcs.sum(2, keepdim=True).clamp(min=1)  # each of a head's subwords counts alike
         dependents = up.mT.sum(2, keepdim=True)  # below 1 if a head has more subwords than they
         down = up.mT / dependents.masked_fill(dependents == 0, 1)
         of_head, of_dependent = self.embed_arcs(structure.labels).chunk(2, -1)

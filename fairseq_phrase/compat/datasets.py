@@ -31,6 +31,15 @@ def keep_last_batches(original: _Function, *args: Any, **options: Any) -> Any:
     return original(**arguments)
 
 
+def bucket_with_numpy_2(original: _Function, sizes: Any, num_buckets: int) -> Any:
+    """Compute the lengths of ``--num-batch-buckets`` without an argument that NumPy 2.4 removed.
+
+    Symptom: ``percentile() got an unexpected keyword argument 'interpolation'``.
+    """
+    parts = np.linspace(0, 100, num_buckets + 1)
+    return np.unique(np.percentile(sizes, parts, method="lower")[1:])
+
+
 def restore_integers_of_numpy() -> None:
     """Restore the name ``compat.long`` in NumPy 2, which fairseq 0.12.3 uses for its integers.
 

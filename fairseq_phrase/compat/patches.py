@@ -16,6 +16,7 @@ from fairseq import options as fairseq_options
 from fairseq.criterions.label_smoothed_cross_entropy_with_alignment import (
     LabelSmoothedCrossEntropyCriterionWithAlignment as AlignmentCriterion,
 )
+from fairseq.data import bucket_pad_length_dataset
 from fairseq.file_io import PathManager
 from fairseq.nan_detector import NanDetector
 from fairseq.search import DiverseBeamSearch
@@ -34,6 +35,7 @@ from fairseq_phrase.compat.commands import (
 )
 from fairseq_phrase.compat.datasets import (
     ask_for_alignments,
+    bucket_with_numpy_2,
     keep_last_batches,
     restore_integers_of_numpy,
 )
@@ -63,6 +65,7 @@ def avoid_cudnn_attention() -> None:
 REPAIRS: tuple[tuple[_Function, Any, str], ...] = (
     (avoid_cudnn_attention, None, ""),
     (restore_integers_of_numpy, None, ""),
+    (bucket_with_numpy_2, bucket_pad_length_dataset, "get_buckets"),
     (keep_last_batches, FairseqTask, "get_batch_iterator"),
     (resume_the_same_training, Trainer, "get_train_iterator"),
     (save_all_state, Trainer, "save_checkpoint"),

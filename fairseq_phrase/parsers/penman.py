@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from fairseq_phrase.optional_packages import optional_packages
 from fairseq_phrase.parsers.tree_files import MisfitError, Tree, TreeFiles, form_in_text
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.sentence import Edge, ParsedSentence, join_white_space
-from fairseq_phrase.text import read_lines
+from fairseq_phrase.text import read_json, read_lines
 
 _STRING = re.compile(r'"(?:\\.|[^"\\])*"')
 # A word and a node, numbered from 1 among all children; the last letter stands for the node's role.
@@ -124,7 +123,7 @@ class _Graph:
         words = metadata.get("tok", "").split()
         if not words and "tokens" in metadata:
             try:
-                words = [str(word) for word in json.loads(metadata["tokens"])]
+                words = [str(word) for word in read_json(metadata["tokens"])]
             except (ValueError, TypeError):
                 words = metadata["tokens"].split()
         if not words:

@@ -8,10 +8,8 @@ import spacy
 from spacy.language import Language
 from spacy.tokens import Doc
 
-from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.parsers.spacy import SpacyParser
 from fairseq_phrase.syntax.sentence_boundaries import (
-    sentences_of_constituents,
     sentences_of_dependencies,
 )
 
@@ -70,16 +68,3 @@ def test_white_space_that_is_a_root_leaves_the_sentences_as_they_are(
     relations = np.unique(sentence.deprels, return_inverse=True)[1]
     numbers = sentences_of_dependencies(sentence.tree.heads, relations)
     assert numbers.tolist() == expected
-
-
-def test_constituents_of_dependencies_tell_the_same_sentences(tmp_path):
-    pipeline = spacy.blank("de")
-    heads = [1, 2, 2, 2, 5, 6, 6, 6, 9, 9]
-    pipeline.add_pipe("given_heads", "parser", config={"heads": heads})
-    pipeline.to_disk(tmp_path / "pipeline")
-    parsing = ParsingPipeline(ParsingOptions(f"spacy:{tmp_path}/pipeline", "from-dependencies"))
-    (sentence,) = parsing.parse(["Ein Hund läuft . Eine Katze schläft . Oder nicht"])
-    constituents = sentence.constituents
-    is_root = np.array(constituents.labels) == "ROOT"
-    numbers = sentences_of_constituents(constituents.spans, is_root, True, len(sentence.words))
-    assert numbers.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]

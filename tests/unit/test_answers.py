@@ -77,6 +77,7 @@ def test_only_constituents_that_are_made_of_the_tree_follow_an_edit(monkeypatch,
     stub = SimpleNamespace(
         parse=lambda lines: [parsed(trees[made_by])], attention=refused,
         translate=lambda lines, parses: read.extend(parses) or ["a"],
+        models=[SimpleNamespace(encoder=SimpleNamespace(attention_maps=None))],
         task=SimpleNamespace(
             cfg=SimpleNamespace(data="a:b", source_lang="de"),
             source_text=SimpleNamespace(needs_trees=True),
@@ -103,7 +104,9 @@ def test_attention_of_too_many_nodes_is_not_sent(nodes, is_drawn):
     maps = SimpleNamespace(
         labels=["a"] * nodes, num_tokens=1, weights={"attention": np.ones((1, 1, 1, 1))}
     )
-    attention = attention_of(SimpleNamespace(attention=lambda *_: maps), "a", None)
+    model = SimpleNamespace(encoder=SimpleNamespace(attention_maps=None))
+    translator = SimpleNamespace(attention=lambda *_: maps, models=[model])
+    attention = attention_of(translator, "a", None)
     if is_drawn:
         assert attention == {
             "nodes": ["a"] * nodes,

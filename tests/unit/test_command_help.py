@@ -13,7 +13,6 @@ from importlib.metadata import version
 
 import pytest
 import sentencepiece
-from fairseq import options
 
 import fairseq_phrase
 from fairseq_phrase import cli, option_values
@@ -196,29 +195,6 @@ def test_similar_names_are_suggested(arguments, message, capsys):
     with pytest.raises(SystemExit):
         parsers_of("translate")[0].parse_args(arguments)
     assert re.search(message, capsys.readouterr().err.strip())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--task", "translatoin"], r"invalid choice: 'translatoin'; did you mean translation"),
-        (
-            ["--arch", "relation_transfomer"],
-            r"invalid choice: 'relation_transfomer'; did you mean relation_transformer or",
-        ),
-        (["--arch", "zzz"], r"invalid choice: 'zzz' \(choose from "),
-        (
-            ["--arch", "relation_transformer", "--relation-bais", "tree"],
-            r"arguments: --relation-bais tree; did you mean --relation-bias\?$",
-        ),
-    ],
-)
-def test_similar_names_are_suggested_by_fairseqs_commands(arguments, message, capsys):
-    parser = options.get_training_parser()
-    with pytest.raises(SystemExit):
-        options.parse_args_and_arch(parser, ["data", "--task", "syntax_translation", *arguments])
-    assert re.search(message, capsys.readouterr().err.strip())
-    assert "error" not in vars(parser)
 
 
 @pytest.mark.parametrize("command", ["preprocess", "attach"])

@@ -14,7 +14,7 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.parsers import LineParser, Unparsed
+from fairseq_phrase.parsers import LineParser, Unparsed, registry
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELD_GROUP, FIELDS, ParseField
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -72,10 +72,8 @@ def table(monkeypatch):
     """The table with two rows more, and a parser that makes these fields."""
     for row in (LENGTHS, EXTENTS):
         monkeypatch.setitem(FIELDS, row.name, row)
-    monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Measuring())
-    monkeypatch.setattr(
-        "fairseq_phrase.data.subwords.text_encoder.load_parser", lambda spec: Measuring()
-    )
+    built_in = registry._BuiltIn("measuring", Measuring)
+    monkeypatch.setitem(registry._BUILT_IN, "measuring", built_in)
     return FIELDS
 
 

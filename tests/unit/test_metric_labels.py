@@ -206,7 +206,7 @@ def test_a_report_of_labels_has_differences_tests_and_a_confusion_picture(labell
     assert "McNemar's exact test" in text
     assert "BLEU" not in text
     assert "better: F1" in text
-    assert "Words/s are fairseq's wps in training: labels per second" in text
+    assert "Words/s: labels per second of training" in text
     assert "Training chose its best checkpoint by accuracy on the validation set." in text
     rows = {row["row"]: row for row in records(labelled / "out" / "report.csv")}
     assert float(rows["better"]["accuracy_mean"]) > float(rows["baseline"]["accuracy_mean"])

@@ -39,8 +39,8 @@ def structure(**changes):
     """Change fields of the structure by functions of the encoder, the tokens and the parse."""
 
     def changed(self, src_tokens, parse):
-        made = vars(STRUCTURE(self, src_tokens, parse))
-        return Structure(**made | {n: f(self, src_tokens, parse) for n, f in changes.items()})
+        fields = vars(STRUCTURE(self, src_tokens, parse))
+        return Structure(**fields | {n: f(self, src_tokens, parse) for n, f in changes.items()})
 
     return {"structure": changed}
 

@@ -45,7 +45,7 @@ def test_json_that_is_nested_deeply_is_refused(text):
 
 
 def test_only_one_function_reads_json():
-    others = {
+    reasons = {
         "text.py": "the function",
         "checkpoints/option_texts.py": "whatever is nested deeply is code",
         "data/preprocessing/parse_shards.py": "this project has just written it",
@@ -55,7 +55,7 @@ def test_only_one_function_reads_json():
     }
     package = REPOSITORY / "fairseq_phrase"
     readers = {file for file in package.rglob("*.py") if "json.load" in file.read_text("utf-8")}
-    assert {file.relative_to(package).as_posix() for file in readers} == others.keys()
+    assert {file.relative_to(package).as_posix() for file in readers} == reasons.keys()
 
 
 @pytest.mark.parametrize(

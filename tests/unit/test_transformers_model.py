@@ -24,7 +24,7 @@ def test_factors_and_graphs_reach_the_encoder(dictionary, fields):
     options = {"relation_source": "enhanced", "relation_labels": True}
     model = build_model("relation_transformer", dictionary, **options if fields == "graphs" else {})
     if fields == "factors":
-        SourceFactors.of("tags,deprels,subwords", "sum", None).add_to(model, lambda field: 8)
+        SourceFactors.of("tags,deprels,subwords").add_to(model, lambda field: 8)
         for table in model.encoder.embed_tokens.factors.values():
             torch.nn.init.normal_(table.weight)
     inputs = make_batch(dictionary, LENGTHS)

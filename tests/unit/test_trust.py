@@ -253,10 +253,10 @@ def structures(draw: st.DrawFn, inner: Any) -> Any:
             value,
             *draw(st.lists(harmless, max_size=2)),
         ]
-        named = {f"option{i}": each for i, each in enumerate(values)}
+        options = {f"option{i}": content for i, content in enumerate(values)}
         is_data &= kind != "namespace"
-        value = {"list": values, "tuple": tuple(values), "dict": named, "text": repr(value),
-                 "namespace": Namespace(**named)}[kind]  # fmt: skip
+        value = {"list": values, "tuple": tuple(values), "dict": options, "text": repr(value),
+                 "namespace": Namespace(**options)}[kind]  # fmt: skip
     return value
 
 
@@ -270,7 +270,7 @@ def test_no_refused_value_is_read_at_any_slot_of_any_structure(data) -> None:
         check_trusted(state, "a.pt")
     except UserError:
         return
-    assert any(inner is each for each in REMOVED)
+    assert any(inner is removed for removed in REMOVED)
     assert "HIDDEN" not in str(state)
 
 

@@ -53,11 +53,11 @@ def numbers(values):
 def test_batches_are_those_of_the_definition(sizes, tokens, sentences, multiple):
     options = (max(tokens, *sizes) if tokens > 0 and sizes else tokens, sentences, multiple)
     indices = np.arange(len(sizes))[::-1].copy()
-    wanted = [[int(indices[at]) for at in batch] for batch in twins.batches(sizes, *options)]
+    expected = [[int(indices[at]) for at in batch] for batch in twins.batches(sizes, *options)]
     for module in both(data_utils_fast, "data.data_utils_fast"):
-        assert lists(module.batch_by_size_vec(indices, numbers(sizes), *options)) == wanted
+        assert lists(module.batch_by_size_vec(indices, numbers(sizes), *options)) == expected
         length = dict(zip(indices.tolist(), sizes, strict=True)).__getitem__
-        assert lists(module.batch_by_size_fn(indices, length, *options)) == wanted
+        assert lists(module.batch_by_size_fn(indices, length, *options)) == expected
 
 
 def test_a_sentence_longer_than_a_batch_is_refused():
@@ -69,25 +69,25 @@ def test_a_sentence_longer_than_a_batch_is_refused():
 @given(LENGTHS, st.lists(st.tuples(st.integers(1, 9), st.integers(1, 12)), min_size=1, max_size=4))
 def test_batches_of_fixed_shapes_are_those_of_the_definition(sizes, shapes):
     indices = np.arange(len(sizes))
-    wanted = twins.fixed_batches(indices.tolist(), sizes.__getitem__, shapes)
+    expected = twins.fixed_batches(indices.tolist(), sizes.__getitem__, shapes)
     for module in both(data_utils_fast, "data.data_utils_fast"):
-        made = module.batch_fixed_shapes_fast(indices, sizes.__getitem__, numbers(shapes))
-        assert made == wanted
+        batches = module.batch_fixed_shapes_fast(indices, sizes.__getitem__, numbers(shapes))
+        assert batches == expected
 
 
 @pytest.mark.parametrize("mode", MODES)
 @given(LENGTHS.filter(any), st.integers(1, 20), st.integers(0, 2))
 def test_blocks_of_a_text_are_those_of_the_definition(mode, sizes, most, separator):
-    wanted = twins.blocks(sizes, mode, most, separator)
+    expected = twins.blocks(sizes, mode, most, separator)
     sizes = numbers(sizes)
     for module in both(token_block_utils_fast, "data.token_block_utils_fast"):
-        if not wanted and module is not token_block_utils_fast:
+        if not expected and module is not token_block_utils_fast:
             continue  # it raises a ValueError of NumPy
         slices = module._get_slice_indices_fast(sizes, mode, most, separator)
         assert slices.dtype == np.int64
-        assert [list(range(*ends)) for ends in slices.tolist()] == wanted
+        assert [list(range(*ends)) for ends in slices.tolist()] == expected
         places = module._get_block_to_dataset_index_fast(sizes, slices)
-        for (first, offset, last), block in zip(places.tolist(), wanted, strict=True):
+        for (first, offset, last), block in zip(places.tolist(), expected, strict=True):
             if block:
                 assert first == twins.sentence_of(block[0], sizes)
                 assert offset == block[0] - sizes[:first].sum()

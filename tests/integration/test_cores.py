@@ -30,10 +30,10 @@ def test_nothing_counts_them_in_another_way():
     """By nproc, which obeys OMP_NUM_THREADS, or as os.cpu_count, with cores that other jobs have."""
     folders = [REPOSITORY / name for name in ("fairseq_phrase", "scripts", "benchmarks", ".ci")]
     counting = re.compile(rb"\bnproc\b|\bcpu_count\b")
-    found = {
+    names = {
         path.name
         for folder in folders
         for path in folder.rglob("*")
         if path.is_file() and path.suffix != ".pyc" and counting.search(path.read_bytes())
     }
-    assert found == {"cores.py", "common.sh"}
+    assert names == {"cores.py", "common.sh"}
