@@ -58,8 +58,8 @@ def pytest_report_header() -> list[str]:
 
 @pytest.fixture(scope="session")
 def synthetic_corpus(tmp_path_factory) -> Path:
-    """A folder with {train,valid,test}.{de,en} and .conllu beside each: 600, 100, 100 pairs."""
-    sizes = ["--train", "600", "--valid", "100", "--test", "100"]
+    """A folder with {train,valid,test}.{de,en} and .conllu beside each: 2,000, 100, 100 pairs."""
+    sizes = ["--train", "2000", "--valid", "100", "--test", "100"]
     return made_once(
         tmp_path_factory,
         "corpus",

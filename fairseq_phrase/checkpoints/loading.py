@@ -23,6 +23,7 @@ from fairseq_phrase.checkpoints.identity import RecordingTask, identity_of
 from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
 from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.compat.patches import patch_fairseq
+from fairseq_phrase.compat.uncompiled import replace_missing_extensions
 from fairseq_phrase.data.store.data_directory import languages_in_names
 from fairseq_phrase.data.store.identity import Identity, compare
 from fairseq_phrase.errors import UserError
@@ -83,8 +84,12 @@ def register() -> None:
 
 
 def register_all() -> None:
-    """Register every task and model of this package, and let fairseq load their checkpoints."""
+    """Register every task and model of this package, and let fairseq load their checkpoints.
+
+    Without a compiled fairseq, its data sets need the replacements of its extensions.
+    """
     make_checkpoints_loadable()
+    replace_missing_extensions()
     guard_checkpoints()
     for part in ("tasks", "models"):
         for module in iter_modules([str(_PACKAGE / part)]):

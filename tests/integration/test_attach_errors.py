@@ -15,7 +15,7 @@ from fairseq_phrase.data.preprocessing import parsing as corpus_module
 from fairseq_phrase.data.preprocessing.parse_shards import shards_in
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
-from fairseq_phrase.parsers import LineParser
+from fairseq_phrase.parsers import LineParser, registry
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
@@ -249,7 +249,7 @@ class Splitter(LineParser):
 def test_a_parse_with_other_words_than_the_text_is_none(
     sp_corpus, stock_sp_data, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Splitter())
+    monkeypatch.setitem(registry._BUILT_IN, "splitter", registry._BuiltIn("splitter", Splitter))
     data = Path(shutil.copytree(stock_sp_data, tmp_path / "data"))
     lines = ["".join(line).replace("▁", " ").split() for line in lines_of(sp_corpus, "train")]
     contracted = [number for number, words in enumerate(lines, start=1) if "zum" in words]

@@ -42,7 +42,6 @@ PARSE = ["-s", "de", "-t", "en", "--trainpref", "x", "--parser", "spacy:de_nowhe
 NOWHERE = ["--source-parser", "spacy:de_nowhere"]
 REFUSED = [
     (["translate", "--path", "x", "--nbest", "10", "--beam", "5"], "1 to the number of beams, 5"),
-    (["translate", "--path", "x", "--mbr", "bleu"], "chooses among samples"),
     (["translate", "--path", "x", "--out", "nowhere/x"], "--out: there is no folder nowhere"),
     (["translate", "{bundle}", "--path", "x"], "is a bundle, which has its own model"),
     (["translate", "--path", "x", *NOWHERE], "spacy download de_nowhere"),

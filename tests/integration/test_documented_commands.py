@@ -151,10 +151,16 @@ def _probing_task(corpus: Path, folder: Path) -> None:
         write_lines(folder / f"sentence_length.{split}.txt", rows)
 
 
-def test_the_readme(packages, gold_corpus, tmp_path):
-    (tmp_path / "corpus").symlink_to(gold_corpus)
-    run_page("README.md", tmp_path, packages=packages)
-    assert (tmp_path / "checkpoints" / "checkpoint_best.pt").exists()
+def test_the_readme(tmp_path, monkeypatch, capsys):
+    *_, printed = run_page(
+        "README.md", tmp_path, {"--train 20000": "--train 200 --valid 20 --test 20"}
+    )[:2]
+    assert "BLEU" in printed
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"(?s)```python\n(.*?)```", text)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("[")
 
 
 def test_preprocessing(packages, gold_corpus, bpe_corpus, tmp_path):

@@ -59,6 +59,7 @@ WITHOUT_CONFIGURATION = {
     "fairseq.nan_detector.NanDetector.add_hooks",
     "fairseq.options.parse_args_and_arch",
     "fairseq.search.DiverseBeamSearch.step",
+    "fairseq.tasks.translation_from_pretrained_bart.TranslationFromPretrainedBARTTask.__init__",
 }
 
 

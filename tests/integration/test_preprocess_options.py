@@ -98,7 +98,7 @@ def test_the_target_alone_can_be_parsed_for_the_other_direction(synthetic_corpus
     out = preprocess(synthetic_corpus, tmp_path / "out", "--parser", "conllu", "--parse", "target",
                      "--joined-dictionary")  # fmt: skip
     assert not Manifest.path(out, "de").exists()
-    assert len(store_of(out, "en", fields=("words", "heads"))) == 600
+    assert len(store_of(out, "en", fields=("words", "heads"))) == 2000
 
 
 def test_each_side_can_have_its_own_parser(synthetic_corpus, tmp_path):
@@ -181,14 +181,14 @@ def test_the_dictionary_is_the_one_that_fairseq_would_build(both, synthetic_corp
 
 
 def test_sentencepiece_is_trained_on_a_sample_of_a_large_text(both, synthetic_corpus, tmp_path):
-    """600 lines a side: a sample of half of them gives another model, all of them the same."""
+    """2,000 lines a side: a sample of half of them gives another model, all of them the same."""
     models = {
         lines: preprocess(synthetic_corpus, tmp_path / str(lines), "--sentencepiece-lines", lines)
-        for lines in (600, 1200)
+        for lines in (2000, 4000)
     }
     model_of_all = (both / "spm.model").read_bytes()
-    assert (models[1200] / "spm.model").read_bytes() == model_of_all
-    assert (models[600] / "spm.model").read_bytes() != model_of_all
+    assert (models[4000] / "spm.model").read_bytes() == model_of_all
+    assert (models[2000] / "spm.model").read_bytes() != model_of_all
 
 
 def test_the_default_vocabulary_fits_a_small_text(synthetic_corpus, tmp_path, capsys):

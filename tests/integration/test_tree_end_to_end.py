@@ -41,7 +41,7 @@ def tree_data(synthetic_corpus, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def trained(tree_data, tmp_path_factory) -> tuple[Path, str]:
     save = tmp_path_factory.mktemp("trained")
-    return save, train(tree_data, save, *TREE, "--max-epoch", "3")
+    return save, train(tree_data, save, *TREE, "--max-epoch", "1")
 
 
 def translations(printed: str) -> dict[str, str]:

@@ -56,7 +56,7 @@ def test_the_manifest_statistics_and_a_sentence_are_printed(data_directory, caps
     (header,) = re.findall(r"\n +train\.de-en +valid\.de-en +test\.de-en\n", out)
     rows = dict(re.findall(r"^( *\S.*?)  +(\S.*)$", out[out.index(header) :], re.MULTILINE))
     records = manifest.splits.values()
-    assert rows["sentences"].split() == ["600", "100", "100"]
+    assert rows["sentences"].split() == ["2,000", "100", "100"]
     assert rows["words"].split() == [f"{record.words:,}" for record in records]
     assert rows["subwords"].split() == [f"{record.subwords:,}" for record in records]
     means = [f"{record.words / record.sentences:.2f}" for record in records]
