@@ -15,15 +15,12 @@ small steps several times, and running in turns does not correct this.
 from __future__ import annotations
 
 import argparse
-import json
-import math
 import random
 import statistics
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -45,11 +42,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from fairseq_phrase.modules.phrases.builtin_sources import chain_phrases, token_ngrams, word_ngrams
-from fairseq_phrase.modules.phrases.phrase_attention import (
-    choose_path,
-    hadamard_attention,
-    subset_attention,
-)
+from fairseq_phrase.modules.phrases.phrase_attention import hadamard_attention, subset_attention
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.positions.folded_positions import folded
 from fairseq_phrase.modules.positions.relative_attention import (
@@ -58,8 +51,6 @@ from fairseq_phrase.modules.positions.relative_attention import (
     sequential_positions,
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
-from fairseq_phrase.modules.tensors import CROSSOVERS, crossover
-from fairseq_phrase.modules.trees import coefficients
 from fairseq_phrase.modules.trees.coefficients import branches, coefficients_of
 from fairseq_phrase.modules.trees.tree_attention import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
@@ -70,8 +61,6 @@ PHRASES = ("token", "word", "dependency")
 POSITIONS = ("sequential", "structural")
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 LEAVES_PER_BATCH = 1600
-
-Point = tuple[float, float]  # size, and how many times as fast the way for large sizes is
 
 
 def add_arguments(
@@ -133,11 +122,11 @@ def report_kernel(
 def phrase_attention(options: argparse.Namespace) -> None:
     """Attention within phrases, compared with dense references.
 
-    Each row is one shape: the phase-2 attention without its projections, forward and backward, once on
-    the path that ``choose_path`` takes and once by the dense reference (twin):
+    Each row is one shape: the phase-2 attention without its projections, forward and backward, in the
+    form for its length (``dense``, or ``edges`` for long inputs) and in the dense form (twin):
 
     - ``subset``: one ``scaled_dot_product_attention`` with a boolean N x N mask,
-    - ``hadamard``: the dense definition of eq. 5.
+    - ``hadamard``: the definition of eq. 5.
 
     Example:
         python benchmarks/attention_kernels.py phrase-attention --lengths 16 64 512 --repeats 15
@@ -157,27 +146,32 @@ def phrase_row(
     """Measure one row of :func:`phrase_attention`."""
     batch = batch_of(tokens, options)
 
-    def build(path: str) -> PhraseBatch:
-        return prepare(make_phrases(kind, batch, tokens, max_length, options.device), mask, path)
+    def build(is_long: bool) -> PhraseBatch:
+        phrases = make_phrases(kind, batch, tokens, max_length, options.device)
+        phrases.is_long = is_long
+        # Made once per batch, and shared by the layers.
+        structure = phrases.edges if is_long else phrases.adjacency
+        assert structure is not None
+        return phrases
 
-    path = choose_path(build("dense"), mask)
-    phrases = build(path)
+    is_long = make_phrases(kind, batch, tokens, max_length, options.device).is_long
+    phrases, twin = build(is_long), build(False)
     shape = (batch, phrases.num_nodes, options.heads, options.width // options.heads)
     # The memory order of a projection's output.
     inputs = [random_states(options, *shape) for _ in range(3)]
     gradient = random_states(options, *shape, requires_grad=False).transpose(1, 2)
 
-    def run(name: str) -> tuple[Tensor, ...]:
-        states = (x.transpose(1, 2) for x in inputs)
-        output = PHRASE_ATTENTION[mask](*states, phrases, path=name)
+    def run(nodes: PhraseBatch) -> tuple[Tensor, ...]:
+        output = PHRASE_ATTENTION[mask](*(x.transpose(1, 2) for x in inputs), nodes)
         return torch.autograd.grad(output, inputs, gradient)
 
-    turns, memory = measure([partial(run, path), partial(run, "dense")], options)
+    turns, memory = measure([partial(run, phrases), partial(run, twin)], options)
+    path = "edges" if is_long else "dense"
     return [
         kind, mask, path, *map(str, (max_length, tokens, batch, phrases.num_nodes)),
         f"{1e3 * turns.median(0):.2f}", f"{1e3 * turns.median(1):.2f}", f"{turns.speed(0, 1):.2f}",
         *(f"{size:.1f}" for size in memory),
-        *(once_per_batch(partial(build, name), options) for name in (path, "dense")),
+        *(once_per_batch(partial(build, form), options) for form in (is_long, False)),
     ]  # fmt: skip
 
 
@@ -211,14 +205,6 @@ def near_heads(batch: int, words: int, rng: torch.Generator) -> Tensor:
     """Attach each word to one of the five before it, which makes trees with the first word as root."""
     distance = torch.randint(1, 6, (batch, words), generator=rng)
     return (torch.arange(words) - distance).clamp(min=0)
-
-
-def prepare(phrases: PhraseBatch, mask: str, path: str) -> PhraseBatch:
-    """Make the tensors that a path needs from the phrases, which the layers share."""
-    structures = [phrases.adjacency if path == "dense" else phrases.edges]
-    if mask == "hadamard" and path == "edges":
-        structures.append(phrases.degrees)
-    return phrases
 
 
 def add_phrase_arguments(parser: argparse.ArgumentParser) -> None:
@@ -433,127 +419,10 @@ def add_tree_arguments(parser: argparse.ArgumentParser) -> None:
     add_out(parser)
 
 
-def crossovers(options: argparse.Namespace) -> None:
-    """Sizes from which one way of computing is faster than another on this device.
-
-    - ``subset_min_sparsity``, ``hadamard_min_sparsity``: node pairs per adjacent pair from which
-      attention within phrases uses the list of pairs (``edges``) and not all pairs (``dense``), forward
-      and backward.
-    - ``tree_paths_per_leaf``: listed triples per leaf up to which hierarchical accumulation lists them
-      (``PathCoefficients``) in chains, the deepest trees, including making the list, for --layers layers.
-
-    A ratio is the second way's speed over the first's. A crossover is the geometric mean of the sizes on
-    its two sides; of several kinds of phrases, the mean. --write stores the numbers for the package.
-
-    Examples:
-        python benchmarks/attention_kernels.py crossovers --device cpu
-        python benchmarks/attention_kernels.py crossovers --device cuda --dtype bfloat16 --write
-    """
-    before = {name: crossover(name) for name in json.loads(CROSSOVERS.read_text())}
-    crossings, points = measure_crossovers(options)
-    summary = [[name, str(before[name]), str(number)] for name, number in crossings.items()]
-    table = markdown_table(["crossover", "in the code", "measured"], summary, texts=2)
-    report(f"{describe_machine(options.device)}, {options.dtype}", f"{table}\n\n{points}")
-    for path in [options.json] * bool(options.json) + [CROSSOVERS] * options.write:
-        write(crossings, options.device, path)
-
-
-def measure_crossovers(options: argparse.Namespace) -> tuple[dict[str, float], str]:
-    """Measure the crossovers; return them, and the table of all points."""
-    lines, crossings = [], {}
-    for mask in PHRASE_ATTENTION:
-        of_mask = []
-        for kind in ("token", "dependency"):
-            points = [phrase_point(kind, mask, n, options) for n in options.lengths]
-            of_mask.append(crossing(points))
-            lines += [[f"phrases: {kind}, {mask}", f"{x:.0f}", f"{y:.2f}"] for x, y in points]
-        crossings[f"{mask}_min_sparsity"] = round(statistics.mean(of_mask), 1)
-    points = [tree_point(n, options) for n in options.depths]
-    lines += [["paths of chains", f"{x:.0f}", f"{y:.2f}"] for x, y in points]
-    crossings["tree_paths_per_leaf"] = round(crossing(points), 1)
-    return crossings, markdown_table(["crossover", "size", "second / first"], lines, texts=1)
-
-
-def crossing(points: list[Point]) -> float:
-    """Return the size from which the second way is the faster one.
-
-    If it always is, this is the smallest size; if it never is, twice the largest size.
-    """
-    points = sorted(points)
-    slower = [size for size, ratio in points if ratio < 1]
-    if not slower:
-        return points[0][0]
-    later = [size for size, _ in points if size > slower[-1]]
-    return math.sqrt(slower[-1] * later[0]) if later else 2 * slower[-1]
-
-
-def phrase_point(kind: str, mask: str, tokens: int, options: argparse.Namespace) -> Point:
-    """Measure attention within phrases of up to two units, at one length."""
-    phrases = make_phrases(kind, batch_of(tokens, options), tokens, 2, options.device)
-    shape = (len(phrases.padding_mask), options.heads, phrases.num_nodes)
-    shape += (options.width // options.heads,)
-    inputs = [random_states(options, *shape) for _ in range(3)]
-    gradient = torch.randn_like(inputs[0])
-
-    def way(path: str) -> Run:
-        prepare(phrases, mask, path)
-        return lambda: torch.autograd.grad(
-            PHRASE_ATTENTION[mask](*inputs, phrases, path=path), inputs, gradient
-        )
-
-    ways = [way("dense"), way("edges")]
-    sparsity = phrases.padding_mask.numel() * phrases.num_nodes / max(phrases.max_edges, 1)
-    return sparsity, in_turns(lambda _: ways, options.repeats, options.device).speed(1)
-
-
-def tree_point(leaves: int, options: argparse.Namespace) -> Point:
-    """Measure the layers' accumulation over chains with this number of leaves."""
-    device, batch = torch.device(options.device), batch_of(leaves, options)
-    # The last leaf and its neighbour, these two and the leaf before, …
-    starts = torch.arange(leaves - 2, -1, -1, device=device)
-    spans = torch.stack([starts, torch.full_like(starts, leaves)], 1).expand(batch, -1, -1)
-    padding = torch.zeros(batch, leaves, dtype=torch.bool, device=device)
-    module = make_accumulation(options)
-    values = node_values(options, batch, 2 * leaves - 1)
-    states = random_states(options, batch, leaves, options.width, requires_grad=False)
-
-    def run(limit: float) -> None:
-        coefficients.PATHS_PER_LEAF[device.type] = limit
-        tree = TreeBatch(leaf_spans=spans, padding_mask=padding)
-        outputs = [module(values, states, tree) for _ in range(options.layers)]
-        torch.autograd.grad(sum(output.sum() for output in outputs), [values])
-
-    default = coefficients.PATHS_PER_LEAF.get(device.type)
-    ways = [partial(run, math.inf), partial(run, -1)]
-    ratio = in_turns(lambda _: ways, options.repeats, device).speed(1)
-    coefficients.PATHS_PER_LEAF[device.type] = default or math.inf
-    paths = TreeBatch(leaf_spans=spans, padding_mask=padding).num_paths / (batch * leaves)
-    return paths, ratio
-
-
-def write(found: dict[str, float], device: str, path: Path) -> None:
-    """Add a device's numbers to the file of all devices' numbers, which the code reads."""
-    table = json.loads(CROSSOVERS.read_text(encoding="utf-8"))
-    for name, number in found.items():
-        table[name][torch.device(device).type] = number
-    rows = (f"  {json.dumps(name)}: {json.dumps(numbers)}" for name, numbers in table.items())
-    path.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
-
-
-def add_crossover_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of :func:`crossovers`."""
-    add_arguments(parser, [16, 32, 64, 96, 128, 192, 256, 384, 512, 1024], repeats=7)
-    parser.add_argument("--depths", type=int, nargs="+", default=[16, 32, 48, 64, 96, 128, 192])
-    parser.add_argument("--layers", type=int, default=12, help="that share the list of a tree")
-    parser.add_argument("--json", type=Path, help="write the code's numbers, with these, here")
-    parser.add_argument("--write", action="store_true", help=f"and to {CROSSOVERS.name}")
-
-
 COMMANDS = {
     phrase_attention: add_phrase_arguments,
     relative_positions: add_relative_arguments,
     hierarchical_accumulation: add_tree_arguments,
-    crossovers: add_crossover_arguments,
 }
 
 if __name__ == "__main__":

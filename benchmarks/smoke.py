@@ -55,7 +55,7 @@ from translation_models import (
 
 from fairseq_phrase.compat.patches import patch_fairseq
 from fairseq_phrase.modules.positions.biased_attention import biased_attention
-from fairseq_phrase.modules.tensors import additive
+from fairseq_phrase.modules.tensors import infinite
 from fairseq_phrase.text import markdown_table
 
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -124,7 +124,7 @@ def attend(tokens: int, device: str, dtype: torch.dtype) -> list[Tensor]:
     inputs = [state.requires_grad_() for state in (query, key, value)]
     lengths = torch.tensor([tokens, tokens - tokens // 3], device=device)
     is_token = torch.arange(tokens, device=device) < lengths[:, None]
-    attended, _ = biased_attention(*inputs, additive(is_token, dtype)[:, None, None])
+    attended, _ = biased_attention(*inputs, infinite(~is_token, dtype)[:, None, None])
     return [attended.detach(), *torch.autograd.grad(attended, inputs, gradient)]
 
 

@@ -26,6 +26,7 @@ from fairseq_phrase.data.batches.source_batches import make_structures
 from fairseq_phrase.data.batches.syntax_dataset import SyntaxDataset
 from fairseq_phrase.fairseq_types import Task
 from fairseq_phrase.models.encoder_method import translation_encoders
+from fairseq_phrase.modules.parse_batch import to_device
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS
@@ -95,7 +96,7 @@ class Built:
             parse = {name: net_input[name].cpu() for name in self.parses}
             tokens = net_input["src_tokens"]
             structures = make_structures(self.task.source_text.structures, tokens.cpu(), parse)
-            net_input |= {name: x.to(tokens.device) for name, x in structures.items()}
+            net_input |= to_device(structures, tokens.device)
             of_loss = {name: sample["net_input"][f"src_{name}"] for name in self.of_loss}
             # The batch is kept: no other batch gets its id.
             self._own[id(sample)] = sample, {**sample, "net_input": net_input, "parse": of_loss}

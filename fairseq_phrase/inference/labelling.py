@@ -27,6 +27,7 @@ from fairseq_phrase.evaluation.metrics.labels import (
 from fairseq_phrase.inference.constraints import Line, ParallelTexts
 from fairseq_phrase.inference.model_files import device_named, models_and_data
 from fairseq_phrase.inference.raw_lines import numbered
+from fairseq_phrase.modules.parse_batch import to_device
 from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask, too_long
@@ -285,7 +286,7 @@ class Labeller:
     @torch.inference_mode()
     def _predict(self, net_input: dict[str, Tensor]) -> list[list[int]]:
         """Return the numbers of each sentence's labels, counted from the first label."""
-        inputs = {name: values.to(self.device) for name, values in net_input.items()}
+        inputs = to_device(net_input, self.device)
         if len(self.models) == 1:
             scores = self.models[0](**inputs)
         else:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.huggingface.biased_models import add_relation_bias
 from fairseq_phrase.models.config import check_heads
 from fairseq_phrase.models.encoder_method import option, register_encoder
 from fairseq_phrase.models.huggingface_vocabulary import (
@@ -23,7 +22,6 @@ from fairseq_phrase.models.huggingface_vocabulary import (
 from fairseq_phrase.models.relation_options import RelationOptions, check_relations, parse_fields
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, TimeFirstEncoder, encoder_output
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.tensors import padding_of
 from fairseq_phrase.optional_packages import import_transformers
 from fairseq_phrase.text import read_json
 
@@ -201,6 +199,8 @@ class HuggingFaceEncoder(TimeFirstEncoder):
             model.pooler = None  # its parameters would not get a gradient
         trained = dict(model.named_parameters())
         if cfg.relation_bias != "none":
+            from fairseq_phrase.huggingface.biased_models import add_relation_bias
+
             count = cfg.labels.count("deprels") if cfg.relation_labels else 0
             try:
                 add_relation_bias(model, cfg.relation_bias, list(map(str, range(count))))
@@ -281,7 +281,7 @@ class HuggingFaceEncoder(TimeFirstEncoder):
         **parse: Tensor,
     ) -> dict[str, list[Any]]:
         """Encode a batch; arguments and output as in :meth:`SyntaxEncoder.forward`."""
-        padding = padding_of(src_tokens, self.padding_idx)
+        padding = src_tokens.eq(self.padding_idx)
         before, after = len(self.before), len(self.after)
         columns = torch.arange(src_tokens.size(1), device=src_tokens.device)
         # The model counts positions from the left, so padding is moved to the right.

@@ -41,7 +41,7 @@ from fairseq_phrase.modules.positions.relation_vectors import (
 )
 from fairseq_phrase.modules.positions.relative_attention import RelativePositions
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
-from fairseq_phrase.modules.tensors import carried, masked_keys
+from fairseq_phrase.modules.tensors import masked_keys
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary
@@ -183,7 +183,7 @@ class RelationEncoder(SyntaxEncoder):
             batch_function = self.batch_structure(self.cfg, self.dictionary)
             assert batch_function is not None
             (most,) = parse.made(batch_function[0]) or batch_function[1](src_tokens, parse)
-            labels = label_rows(edges, self._num_labels, carried(most))
+            labels = label_rows(edges, self._num_labels, most)
         return relation_positions(
             relations, buckets, self._num_labels, labels, masked, of_graph=True
         )

@@ -25,7 +25,6 @@ from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.modules.positions.folded_positions import folded
 from fairseq_phrase.modules.positions.path_positions import PathEncoding, token_paths
 from fairseq_phrase.modules.positions.relative_attention import RelativeAttention, RelativePositions
-from fairseq_phrase.modules.tensors import carried
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary
@@ -187,8 +186,8 @@ class StructuralEncoder(PositionedEncoder):
         """Find the tokens' paths; one message names the limits that the first batch exceeds."""
         if (batch_function := self.batch_structure(self.cfg, self.dictionary)) is None:
             return None
-        paths, *counts = parse.made(batch_function[0]) or batch_function[1](src_tokens, parse)
-        deep, wide = map(carried, counts)
+        paths: Tensor
+        paths, deep, wide = parse.made(batch_function[0]) or batch_function[1](src_tokens, parse)
         if (deep or wide) and not self._warned:
             self._warned = True
             levels, branches = path_sizes(self.cfg.encoder.embed_dim)

@@ -31,7 +31,7 @@ from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.modules.positions.biased_attention import biased_attention
 from fairseq_phrase.modules.projections import HeadsAttention
-from fairseq_phrase.modules.tensors import infinite, masked_keys, padding_of
+from fairseq_phrase.modules.tensors import infinite, masked_keys
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary
@@ -416,7 +416,7 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
 
     def padding(self, src_tokens: Tensor) -> Tensor:
         """Return True at padding. Shape: (batch, tokens)."""
-        return padding_of(src_tokens, self.padding_idx)
+        return src_tokens.eq(self.padding_idx)
 
     def build_encoder_layer(self, cfg: TransformerConfig) -> nn.Module:
         """Build a layer, wrapped as fairseq wraps its own."""

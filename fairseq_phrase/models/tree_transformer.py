@@ -25,7 +25,6 @@ from fairseq_phrase.models.syntax_encoder import (
 from fairseq_phrase.modules.node_attention import node_attention
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.modules.projections import project
-from fairseq_phrase.modules.tensors import carried, carrier
 from fairseq_phrase.modules.trees.tree_attention import (
     CONVENTIONS,
     HierarchicalAccumulation,
@@ -196,7 +195,7 @@ class TreeCrossAttention(MultiheadAttention):
         length, rows, _ = query.shape
         beams = rows // sentences
         if incremental_state is not None:
-            source["beams"] = carrier(beams)  # fairseq's state holds only tensors
+            source["beams"] = beams
             self._set_input_buffer(incremental_state, source)
         # The rows of a sentence attend to the same nodes, so they are treated as additional queries.
         # (length, sentences * beams, width) -> (sentences, heads, beams * length, head width)
@@ -207,7 +206,7 @@ class TreeCrossAttention(MultiheadAttention):
         # One softmax over leaves and nonterminals, the latter behind the gate of a neutral start.
         attended, weights = node_attention(
             query, source["prev_key"], source["prev_value"], source["prev_mask"],
-            self.node_gate, source["leaves"].size(1), self.dropout_module.p if drops else 0.0,
+            self.node_gate, source["leaves"], self.dropout_module.p if drops else 0.0,
             need_weights or need_head_weights, twice=query.size(2),
         )  # fmt: skip
         # Back to fairseq's order: (target tokens, sentences, beams, heads, head width)
@@ -224,8 +223,8 @@ class TreeCrossAttention(MultiheadAttention):
 
         Returns:
             ``prev_key`` and ``prev_value``, of shape (sentences, heads, nodes, head width),
-            ``prev_mask``, True where a node is not padding, of shape (sentences, 1, 1, nodes), and
-            ``leaves``, without elements, of shape (sentences, leaves, 0).
+            ``prev_mask``, True where a node is not padding, of shape (sentences, 1, 1, nodes), and the
+            number of ``leaves``.
         """
         projections = [self.k_proj, self.v_proj]
         if self.accumulation is not None:
@@ -238,12 +237,11 @@ class TreeCrossAttention(MultiheadAttention):
         if self.accumulation is not None:
             values = self.accumulation.accumulate(values, weights[0][:, : tree.num_leaves], tree)
         keys, values = keys.transpose(1, 2), values.transpose(1, 2)
-        leaves = keys.new_empty(len(keys), tree.num_leaves, 0)
         return {
             "prev_key": keys,
             "prev_value": values,
             "prev_mask": tree.key_mask,
-            "leaves": leaves,
+            "leaves": tree.num_leaves,
         }
 
     def reorder_incremental_state(
@@ -256,12 +254,11 @@ class TreeCrossAttention(MultiheadAttention):
         """
         source = self._get_input_buffer(incremental_state)
         if "prev_key" in source:
-            moves, beams = regroup(
-                new_order, source["prev_key"].size(0), carried(source.pop("beams"))
-            )
+            moves, beams = regroup(new_order, source["prev_key"].size(0), source["beams"])
             if moves is not None:
-                source = {name: tensor.index_select(0, moves) for name, tensor in source.items()}
-            source["beams"] = carrier(beams)
+                for name in ("prev_key", "prev_value", "prev_mask"):
+                    source[name] = source[name].index_select(0, moves)
+            source["beams"] = beams
             self._set_input_buffer(incremental_state, source)
         return incremental_state
 
@@ -364,7 +361,7 @@ class TreeEncoder(SyntaxEncoder):
 
     def structure(self, src_tokens: Tensor, parse: ParseBatch) -> TreeBatch:
         """Make the trees of a batch."""
-        sizes = [carried(size) for size in parse.made("tree")] or None
+        sizes = parse.made("tree") or None
         return TreeBatch.from_words(parse["words"], parse["spans"], self.padding(src_tokens), sizes)
 
     @classmethod

@@ -9,34 +9,27 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairseq_phrase.modules.positions.biased_attention import biased_attention
-from fairseq_phrase.modules.tensors import additive, applied, cached_per_tensor, upcast
+from fairseq_phrase.modules.tensors import applied, upcast
 
 
-def _node_masks(
-    mask: Tensor, queries: int, twice: int, tokens: int, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
+def _node_masks(mask: Tensor, queries: int, twice: int, tokens: int) -> tuple[Tensor, Tensor]:
     """Make the masks for attention in which the first queries see tokens and other nodes separately.
 
     Args:
         queries, twice, tokens: numbers of all queries, of repeated queries, and of tokens.
 
     Returns:
-        0 where a query may attend, else -inf: all queries, then the repeated queries with other nodes
-        only (shape (batch or 1, 1, queries + twice, nodes)); and 0 for a query that may not attend to
-        any other node, else 1 (shape (batch or 1, 1, twice or 1, 1)).
+        True where a query may attend: all queries, then the repeated queries with other nodes only
+        (shape (batch or 1, 1, queries + twice, nodes)); and False for a query that may not attend to any
+        other node (shape (batch or 1, 1, twice or 1, 1)).
     """
-
-    def make() -> tuple[Tensor, Tensor]:
-        rows = mask.expand(-1, -1, queries, -1)
-        of_token = torch.arange(mask.size(-1), device=mask.device) < tokens
-        allowed_nodes = rows[:, :, :twice] & ~of_token
-        sees_nodes = allowed_nodes.any(-1, keepdim=True)
-        first = rows[:, :, :twice] & of_token
-        # Without other nodes a softmax would be empty: it gets all nodes, and the factor 0.
-        allowed = torch.cat([first, rows[:, :, twice:], allowed_nodes | ~sees_nodes], 2)
-        return additive(allowed, dtype), sees_nodes.to(dtype)
-
-    return cached_per_tensor(mask, ("nodes", queries, twice, tokens, dtype), make)
+    rows = mask.expand(-1, -1, queries, -1)
+    of_token = torch.arange(mask.size(-1), device=mask.device) < tokens
+    allowed_nodes = rows[:, :, :twice] & ~of_token
+    sees_nodes = allowed_nodes.any(-1, keepdim=True)
+    first = rows[:, :, :twice] & of_token
+    # Without other nodes a softmax would be empty: it gets all nodes, and the factor 0.
+    return torch.cat([first, rows[:, :, twice:], allowed_nodes | ~sees_nodes], 2), sees_nodes
 
 
 def _add_again(rows: Tensor, twice: int, factor: Tensor | None = None) -> Tensor:
@@ -116,12 +109,11 @@ def node_attention(
         nodes to tanh(g).
     """
     if gate is None:
-        bias = additive(mask, query.dtype)
-        return biased_attention(query, key, value, bias, dropout_p, need_weights)
+        return biased_attention(query, key, value, mask, dropout_p, need_weights)
     twice = tokens if twice is None else twice
-    bias, sees_nodes = _node_masks(mask, query.size(2), twice, tokens, query.dtype)
+    allowed, sees_nodes = _node_masks(mask, query.size(2), twice, tokens)
     queries = applied(_AskTwice, query, twice)
-    answers, weights = biased_attention(queries, key, value, bias, dropout_p, need_weights)
+    answers, weights = biased_attention(queries, key, value, allowed, dropout_p, need_weights)
     factor = gate.tanh().to(query.dtype)[:, None, None] * sees_nodes
     attended = applied(_AddAnswers, answers, factor, twice)
     return attended, None if weights is None else applied(_AddAnswers, weights, factor, twice)

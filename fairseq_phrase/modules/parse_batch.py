@@ -9,26 +9,33 @@ Values of a batch are computed in three steps:
    the collater's tensors (:meth:`ParseBatch.made`), or computes them itself where they are missing: at
    inference, after R-Drop has repeated a batch, in an ensemble of models with different trees.
 3. Layers share the values computed from the structure. A property of the structure is computed when the
-   first layer reads it (:class:`~fairseq_phrase.modules.tensors.cached_property`). A value computed from
-   a plain tensor is cached with it (:func:`~fairseq_phrase.modules.tensors.cached_per_tensor`).
+   first layer reads it (:class:`~fairseq_phrase.modules.tensors.cached_property`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.tensors import carried
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 
-#: The prefix of the names of tensors that the collater computed from parses.
+#: The prefix of the names of tensors and numbers that the collater computed from parses.
 MADE = f"{PREFIX}made."
-#: The name of the carrier of the size of their batch.
+#: The name of the size of their batch.
 ROWS = f"{MADE}rows"
-#: Computes tensors from a batch's tokens and parses, on the host.
-MakeStructure = Callable[[Tensor, "ParseBatch"], Sequence[Tensor]]
+#: Computes tensors and numbers from a batch's tokens and parses, on the host.
+MakeStructure = Callable[[Tensor, "ParseBatch"], Sequence[Any]]
+
+
+def to_device(net_input: Mapping[str, Any], device: torch.device | str) -> dict[str, Any]:
+    """Move the tensors of a batch to a device; the collater's numbers stay on the host."""
+    return {
+        name: value.to(device) if isinstance(value, Tensor) else value
+        for name, value in net_input.items()
+    }
 
 
 class ParseBatch:
@@ -37,15 +44,15 @@ class ParseBatch:
     fairseq's ``net_input`` carries the tensors by name: ``src_words`` for the field ``words``. An
     encoder receives them as this object.
 
-    Other tensors, whose names begin with :data:`MADE`, were computed from the parses by the collater
+    Other values, whose names begin with :data:`MADE`, were computed from the parses by the collater
     (``SyntaxEncoder.batch_structure``).
 
     Args:
         tensors: by field (a name in :data:`fairseq_phrase.syntax.fields.FIELDS`), int64, padded with -1.
             Shape: (batch, tokens), (batch, words), (batch, constituents, columns) or (batch, edges, 3),
             depending on the field.
-        structures: by key and number (``KEY.0``), the tensors that the collater computed, which
-            :meth:`made` returns.
+        structures: by key and number (``KEY.0``), the tensors and numbers that the collater computed,
+            which :meth:`made` returns.
 
     Raises:
         ValueError: a field is unknown, or a tensor has another type or shape than its field or than the
@@ -53,7 +60,7 @@ class ParseBatch:
     """
 
     def __init__(
-        self, tensors: Mapping[str, Tensor], structures: Mapping[str, Tensor] | None = None
+        self, tensors: Mapping[str, Tensor], structures: Mapping[str, Any] | None = None
     ) -> None:
         sizes: dict[str, tuple[str, int]] = {}
         for name, tensor in tensors.items():
@@ -87,22 +94,22 @@ class ParseBatch:
         self._structures = dict(structures or {})
 
     @classmethod
-    def from_net_input(cls, net_input: Mapping[str, Tensor | None]) -> ParseBatch:
+    def from_net_input(cls, net_input: Mapping[str, Any]) -> ParseBatch:
         """Take the parse out of an encoder's keyword arguments, ``src_words``, ``src_heads``, …."""
         fields: dict[str, Tensor] = {}
-        structures: dict[str, Tensor] = {}
+        structures: dict[str, Any] = {}
         for name, tensor in net_input.items():
             if tensor is not None and "/" not in name:  # "/": heads of another model of an ensemble
                 of = structures if name.startswith(MADE) else fields
                 of[name.removeprefix(MADE).removeprefix(PREFIX)] = tensor
         # Code that repeats or selects rows, such as R-Drop, does not update the collater's tensors.
         rows = structures.pop(ROWS.removeprefix(MADE), None)
-        if rows is not None and any(len(tensor) != carried(rows) for tensor in fields.values()):
+        if rows is not None and any(len(tensor) != rows for tensor in fields.values()):
             structures = {}
         return cls(fields, structures)
 
-    def made(self, key: str) -> list[Tensor]:
-        """Return the tensors that the collater computed under a key, in order; empty without them."""
+    def made(self, key: str) -> list[Any]:
+        """Return what the collater computed under a key, in order; empty without it."""
         return [x for name, x in self._structures.items() if name.rpartition(".")[0] == key]
 
     def __contains__(self, field: str) -> bool:

@@ -1,16 +1,13 @@
-"""Checks of tensors, additive masks, precision of sums, and choices of the faster kernel."""
+"""Checks of tensors, masks, precision of sums, and choices of the faster kernel."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 
 def check_tensor(name: str, tensor: Tensor, dtype: torch.dtype, *shape: int | str) -> None:
@@ -47,20 +44,6 @@ def may_read(tensor: Tensor) -> bool:
 Value = TypeVar("Value")
 
 
-def carrier(number: int) -> Tensor:
-    """Return a tensor that carries a number where only tensors are allowed: a batch, a decoder's state.
-
-    It is empty: the number is its second size, which the host knows without waiting for a GPU.
-    Shape: (0, number)
-    """
-    return torch.empty(0, number)
-
-
-def carried(tensor: Tensor) -> int:
-    """Return the number of a :func:`carrier`."""
-    return tensor.size(1)
-
-
 class cached_property(Generic[Value]):  # noqa: N801 - like functools.cached_property
     """A property that is computed once.
 
@@ -76,59 +59,9 @@ class cached_property(Generic[Value]):  # noqa: N801 - like functools.cached_pro
         return value
 
 
-# Values computed from a tensor live only as long as the tensor.
-_made = WeakTensorKeyDictionary()
-
-
-def cached_per_tensor(tensor: Tensor, key: Any, make: Callable[[], Value]) -> Value:
-    """Compute a value from a tensor once, for all layers of a batch.
-
-    Args:
-        key: identifies the value.
-    """
-    # The compiler removes repeated computations itself.
-    if torch.compiler.is_compiling():
-        return make()
-    # The version counts changes in place. Tensors of inference mode lack a version.
-    key = key, 0 if tensor.is_inference() else tensor._version
-    values = _made.setdefault(tensor, {})
-    if key not in values:
-        values[key] = make()
-    return cast(Value, values[key])
-
-
-def padding_of(tokens: Tensor, padding_index: int) -> Tensor:
-    """Return the mask of padding; computed once per tensor. Shape: (batch, tokens), bool.
-
-    Args:
-        tokens: Shape: (batch, tokens)
-    """
-    return cached_per_tensor(tokens, padding_index, lambda: tokens.eq(padding_index))
-
-
-def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Turn a boolean mask into a summand of the scores: 0 where it is True, -inf elsewhere.
-
-    ``scaled_dot_product_attention`` would convert the mask in every call. This function converts it
-    once, and all layers of a batch share the result.
-
-    Args:
-        mask: True where attention is allowed.
-        dtype: of the scores.
-
-    Returns:
-        Shape: as the mask
-    """
-    return cached_per_tensor(mask, dtype, lambda: infinite(~mask, dtype))
-
-
 def infinite(masked: Tensor, dtype: torch.dtype) -> Tensor:
     """Return -inf where a mask is True, and 0 elsewhere; adding it is faster than filling, on a CPU."""
-
-    def make() -> Tensor:
-        return torch.zeros_like(masked, dtype=dtype).masked_fill_(masked, -math.inf)
-
-    return cached_per_tensor(masked, ("infinite", dtype), make)
+    return torch.zeros_like(masked, dtype=dtype).masked_fill_(masked, -math.inf)
 
 
 def masked_keys(padding_mask: Tensor) -> Tensor:
@@ -185,13 +118,7 @@ def applied(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
     return cast(Tensor, function.apply(*inputs))
 
 
-CROSSOVERS = Path(__file__).with_name("crossovers.json")
 Setting = TypeVar("Setting")
-
-
-def crossover(name: str) -> dict[str, float]:
-    """Read the numbers of a crossover, by type of device: ``cpu``, ``cuda``."""
-    return cast(dict[str, float], json.loads(CROSSOVERS.read_text(encoding="utf-8"))[name])
 
 
 def for_device(choices: dict[str, Setting], device: torch.device) -> Setting:

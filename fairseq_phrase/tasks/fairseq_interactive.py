@@ -35,6 +35,7 @@ from fairseq_phrase.data.subwords.segmenter import Segmenter
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder, segmenter_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.modules.parse_batch import to_device
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import EncodedSentence
 
@@ -268,7 +269,7 @@ class RawTextTask(TranslationTask):
             rows = self._encoded(unpadded(tokens, self.source_dictionary.pad()))
             sentences = [cast(EncodedSentence, row.origins[0]) for row in rows]
             parses = self.source_text.parses(plain_tensor(tokens), sentences, self.kept_subwords)
-            net_input |= {name: value.to(tokens.device) for name, value in parses.items()}
+            net_input |= to_device(parses, tokens.device)
         generated = super().inference_step(
             generator, models, {**sample, "net_input": net_input}, *args, **kwargs
         )

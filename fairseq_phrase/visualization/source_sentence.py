@@ -19,6 +19,7 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.marked_words import words_by_marks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.syntax_task import SyntaxTask
+from fairseq_phrase.modules.parse_batch import to_device
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 
@@ -110,7 +111,7 @@ class SourceSentence:
 
     def to(self, device: torch.device) -> SourceSentence:
         """Return the sentence with its input on a device."""
-        moved = {name: value.to(device) for name, value in self.net_input.items()}
+        moved = to_device(self.net_input, device)
         return replace(self, net_input=moved)
 
     @cached_property

@@ -162,21 +162,6 @@ def test_one_row_of_each_encoder_is_chosen():
     assert set(models) == {"transformer"} | first
 
 
-def test_the_crossovers_are_written_for_the_device(tmp_path):
-    run(tmp_path, f"attention_kernels.py crossovers {_BATCH} --depths 8 --json found.json")
-    crossovers = json.loads((tmp_path / "found.json").read_text())
-    names = {"subset_min_sparsity", "hadamard_min_sparsity", "tree_paths_per_leaf"}
-    assert set(crossovers) == names
-
-
-def test_a_crossover_lies_between_the_sizes_on_its_sides():
-    from attention_kernels import crossing
-
-    assert crossing([(10, 0.5), (40, 2.0), (20, 0.9), (80, 3.0)]) == pytest.approx(800**0.5)
-    assert crossing([(10, 1.5), (20, 2.0)]) == 10
-    assert crossing([(10, 0.5), (20, 0.7)]) == 40
-
-
 def test_waits_are_counted_by_the_line_that_causes_them():
     from step_profile import count_waits
 

@@ -11,15 +11,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_phrase.modules.phrases import phrase_attention
-from fairseq_phrase.modules.phrases.builtin_sources import chain_phrases, token_ngrams, word_ngrams
+from fairseq_phrase.modules.phrases import long_phrases, phrase_batch
+from fairseq_phrase.modules.phrases.builtin_sources import token_ngrams
 from fairseq_phrase.modules.phrases.phrase_attention import (
     ACTIVATIONS,
     MASKS,
     PhraseAttention,
     all_attention,
     attention_weights,
-    choose_path,
     hadamard_attention,
     subset_attention,
 )
@@ -66,8 +65,8 @@ def gradients(
 
 def force(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take one path whatever the size, with so few pairs at once that there are several rounds."""
-    monkeypatch.setattr(phrase_attention, "choose_path", lambda phrases, mask: path)
-    monkeypatch.setitem(phrase_attention.EDGES_AT_ONCE, "cpu", 7)
+    monkeypatch.setattr(phrase_batch, "LONG", 0 if path == "edges" else math.inf)
+    monkeypatch.setitem(long_phrases.EDGES_AT_ONCE, "cpu", 7)
 
 
 def make_attention(mask: str = "subset", activation: str = "sigmoid") -> PhraseAttention:
@@ -223,7 +222,8 @@ def test_hadamard_survives_scores_whose_exponentials_do_not(path: str, sign: flo
     query = torch.full((1, 1, 3, 1), 300.0)
     key = sign * torch.tensor([1.0, 2.0, 3.0]).view(1, 1, 3, 1)
     value = torch.tensor([1.0, 10.0, 100.0]).view(1, 1, 3, 1)
-    output = hadamard_attention(query, key, value, phrases, path=path).flatten()
+    phrases.is_long = path == "edges"
+    output = hadamard_attention(query, key, value, phrases).flatten()
     # Token 0 sees itself, the phrase, and token 1 with score 0, which wins among negative scores.
     expected = [100.0, 100.0, 100.0] if sign > 0 else [10.0, 1.0, 1.0]
     assert output.tolist() == pytest.approx(expected)
@@ -241,7 +241,8 @@ def test_in_bfloat16_a_fast_path_errs_at_most_twice_as_much_as_the_dense_one(
     def evaluate(dtype: torch.dtype, path: str) -> list[Tensor]:
         # The exact result, too, is that of the rounded inputs.
         inputs = [x.bfloat16().to(dtype).requires_grad_() for x in random_heads(phrases)]
-        output = function(*inputs, phrases, path=path)
+        phrases.is_long = path == "edges"
+        output = function(*inputs, phrases)
         assert output.dtype == dtype
         return [output * is_node, *torch.autograd.grad((output * is_node).sum(), inputs)]
 
@@ -283,9 +284,10 @@ def test_dropout_of_adjacent_pairs_is_unbiased_on_every_path(
     function = FUNCTIONS[mask]
     inputs = random_heads(phrases)
     is_node = ~phrases.padding_mask
-    without_dropout = function(*inputs, phrases, path=path).transpose(1, 2)[is_node]
+    phrases.is_long = path == "edges"
+    without_dropout = function(*inputs, phrases).transpose(1, 2)[is_node]
     draws = torch.stack(
-        [function(*inputs, phrases, 0.3, path=path).transpose(1, 2)[is_node] for _ in range(400)]
+        [function(*inputs, phrases, 0.3).transpose(1, 2)[is_node] for _ in range(400)]
     )
     assert (draws[0] != draws[1]).any()
     noise = draws.std(0) / math.sqrt(len(draws))
@@ -298,7 +300,8 @@ def test_hadamard_dropout_of_everything_within_phrases_leaves_the_leak(path: str
     query, key, value = random_heads(phrases)
     weights = attention_weights(query, key, phrases, "hadamard")
     leak = weights.masked_fill(phrases.adjacency[:, None], 0) @ value
-    output = hadamard_attention(query, key, value, phrases, 1.0, path=path)
+    phrases.is_long = path == "edges"
+    output = hadamard_attention(query, key, value, phrases, 1.0)
     is_node = ~phrases.padding_mask
     assert_same(output.transpose(1, 2)[is_node], leak.transpose(1, 2)[is_node])
 
@@ -350,10 +353,11 @@ def test_the_edges_path_can_be_differentiated_twice(mask: str) -> None:
     inputs = [x[2:, :1].clone().requires_grad_() for x in random_heads(phrases)]
     words, padding = pad(SUBWORDS[2:], left=False)
     alone = all_kinds(words, pad_heads(HEADS[2:]), padding, 2)["dependency"]
+    alone.is_long = True
     inputs = [x[:, :, : alone.num_nodes].detach().requires_grad_() for x in inputs]
 
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return FUNCTIONS[mask](query, key, value, alone, path="edges")
+        return FUNCTIONS[mask](query, key, value, alone)
 
     assert torch.autograd.gradcheck(attend, inputs)
     assert torch.autograd.gradgradcheck(attend, inputs)
@@ -373,31 +377,18 @@ def test_all_attention_is_scaled_dot_product_attention() -> None:
     assert_same(all_attention(query, key, value, phrases), expected)
 
 
-def test_short_inputs_take_the_dense_path_and_long_ones_a_linear_one() -> None:
-    for tokens, paths in ((16, {"dense"}), (32, {"dense"}), (512, {"edges"})):
-        padding = torch.zeros(1, tokens, dtype=torch.bool)
-        words = torch.arange(tokens)[None]
-        heads = (words - 1).clamp(min=0)
-        for phrases in (
-            token_ngrams(~padding, padding, 2),
-            token_ngrams(~padding, padding, 3),
-            word_ngrams(words, padding, 3),
-            chain_phrases(words, heads, padding, 3),
-        ):
-            assert {choose_path(phrases, mask) for mask in FUNCTIONS} <= paths
-
-
-def test_the_choice_of_path_is_the_functions_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    phrases = make_phrases("token")
-    inputs = random_heads(phrases)
-    choices = []
+def test_only_inputs_longer_than_sentences_are_computed_along_the_edges(monkeypatch) -> None:
+    calls, edge_attention = [], long_phrases.edge_attention
     monkeypatch.setattr(
-        phrase_attention, "choose_path", lambda *asked: choices.append(asked) or "dense"
+        long_phrases, "edge_attention", lambda *a, **b: calls.append(a) or edge_attention(*a, **b)
     )
-    for function in FUNCTIONS.values():
-        function(*inputs, phrases)
-        function(*inputs, phrases, path="edges")
-    assert choices == [(phrases, mask) for mask in FUNCTIONS]
+    for tokens, k, is_long in ((150, 3, False), (200, 2, False), (400, 2, True)):
+        padding = torch.zeros(1, tokens, dtype=torch.bool)
+        phrases = token_ngrams(~padding, padding, k)
+        for function in FUNCTIONS.values():
+            calls.clear()
+            function(*random_heads(phrases), phrases)
+            assert bool(calls) == is_long == phrases.is_long
 
 
 def test_parameters_are_named_and_initialized_as_in_fairseq() -> None:
@@ -426,5 +417,3 @@ def test_unknown_options_and_misshapen_states_are_refused() -> None:
     phrases = make_phrases("token")
     with pytest.raises(ValueError, match="do not fit"):
         make_attention()(torch.zeros(3, 2, 6, dtype=torch.float64), phrases)
-    with pytest.raises(ValueError, match="unknown path"):
-        subset_attention(*random_heads(phrases), phrases, path="fast")

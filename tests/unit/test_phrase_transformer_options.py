@@ -117,7 +117,8 @@ def test_parts_add_the_number_of_their_place_to_the_scores(kind, path, left):
                 if near:
                     weights = torch.stack(scores).softmax(0)
                     expected[sentence, head, i] = weights @ value[sentence, head, near]
-    attended = subset_attention(query, key, value, batch, path=path, bias=bias)
+    batch.is_long = path == "edges"
+    attended = subset_attention(query, key, value, batch, bias=bias)
     real = ~batch.padding_mask[:, None, :, None]
     assert_same(attended * real, expected)
     direction = torch.randn_like(attended) * real

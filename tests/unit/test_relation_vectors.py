@@ -11,7 +11,6 @@ from fairseq_phrase.modules import tensors
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.relation_bias import GRAPH_RELATIONS, edge_pairs
 from fairseq_phrase.modules.positions.relation_vectors import label_rows, most_labels
-from fairseq_phrase.modules.tensors import carried
 from fairseq_phrase.testing import build_model
 from tests.support.tolerance import assert_same
 from tests.twins.tree_relations import (
@@ -139,7 +138,7 @@ def test_the_layers_of_labels_have_each_edge_of_a_pair_once(dictionary, left):
     words, edges = graph(dictionary, left=left)
     edges[0, :3] = torch.tensor([[0, 1, 4], [0, 1, 5], [1, 0, 4]])
     (most,) = most_labels("enhanced", words, ParseBatch({"words": words, "enhanced": edges}))
-    layers = label_rows(edge_pairs(words, edges, NUM_LABELS), NUM_LABELS, carried(most))
+    layers = label_rows(edge_pairs(words, edges, NUM_LABELS), NUM_LABELS, most)
     largest = 0
     for row, of_row in enumerate(words.tolist()):
         for i, query_word in enumerate(of_row):
@@ -160,7 +159,7 @@ def test_the_layers_of_labels_have_each_edge_of_a_pair_once(dictionary, left):
 def test_a_batch_without_edges_has_one_layer_of_no_labels(dictionary):
     words, edges = torch.tensor([[0, 1, -1]]), torch.empty(1, 0, 3, dtype=torch.int64)
     (most,) = most_labels("enhanced", words, ParseBatch({"words": words, "enhanced": edges}))
-    (layer,) = label_rows(edge_pairs(words, edges, 4), 4, carried(most))
+    (layer,) = label_rows(edge_pairs(words, edges, 4), 4, most)
     assert layer.eq(8).all()
 
 

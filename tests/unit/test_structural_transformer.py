@@ -19,7 +19,6 @@ from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.path_positions import token_paths
-from fairseq_phrase.modules.tensors import carried
 from fairseq_phrase.testing import build_model
 from tests.support.structural_models import SUBWORDS, TABLE_1, batch, build, config, encode
 from tests.support.tolerance import assert_same
@@ -323,7 +322,7 @@ def test_paths_are_the_branches_from_the_root_and_what_is_left_out_is_counted_on
         [0, none], [none, none], [1, none], [0, 1], [1, 1], [0, 0], [none, none]
     ]  # fmt: skip
     assert paths[1, :, 0].tolist() == [none, 0, 1, 2, 2, 2, 2]
-    assert (carried(deep), carried(wide)) == (1, 3)
+    assert (deep, wide) == (1, 3)
     monkeypatch.setattr(structural_transformer, "PATH_SIZES", (1, 2))
     model, inputs = build(dictionary, structural_absolute="path"), batch(dictionary)
     for _ in range(2):

@@ -22,7 +22,6 @@ from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.fairseq_types import Dictionary
 from fairseq_phrase.modules.parse_batch import MADE, ROWS, MakeStructure, ParseBatch
-from fairseq_phrase.modules.tensors import carrier
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence, Unparsed
 
@@ -340,19 +339,19 @@ def make_structures(
     structures: Mapping[str, MakeStructure],
     src_tokens: torch.Tensor,
     collated: Mapping[str, torch.Tensor],
-) -> dict[str, torch.Tensor]:
+) -> dict[str, Any]:
     """Make the structures that encoders require from a batch's parses, named as in ``net_input``.
 
     If the models of an ensemble have different trees, this makes nothing: each encoder makes its own.
     """
     if not structures or any("/" in name for name in collated):
         return {}
-    tensors = {ROWS: carrier(len(src_tokens))}
+    made: dict[str, Any] = {ROWS: len(src_tokens)}
     parse = ParseBatch.from_net_input(collated)
     for key, make in structures.items():
-        for number, tensor in enumerate(make(src_tokens, parse)):
-            tensors[f"{MADE}{key}.{number}"] = tensor
-    return tensors
+        for number, value in enumerate(make(src_tokens, parse)):
+            made[f"{MADE}{key}.{number}"] = value
+    return made
 
 
 def truncated(parse: ParseArrays, subwords: int | None) -> ParseArrays:

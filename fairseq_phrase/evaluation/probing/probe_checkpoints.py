@@ -22,6 +22,7 @@ from fairseq_phrase.evaluation.probing.classifier import Probe, ProbeOptions, pr
 from fairseq_phrase.evaluation.probing.results import Results
 from fairseq_phrase.evaluation.probing.task_files import ProbingTask
 from fairseq_phrase.models.model_parts import encoder_of
+from fairseq_phrase.modules.parse_batch import to_device
 from fairseq_phrase.optional_packages import optional_packages
 from fairseq_phrase.syntax.sentence import EncodedSentence
 
@@ -111,7 +112,7 @@ class SentenceVectors:
         batches = self.task.source_text.batches(sentences, self.max_tokens, limit=limit)
         for batch, sample in batches:
             order += batch
-            inputs = {name: value.to(self.device) for name, value in sample["net_input"].items()}
+            inputs = to_device(sample["net_input"], self.device)
             with torch.no_grad():
                 means = self._means(inputs)
             for layer, values in means.items():

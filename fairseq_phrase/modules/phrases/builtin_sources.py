@@ -21,11 +21,7 @@ from fairseq_phrase.modules.phrases.ngram_phrases import (
     token_ngrams,
     without_phrases,
 )
-from fairseq_phrase.modules.phrases.phrase_batch import (
-    ListedPairs,
-    PhraseBatch,
-    PhraseEdges,
-)
+from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.phrases.phrase_sources import (
     SourceOptions,
     SourceTokens,
@@ -420,8 +416,13 @@ def phrases_of_members(members: Tensor, padding_mask: Tensor) -> PhraseBatch:
     adjacency.diagonal(dim1=1, dim2=2).fill_(True)
     sentence, query, key = adjacency.nonzero(as_tuple=True)
     offset = sentence * is_node.size(1)
-    edges = PhraseEdges(offset + query, offset + key)
-    return PhraseBatch(padding_mask=~is_node, num_tokens=num_tokens, pairs=ListedPairs(edges))
+    owner, slot, token = members.nonzero(as_tuple=True)
+    return listed_phrases(
+        padding_mask,
+        ~is_node[:, num_tokens:],
+        *(offset + query, offset + key),
+        *(owner * members.size(1) + slot, owner * num_tokens + token),
+    )
 
 
 def _distinct(members: Tensor) -> Tensor:

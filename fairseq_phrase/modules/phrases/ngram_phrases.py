@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,101 +11,54 @@ from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch, PhraseEdges
 from fairseq_phrase.modules.tensors import check_mask, may_read
 
 
-class NgramLevel(NamedTuple):
-    """The nodes of the token n-grams of one size.
-
-    Node ``offset + i`` is the phrase that begins at token ``i``; tokens themselves are size 1.
-
-    Attributes:
-        offset: the first node.
-        length: number of nodes.
-    """
-
-    size: int
-    offset: int
-    length: int
-
-
 @dataclass(frozen=True)
 class NgramPairs:
-    """Pairs of token n-grams, computed from the layout of the nodes.
+    """Pairs of token n-grams, computed from the layout of the nodes: tokens, pairs, triples, ….
 
     Attributes:
-        levels: the nodes of each size, from size 1.
+        lengths: number of nodes of each size, from 1. They begin at tokens 0, 1, ….
     """
 
-    levels: tuple[NgramLevel, ...]
+    lengths: tuple[int, ...]
+
+    def _contains(self, device: torch.device) -> Tensor:
+        """Return for all pairs of spans whether one contains the other. Shape: (nodes, nodes)."""
+        starts = torch.cat([torch.arange(length, device=device) for length in self.lengths])
+        ends = torch.cat(
+            [torch.arange(n, device=device) + size for size, n in enumerate(self.lengths, 1)]
+        )
+        inside = (starts[:, None] >= starts) & (ends[:, None] <= ends)
+        return inside | inside.T
 
     def edges(self, padding_mask: Tensor) -> PhraseEdges:
-        """List the pairs: each n-gram with each of its parts."""
+        """List the pairs of one sentence without padding, and keep those that each sentence has."""
+        # Sorted by query.
+        query, key = self._contains(padding_mask.device).nonzero(as_tuple=True)
         is_node = ~padding_mask
+        exists = (is_node[:, query] & is_node[:, key]) | (query == key)
         index = torch.arange(padding_mask.numel(), device=padding_mask.device)
         index = index.view(padding_mask.shape)
-        pairs = [(index, index, torch.ones_like(is_node))]
-        for larger in self.levels[1:]:
-            phrase = slice(larger.offset, larger.offset + larger.length)
-            for smaller in self.levels[: larger.size - 1]:
-                for shift in range(larger.size - smaller.size + 1):
-                    first = smaller.offset + shift
-                    part = slice(first, first + larger.length)
-                    # A phrase's parts exist if the phrase exists.
-                    exists = is_node[:, phrase]
-                    pairs.append((index[:, phrase], index[:, part], exists))
-                    pairs.append((index[:, part], index[:, phrase], exists))
-        return _select_edges(pairs)
+        return PhraseEdges(index[:, query][exists], index[:, key][exists])
 
     def adjacency(self, padding_mask: Tensor) -> Tensor:
         """Compare all pairs of spans once, for all sentences."""
-        is_node = ~padding_mask
-        device = padding_mask.device  # a copy from the host would wait for the GPU
-        sizes = torch.cat(
-            [torch.full((level.length,), level.size, device=device) for level in self.levels]
-        )
-        starts = torch.cat([torch.arange(level.length, device=device) for level in self.levels])
-        # Shape: (nodes, nodes)
-        pattern = _within_span(starts, sizes)
-        itself = torch.eye(len(sizes), dtype=torch.bool, device=device)
-        return (pattern & is_node[:, :, None] & is_node[:, None, :]) | itself
+        is_node, device = ~padding_mask, padding_mask.device
+        itself = torch.eye(padding_mask.size(1), dtype=torch.bool, device=device)
+        return (self._contains(device) & is_node[:, :, None] & is_node[:, None, :]) | itself
 
     def memberships(self, padding_mask: Tensor, num_tokens: int) -> tuple[Tensor, Tensor]:
         """List the tokens of all slots, as if without padding; thus the host knows their number."""
         batch, device = padding_mask.size(0), padding_mask.device
-        slots, tokens = [], []
-        for size, offset, length in self.levels[1:]:
+        sentence = torch.arange(batch, device=device)[:, None]
+        slots, tokens, num_slots = [sentence[:0, 0]], [sentence[:0, 0]], 0
+        for size, length in enumerate(self.lengths[1:], 2):
             # Shape: (length, size)
             first = torch.arange(length, device=device)[:, None].expand(-1, size)
-            slots.append((first + (offset - num_tokens)).flatten())
+            slots.append((first + num_slots).flatten())
             tokens.append((first + torch.arange(size, device=device)).flatten())
-        sentence = torch.arange(batch, device=device)[:, None]
-        none = sentence.new_empty(0)
-        slot, token = torch.cat([none, *slots]), torch.cat([none, *tokens])
-        num_slots = padding_mask.size(1) - num_tokens
+            num_slots += length
+        slot, token = torch.cat(slots), torch.cat(tokens)
         return (sentence * num_slots + slot).flatten(), (sentence * num_tokens + token).flatten()
-
-    def max_edges(self, padding_mask: Tensor) -> int:
-        """Count the pairs, as if without padding."""
-        pairs = padding_mask.size(1)
-        for size, _, length in self.levels:
-            # An n-gram has size - p + 1 parts of size p. Count both directions.
-            pairs += 2 * length * sum(size - part + 1 for part in range(1, size))
-        return padding_mask.size(0) * pairs
-
-
-def _select_edges(pairs: Sequence[tuple[Tensor, Tensor, Tensor]]) -> PhraseEdges:
-    """Keep the candidate pairs (query, key, exists) that exist, sorted by query."""
-    query, key, exists = (
-        torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*pairs, strict=True)
-    )
-    query, key = query[exists], key[exists]
-    order = query.argsort(stable=True)
-    return PhraseEdges(query[order], key[order])
-
-
-def _within_span(starts: Tensor, sizes: Tensor) -> Tensor:
-    """Return for all pairs of spans whether one contains the other. Shape: (spans, spans)."""
-    ends = starts + sizes
-    inside = (starts[:, None] >= starts) & (ends[:, None] <= ends)
-    return inside | inside.T
 
 
 def token_ngrams(
@@ -135,20 +86,19 @@ def token_ngrams(
     # Checked only where the check does not wait for the device.
     if ends_with_eos and may_read(is_unit) and is_unit[:, reach:].numpy().any():
         raise ValueError("ends_with_eos was promised, but the last column holds a unit")
-    levels = [NgramLevel(1, 0, num_tokens)]
+    lengths = [num_tokens]
     is_padding = [padding_mask]
     is_phrase = (is_unit & ~padding_mask)[:, :reach]
     first_units = is_phrase
     for size in range(2, min(max_length, reach) + 1):
         # A phrase of this size is a phrase of the previous size plus one unit.
         is_phrase = is_phrase[:, :-1] & first_units[:, size - 1 :]
-        offset = levels[-1].offset + levels[-1].length
-        levels.append(NgramLevel(size, offset, is_phrase.size(1)))
+        lengths.append(is_phrase.size(1))
         is_padding.append(~is_phrase)
     return PhraseBatch(
         padding_mask=torch.cat(is_padding, dim=1),
         num_tokens=num_tokens,
-        pairs=NgramPairs(tuple(levels)),
+        pairs=NgramPairs(tuple(lengths)),
     )
 
 
@@ -159,7 +109,7 @@ def without_phrases(padding_mask: Tensor) -> PhraseBatch:
         padding_mask: True at padding. Shape: (batch, tokens)
     """
     num_tokens = padding_mask.size(1)
-    pairs = NgramPairs((NgramLevel(1, 0, num_tokens),))
+    pairs = NgramPairs((num_tokens,))
     return PhraseBatch(padding_mask=padding_mask, num_tokens=num_tokens, pairs=pairs)
 
 

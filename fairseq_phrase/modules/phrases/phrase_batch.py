@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.tensors import cached_per_tensor, cached_property, check_mask, may_read
+from fairseq_phrase.modules.tensors import cached_property, check_mask, may_read
 
 
 class PhraseEdges(NamedTuple):
@@ -30,10 +30,7 @@ class PhraseEdges(NamedTuple):
 
 
 class Pairs(Protocol):
-    """The pairs of adjacent nodes of a batch, listed or computed.
-
-    ``padding_mask`` is as in :class:`PhraseBatch`.
-    """
+    """The pairs of adjacent nodes, listed or computed, as :class:`PhraseBatch` returns them."""
 
     def edges(self, padding_mask: Tensor) -> PhraseEdges:
         """Return :attr:`PhraseBatch.edges`."""
@@ -44,20 +41,13 @@ class Pairs(Protocol):
     def memberships(self, padding_mask: Tensor, num_tokens: int) -> tuple[Tensor, Tensor]:
         """Return :attr:`PhraseBatch.memberships`."""
 
-    def max_edges(self, padding_mask: Tensor) -> int:
-        """Return :attr:`PhraseBatch.max_edges`."""
-
 
 @dataclass(frozen=True)
 class ListedPairs:
-    """Adjacent pairs as an explicit list.
-
-    Attributes:
-        contained: :attr:`PhraseBatch.memberships`, if they are known.
-    """
+    """Adjacent pairs, and the phrases' tokens, as lists."""
 
     listed: PhraseEdges
-    contained: tuple[Tensor, Tensor] | None = None
+    contained: tuple[Tensor, Tensor]
 
     def edges(self, padding_mask: Tensor) -> PhraseEdges:
         """Return the list."""
@@ -76,20 +66,8 @@ class ListedPairs:
         return adjacency.view(batch, num_nodes, num_nodes)
 
     def memberships(self, padding_mask: Tensor, num_tokens: int) -> tuple[Tensor, Tensor]:
-        """Take the pairs of a phrase and a token out of the list."""
-        if self.contained is not None:
-            return self.contained
-        num_nodes = padding_mask.size(1)
-        query, key = self.listed
-        is_pair = (query % num_nodes >= num_tokens) & (key % num_nodes < num_tokens)
-        query, key = query[is_pair], key[is_pair]
-        slot = query % num_nodes - num_tokens
-        phrase = query // num_nodes * (num_nodes - num_tokens) + slot
-        return phrase, key // num_nodes * num_tokens + key % num_nodes
-
-    def max_edges(self, padding_mask: Tensor) -> int:
-        """Return the number of pairs."""
-        return self.listed.query.numel()
+        """Return the list."""
+        return self.contained
 
 
 def count(index: Tensor, length: int) -> Tensor:
@@ -100,31 +78,38 @@ def count(index: Tensor, length: int) -> Tensor:
 
 
 def num_part_positions(clip: int) -> int:
-    """Return the number of values that :func:`number_parts` can return."""
+    """Return the number of relative positions of adjacent nodes, given the largest offset."""
     return 1 + 2 * (clip + 1)
 
 
-def number_parts(query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor], clip: int) -> Tensor:
+def number_parts(
+    query: tuple[Tensor, Tensor], key: tuple[Tensor, Tensor], positions: int
+) -> Tensor:
     """Number the relative positions of adjacent nodes.
 
     A node has the number 0 to itself. A part that begins o tokens after the query has 1 + o. A containing
-    node that begins o tokens before the query has 2 + clip + o.
+    node that begins o tokens before the query has 2 + clip + o. Offsets o are clipped.
 
     Args:
         query: the first token of each attending node, and its number of tokens.
             Shape of each: any, int64
         key: the same for the nodes attended to. The shapes broadcast.
-        clip: largest o; larger values are clipped.
+        positions: their number, from :func:`num_part_positions`.
 
     Returns:
         The numbers; undefined where nodes are not adjacent. Shape: the broadcast shape, int64
     """
     (query_start, query_size), (key_start, key_size) = query, key
-    offset = key_start - query_start
+    clip, offset = positions // 2 - 1, key_start - query_start
     is_part = 1 + offset.clamp(0, clip)
     is_whole = 2 + clip + (-offset).clamp(0, clip)
-    positions = torch.where(key_size < query_size, is_part, is_whole)
-    return positions.where(key_size != query_size, 0)
+    numbers = torch.where(key_size < query_size, is_part, is_whole)
+    return numbers.where(key_size != query_size, 0)
+
+
+#: The number of nodes above which attention within phrases is computed along the list of adjacent pairs:
+#: 256 tokens with phrases of two, more than translated sentences have.
+LONG = 512
 
 
 class PhraseBatch:
@@ -159,6 +144,7 @@ class PhraseBatch:
         self.padding_mask = padding_mask
         self.num_tokens = num_tokens
         self.pairs = pairs
+        self._part_positions: dict[int, Tensor] = {}
 
     @property
     def batch_size(self) -> int:
@@ -175,10 +161,10 @@ class PhraseBatch:
         """The device of the batch's tensors."""
         return self.padding_mask.device
 
-    @property
-    def max_edges(self) -> int:
-        """Number of adjacent pairs; for token n-grams, as if without padding."""
-        return self.pairs.max_edges(self.padding_mask)
+    @cached_property
+    def is_long(self) -> bool:
+        """Whether attention within phrases should not hold all pairs of nodes."""
+        return self.num_nodes > LONG
 
     # The following are computed from the pairs when a layer first needs them.
 
@@ -194,12 +180,6 @@ class PhraseBatch:
         Shape: (batch, nodes, nodes)
         """
         return self.pairs.adjacency(self.padding_mask)
-
-    @cached_property
-    def degrees(self) -> Tensor:
-        """Number of neighbours of each node, itself included. Shape: (batch, nodes)."""
-        counts = count(self.edges.query, self.padding_mask.numel())
-        return counts.view(self.padding_mask.shape)
 
     @cached_property
     def key_mask(self) -> Tensor | None:
@@ -218,7 +198,7 @@ class PhraseBatch:
         """The tokens without phrases."""
         mask = self.padding_mask[:, : self.num_tokens]
         index = torch.arange(mask.numel(), device=mask.device)
-        itself = ListedPairs(PhraseEdges(index, index), contained=(index[:0], index[:0]))
+        itself = ListedPairs(PhraseEdges(index, index), (index[:0], index[:0]))
         return PhraseBatch(padding_mask=mask, num_tokens=self.num_tokens, pairs=itself)
 
     @cached_property
@@ -249,32 +229,20 @@ class PhraseBatch:
             torch.cat([torch.ones_like(position), sizes.view(batch, -1)], 1),
         )
 
-    def part_positions(self, clip: int) -> Tensor:
-        """Number the relative positions of adjacent nodes; undefined where they are not adjacent.
-
-        Args:
-            clip: as for :func:`~fairseq_phrase.modules.phrases.phrase_batch.number_parts`.
+    def part_positions(self, positions: int) -> Tensor:
+        """Number the relative positions of all nodes (:func:`number_parts`), once per batch.
 
         Returns:
-            Shape: (batch, nodes, nodes), int64
+            Shape: (batch, nodes, nodes), int64; undefined where nodes are not adjacent.
         """
-        starts, sizes = self.extents
-
-        def make() -> Tensor:
-            queries = starts[:, :, None], sizes[:, :, None]
-            return number_parts(queries, (starts[:, None], sizes[:, None]), clip)
-
-        return cached_per_tensor(starts, ("parts", clip), make)
-
-    def edge_positions(self, clip: int) -> Tensor:
-        """Number the relative positions of the listed pairs. Shape: (edges,), int64."""
-        starts, sizes = (values.view(-1) for values in self.extents)
-        query, key = self.edges
-
-        def make() -> Tensor:
-            return number_parts((starts[query], sizes[query]), (starts[key], sizes[key]), clip)
-
-        return cached_per_tensor(query, ("parts", clip), make)
+        if positions not in self._part_positions:
+            starts, sizes = self.extents
+            queries, keys = (
+                (starts[:, :, None], sizes[:, :, None]),
+                (starts[:, None], sizes[:, None]),
+            )
+            self._part_positions[positions] = number_parts(queries, keys, positions)
+        return self._part_positions[positions]
 
     def members(self) -> list[list[tuple[int, ...]]]:
         """List the tokens of each node of each sentence.

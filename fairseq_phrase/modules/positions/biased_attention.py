@@ -101,8 +101,8 @@ def biased_attention(
 
     Args:
         query, key, value: Shape of each: (batch, heads, tokens, head width)
-        bias: -inf where a query may not attend; no row may be all -inf; None for no bias.
-            Shape: broadcasts to (batch, heads, tokens, tokens)
+        bias: -inf where a query may not attend; no row may be all -inf; None for no bias. Or a mask, True
+            where a query may attend. Shape: broadcasts to (batch, heads, tokens, tokens)
         need_weights: also return the weights, which is slower.
         scale: of the scores; 1/√d by default.
 
@@ -115,7 +115,8 @@ def biased_attention(
         return scaled_dot_product_attention(query, key, value, bias, dropout_p, scale=scale), None
     scores = scaled_scores(query, key, scale)
     if bias is not None:
-        scores = scores.add_(bias)
+        is_mask = bias.dtype == torch.bool
+        scores = scores.masked_fill_(~bias, -math.inf) if is_mask else scores.add_(bias)
     del bias  # it and the scores are as large as the weights
     weights = scores.softmax(-1)
     del scores

@@ -15,7 +15,7 @@ from fairseq_phrase.modules.positions.biased_attention import biased_attention
 from fairseq_phrase.modules.positions.relation_bias import PairRelations
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.projections import HeadsAttention
-from fairseq_phrase.modules.tensors import cached_per_tensor, infinite
+from fairseq_phrase.modules.tensors import infinite
 
 
 def token_distances(tree: TreePositions) -> Tensor:
@@ -47,13 +47,8 @@ class DistancePriorAttention(HeadsAttention):
             relations: their ``pairs`` are from :func:`token_distances`.
         """
         heads = self.split(states)
-        distances, masked, dtype = relations.pairs, relations.masked, heads[0].dtype
-
-        def make() -> Tensor:
-            prior = distances.to(dtype) * -STRENGTH
-            return (prior if masked is None else prior + infinite(masked, dtype))[:, None]
-
-        # All layers share it.
-        bias = cached_per_tensor(distances, ("prior", dtype), make)
-        attended, weights = biased_attention(*heads, bias, self.dropout_p, need_weights)
+        bias = relations.pairs.to(heads[0].dtype) * -STRENGTH
+        if relations.masked is not None:
+            bias = bias + infinite(relations.masked, bias.dtype)
+        attended, weights = biased_attention(*heads, bias[:, None], self.dropout_p, need_weights)
         return self.join(attended, states), weights

@@ -6,16 +6,18 @@ Source: Shiv and Quirk 2019, *Novel Positional Encodings to Enable Tree-Based Tr
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.tree_positions import DepthEncoding, TreePositions
-from fairseq_phrase.modules.tensors import carrier, may_read
+from fairseq_phrase.modules.tensors import may_read
 
 
-def token_paths(levels: int, branches: int, src_tokens: Tensor, parse: ParseBatch) -> list[Tensor]:
+def token_paths(levels: int, branches: int, src_tokens: Tensor, parse: ParseBatch) -> list[Any]:
     """Compute the path of each token's word, the step to the word first.
 
     A step is the number of the word's earlier siblings, at most ``branches - 1``. Of a longer path the
@@ -28,9 +30,9 @@ def token_paths(levels: int, branches: int, src_tokens: Tensor, parse: ParseBatc
         src_tokens: not used.
 
     Returns:
-        The steps, -1 above the root (shape (batch, tokens, levels), int64); and
-        :func:`~fairseq_phrase.modules.tensors.carrier` of the number of words whose path is too long, and
-        of words with too many earlier siblings; 0 where counting would wait for the device.
+        The steps, -1 above the root (shape (batch, tokens, levels), int64); the number of words whose
+        path is too long, and of words with too many earlier siblings; 0 where counting would wait for the
+        device.
     """
     words = parse["words"]
     tree = TreePositions(words, parse["heads"], words < 0)
@@ -47,7 +49,7 @@ def token_paths(levels: int, branches: int, src_tokens: Tensor, parse: ParseBatc
     if may_read(words):
         clipped = tree.word_depths > levels, (branch >= branches) & ~is_root
         counts = [int(mask.sum()) for mask in clipped]
-    return [torch.stack(steps, 2), *map(carrier, counts)]
+    return [torch.stack(steps, 2), *counts]
 
 
 class PathEncoding(DepthEncoding):

@@ -31,7 +31,6 @@ from fairseq_phrase.modules.positions.relative_attention import (
     relative_attention,
 )
 from fairseq_phrase.modules.projections import HeadsAttention
-from fairseq_phrase.modules.tensors import carrier
 
 
 def _ranks(slots: Tensor, last: int) -> Tensor:
@@ -41,18 +40,18 @@ def _ranks(slots: Tensor, last: int) -> Tensor:
     return (order - first).masked_fill(slots == last, 0)
 
 
-def most_labels(field: str, src_tokens: Tensor, parse: ParseBatch) -> list[Tensor]:
+def most_labels(field: str, src_tokens: Tensor, parse: ParseBatch) -> list[int]:
     """Count the most edges between two words of a batch, in the collater.
 
     Args:
         field: the graph's parse field.
 
     Returns:
-        A :func:`~fairseq_phrase.modules.tensors.carrier` of the number, 1 or more.
+        The number, 1 or more.
     """
     words = parse["words"]
     slots = edge_pairs(words, parse[field], 0).slots.sort(1).values
-    return [carrier(1 + max(_ranks(slots, words.size(1) ** 2).flatten().tolist(), default=0))]
+    return [1 + max(_ranks(slots, words.size(1) ** 2).flatten().tolist(), default=0)]
 
 
 def label_rows(edges: EdgePairs, num_labels: int, count: int) -> Sequence[Tensor]:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag, pad
 
-from fairseq_phrase.modules.tensors import applied, crossover, for_device
+from fairseq_phrase.modules.tensors import applied, for_device
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch, true_at
 
 
@@ -94,7 +94,8 @@ class _Product(torch.autograd.Function):
 # takes. Trees of natural language have far fewer (right-branching trees have 110 at 50 words and 590 at
 # 512 words), and for them the list is up to 20 times as fast. Chains reach this number at a depth of 78.
 # There the list, including the time to make it, takes as long as the other form in 12 layers.
-PATHS_PER_LEAF = crossover("tree_paths_per_leaf")
+# On an H200 (bfloat16), at half the number.
+PATHS_PER_LEAF = {"cpu": 1024.0, "cuda": 539.3}
 
 # The largest number of elements of a slice of DepthCoefficients' counts: small on a CPU to stay in its
 # caches, larger on a GPU for fewer launches.

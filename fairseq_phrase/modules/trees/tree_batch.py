@@ -13,7 +13,6 @@ from torch.nn.functional import pad
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.tensors import (
     cached_property,
-    carrier,
     check_mask,
     check_tensor,
     may_read,
@@ -304,16 +303,12 @@ class TreeBatch:
         return (mask | itself).unsqueeze(1)
 
 
-def tree_sizes(src_tokens: Tensor, parse: ParseBatch) -> list[Tensor]:
-    """Check the trees of a batch on the host, and compute the sizes that the host needs later.
-
-    Returns:
-        For each number a :func:`~fairseq_phrase.modules.tensors.carrier`.
-    """
+def tree_sizes(src_tokens: Tensor, parse: ParseBatch) -> list[int]:
+    """Check the trees of a batch on the host, and compute the sizes that the host needs later."""
     # Spans cover only words, so the sizes do not depend on padding.
     padding_mask = torch.zeros(src_tokens.shape, dtype=torch.bool)
     tree = TreeBatch.from_words(parse["words"], parse["spans"], padding_mask)
-    return [carrier(number) for number in tree._numbers]
+    return [*tree._numbers]
 
 
 def _maximum(counts: Tensor) -> Tensor:
