@@ -567,7 +567,7 @@ def test_runs_from_before_an_option_have_the_value_of_that_time(table):
         "seed1": "'encoder': 'transformer'",
         # Defaults; those of other encoders; a new value.
         "seed2": "'encoder': 'transformer', 'tree_planting_heads': 1, 'tree_planting_trees': 'heads', "
-        "'distance_strength': 0.7, 'relation_vectors': keys, 'phrase_residual': both, 'coverage': 0.5, "
+        "'distance_strength': 0.5, 'relation_vectors': keys, 'phrase_residual': both, 'coverage': 0.5, "
         "'attention_start_scale': 1.0, 'copy': none",
     }  # fmt: skip
     for row in ("baseline", "k2"):

@@ -50,7 +50,6 @@ def test_only_one_function_reads_json():
         "checkpoints/option_texts.py": "whatever is nested deeply is code",
         "data/preprocessing/parse_shards.py": "this project has just written it",
         "evaluation/metrics/comet_worker.py": "this project has just written it",
-        "modules/tensors.py": "a file of this package",
         "parsers/other_formats.py": "a command in a message",
     }
     package = REPOSITORY / "fairseq_phrase"
