@@ -47,7 +47,7 @@ def penalize_groups_by_their_own_sentence(
 
     Symptom: an IndexError, or words that another sentence's groups have are penalized. fairseq stores
     the overlap of groups by the row in the batch, and looks it up by the number of the sentence in the
-    test set: it finds another sentence's, or none (IndexError).
+    test set.
     """
     if original_batch_idxs is not None:
         if step == 0:
