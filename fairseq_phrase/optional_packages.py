@@ -11,8 +11,8 @@ from typing import Any
 
 from fairseq_phrase.errors import UserError
 
-#: The distribution of fairseq that pyproject.toml requires.
-FAIRSEQ = "fairseq-fixed==0.12.3.1"
+#: What installs the distribution of fairseq that pyproject.toml requires, without a compiler (README.md).
+INSTALL_FAIRSEQ = "READTHEDOCS=1 pip install --no-cache-dir --no-deps --no-build-isolation fairseq-fixed==0.12.3.1"
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def fairseq_needed(by: str) -> Iterator[None]:
         if name.partition(".")[0] not in ("fairseq", "fairseq_cli"):
             raise
         missing = f"a fairseq that has {name}" if find_spec("fairseq") else "fairseq"
-        raise UserError(f"{by} needs {missing}: pip install {FAIRSEQ}") from None
+        raise UserError(f"{by} needs {missing}: {INSTALL_FAIRSEQ}") from None
 
 
 def import_transformers(task: str) -> Any:

@@ -186,7 +186,7 @@ def test_what_an_extra_needs_is_looked_for(tmp_path):
     script = REPOSITORY / "scripts" / "lacking.py"
     (tmp_path / "fairseq_phrase-1.dist-info").mkdir()
     (tmp_path / "fairseq_phrase-1.dist-info" / "METADATA").write_text(
-        "Name: fairseq-phrase\nVersion: 1\nRequires-Dist: numpy>=2\n"
+        "Name: fairseq-phrase\nVersion: 1\nRequires-Dist: numpy>=2\nRequires-Dist: torch>=99\n"
         "Requires-Dist: no-such-picture>=3; extra == 'plot'\n"
         "Requires-Dist: no-such-test>=3; extra == 'dev'\n"
         "Requires-Dist: fairseq-phrase[plot]; extra == 'dev'\n"
@@ -206,6 +206,7 @@ def test_what_an_extra_needs_is_looked_for(tmp_path):
     assert "no-such-test" not in lacking("plot")
     assert "no-such-picture" in lacking("dev"), "an extra that needs another one"
     assert "numpy" not in lacking("dev")
+    assert "torch>=99" in lacking("plot"), "a version that is too old"
 
 
 def test_no_parser_is_installed_into_an_environment_of_the_users(clone):
