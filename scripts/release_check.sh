@@ -40,14 +40,14 @@ sort >"$WORK/packed" < <(tar -tzf "$WORK"/dist/*.tar.gz | sed 's,^[^/]*/,,' |
 diff "$WORK/tracked" "$WORK/packed" || die "lines with < are missing in the sdist: see MANIFEST.in"
 wc -l <"$WORK/packed"
 
-say "The wheel in a new environment, by $("$PYTHON" --version)"
+say "The wheel in a new environment, by the Dockerfile and $("$PYTHON" --version)"
 "$PYTHON" -m venv "$WORK/environment"
 python() { "$WORK/environment/bin/python" "$@"; }
 python -m pip install --quiet --upgrade pip
-python -m pip install --quiet "$TORCH" setuptools setuptools-scm wheel
-READTHEDOCS=1 python -m pip install --quiet --no-cache-dir --no-deps --no-build-isolation fairseq-fixed==0.12.3.1
-python -m pip install --quiet "$WORK"/dist/*.whl
-python -c 'import torchaudio' 2>/dev/null || python -m pip uninstall --quiet --yes torchaudio
+python -m pip install --quiet "$TORCH" # which the Dockerfile's line finds
+while read -r line; do
+    PATH=$WORK/environment/bin:$PATH PIP_QUIET=1 bash -euc "${line//\/wheels/"$WORK"/dist}" </dev/null
+done < <(sed -n 's/^RUN //p' "$WORK/source/Dockerfile")
 
 mkdir "$WORK/empty"
 cd "$WORK/empty"
