@@ -12,7 +12,10 @@ from typing import Any
 from fairseq_phrase.errors import UserError
 
 #: What installs the distribution of fairseq that pyproject.toml requires, without a compiler (README.md).
-INSTALL_FAIRSEQ = "READTHEDOCS=1 pip install --no-cache-dir --no-deps --no-build-isolation fairseq-fixed==0.12.3.1"
+INSTALL_FAIRSEQ = (
+    "READTHEDOCS=1 pip install --no-cache-dir --no-deps --no-build-isolation "
+    "fairseq-fixed==0.12.3.1"
+)
 
 
 @contextmanager

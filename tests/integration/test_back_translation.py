@@ -21,6 +21,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translation_jobs
 from fairseq_phrase.inference.search import base_2, seed_of
 from fairseq_phrase.inference.translation_jobs import with_gpus
+from tests.support.selection import first_fast
 from tests.support.shared import checkpoints_of
 from tests.support.warm_start import python
 
@@ -68,7 +69,7 @@ DRAWS = [{"sampling_topk": 3}, {"sampling_topp": 0.3}, {"temperature": 0.4}, {"t
 DRAWS += [{"sampling_topp": 0.9, "temperature": 0.7}, {}]
 
 
-@pytest.mark.parametrize("draws", DRAWS)
+@pytest.mark.parametrize("draws", first_fast(DRAWS, 2))
 def test_what_is_drawn_is_fairseqs_sampling(checkpoint, text, draws):
     model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
     lines = text.read_text(encoding="utf-8").splitlines()[:4]
@@ -280,6 +281,7 @@ def test_processes_write_the_lines_of_one_also_if_one_dies(translate, monkeypatc
     assert (tmp_path / "died").exists()
 
 
+@pytest.mark.slow
 def test_an_actor_of_ray_writes_the_lines_of_one_process(translate):
     expected = translate(*SAMPLING).out
     assert translate(*SAMPLING, "--workers", "1", "--engine", "ray").out == expected

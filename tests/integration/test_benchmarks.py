@@ -60,6 +60,7 @@ def test_a_benchmark_prints_a_table(name, tmp_path):
     assert "|--" in run(tmp_path, f"{name} {COMMANDS[name]}").replace("|:-", "|--")
 
 
+@pytest.mark.slow
 def test_preprocessing_of_a_made_up_corpus_is_measured(monkeypatch, capsys):
     import large_corpus
 
@@ -73,6 +74,7 @@ def test_preprocessing_of_a_made_up_corpus_is_measured(monkeypatch, capsys):
     assert peak >= data > 0
 
 
+@pytest.mark.slow
 def test_translating_and_labelling_a_made_up_text_are_measured(monkeypatch, capsys):
     import large_text
 
@@ -124,6 +126,7 @@ def test_raw_text_is_parsed_for_models_that_need_trees(
     assert "with parsing" in table
 
 
+@pytest.mark.slow
 def test_models_are_tried_on_the_device(tmp_path):
     run(
         tmp_path,

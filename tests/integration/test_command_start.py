@@ -113,6 +113,7 @@ def test_what_fairseq_and_spacy_import_late_works_when_it_is_used():
     assert process.returncode == 0, process.stderr
 
 
+@pytest.mark.slow
 def test_what_a_script_has_imported_stays():
     code = (
         "import scipy.stats, sklearn.metrics, fairseq_phrase; fairseq_phrase.register()\n"

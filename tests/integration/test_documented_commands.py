@@ -76,6 +76,7 @@ def test_every_page_with_commands_is_run():
     assert with_commands == HERE | ELSEWHERE
 
 
+@pytest.mark.slow
 def test_usage_and_the_pages_that_go_on_with_its_models(
     packages, bpe_corpus, synthetic_corpus, tmp_path
 ):
@@ -236,6 +237,7 @@ def test_parsers(packages, synthetic_corpus, tmp_path):
     assert (tmp_path / "parsers" / "own" / "config.cfg").exists()
 
 
+@pytest.mark.slow
 def test_the_tutorial_on_grammatical_errors(packages, gold_corpus, tmp_path):
     (tmp_path / "gec").mkdir()
     for split in SPLITS:
@@ -266,6 +268,7 @@ def test_the_tutorial_on_grammatical_errors(packages, gold_corpus, tmp_path):
     assert checkpoints == {"checkpoint_best.pt", "checkpoint_last.pt"}
 
 
+@pytest.mark.slow
 def test_the_tutorial_on_wmt14(packages, gold_corpus, bpe_corpus, tmp_path):
     (tmp_path / "wmt14").symlink_to(gold_corpus)
     shutil.copytree(bpe_corpus, tmp_path / "bpe")

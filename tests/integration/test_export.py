@@ -27,6 +27,7 @@ from fairseq_phrase.inference.search import Hypothesis
 from fairseq_phrase.inference.transformers_model import CACHE
 from fairseq_phrase.parsers import registry
 from tests.support.gold_parser import GoldParser
+from tests.support.selection import first_fast
 from tests.support.shared import checkpoints_of
 
 PLAIN = ["--arch", "transformer"]
@@ -342,7 +343,7 @@ def check_ctranslate2(checkpoint, data, out, lines):
     return model
 
 
-@pytest.mark.parametrize("title", CASES)
+@pytest.mark.parametrize("title", first_fast(CASES, 4))
 def test_every_option_is_exported_with_the_same_numbers_or_refused(
     title, make_checkpoint, data_directory, lines, tmp_path, capsys
 ):

@@ -218,6 +218,7 @@ print("tried:", len(several))
 """
 
 
+@pytest.mark.slow
 def test_every_two_entry_points_work_in_one_process(data_directory, command, tmp_path):
     command(
         fairseq_train, data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation",

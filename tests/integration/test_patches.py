@@ -290,6 +290,7 @@ def test_commands_with_this_packages_task_take_every_kind_of_configuration(
     assert results["namespace"] == results["dictconfig"] == results["dataclass"]
 
 
+@pytest.mark.slow
 def test_fairseq_is_left_as_it_is_where_the_user_asks_for_that(trained, data_directory, tmp_path):
     """Training computes the same; without the repair, the last four of 100 sentences are dropped."""
 

@@ -86,6 +86,7 @@ class Gate:
             self._asked()[1].close()
 
 
+@pytest.mark.slow
 def test_results_of_a_lost_machine_and_jobs_of_a_killed_worker_are_done_again(cluster):
     gate = Gate()
     make = partial(make_worker, gate.address)

@@ -15,5 +15,15 @@ def first_fast(values: Iterable, fast: int = 1) -> list:
     ]
 
 
+def first_of_each(values: Iterable[tuple]) -> list:
+    """Return a test's parameters, of which all but the first with the same first value are slow."""
+    values = list(values)
+    firsts = {value[0]: index for index, value in reversed([*enumerate(values)])}
+    return [
+        value if firsts[value[0]] == index else pytest.param(*value, marks=pytest.mark.slow)
+        for index, value in enumerate(values)
+    ]
+
+
 def _tuple(value: object) -> tuple:
     return value if isinstance(value, tuple) else (value,)

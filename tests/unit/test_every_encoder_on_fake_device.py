@@ -24,6 +24,7 @@ from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.positions.relation_bias import _constant
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch, counted_true_at, tree_sizes
 from fairseq_phrase.testing import build_model, make_batch
+from tests.support.selection import first_of_each
 
 VARIANTS = [
     (name, variant)
@@ -102,7 +103,7 @@ STEPS += [
 
 @pytest.mark.parametrize(
     ("name", "variant", "dtype"),
-    STEPS,
+    first_of_each(STEPS),
     ids=[f"{variant}-{str(dtype)[6:]}" for _, variant, dtype in STEPS],
 )
 def test_its_steps_wait_for_nothing(dictionary, name, variant, dtype):

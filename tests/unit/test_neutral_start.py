@@ -26,6 +26,7 @@ from fairseq_phrase.modules.node_attention import node_attention
 from fairseq_phrase.testing import SIZES, build_model, encode, make_batch, make_dictionary
 from tests.support.named_models import make_task
 from tests.support.repository import REPOSITORY
+from tests.support.selection import first_fast
 from tests.support.tolerance import assert_same
 
 sys.path.append(str(REPOSITORY / "examples" / "encoder_plugin"))
@@ -163,7 +164,7 @@ def test_logits_are_those_of_the_checkpoint_and_new_parameters_learn(
     } == set()
 
 
-@pytest.mark.parametrize("option", STOCK)
+@pytest.mark.parametrize("option", first_fast(STOCK, 3))
 def test_every_row_over_an_option_of_fairseq_starts_neutrally_or_is_refused(
     dictionary, option
 ) -> None:

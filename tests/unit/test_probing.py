@@ -364,6 +364,7 @@ def test_seeds_are_different_checkpoints_of_the_same_layers():
     assert [probed.layers(name) for name in "ab"] == [[0, 1], [0, 1, 2]]
 
 
+@pytest.mark.slow
 def test_a_call_that_was_stopped_goes_on_with_the_classifiers_that_are_left(monkeypatch, tmp_path):
     dictionary = make_dictionary()
     task = raw_task(dictionary)

@@ -28,6 +28,7 @@ from fairseq_phrase.testing import any_label_dictionary, build_model, make_batch
 from fairseq_phrase.visualization import heat_maps
 from fairseq_phrase.visualization.source_sentence import SourceSentence
 from tests.support.recurrent_models import build_recurrent
+from tests.support.selection import first_of_each
 from tests.twins import recurrent_attention as twin
 
 LENGTHS = [7, 1, 4, 5]
@@ -89,7 +90,9 @@ def attention_to_nodes(model, sample):
     return weights[0].mean(0)  # (heads, batch, target, nodes)
 
 
-@every_variant
+@pytest.mark.parametrize(
+    ("name", "decoder", "variant"), first_of_each((n, d, v) for d, n, v in VARIANTS)
+)
 def test_attention_is_reported_over_tokens_and_learns_from_coverage(
     dictionary, decoder, name, variant
 ):

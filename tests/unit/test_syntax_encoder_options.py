@@ -18,6 +18,7 @@ from fairseq_phrase.modules.positions import relation_bias
 from fairseq_phrase.modules.projections import head_gate
 from fairseq_phrase.testing import LENGTHS, build_model, encode, make_batch
 from tests.support.encoder_attentions import PLAIN, VARIANTS, attentions_of
+from tests.support.selection import first_of_each
 
 # The plain encoders are fairseq's layers; the others have attentions of this package.
 CASES = VARIANTS | PLAIN
@@ -178,7 +179,7 @@ def test_a_start_scale_is_positive_and_leaves_numbers_of_single_precision(dictio
         build_model("structural_transformer", dictionary, attention_start_scale=value)
 
 
-@each_variant
+@pytest.mark.parametrize(("name", "options"), first_of_each(CASES.values()), ids=CASES.keys())
 def test_dropout_of_attention_weights_is_retained_at_inference(dictionary, name, options):
     """``fairseq-generate --retain-dropout``, of all modules or of the classes that are named."""
     inputs = make_batch(dictionary, LENGTHS)

@@ -53,6 +53,7 @@ def log_probabilities(path) -> torch.Tensor:
     return log_probs.gather(2, target[..., None]).flatten().double()
 
 
+@pytest.mark.slow
 def test_each_member_of_a_pair_reads_its_own_as_the_first_and_as_the_second(
     checkpoints, monkeypatch, caplog
 ) -> None:
