@@ -44,6 +44,20 @@ FURTHER = {
     "security.md": "SECURITY.md", "reports/index.md": "results/README.md",
 }  # fmt: skip
 
+#: What users ask, and the page and heading where the answer begins.
+ANSWERS = {
+    "How do I continue a training?": "docs/usage.md#continue-a-training",
+    "How do I use my own trees?": "docs/parsers.md#a-parser-of-your-own",
+    "How do I translate a file?": "docs/translate.md#translate-with-a-trained-model",
+    "How do I compare two models?": "docs/compare.md#compare-runs",
+    "How do I use two GPUs?": "docs/gpu.md#several-gpus",
+    "How do I add my encoder?": "CONTRIBUTING.md#add-an-encoder",
+    "How do I export a model?": "docs/translate.md#for-other-libraries",
+    "How do I score a translation?": "docs/usage.md#score",
+    "How do I see attention?": "docs/usage.md#plot-attention",
+    "How do I use a BERT?": "docs/labelling.md#begin-from-a-bert",
+}
+
 
 def commands_of(page: Path) -> list[list[str]]:
     """The words of each command in a page's bash blocks, without pipes and redirections."""
@@ -149,21 +163,35 @@ def test_every_method_that_an_encoder_overrides_is_listed():
     assert {name for name in overridable if not name.startswith("_")} <= listed
 
 
+def links_of(page: Path) -> set[tuple[Path, str]]:
+    """The files of the repository that a page links to, each with the heading's anchor or ""."""
+    text = page.read_text(encoding="utf-8")
+    links = [*re.findall(r"\]\(([^)\s]+)\)", text), *re.findall(r"(?m)^\[[^\]]+\]: (\S+)$", text)]
+    inside = [link for link in (ABSOLUTE.sub("", link) for link in links) if "://" not in link]
+    parts = [link.partition("#") for link in inside]
+    return {((page.parent / name).resolve() if name else page, anchor) for name, _, anchor in parts}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_link_leads_somewhere(page):
     """Files exist, and a page that is linked to has the heading that is named."""
-    text = page.read_text(encoding="utf-8")
-    links = [*re.findall(r"\]\(([^)\s]+)\)", text), *re.findall(r"(?m)^\[[^\]]+\]: (\S+)$", text)]
-    for link in (ABSOLUTE.sub("", link) for link in links):
-        if link.startswith("http"):
-            continue
-        name, _, heading = link.partition("#")
-        target = page.parent / name if name else page
-        assert target.exists(), link
+    for target, heading in links_of(page):
+        assert target.exists(), target
         if heading:
             headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
             anchors = [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
-            assert heading in anchors, link
+            assert heading in anchors, (target, heading)
+
+
+def test_what_users_ask_is_at_most_two_clicks_from_the_readme():
+    first = links_of(REPOSITORY / "README.md")
+    pages = {page for page, _ in first if page.suffix == ".md"}
+    reached = first.union(*map(links_of, pages))
+    assert {
+        question: answer
+        for question, answer in ANSWERS.items()
+        if (REPOSITORY / answer.split("#")[0], answer.split("#")[1]) not in reached
+    } == {}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
