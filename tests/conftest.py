@@ -23,7 +23,7 @@ import fairseq_phrase
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.cli import synthetic as synthetic_command
 from fairseq_phrase.data.subwords.segmenters import SentencePieceSegmenter
-from tests.support import data_workers, warm_start
+from tests.support import data_workers, refusals, warm_start
 from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 from tests.support.shared import made_once
 
@@ -45,6 +45,7 @@ if find_spec("fairseq"):  # scripts/release_check.sh runs tests where it is abse
     fairseq_phrase.register()
     composing.remember()
 data_workers.end_at_once()
+refusals.record()
 warm_start.spawn(warm_start.python)
 
 

@@ -87,13 +87,17 @@ def test_shards_share_the_sentences(stock_checkpoint, data_directory, command):
     assert sorted(map(int, numbers_of_shards[0] + numbers_of_shards[1])) == list(range(100))
 
 
-def test_a_shard_without_a_batch_is_named(stock_checkpoint, data_directory, command):
-    with pytest.raises(
-        UserError, match=r"--gen-subset test, --shard-id 1: no batch .*fewer --num-sh"
-    ):
+@pytest.mark.parametrize(
+    ("shard", "message"),
+    [(1, "--gen-subset test, --shard-id 1: no batch .*fewer --num-sh"), (2, "expected 0 to 1, by")],
+)
+def test_a_shard_that_has_no_batch_is_named(
+    stock_checkpoint, data_directory, command, shard, message
+):
+    with pytest.raises(UserError, match=message):
         command(
             fairseq_generate, data_directory, *STOCK, "--path", stock_checkpoint, "--cpu", "--beam",
-            "1", "--max-len-b", "4", "--num-shards", "2", "--shard-id", "1",
+            "1", "--max-len-b", "4", "--num-shards", "2", "--shard-id", shard,
         )  # fmt: skip
 
 

@@ -195,12 +195,16 @@ def test_a_whole_model_is_begun_with_its_options_and_a_smaller_learning_rate(
     assert all(
         torch.equal(value, parameters("twice")[name]) for name, value in parameters("once").items()
     )
-    with pytest.raises(UserError, match="--lr-scale-pretrained: give the checkpoint with --pretr"):
-        train("no", 1, "--arch", "relation_transformer", "--lr-scale-pretrained", "0.5")
-    with pytest.raises(
-        UserError, match="--take-options: give the checkpoint with --pretrained-model"
+    for options, message in (
+        (
+            ("--lr-scale-pretrained", "0.5"),
+            "--lr-scale-pretrained: give the checkpoint with --pretr",
+        ),
+        (("--take-options",), "--take-options: give the checkpoint with --pretrained-model"),
+        (("--pretrained", "a.pt", "--pretrained-model", "a.pt"), "-model: give one of them"),
     ):
-        train("no", 1, "--arch", "relation_transformer", "--take-options")
+        with pytest.raises(UserError, match=message):
+            train("no", 1, "--arch", "relation_transformer", *options)
 
 
 def test_the_encoder_alone_is_begun_by_fairseqs_architecture(

@@ -123,6 +123,7 @@ def test_controls_are_learned_likewise(train):
     [
         (("--parse-loss", "-1"), "--parse-loss -1.0: expected 0 or more"),
         (("--tree-planting", "-1"), "--tree-planting -1.0: expected 0 or more"),
+        (("--coverage", "-1"), "--coverage -1.0: expected 0 or more"),
         (
             ("--tree-planting", "1", "--tree-planting-trees", "enhanced"),
             "--tree-planting-trees enhanced: expected heads or spans; in a graph there are no distances",

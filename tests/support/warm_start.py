@@ -291,6 +291,7 @@ if __name__ == "__main__":
         composing.learn(
             "syntax_translation", "transformer", "relation_transformer", "phrase_transformer_tiny"
         )
+        importlib.import_module("tests.support.refusals").record()
     for one in list(weakref.finalize._registry):
         one.atexit = (
             False  # torch takes back what it registered: half of the time of a short command

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
+from fairseq_phrase.checkpoints.loading import read_checkpoint
 from fairseq_phrase.cli.export import main as export_main
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.data.store.identity import Entry, Identity
@@ -27,7 +28,7 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import bundle as bundles
 from fairseq_phrase.inference import search, translator
-from fairseq_phrase.inference.bundle import new_folder, write_bundle
+from fairseq_phrase.inference.bundle import new_folder, require_exportable, write_bundle
 from fairseq_phrase.inference.model_files import read_identity
 from fairseq_phrase.parsers import registry
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
@@ -187,6 +188,27 @@ def test_a_checkpoint_made_by_hand_is_refused(checkpoint, tmp_path, way, value) 
     torch.save(state, path)
     with pytest.raises(UserError, match=r"changed\.pt"):
         use(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("cfg", "task", "_name", "syntax_labelling"), "by the task syntax_labelling: only tra"),
+        (
+            ("task_state", "identity", "entries", "tree-source", "value", "shuffled"),
+            "was trained on shuffled trees, which come from its training data",
+        ),
+    ],
+)  # fmt: skip
+def test_a_model_that_needs_more_than_its_bundle_is_not_exported(checkpoint, change, message):
+    saved = read_checkpoint(checkpoint)
+    *way, name, value = change
+    part = saved.state
+    for key in way:
+        part = part[key]
+    part[name] = value
+    with pytest.raises(UserError, match=message):
+        require_exportable(saved)
 
 
 @pytest.fixture

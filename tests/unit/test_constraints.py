@@ -73,6 +73,16 @@ def test_each_line_has_what_is_beside_it():
     assert requirements_of_lines == [([], ""), (["ab", "c"], "d"), ([], "ef")]
 
 
+@pytest.mark.parametrize(
+    ("parses", "message"),
+    [("p", "there are 1 parses, and"), ("ppp", "more parses than the 2 lines")],
+)
+def test_each_line_has_one_parse(parses, message):
+    assert [line.parse for line in ParallelTexts().lines(["l", "m"], "pq")] == ["p", "q"]
+    with pytest.raises(UserError, match=message):
+        list(ParallelTexts().lines(["l", "m"], parses))
+
+
 def test_a_constraint_that_leaves_no_subword_requires_nothing():
     assert requirements(["l"], constraints=["\u200b\tab"]) == [(["ab"], "")]
 
