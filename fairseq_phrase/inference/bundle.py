@@ -214,13 +214,13 @@ def _check_packages(described: Mapping[str, Any], path: Path) -> None:
             try:
                 distribution(name)
             except PackageNotFoundError:
-                message = (
+                error = UserError(
                     f"{path}: the bundle says that its {part} is of the package {name}, which is not "
                     f"installed: if you trust the package, pip install {name}"
                 )
                 if part == "model":
-                    raise UserError(message) from None
-                logger.warning("%s, or name another, %s", message, as_given("source-parser"))
+                    raise error from None
+                logger.warning("%s, or name another, %s", error, as_given("source-parser"))
 
 
 def translates(saved: SavedModel) -> bool:

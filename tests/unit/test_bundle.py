@@ -293,6 +293,12 @@ def test_what_is_not_a_packages_name_is_refused(own_bundle, part, name) -> None:
         use(own_bundle)
 
 
+def test_warnings_escape_the_control_characters_of_a_bundle(own_bundle, caplog) -> None:
+    with_contents(own_bundle, "packages", {"\x1b[2J": ["my-plugin"]})
+    use(own_bundle)
+    assert r"says that its \x1b[2J is of the package my-plugin" in caplog.text
+
+
 def test_a_bundle_of_an_earlier_version_is_refused(own_bundle) -> None:
     contents = own_bundle / "config.json"
     described = json.loads(contents.read_text(encoding="utf-8"))["bundle"]

@@ -55,7 +55,8 @@ def segmenter_of(directory: str | Path, manifest: Manifest, *, target: bool = Fa
     if manifest.bpe != WHOLE_WORDS and not manifest.bpe_model:
         raise UserError(
             f"{directory} has no subword model, so new text cannot be split in the same way: run "
-            "fairseq-phrase-attach again with --bpe-codes or --sentencepiece-model"
+            "fairseq-phrase-attach again with --bpe-codes or --sentencepiece-model, or for whole words "
+            "with --bpe none"
         )
     bpe, model = manifest.bpe, manifest.bpe_model
     if target and manifest.target_bpe not in ("", bpe):
