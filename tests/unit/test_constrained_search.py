@@ -153,6 +153,7 @@ def test_texts_are_written_by_any_subwords_where_a_word_begins(subwords, texts):
         (["▁ca", "t"], ["cat", "cat"], 3),
         (["▁树屋"], ["屋", "树屋"], 2),
         (["▁ab"], ["ab", "a"], 2),
+        (["▁养", "猫"], ["猫x"], 1),  # begun
     ],
 )
 def test_other_occurrences_do_not_count(subwords, texts, bank):

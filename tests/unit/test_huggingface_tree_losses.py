@@ -184,6 +184,7 @@ def of_fairseq(kind, setting, layer, inputs, outputs, parse):
     [
         (ParseLoss(0.7, layer=2), ParseLossCriterion),
         (TreeRegularization(0.7, layer=2), TreeRegularizationCriterion),
+        (TreeRegularization(0.7, layer=2, heads=2), TreeRegularizationCriterion),
         (TreePlanting(0.7, layer=2, heads=2), TreePlantingCriterion),
         (TreePlanting(0.7, layer=2, trees="spans"), TreePlantingCriterion),
     ],
@@ -537,6 +538,14 @@ def test_wrong_losses_are_named_and_leave_the_model(losses, message):
     add_tree_losses(model, ParseLoss(1.0))
     with pytest.raises(UserError, match="has losses of trees already"):
         add_tree_losses(model, ParseLoss(1.0))
+
+
+@pytest.mark.parametrize(("heads", "quarter"), [(1, 1), (3, 1), (7, 1), (8, 2), (12, 3)])
+def test_a_quarter_of_the_heads_of_the_middle_layer_is_taught_by_default(heads, quarter):
+    config = SimpleNamespace(num_hidden_layers=3, num_attention_heads=heads, hidden_size=24)
+    for loss in (TreePlanting(1.0, heads=0), TreeRegularization(1.0)):
+        loss.prepare(config, 2)
+        assert (loss.heads, loss.layer) == (quarter, 2)
 
 
 def test_constituents_come_from_a_parse_or_from_its_heads():
