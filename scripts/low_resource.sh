@@ -42,7 +42,7 @@ tatoeba() {
     choose_parser "$OUT/data-bin" "rows with trees"
     run python scripts/tatoeba.py "$DATA/deu-eng.tsv.gz" "$TEXT" --train "$PAIRS" --held-out 2000 --valid 1000
     for split in train valid test; do
-        run python scripts/glosses.py parse "${PARSER#spacy:}" "$TEXT/$split.de" "$TEXT/$split.de"
+        [ -n "$REPORT_ONLY" ] || run python scripts/glosses.py parse "${PARSER#spacy:}" "$TEXT/$split.de" "$TEXT/$split.de"
     done
 }
 
@@ -59,7 +59,7 @@ unpack() { dpkg-deb --fsys-tarfile "$1" | tar -xO "./$2" | if [ "$KIND" = ding ]
 
 # with_glosses NAME: the data data-bin.NAME, of the texts that scripts/glosses.py makes.
 with_glosses() {
-    [ -e "$RAW/$1/test.$TARGET" ] || run python scripts/glosses.py append "$TEXT"/{train,valid,test}."$SOURCE" \
+    [[ -n $REPORT_ONLY || -e $RAW/$1/test.$TARGET ]] || run python scripts/glosses.py append "$TEXT"/{train,valid,test}."$SOURCE" \
         --dictionary "$WORDS" --ranked-by "$TEXT/train.$TARGET" --variant "$1" --out "$RAW/$1"
     preprocess "$OUT/data-bin.$1" --trainpref "$RAW/$1/train" --validpref "$RAW/$1/valid" --testpref "$RAW/$1/test" \
         --joined-dictionary --sentencepiece-model "$OUT/data-bin/spm.model" --srcdict "$RAW/dict.txt"
@@ -67,7 +67,7 @@ with_glosses() {
 
 say "Data"
 if [ ! -e "$TEXT/test.$SOURCE.conllu" ]; then if [ "$DIRECTION" = de-en ]; then tatoeba; else treebank; fi; fi
-if [[ -z $DICTIONARY && ! -e $WORDS ]]; then
+if [[ -z $DICTIONARY$REPORT_ONLY && ! -e $WORDS ]]; then
     need_corpus "dictionaries/$DIRECTION"
     make_file "$RAW/dictionary.txt" unpack "$FOUND/$PACKED" "$FILE"
     make_file "$WORDS" python scripts/glosses.py dictionary "$KIND" "$RAW/dictionary.txt"
@@ -75,7 +75,7 @@ fi
 PARSER=conllu:surface
 preprocess "$OUT/data-bin" --trainpref "$TEXT/train" --validpref "$TEXT/valid" --testpref "$TEXT/test" \
     --joined-dictionary --vocab-size "$VOCAB_SIZE"
-make_file "$RAW/dict.txt" cat "$OUT/data-bin/dict.$SOURCE.txt" # beside labels, no others would be accepted
+[ -n "$REPORT_ONLY" ] || make_file "$RAW/dict.txt" cat "$OUT/data-bin/dict.$SOURCE.txt" # beside labels, no others would be accepted
 with_glosses entries
 PARSER=conllu:surface,enhanced
 for NAME in glosses keyed shuffled other; do with_glosses "$NAME"; done
@@ -84,7 +84,8 @@ say "Rows ($OUT)"
 TEST=$TEXT/test
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-[ -n "$DATA_ONLY" ] || run python scripts/glosses.py score "$OUT/rows" "$TEXT/train.$SOURCE" "$TEST.$SOURCE" \
+# Kept results have the scores without the trees.
+[[ -n $DATA_ONLY || -n $REPORT_ONLY && ! -e $TEST.$SOURCE.conllu ]] || run python scripts/glosses.py score "$OUT/rows" "$TEXT/train.$SOURCE" "$TEST.$SOURCE" \
     --reference "$TEST.$TARGET" --dictionary "$WORDS"
 report "$OUT/rows" "$OUT/report" test "$TEST.$TARGET" '' "Little text and a dictionary: $WHAT, $PAIRS pairs" \
     --metric file:unseen=unseen-SUBSET.txt --metric file:seen=seen-SUBSET.txt
