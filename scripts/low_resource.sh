@@ -59,8 +59,9 @@ unpack() { dpkg-deb --fsys-tarfile "$1" | tar -xO "./$2" | if [ "$KIND" = ding ]
 
 # with_glosses NAME: the data data-bin.NAME, of the texts that scripts/glosses.py makes.
 with_glosses() {
-    [[ -n $REPORT_ONLY || -e $RAW/$1/test.$TARGET ]] || run python scripts/glosses.py append "$TEXT"/{train,valid,test}."$SOURCE" \
-        --dictionary "$WORDS" --ranked-by "$TEXT/train.$TARGET" --variant "$1" --out "$RAW/$1"
+    [[ -n $REPORT_ONLY || -e $RAW/$1/test.$TARGET ]] ||
+        run python scripts/glosses.py append "$TEXT"/{train,valid,test}."$SOURCE" --dictionary "$WORDS" \
+            --ranked-by "$TEXT/train.$TARGET" --variant "$1" --out "$RAW/$1"
     preprocess "$OUT/data-bin.$1" --trainpref "$RAW/$1/train" --validpref "$RAW/$1/valid" --testpref "$RAW/$1/test" \
         --joined-dictionary --sentencepiece-model "$OUT/data-bin/spm.model" --srcdict "$RAW/dict.txt"
 }
@@ -75,7 +76,8 @@ fi
 PARSER=conllu:surface
 preprocess "$OUT/data-bin" --trainpref "$TEXT/train" --validpref "$TEXT/valid" --testpref "$TEXT/test" \
     --joined-dictionary --vocab-size "$VOCAB_SIZE"
-[ -n "$REPORT_ONLY" ] || make_file "$RAW/dict.txt" cat "$OUT/data-bin/dict.$SOURCE.txt" # beside labels, no others would be accepted
+# Away from data-bin's labels, because glosses have one more.
+[ -n "$REPORT_ONLY" ] || make_file "$RAW/dict.txt" cat "$OUT/data-bin/dict.$SOURCE.txt"
 with_glosses entries
 PARSER=conllu:surface,enhanced
 for NAME in glosses keyed shuffled other; do with_glosses "$NAME"; done
@@ -85,8 +87,8 @@ TEST=$TEXT/test
 train_rows "$OUT/data-bin" "$OUT/rows"
 
 # Kept results have the scores without the trees.
-[[ -n $DATA_ONLY || -n $REPORT_ONLY && ! -e $TEST.$SOURCE.conllu ]] || run python scripts/glosses.py score "$OUT/rows" "$TEXT/train.$SOURCE" "$TEST.$SOURCE" \
-    --reference "$TEST.$TARGET" --dictionary "$WORDS"
+[[ -n $DATA_ONLY || -n $REPORT_ONLY && ! -e $TEST.$SOURCE.conllu ]] || run python scripts/glosses.py score "$OUT/rows" \
+    "$TEXT/train.$SOURCE" "$TEST.$SOURCE" --reference "$TEST.$TARGET" --dictionary "$WORDS"
 report "$OUT/rows" "$OUT/report" test "$TEST.$TARGET" '' "Little text and a dictionary: $WHAT, $PAIRS pairs" \
     --metric file:unseen=unseen-SUBSET.txt --metric file:seen=seen-SUBSET.txt
 exit "$STATUS"
