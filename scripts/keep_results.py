@@ -60,6 +60,7 @@ _RUN = (
     "generate-*.log",
     "interactive-*",
     "validate-*.txt",
+    "*seen-*.txt",
     "contrastive/*.txt",
     *_TRANSLATIONS,
 )

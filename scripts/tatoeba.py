@@ -1,6 +1,6 @@
 """Split Tatoeba's German-English pairs into train, valid and test.
 
-    python scripts/tatoeba.py PAIRS.tsv.gz OUT [--train N] [--held-out N]
+    python scripts/tatoeba.py PAIRS.tsv.gz OUT [--train N] [--held-out N] [--valid N]
 
 PAIRS has one pair per line: English, tab, German. English sentences have many translations, and German
 ones too. A hash of the English sentence determines the split: all its translations are in one split. A
@@ -52,7 +52,9 @@ def read_pairs(path: Path) -> list[Pair]:
     return pairs
 
 
-def split(pairs: list[Pair], train: int | None, held_out: int) -> dict[str, list[Pair]]:
+def split(
+    pairs: list[Pair], train: int | None, held_out: int, valid: int | None = None
+) -> dict[str, list[Pair]]:
     """Split pairs into splits that share no sentence.
 
     Args:
@@ -60,6 +62,7 @@ def split(pairs: list[Pair], train: int | None, held_out: int) -> dict[str, list
         train: the number of pairs to train on, at most; None for all.
         held_out: the number of pairs to validate and to test on, at most; each at most a tenth of the
             pairs.
+        valid: the number of pairs to validate on, if it is another.
     """
     ordered = sorted(pairs, key=lambda pair: (drawn(pair[0]), drawn(pair[1])))
     share = min(_PARTS // 10, max(1, 2 * _PARTS * held_out // max(1, len(pairs))))
@@ -70,7 +73,7 @@ def split(pairs: list[Pair], train: int | None, held_out: int) -> dict[str, list
         name = "test" if part < share else "valid" if part < 2 * share else "train"
         parts[name].append(pair)
     splits, used = {}, set()
-    for name, limit in (("test", held_out), ("valid", held_out), ("train", train)):
+    for name, limit in (("test", held_out), ("valid", valid or held_out), ("train", train)):
         free = [pair for pair in parts[name] if normal(pair[1]) not in used]
         if name != "train":
             free = list({normal(pair[0]): pair for pair in reversed(free)}.values())[::-1]
@@ -86,9 +89,12 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--train", type=int, metavar="N", help="pairs to train on (all)")
     parser.add_argument("--held-out", type=int, default=1000, metavar="N", help="of each (1000)")
+    parser.add_argument(
+        "--valid", type=int, metavar="N", help="pairs to validate on (as --held-out)"
+    )
     args = parser.parse_args()
     try:
-        splits = split(read_pairs(args.pairs), args.train, args.held_out)
+        splits = split(read_pairs(args.pairs), args.train, args.held_out, args.valid)
     except UserError as error:
         sys.exit(str(error))
     args.out.mkdir(parents=True, exist_ok=True)

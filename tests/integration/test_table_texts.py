@@ -230,6 +230,28 @@ def test_multi30k_under_the_names_of_its_files(gold_corpus, tmp_path):
     assert sizes_of(manifest) == {"train": 150, "valid": 20, "test": 30}
 
 
+def test_little_text_with_glosses_and_edges_to_them(gold_corpus, trained_pipeline, tmp_path):
+    (tmp_path / "tatoeba").mkdir()
+    sides = ((gold_corpus / f"train.{end}").read_text().splitlines() for end in ("en", "de"))
+    with gzip.open(tmp_path / "tatoeba" / "deu-eng.tsv.gz", "wt") as file:
+        file.writelines(f"{en}\t{de}\n" for en, de in zip(*sides, strict=True))
+    words = {
+        w for line in (gold_corpus / "train.de").read_text().splitlines() for w in line.split()
+    }
+    (tmp_path / "words.tsv").write_text("".join(f"{w}\tgloss\n" for w in sorted(words)))
+    out = tmp_path / "out"
+    texts_of(
+        "low_resource", out, "--slice", "100", "--dictionary", tmp_path / "words.tsv",
+        FAIRSEQ_PHRASE_DATA=str(tmp_path), FAIRSEQ_PHRASE_PARSER=pipeline_of("de", trained_pipeline),
+    )  # fmt: skip
+    for name in ("glosses", "keyed", "shuffled", "other"):
+        data = out / f"data-bin.{name}"
+        manifest = json.loads((data / "syntax.de.json").read_text())
+        assert sizes_of(manifest)["train"] == 100
+        assert "gloss " in (data / "dict.enhanced.txt").read_text()
+        assert (data / "dict.de.txt").read_bytes() == (out / "data-bin/dict.de.txt").read_bytes()
+
+
 def test_true_trees_and_a_parsers_trees_of_the_same_words(gold_corpus, trained_pipeline, tmp_path):
     data, out = tmp_path / "treebanks", tmp_path / "out"
     data.mkdir()
