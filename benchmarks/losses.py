@@ -38,9 +38,7 @@ from translation_models import (
 )
 
 from fairseq_phrase.text import markdown_table
-from fairseq_phrase.training.update import PARTS
 
-STOCK, FASTER = frozenset[str](), frozenset(PARTS)
 #: Relative differences that are rounding, by type.
 ROUNDING = {"float32": 1e-5, "bfloat16": 2**-8}
 #: A larger difference is rounding if it is at most so many times what rounding does to fairseq's update.
@@ -52,12 +50,12 @@ def compare(options: argparse.Namespace) -> int:
     lines, far = [], []
     for name in progress(chosen_models(options), unit="model"):
         stock, faster = (
-            {dtype: losses(name, dtype, parts, options) for dtype in ROUNDING}
-            for parts in (STOCK, FASTER)
+            {dtype: losses(name, dtype, is_fairseqs, options) for dtype in ROUNDING}
+            for is_fairseqs in (True, False)
         )
         by_type = {dtype: differences(faster[dtype], stock[dtype]) for dtype in ROUNDING}
         of_roundings = [
-            differences(losses(name, "float32", STOCK, options, number), stock["float32"])
+            differences(losses(name, "float32", True, options, number), stock["float32"])
             for number in range(1, options.roundings + 1)
         ]
         of_rounding = [*map(max, zip(*of_roundings, strict=True))]
@@ -91,14 +89,14 @@ def compare(options: argparse.Namespace) -> int:
 def losses(
     name: str,
     dtype: str,
-    parts: frozenset[str],
+    is_fairseqs: bool,
     options: argparse.Namespace,
     rounding: int = 0,
 ) -> list[float]:
     """Train a model; return its losses at ``--updates``.
 
     Args:
-        parts: of the update that are faster than fairseq's.
+        is_fairseqs: whether with fairseq's own update.
         rounding: the seed by which the first parameters change in their last bit; 0 for no change.
     """
     options = Namespace(**{**vars(options), "dtype": dtype})
@@ -109,7 +107,7 @@ def losses(
         rng = torch.Generator().manual_seed(rounding)
         for parameter in built.model.parameters():
             parameter.data *= 1 + 2**-23 * torch.randint(-1, 2, parameter.shape, generator=rng)
-    built.task.update_parts = parts
+    built.task.cfg.fairseq_update = is_fairseqs
     trained = Trained(built.cfg, built.task, built.model)
     trained.optimizer.set_lr(options.lr)
     torch.manual_seed(1)

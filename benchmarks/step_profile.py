@@ -38,7 +38,6 @@ from translation_models import (
 
 import fairseq_phrase
 from fairseq_phrase.text import markdown_table
-from fairseq_phrase.training.update import PARTS
 
 _LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx")
 #: Operations that only allocate or describe, without a launch.
@@ -214,8 +213,8 @@ def launches(options: argparse.Namespace) -> None:
     lines, most = [], []
     base = None
     for built in models:
-        stock = count_launches(built, sample, frozenset())
-        forward, backward, further = counts = count_launches(built, sample, frozenset(PARTS))
+        stock = count_launches(built, sample, True)
+        forward, backward, further = counts = count_launches(built, sample, False)
         step = forward.total() + backward.total()
         base = step if base is None else base
         lines.append(
@@ -241,13 +240,13 @@ def launches(options: argparse.Namespace) -> None:
     print(*most if options.most else (), sep="\n")
 
 
-def count_launches(built: Built, sample: Sample, parts: frozenset[str]) -> list[Counter[str]]:
+def count_launches(built: Built, sample: Sample, is_fairseqs: bool) -> list[Counter[str]]:
     """Count the launches of an update's forward pass, backward pass and rest, by operation.
 
     Args:
-        parts: of the update that are faster than fairseq's.
+        is_fairseqs: whether with fairseq's own update.
     """
-    built.task.update_parts = parts
+    built.task.cfg.fairseq_update = is_fairseqs
     trained, inputs = Trained(built.cfg, built.task, built.model), built.own_inputs(sample)
     trained.step(inputs, clip_norm=1.0)  # which makes Adam's state
     trained.optimizer.zero_grad()

@@ -61,7 +61,6 @@ from translation_models import (
 )
 
 from fairseq_phrase.text import markdown_table
-from fairseq_phrase.training.update import PARTS
 
 
 def step(options: argparse.Namespace) -> None:
@@ -314,13 +313,10 @@ def whole(options: argparse.Namespace) -> None:
     batch and make the encoder's computations from parses; without workers, the main process does. CPU
     time does not include the workers'.
 
-    The first row is fairseq's Transformer with fairseq's own update, as without this package. With
-    --parts, the last of the chosen models is compared with itself: fairseq's update, each part of the
-    faster update alone, and all of them.
+    The first row is fairseq's Transformer with fairseq's own update, as without this package.
 
-    Examples:
+    Example:
         python benchmarks/training.py whole DATA --size tiny --models "phrase, k = 2" tree
-        python benchmarks/training.py whole DATA --size tiny --models none --parts
     """
     if not options.data:
         sys.exit("DATA is needed: parses are read from it")
@@ -346,28 +342,17 @@ def whole(options: argparse.Namespace) -> None:
     )
 
 
-#: A model, the parts of its update that are faster than fairseq's, and other flags.
-Row = tuple[str, frozenset[str], Sequence[str]]
+def training_rows(options: argparse.Namespace) -> dict[str, tuple[str, Sequence[str]]]:
+    """Return the trainings that are compared, by title: a model and other flags."""
+    first, *_ = names = chosen_models(options)
+    stock = {f"{first}, fairseq's update": (first, ["--fairseq-update"])}
+    return stock | {name: (name, options.flags.split()) for name in names}
 
 
-def training_rows(options: argparse.Namespace) -> dict[str, Row]:
-    """Return the trainings that are compared, by title."""
-    names, everything = chosen_models(options), frozenset(PARTS)
-    base = names[-1] if options.parts else names[0]
-    rows: dict[str, Row] = {f"{base}, fairseq's update": (base, frozenset(), ())}
-    if not options.parts:
-        return rows | {name: (name, everything, options.flags.split()) for name in names}
-    rows |= {f"{base}, {part}": (base, frozenset({part}), ()) for part in PARTS}
-    return rows | {base: (base, everything, ())}
-
-
-def updates(
-    name: str, parts: frozenset[str], others: Sequence[str], options: argparse.Namespace
-) -> Iterator[int]:
+def updates(name: str, others: Sequence[str], options: argparse.Namespace) -> Iterator[int]:
     """Train a model as fairseq-train does; each step is an update, and yields its target words.
 
     Args:
-        parts: of the update that are faster than fairseq's.
         others: other flags.
     """
     flags = [*row_flags(name, options), *others, "--max-tokens", str(options.max_tokens)]
@@ -376,7 +361,6 @@ def updates(
     cfg = configuration(flags, options.data, options)
     torch.manual_seed(1)
     task = setup_task(cfg.task)
-    task.update_parts = parts
     model, criterion = task.build_model(cfg.model), task.build_criterion(cfg.criterion)
     trainer = Trainer(cfg, task, model, criterion)
     batches = trainer.get_train_iterator(epoch=1)
@@ -394,10 +378,7 @@ def add_whole_arguments(parser: argparse.ArgumentParser) -> None:
     add_steps(parser, 40)
     parser.add_argument("--max-tokens", type=int, default=4096, help="in a batch")
     parser.add_argument("--num-workers", type=int, default=1, help="as fairseq-train's")
-    parser.add_argument(
-        "--parts", action="store_true", help="measure each part of the faster update, see above"
-    )
-    parser.add_argument("--flags", default="", help="of all rows but the first, without --parts")
+    parser.add_argument("--flags", default="", help="of all rows but the first")
     add_out(parser)
 
 

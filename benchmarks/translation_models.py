@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from fairseq import optim, utils
 from fairseq import options as fairseq_options
-from fairseq import utils
 from fairseq.data import Dictionary, LanguagePairDataset, ListDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.optim import FP16Optimizer, build_optimizer
 from fairseq.tasks import setup_task
 from measuring import add_device
 from torch import Tensor
@@ -117,10 +116,11 @@ class Trained:
         self.task, self.model = task, model.train()
         self.criterion = task.build_criterion(cfg.criterion)
         parameters = [p for p in model.parameters() if p.requires_grad]
-        if cfg.common.bf16:
-            self.optimizer = FP16Optimizer.build_optimizer(cfg, parameters)
-        else:
-            self.optimizer = build_optimizer(cfg.optimizer, parameters)
+        with task.optimizer_classes():
+            if cfg.common.bf16:
+                self.optimizer = optim.FP16Optimizer.build_optimizer(cfg, parameters)
+            else:
+                self.optimizer = optim.build_optimizer(cfg.optimizer, parameters)
 
     def forward_backward(self, sample: Sample, update: int = 1) -> tuple[Tensor, int]:
         """Compute the gradients of one batch; return the sum of its losses and its sample size."""

@@ -8,6 +8,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -17,6 +18,7 @@ from fairseq import utils
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import FairseqEncoder
 from fairseq.nan_detector import NanDetector
+from fairseq.trainer import Trainer
 from omegaconf import dictconfig
 from torch import nn
 
@@ -148,6 +150,16 @@ def train_in_bfloat16_without_a_tpu(original: _Function, *args: Any, **options: 
     if getattr(args_of_command, "bf16", False) and utils.xm is None:
         args_of_command.tpu = False
     return parsed
+
+
+def let_tasks_choose_optimizers(original: _Function, self: Trainer) -> None:
+    """Build the optimizer of a task that has classes for it, as fairseq's tasks build criteria.
+
+    Symptom: an update launches three times the kernels: Adam, clipping and copies of half precision are
+    loops over the parameters, and fairseq has no function of a task for its optimizer.
+    """
+    with getattr(self.task, "optimizer_classes", nullcontext)():
+        original(self)
 
 
 def watch_results_of_tensors(original: _Function, self: NanDetector, module: nn.Module) -> None:

@@ -28,6 +28,7 @@ from fairseq_cli import generate
 from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.compat.commands import (
     keep_arguments,
+    let_tasks_choose_optimizers,
     name_missing_choices,
     train_in_bfloat16_without_a_tpu,
     watch_results_of_tensors,
@@ -70,6 +71,7 @@ REPAIRS: tuple[tuple[_Function, Any, str], ...] = (
     (resume_the_same_training, Trainer, "get_train_iterator"),
     (save_all_state, Trainer, "save_checkpoint"),
     (continue_all_state, Trainer, "load_checkpoint"),
+    (let_tasks_choose_optimizers, Trainer, "_build_optimizer"),
     (copy_whole, PathManager, "copy"),
     (train_in_bfloat16_without_a_tpu, fairseq_options, "parse_args_and_arch"),
     (name_missing_choices, fairseq_options, "parse_args_and_arch"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -340,6 +339,6 @@ def parsing_tokenizer(
             return encoded
 
     take_name(Parsing, type(tokenizer))
-    parsing = copy.copy(tokenizer)
-    parsing.__class__ = Parsing
+    parsing: Any = Parsing.__new__(Parsing)
+    vars(parsing).update(vars(tokenizer))
     return parsing

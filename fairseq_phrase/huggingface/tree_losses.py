@@ -497,8 +497,13 @@ def add_tree_losses(model: Model, *losses: TreeLoss) -> Model:
     tree_losses = TreeLosses(losses)
     parameter = next(p for p in model.parameters() if p.is_floating_point())
     untyped.tree_losses = tree_losses.to(device=parameter.device, dtype=parameter.dtype)
-    untyped.__class__ = _with_losses(untyped.__class__)
+    _become(untyped, _with_losses(untyped.__class__))
     return model
+
+
+def _become(model: Any, kind: type) -> None:
+    """Give a model of transformers another class, as its caller asks for."""
+    model.__class__ = kind
 
 
 def remove_tree_losses(model: Model) -> Model:
@@ -510,7 +515,7 @@ def remove_tree_losses(model: Model) -> Model:
     untyped: Any = model
     if not isinstance(model, _Taught):
         raise UserError("remove_tree_losses: this model has no losses of trees")
-    untyped.__class__ = type(model).__bases__[1]
+    _become(model, type(model).__bases__[1])
     del untyped.tree_losses
     for module in model.modules():
         if hasattr(module, "config_without_losses"):

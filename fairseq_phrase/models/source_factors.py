@@ -10,9 +10,11 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
+from fairseq.sequence_generator import EnsembleModelWithAlignment
 from torch import Tensor, nn
 from torch.nn.functional import embedding, pad
 
@@ -96,7 +98,8 @@ class SourceFactors:
         }
         encoder.embed_tokens = FactoredEmbedding(table, sizes)
         for module in (model, encoder):
-            _make_read(module)
+            module.register_forward_pre_hook(_read, prepend=True, with_kwargs=True)
+            module.register_forward_hook(_forget, always_call=True)
 
 
 _ENTRY = "source-factors"
@@ -141,19 +144,14 @@ class FactoredEmbedding(nn.Module):
         """Add factors of value 0 to a checkpoint that lacks them; see fairseq."""
         add_neutral(self, ["factors"], state_dict, name)
 
-    @contextmanager
-    def reading(self, inputs: Mapping[str, Any]) -> Iterator[None]:
-        """Use the parse of a batch. A batch without a parse keeps the current parse.
+    def read(self, inputs: Mapping[str, Any] | None) -> None:
+        """Use the parse of a batch until the next call. A batch without a parse keeps the current parse.
 
         Args:
-            inputs: a batch's ``net_input``, with ``src_words`` and the factors' fields.
+            inputs: a batch's ``net_input``, with ``src_words`` and the factors' fields; None to forget
+                it.
         """
-        before = self._labels
-        self._labels = self.labels(inputs) or before
-        try:
-            yield
-        finally:
-            self._labels = before
+        self._labels = {} if inputs is None else self.labels(inputs) or self._labels
 
     def labels(self, inputs: Mapping[str, Any]) -> dict[str, Tensor]:
         """Return the label of each token by factor; factors whose field is missing are omitted.
@@ -205,38 +203,57 @@ def factored_embedding(encoder: Any) -> FactoredEmbedding | None:
     return table if isinstance(table, FactoredEmbedding) else None
 
 
-def _make_read(module: nn.Module) -> None:
-    """Let a model or an encoder pass each batch to its embeddings, and to itself only accepted arguments.
+@contextmanager
+def reading(encoder: Any, inputs: Mapping[str, Any]) -> Iterator[None]:
+    """Let an encoder's embeddings read the parse of a batch in other methods than ``forward``."""
+    table = factored_embedding(encoder)
+    if table is not None:
+        table.read(inputs)
+    try:
+        yield
+    finally:
+        if table is not None:
+            table.read(None)
 
-    fairseq's generators call ``forward`` themselves, so a hook of torch would not run.
+
+def _read(module: Any, args: Any, inputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Pass the parse of a batch to the embeddings; a hook before a model and before its encoder.
+
+    A model may keep the parse from its encoder, whose labels are then those that the model has read.
     """
-    kind = type(module)
-    names = [name for name in ("forward", "attention_maps") if hasattr(kind, name)]
-    methods = {name: _reading(getattr(kind, name)) for name in names}
-    module.__class__ = type(f"{kind.__name__}WithFactors", (kind,), methods)
+    getattr(module, "encoder", module).embed_tokens.read(inputs)
+    return leave_out_unknown(module, args, inputs)
 
 
-def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
-    accepting = leaving_out_unknown(method)
-
-    def read(self: Any, *args: Any, **inputs: Any) -> Any:
-        with getattr(self, "encoder", self).embed_tokens.reading(inputs):
-            return accepting(self, *args, **inputs)
-
-    return read
+def _forget(module: Any, *_: Any) -> None:
+    getattr(module, "encoder", module).embed_tokens.read(None)
 
 
-def leaving_out_unknown(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function ignore keyword arguments that it does not accept.
+def leave_out_unknown(module: Any, args: Any, inputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Leave out keyword arguments that a module does not accept; a hook before its call.
 
     fairseq passes a batch's whole ``net_input`` to every encoder of an ensemble, but fairseq's encoders
     do not accept parses or other keywords.
     """
-    names = inspect.signature(function).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in names.values()):
-        return function
+    kind: Any = type(module)
+    accepted = _keywords(kind)
+    if accepted is not None:
+        inputs = {name: value for name, value in inputs.items() if name in accepted}
+    return args, inputs
 
-    def called(*args: Any, **inputs: Any) -> Any:
-        return function(*args, **{name: inputs[name] for name in inputs if name in names})
 
-    return called
+@cache
+def _keywords(kind: Any) -> frozenset[str] | None:
+    """Return the arguments that a module accepts; None if it accepts all."""
+    parameters = inspect.signature(kind.forward).parameters
+    accepts_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return None if accepts_all else frozenset(parameters)
+
+
+class HookedEnsemble(EnsembleModelWithAlignment):
+    """fairseq's ensemble, but encoders are called as modules, so their hooks run."""
+
+    def forward_encoder(self, net_input: dict[str, Any]) -> list[Any]:
+        """Encode a batch with each model."""
+        inputs = {name: value for name, value in net_input.items() if name != "prev_output_tokens"}
+        return [model.encoder(**inputs) for model in self.models]

@@ -36,7 +36,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.copying import CopyingDecoder
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.models.model_parts import decoder_of
-from fairseq_phrase.models.source_factors import SourceFactors, leaving_out_unknown
+from fairseq_phrase.models.source_factors import HookedEnsemble, SourceFactors, leave_out_unknown
 from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.tasks.added_losses import CoverageCriterion, check_layers
 from fairseq_phrase.tasks.fairseq_interactive import RawTextTask
@@ -152,6 +152,9 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         has_trees = from_checkpoint and self._loaded and self._loaded[-1][1].value("tree-source")
         if has_trees and self._trees.last != self._trees.settings[0]:
             read_own_trees(model.encoder, *self._trees.last)
+        if from_checkpoint:  # other models of an ensemble may read parses
+            for module in (model, model.encoder):
+                module.register_forward_pre_hook(leave_out_unknown, with_kwargs=True)
         self._copies = isinstance(decoder_of(model), CopyingDecoder)
         if self.cfg.coverage:
             check_layers(model)
@@ -364,9 +367,9 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
                 "--langs cannot be combined with fairseq's --constraints, which may come after a "
                 "sentence's end: use fairseq-phrase-translate --constraints"
             )
-        if self.source_text.fields and len(models) > 1:
-            for module in (part for model in models for part in (model, model.encoder)):
-                module.forward = leaving_out_unknown(module.forward)
         end = {"eos": self.target_dictionary.end} if self.cfg.langs else {}
         extra = {**(extra_gen_cls_kwargs or {}), **end}
-        return super().build_generator(models, args, seq_gen_cls, extra, **kwargs)
+        generator = super().build_generator(models, args, seq_gen_cls, extra, **kwargs)
+        if hasattr(generator, "model"):  # a scorer of references has none
+            generator.model = HookedEnsemble(models)
+        return generator

@@ -9,28 +9,21 @@ remain. Padded tokens are left out.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from contextlib import contextmanager
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
-from fairseq.criterions import (
-    FairseqCriterion,
-    cross_entropy,
-    label_smoothed_cross_entropy,
-    label_smoothed_cross_entropy_with_alignment,
-    label_smoothed_cross_entropy_with_rdrop,
-)
-from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.models.bart import BARTModel
-from fairseq.models.lstm import LSTMDecoder, LSTMModel
 from fairseq.models.transformer import TransformerDecoderBase, TransformerModelBase
-from fairseq.models.transformer_align import TransformerAlignModel
-from fairseq.optim import AMPOptimizer
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from fairseq_phrase.models.model_parts import decoder_of
+from fairseq_phrase.models.model_parts import decoder_of, unwrapped
 from fairseq_phrase.models.seq2seq import Seq2SeqDecoder, Seq2SeqModel
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 
@@ -39,39 +32,21 @@ from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 SCORES = {"cpu": 2**23, "cuda": 2**25}
 
 
-def take_loss_by_parts(model: Any, criterion: Any, optimizer: Any) -> str | None:
-    """Let a criterion compute its loss together with the output projection.
-
-    Args:
-        model: not wrapped.
-        criterion: not wrapped, or within criteria that add losses. Its class changes.
-
-    Returns:
-        Why it stays fairseq's own; None if it does not.
-    """
-    while isinstance(getattr(criterion, "inner", None), FairseqCriterion):
-        criterion = criterion.inner  # an added loss reads no scores
-    if type(criterion) not in CRITERIA:
-        return f"{type(criterion).__name__} reads the scores of all words"
-    if isinstance(optimizer, AMPOptimizer):
-        return "--amp chooses the precision of each operation"
-    decoder = decoder_of(model)
-    if decoder is None:
-        return "the model has no decoder"
-    for part in (model, decoder):
-        if not _returns_scores(part):
-            return f"{type(part).__name__} may change the scores of an output projection"
-    if _projection(decoder) is None:
-        return "adaptive softmax"
-    criterion.__class__ = CRITERIA[type(criterion)]
-    criterion.scaler = getattr(optimizer, "scaler", None)
-    return None
+@contextmanager
+def by_parts() -> Iterator[None]:
+    """Let fairseq build criteria of these classes in place of its own."""
+    classes = {
+        name: CRITERIA[kind] for name, kind in CRITERION_REGISTRY.items() if kind in CRITERIA
+    }
+    with mock.patch.dict(CRITERION_REGISTRY, classes):
+        yield
 
 
-#: Models and decoders whose ``forward`` returns the result of the decoder's output layer unchanged.
-_RETURN_SCORES = (
-    SyntaxTransformerModel, Seq2SeqModel, TransformerModelBase, TransformerAlignModel, BARTModel,
-    FairseqEncoderDecoderModel, LSTMModel, TransformerDecoderBase, Seq2SeqDecoder, LSTMDecoder,
+#: Models and decoders whose ``forward`` gives the states that the decoder's output layer reads, and whose
+#: output layer is a projection. A user's subclass may have other scores.
+_PLAIN = (
+    SyntaxTransformerModel, Seq2SeqModel, TransformerModelBase, BARTModel,
+    TransformerDecoderBase, Seq2SeqDecoder,
 )  # fmt: skip
 #: Their functions between the states and the loss.
 _FUNCTIONS = (
@@ -83,34 +58,37 @@ def _functions_of(kind: type) -> set[Any]:
     return {getattr(kind, name, None) for name in _FUNCTIONS}
 
 
-_KNOWN = frozenset[Any]().union(*map(_functions_of, _RETURN_SCORES))
+_KNOWN = frozenset[Any]().union(*map(_functions_of, _PLAIN))
 
 
-def _returns_scores(part: Any) -> bool:
-    """Return whether a model or a decoder has no functions of its own between the states and the loss."""
-    return _functions_of(type(part)) <= _KNOWN
+def projection_of(model: Any) -> tuple[Tensor, Tensor | None] | None:
+    """Return the weight and the bias by which a model makes scores of states.
 
+    Args:
+        model: may be wrapped for several processes.
 
-def _projection(decoder: Any) -> tuple[Tensor, Tensor | None] | None:
-    """Return the weight and the bias of an output layer; None if it has others."""
-    if getattr(decoder, "adaptive_softmax", None) is not None:
+    Returns:
+        None if the scores may differ from those of a projection, or if the wrapper looks for the
+        parameters that ``forward`` uses.
+    """
+    if getattr(model, "find_unused_parameters", False):
         return None
-    layer = getattr(decoder, "output_projection", None) or getattr(decoder, "fc_out", None)
-    if layer is None:
+    model = unwrapped(model)
+    decoder = decoder_of(model)
+    if decoder is None or not _functions_of(type(model)) | _functions_of(type(decoder)) <= _KNOWN:
+        return None
+    layer = decoder.output_projection
+    if layer is None and getattr(decoder, "adaptive_softmax", None) is None:
         return decoder.embed_tokens.weight, None
     return (layer.weight, layer.bias) if type(layer) is nn.Linear else None
 
 
 class ByParts(FairseqCriterion):
-    """A criterion whose loss is computed by the decoder's output layer.
+    """A criterion whose loss is computed of the decoder's states.
 
-    It is computed within the model's ``forward``, because a model that is wrapped for several processes
-    sees there which parameters are used. The classes have the names of fairseq's criteria, which
-    checkpoints record.
+    The classes have the names of fairseq's criteria, which checkpoints record.
     """
 
-    #: Of half precision: its ``loss_scale`` multiplies the loss before the backward pass.
-    scaler: Any = None
     # What only criteria with smoothing set.
     ignore_prefix_size: int = 0
     report_accuracy: bool = False
@@ -118,28 +96,23 @@ class ByParts(FairseqCriterion):
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> Any:
         """Compute the loss, as fairseq's criterion does; one loss per token as fairseq computes it."""
-        if not reduce:
+        projection = projection_of(model)
+        if projection is None or not reduce or torch.is_autocast_enabled():
             return super().forward(model, sample, reduce)
-        decoder = model.decoder
-        decoder.output_layer = partial(self._losses, decoder, sample["target"])
-        try:
-            return super().forward(model, sample, reduce)
-        finally:
-            del decoder.output_layer  # that of its class is below
+        target = model.get_targets(sample, None)
+        if self.ignore_prefix_size:
+            target = target.clone()
+            target[:, : self.ignore_prefix_size] = self.padding_idx
 
-    def _losses(self, decoder: Any, target: Tensor, states: Tensor) -> Losses:
-        """Compute the losses in place of the scores."""
-        prefix = self.ignore_prefix_size
-        if prefix:
-            ignored = torch.full_like(target[:, :prefix], self.padding_idx)
-            target = torch.cat([ignored, target[:, prefix:]], 1)
-        projection = _projection(decoder)
-        assert projection is not None
-        return smoothed_cross_entropy(
-            states, *projection, target, self.padding_idx, self.eps or 0.0,
-            count_correct=self.report_accuracy,
-            scale=float(self.scaler.loss_scale) if self.scaler is not None else 1.0,
-        )  # fmt: skip
+        def losses_of(**inputs: Any) -> tuple[Losses, Any]:
+            states, extra = model(**inputs, features_only=True)
+            losses = smoothed_cross_entropy(
+                states, *projection, target, self.padding_idx, self.eps or 0.0,
+                count_correct=self.report_accuracy, scale=self.task.loss_scale,
+            )  # fmt: skip
+            return losses, extra
+
+        return super().forward(losses_of, sample, reduce)
 
     def compute_loss(
         self, model: Any, net_output: Any, sample: dict[str, Any], reduce: bool = True
@@ -161,29 +134,8 @@ class ByParts(FairseqCriterion):
 #: The criteria that can be computed by parts, by the class of fairseq's.
 CRITERIA: dict[type, type[ByParts]] = {
     kind: type(kind.__name__, (ByParts, kind), {"__doc__": kind.__doc__})
-    for kind in (
-        cross_entropy.CrossEntropyCriterion,
-        label_smoothed_cross_entropy.LabelSmoothedCrossEntropyCriterion,
-        label_smoothed_cross_entropy_with_alignment.LabelSmoothedCrossEntropyCriterionWithAlignment,
-    )
+    for kind in (CrossEntropyCriterion, LabelSmoothedCrossEntropyCriterion)
 }
-
-
-def reads_attention(model: Any, criterion: Any) -> bool:
-    """Return whether the loss may read the attention weights that a decoder returns.
-
-    Args:
-        model: not wrapped.
-        criterion: not wrapped; if it adds a loss to another criterion, the loss may read them.
-    """
-    no_reader = (
-        cross_entropy.CrossEntropyCriterion,
-        label_smoothed_cross_entropy.LabelSmoothedCrossEntropyCriterion,
-        label_smoothed_cross_entropy_with_rdrop.RdropLabelSmoothedCrossEntropyCriterion,
-    )
-    kinds = {*no_reader, *(CRITERIA[kind] for kind in no_reader if kind in CRITERIA)}
-    decoder = decoder_of(model)
-    return type(criterion) not in kinds or not (_returns_scores(model) and _returns_scores(decoder))
 
 
 class Losses(NamedTuple):

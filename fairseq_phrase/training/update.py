@@ -1,22 +1,15 @@
-"""Which parts of a training's update are faster than fairseq's, and the line of the log about it."""
+"""Tasks whose updates cost less than fairseq's, with the same losses to rounding."""
 
 import logging
-from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
-from fairseq.distributed import (
-    DistributedTimeoutWrapper,
-    LegacyDistributedDataParallel,
-    ModuleProxyWrapper,
-)
 from fairseq.tasks import FairseqTask
-from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_phrase.models.encoder_method import option
-from fairseq_phrase.training.adam import take_fused_adam
-from fairseq_phrase.training.attention import take_fused_attention
-from fairseq_phrase.training.cross_entropy import reads_attention, take_loss_by_parts
+from fairseq_phrase.training.adam import few_launches
+from fairseq_phrase.training.cross_entropy import by_parts
 
 logger = logging.getLogger(__name__)
 
@@ -32,81 +25,36 @@ class UpdateOptions:
     )
 
 
-class Training(NamedTuple):
-    """What an update is made of, as fairseq's trainer has it.
+class UpdateTask(FairseqTask):
+    """A task whose updates are faster than fairseq's, unless ``--fairseq-update`` is given.
 
     Attributes:
-        cfg: the task's options.
-        model: may be wrapped for several processes.
-        criterion: may be wrapped, too.
+        loss_scale: by which the loss is multiplied before the backward pass, in half precision.
     """
 
-    cfg: Any
-    model: Any
-    criterion: Any
-    optimizer: Any
+    loss_scale: float = 1.0
 
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build a criterion that computes its loss by parts, if it can."""
+        is_fairseqs = self.cfg.fairseq_update
+        logger.info(
+            "update: %s",
+            "fairseq's own (--fairseq-update)"
+            if is_fairseqs
+            else "faster than fairseq's where it can be (Adam, cross entropy), with the same losses to "
+            "rounding; --fairseq-update gives fairseq's own",
+        )
+        with nullcontext() if is_fairseqs else by_parts():
+            return super().build_criterion(cfg, from_checkpoint)
 
-#: Changes the objects of a training; returns why a part stays fairseq's own, or None.
-Part = Callable[[Training], str | None]
-#: The parts, by their names in the log.
-PARTS: Mapping[str, Part] = {
-    "Adam": lambda training: take_fused_adam(training.optimizer),
-    "loss": lambda training: take_loss_by_parts(
-        unwrapped(training.model), unwrapped(training.criterion), training.optimizer
-    ),
-    "attention": lambda training: take_fused_attention(
-        unwrapped(training.model),
-        reads_weights=reads_attention(unwrapped(training.model), unwrapped(training.criterion)),
-        left_pad_target=getattr(training.cfg, "left_pad_target", True),
-    ),
-}
-
-
-_WRAPPERS = (
-    DistributedTimeoutWrapper, ModuleProxyWrapper, LegacyDistributedDataParallel,
-    DistributedDataParallel,
-)  # fmt: skip
-
-
-def unwrapped(module: Any) -> Any:
-    """Return a model or a criterion without fairseq's wrappers for several processes."""
-    while isinstance(module, _WRAPPERS):
-        module = module.module
-    return module
-
-
-class UpdateTask(FairseqTask):
-    """A task whose updates are faster than fairseq's, unless ``--fairseq-update`` is given."""
-
-    #: The names of the parts that may be faster, for measurements.
-    update_parts: ClassVar[frozenset[str]] = frozenset(PARTS)
-    _prepared: Training | None = None
+    def optimizer_classes(self) -> AbstractContextManager[None]:
+        """Return a block in which fairseq builds the classes of this task's optimizers."""
+        return nullcontext() if self.cfg.fairseq_update else few_launches()
 
     def train_step(
         self, sample: Any, model: Any, criterion: Any, optimizer: Any, *args: Any, **options: Any
     ) -> Any:
-        """Compute the gradients of a batch; the first call prepares the training."""
-        training = Training(self.cfg, model, criterion, optimizer)
-        if self._prepared is None or any(
-            now is not before for now, before in zip(training, self._prepared, strict=True)
-        ):
-            self._prepared = training
-            prepare(training, self.update_parts)
+        """Compute the gradients of a batch; the criterion reads the scale of the loss."""
+        scaler = getattr(optimizer, "scaler", None)
+        self.loss_scale = float(getattr(scaler, "loss_scale", 1.0))
         return super().train_step(sample, model, criterion, optimizer, *args, **options)
-
-
-def prepare(training: Training, parts: frozenset[str]) -> None:
-    """Make the update of a training faster, and log which parts stay fairseq's own."""
-    if training.cfg.fairseq_update:
-        logger.info("update: fairseq's own (--fairseq-update)")
-        return
-    reasons = {name: part(training) for name, part in PARTS.items() if name in parts}
-    faster = ", ".join(name for name, reason in reasons.items() if reason is None)
-    stays = [f"{name} ({reason})" for name, reason in reasons.items() if reason is not None]
-    logger.info(
-        "update: %s faster than in fairseq, with the same losses to rounding%s; --fairseq-update "
-        "gives fairseq's own",
-        faster or "nothing",
-        f"; as in fairseq: {', '.join(stays)}" if stays else "",
-    )

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.models.source_factors import reading
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
 from fairseq_phrase.modules.positions.relative_attention import RelativePositions
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
@@ -103,7 +104,7 @@ def attention_maps(model: Any, net_input: dict[str, Tensor]) -> tuple[Any, list[
             "attention_maps, as this package's Transformers do, can be drawn (fairseq-phrase-plot "
             "alignment draws the attention of any decoder)"
         )
-    with torch.no_grad():
+    with torch.no_grad(), reading(model.encoder, net_input):
         structure, maps = compute(**net_input)
     return structure, maps
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from argparse import Namespace
 from collections import Counter
 
 import numpy as np
@@ -14,6 +13,7 @@ from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import train as fairseq_train
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn import Module
 
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.data.batches.tree_sources import (
@@ -277,9 +277,10 @@ def test_an_ensembles_models_each_keep_their_trees(data_directory):
     alone = [load(data_directory, "valid", tree_source="random", tree_seed=s)[1] for s in (5, 6)]
     read = []
     for seed, dataset_alone in zip((5, 6), alone, strict=True):
-        encoder = Namespace(forward=lambda **inputs: read.append(inputs))
+        encoder = Module()
+        encoder.forward = lambda **inputs: read.append(inputs)
         read_own_trees(encoder, "random", seed)
-        encoder.forward(**batch)
+        encoder(**batch)
         expected = dataset_alone.collater([dataset_alone[index] for index in range(9)])["net_input"]
         assert read[-1].keys() == expected.keys()
         assert torch.equal(read[-1]["src_heads"], expected["src_heads"])

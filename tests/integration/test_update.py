@@ -18,7 +18,7 @@ TRANSFORMER = ["--arch", "transformer", *size_flags(), "--share-all-embeddings"]
 STOCK = "--fairseq-update"
 #: The line in the log.
 LINE = re.compile(r"(?:^|[|-] )update: (.*)", re.MULTILINE)
-FASTER = "faster than in fairseq"
+FASTER = "faster than fairseq's"
 
 
 def parameters_of(training):
@@ -70,8 +70,11 @@ def test_losses_in_half_precision_are_those_of_fairseqs_update_to_rounding(
     data_directory, flags, rounding
 ):
     flags = [*TRANSFORMER, *flags]
-    losses = losses_of(data_directory, flags, 12)
-    assert losses == pytest.approx(losses_of(data_directory, [*flags, STOCK], 12), rel=rounding)
+    training = Training(data_directory, *flags).update(12)
+    expected = losses_of(data_directory, [*flags, STOCK], 12)
+    assert training.losses == pytest.approx(expected, rel=rounding)
+    scaler = training.trainer.optimizer.scaler  # in bfloat16 there is none
+    assert training.task.loss_scale == (1.0 if scaler is None else scaler.loss_scale)
 
 
 @pytest.mark.parametrize("flags", [[], ["--bf16"]], ids=["fp32", "bf16"])
@@ -141,4 +144,4 @@ def test_pre_training_logs_its_update(tmp_path, command):
         "--cpu",
     )  # fmt: skip
     (line,) = LINE.findall(log)
-    assert line.startswith("Adam")
+    assert FASTER in line

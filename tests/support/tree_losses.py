@@ -21,7 +21,7 @@ def make_sample(dictionary, inputs):
 
 
 def make_criterion(kind, dictionary, **options):
-    task = Namespace(target_dictionary=dictionary)
+    task = Namespace(target_dictionary=dictionary, loss_scale=1.0)
     return kind(task, sentence_avg=False, label_smoothing=0.1, **options)
 
 

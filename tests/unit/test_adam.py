@@ -6,11 +6,9 @@ import copy
 
 import pytest
 import torch
-from fairseq import optim
-from fairseq.optim import adam
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_phrase.training.adam import Adam, take_fused_adam
+from fairseq_phrase.training.adam import Adam, few_launches
 from tests.support.optimizers import build_optimizer, make_gradients, make_parameters, update
 from tests.support.tolerance import assert_same
 from tests.twins.adam import adam_update
@@ -19,9 +17,8 @@ BETAS = "--adam-betas=(0.9, 0.98)"
 
 
 def build_fused(parameters, *flags):
-    optimizer = build_optimizer(parameters, *flags)
-    assert take_fused_adam(optimizer) is None
-    return optimizer
+    with few_launches():
+        return build_optimizer(parameters, *flags)
 
 
 @pytest.fixture
@@ -173,19 +170,6 @@ def test_parameters_that_had_no_gradient_have_fewer_steps():
     torch.testing.assert_close(fused, stock, rtol=1e-6, atol=1e-7)
 
 
-def test_averages_of_another_type_are_converted_as_by_fairseq():
-    fused, stock = make_parameters(), make_parameters()
-    optimizers = build_fused(fused, BETAS), build_optimizer(stock, BETAS)
-    for gradients in make_gradients(fused, 3):
-        for optimizer, parameters in zip(optimizers, (fused, stock), strict=True):
-            update(optimizer, parameters, gradients)
-            for state in optimizer.optimizer.state.values():
-                for name in ("exp_avg", "exp_avg_sq"):
-                    assert state[name].dtype == torch.float32
-                    state[name] = state[name].bfloat16()
-    torch.testing.assert_close(fused, stock, rtol=1e-6, atol=1e-7)
-
-
 def test_a_transposed_parameter_is_updated_as_by_fairseq():
     fused, stock = make_parameters(), make_parameters()
     optimizers = []
@@ -196,19 +180,6 @@ def test_a_transposed_parameter_is_updated_as_by_fairseq():
         for optimizer, parameters in zip(optimizers, (fused, stock), strict=True):
             update(optimizer, parameters, gradients)
     torch.testing.assert_close(fused, stock, rtol=1e-6, atol=1e-7)
-
-
-def test_amsgrad_is_computed_as_by_fairseq():
-    fused, stock = make_parameters(), make_parameters()
-    optimizers = [adam.Adam(parameters, lr=0.01, amsgrad=True) for parameters in (fused, stock)]
-    optimizers[0].__class__ = Adam
-    for gradients in make_gradients(fused, 4):
-        for optimizer, parameters in zip(optimizers, (fused, stock), strict=True):
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = gradient.clone()
-            optimizer.step()
-    torch.testing.assert_close(fused, stock, rtol=0, atol=0)
-    assert "max_exp_avg_sq" in optimizers[0].state[fused[0]]
 
 
 def test_gradients_of_experts_are_clipped_as_by_fairseq():
@@ -269,31 +240,26 @@ def test_an_update_of_many_parameters_has_few_launches(flags):
     assert counts[0] == counts[1] <= 25
 
 
-@pytest.mark.parametrize(
-    ("flags", "reason"),
-    [
-        (["--optimizer", "adagrad"], "Adagrad"),
-        (["--memory-efficient-bf16"], "MemoryEfficientFP16Optimizer"),
-        (["--memory-efficient-fp16"], "MemoryEfficientFP16Optimizer"),
-    ],
-    ids=["adagrad", "bf16", "fp16"],
-)
-def test_another_optimizer_stays_fairseqs(flags, reason):
-    optimizer = build_optimizer(make_parameters(), *flags)
-    kind, inner = type(optimizer), type(optimizer.optimizer)
-    assert reason in take_fused_adam(optimizer)
-    assert type(optimizer) is kind
-    assert type(optimizer.optimizer) is inner
+def test_what_the_kernel_does_not_take_is_computed_as_by_fairseq():
+    for dtype, flags, options in (
+        (torch.float16, ["--memory-efficient-fp16"], {}),
+        (torch.bfloat16, ["--memory-efficient-bf16"], {}),
+        (torch.float32, [], {"amsgrad": True}),
+    ):
+        fused, stock = make_parameters(dtype), make_parameters(dtype)
+        optimizers = build_fused(fused, *flags), build_optimizer(stock, *flags)
+        assert type(optimizers[0].optimizer) is Adam
+        for gradients in make_gradients(fused, 3):
+            for optimizer, parameters in zip(optimizers, (fused, stock), strict=True):
+                optimizer.optimizer.param_groups[0] |= options
+                update(optimizer, parameters, gradients)
+        torch.testing.assert_close(fused, stock, rtol=0, atol=0)
 
 
-def test_an_optimizer_around_adam_stays_fairseqs():
-    optimizer = build_optimizer(make_parameters())
-
-    class Sharded(torch.optim.Optimizer):
-        """Such as that of --zero-sharding."""
-
-    optimizer._optimizer = Sharded(make_parameters(), {})
-    assert "Adam is that of tests" in take_fused_adam(optimizer)
-    assert type(optimizer) is adam.FairseqAdam
-    around = optim.FairseqBMUF.__new__(optim.FairseqBMUF)
-    assert "FairseqBMUF" in take_fused_adam(around)
+def test_outside_the_block_fairseq_builds_its_own_classes():
+    build_fused(make_parameters(), "--bf16")
+    optimizer = build_optimizer(make_parameters(), "--bf16")
+    kinds = type(optimizer), type(optimizer.fp32_optimizer), type(optimizer.optimizer)
+    assert [kind.__module__ for kind in kinds] == [
+        "fairseq.optim.fp16_optimizer", "fairseq.optim.adam", "fairseq.optim.adam",
+    ]  # fmt: skip

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import re
 from argparse import Namespace
 
 import pytest
 import torch
-from fairseq.criterions import cross_entropy, label_smoothed_cross_entropy_with_alignment
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterion,
     label_smoothed_nll_loss,
 )
-from fairseq.criterions.label_smoothed_cross_entropy_with_rdrop import (
-    RdropLabelSmoothedCrossEntropyCriterion,
-)
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.distributed import ModuleProxyWrapper
 from fairseq.models.transformer import TransformerDecoder, TransformerModelBase
-from fairseq.optim import AMPOptimizer
 from torch.nn.functional import linear
 from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_phrase.tasks.added_losses import CoverageCriterion
 from fairseq_phrase.testing import build_model, make_batch
-from fairseq_phrase.training import cross_entropy as by_parts
+from fairseq_phrase.training import cross_entropy
 from fairseq_phrase.training.cross_entropy import (
     CRITERIA,
-    Losses,
+    by_parts,
+    projection_of,
     smoothed_cross_entropy,
-    take_loss_by_parts,
 )
 from tests.support.accumulations import Largest
-from tests.support.optimizers import build_optimizer
 from tests.support.recurrent_models import build_recurrent
 from tests.support.tolerance import assert_same, error
 from tests.support.tree_losses import make_criterion, make_sample
@@ -44,7 +39,7 @@ HALF = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["b
 @pytest.fixture(params=[1, 40, 100, 2**20])
 def size_of_parts(request, monkeypatch):
     """Parts of one token, of few tokens, and of all."""
-    monkeypatch.setitem(by_parts.SCORES, "cpu", request.param)
+    monkeypatch.setitem(cross_entropy.SCORES, "cpu", request.param)
 
 
 def make_inputs(dtype=torch.float64, *, bias=False, words=WORDS, size=1.0):
@@ -151,26 +146,6 @@ def test_the_loss_scale_keeps_small_gradients():
         assert gradient[3, 0] / factor == pytest.approx(float(expected), rel=0.01)
 
 
-def test_the_criterion_knows_the_current_loss_scale_of_half_precision(dictionary, monkeypatch):
-    model = build_model("transformer", dictionary).float().train()
-    flags = ["--fp16", "--fp16-no-flatten-grads", "--fp16-init-scale=8"]
-    optimizer = build_optimizer(list(model.parameters()), *flags)
-    criterion = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    assert take_loss_by_parts(model, criterion, optimizer) is None
-    scales = []
-
-    def recorded(*arguments, scale, **options):
-        scales.append(scale)
-        return smoothed_cross_entropy(*arguments, scale=scale, **options)
-
-    monkeypatch.setattr(by_parts, "smoothed_cross_entropy", recorded)
-    sample = make_sample(dictionary, make_batch(dictionary, [3, 2]))
-    for scale in (8.0, 4.0):  # an overflow halves it
-        optimizer.scaler.loss_scale = scale
-        criterion(model, sample)
-    assert scales == [8.0, 4.0]
-
-
 def test_an_overflow_of_scaled_gradients_is_infinite():
     tensors, target = make_inputs(torch.float16)
     losses = smoothed_cross_entropy(*tensors, target, PADDING, scale=2.0**16)
@@ -179,7 +154,7 @@ def test_an_overflow_of_scaled_gradients_is_infinite():
 
 
 def test_no_tensor_has_a_score_for_every_token_and_word(monkeypatch):
-    monkeypatch.setitem(by_parts.SCORES, "cpu", 3 * 300)
+    monkeypatch.setitem(cross_entropy.SCORES, "cpu", 3 * 300)
     tensors, target = make_inputs(words=300)
     with Largest() as largest:
         smoothed_cross_entropy(*tensors, target, PADDING, 0.1).loss.backward()
@@ -203,31 +178,19 @@ def test_a_batch_of_padding_has_no_loss():
     assert not any(gradient.any() for gradient in gradients_of(losses.loss, tensors))
 
 
-def build_lstm(dictionary, **options):
-    sizes = {"encoder_embed_dim": 8, "decoder_embed_dim": 8, "decoder_out_embed_dim": 8}
-    task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
-    torch.manual_seed(0)
-    args = Namespace(**sizes, dropout=0.0, decoder_attention="1", criterion="", **options)
-    return ARCH_MODEL_REGISTRY["lstm"].build_model(args, task).double()
-
-
 MODELS = {
     "transformer": lambda d: build_model("transformer", d),
     "transformer, shared": lambda d: build_model("transformer", d, share_all_embeddings=True),
-    "transformer_align": lambda d: build_model("transformer_align", d, full_context_alignment=True),
     "seq2seq": build_recurrent,
     "seq2seq, shared": lambda d: build_recurrent(
         d, share_decoder_input_output_embed=True, decoder_embed_dim=10
     ),
-    "lstm": build_lstm,
-    "lstm, shared": lambda d: build_lstm(d, share_decoder_input_output_embed=True),
     "bart": lambda d: build_model("bart_base", d, encoder_learned_pos=True),
 }
 
 
-def taken(model, criterion):
-    assert take_loss_by_parts(model, criterion, None) is None
-    return criterion
+STOCK = LabelSmoothedCrossEntropyCriterion
+BY_PARTS = CRITERIA[STOCK]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -241,47 +204,34 @@ def test_the_criterion_of_every_model_has_fairseqs_values_and_gradients(dictiona
         {"ignore_prefix_size": 2},
     ):
         results = []
-        for take in (taken, lambda _, criterion: criterion):
-            criterion = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary, **options)
+        for kind in (BY_PARTS, STOCK):
+            criterion = make_criterion(kind, dictionary, **options)
             model.zero_grad()
-            loss, size, logged = take(model, criterion)(model, sample)
+            loss, size, logged = criterion(model, sample)
             loss.backward()
             gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
             results.append((loss, size, logged, gradients))
         # fairseq computes the logarithm of the softmax in single precision.
         for actual, expected in zip(*results, strict=True):
             torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6, check_dtype=False)
-    assert "output_layer" not in vars(model.decoder)
 
 
-KINDS = [
-    (cross_entropy.CrossEntropyCriterion, {}),
-    (
-        label_smoothed_cross_entropy_with_alignment.LabelSmoothedCrossEntropyCriterionWithAlignment,
-        {"label_smoothing": 0.1, "alignment_lambda": 0.5},
-    ),
-]
-
-
-@pytest.mark.parametrize(("kind", "options"), KINDS, ids=lambda x: getattr(x, "__name__", ""))
-def test_other_criteria_have_fairseqs_values_and_gradients(dictionary, kind, options):
+def test_the_loss_without_smoothing_has_fairseqs_values_and_gradients(dictionary):
     model = build_model("transformer", dictionary).train()
     sample = make_sample(dictionary, make_batch(dictionary, [7, 1, 4, 5]))
-    sample["alignments"] = torch.tensor([[0, 0], [3, 4], [1, 9]])
-    sample["align_weights"] = torch.ones(3)
     results = []
-    for take in (taken, lambda _, criterion: criterion):
-        task = Namespace(target_dictionary=dictionary)
+    for kind in (CRITERIA[CrossEntropyCriterion], CrossEntropyCriterion):
+        task = Namespace(target_dictionary=dictionary, loss_scale=1.0)
         model.zero_grad()
-        loss, _, logged = take(model, kind(task, sentence_avg=False, **options))(model, sample)
+        loss, _, logged = kind(task, sentence_avg=False)(model, sample)
         loss.backward()
-        results.append((loss, logged, [p.grad for p in model.parameters() if p.grad is not None]))
+        results.append((loss, logged, [p.grad for p in model.parameters()]))
     torch.testing.assert_close(*results, rtol=1e-5, atol=1e-6, check_dtype=False)
 
 
 def test_validation_computes_no_gradient(dictionary):
     model = build_model("transformer", dictionary)
-    criterion = taken(model, make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary))
+    criterion = make_criterion(BY_PARTS, dictionary)
     sample = make_sample(dictionary, make_batch(dictionary, [7, 1, 4, 5]))
     trained, _, _ = criterion(model, sample)
     with torch.no_grad():
@@ -294,9 +244,10 @@ def test_validation_computes_no_gradient(dictionary):
 def test_losses_of_single_tokens_are_fairseqs(dictionary):
     model = build_model("transformer", dictionary)
     sample = make_sample(dictionary, make_batch(dictionary, [7, 1, 4, 5]))
-    plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    expected, _, _ = plain(model, sample, reduce=False)
-    loss, _, _ = taken(model, plain)(model, sample, reduce=False)
+    loss, expected = (
+        make_criterion(kind, dictionary)(model, sample, reduce=False)[0]
+        for kind in (BY_PARTS, STOCK)
+    )
     torch.testing.assert_close(loss, expected, rtol=0, atol=0)
     assert loss.numel() == sample["target"].numel()
 
@@ -305,24 +256,10 @@ def test_an_added_loss_is_added_to_it(dictionary):
     model = build_model("transformer", dictionary)
     sample = make_sample(dictionary, make_batch(dictionary, [7, 1, 4, 5]))
     values = []
-    for take in (taken, lambda _, criterion: criterion):
-        inner = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-        criterion = CoverageCriterion.over(inner, 0.5)
-        take(model, criterion)
+    for kind in (BY_PARTS, STOCK):
+        criterion = CoverageCriterion.over(make_criterion(kind, dictionary), 0.5)
         values.append(criterion(model, sample))
-    assert type(inner) is LabelSmoothedCrossEntropyCriterion
     torch.testing.assert_close(*values, rtol=1e-5, atol=1e-6, check_dtype=False)
-
-
-def test_the_output_layer_is_the_models_own_after_an_error(dictionary):
-    model = build_model("transformer", dictionary)
-    criterion = taken(model, make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary))
-    sample = make_sample(dictionary, make_batch(dictionary, [7, 1]))
-    sample["target"] = sample["target"] + 1000
-    with pytest.raises((IndexError, RuntimeError)):
-        criterion(model, sample)
-    scores, _ = model(**sample["net_input"])
-    assert scores.size(-1) == len(dictionary)
 
 
 def test_the_criterion_keeps_the_name_that_checkpoints_record():
@@ -331,23 +268,25 @@ def test_the_criterion_keeps_the_name_that_checkpoints_record():
         assert issubclass(faster, kind)
 
 
-def test_several_processes_find_the_parameters_that_are_used(dictionary, tmp_path):
+@pytest.mark.parametrize("finds", [False, True])
+def test_several_processes_have_the_same_gradients(dictionary, tmp_path, finds):
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1
     )
     try:
         model = build_model("transformer", dictionary).train()
-        criterion = taken(model, make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary))
+        criterion = make_criterion(BY_PARTS, dictionary)
         sample = make_sample(dictionary, make_batch(dictionary, [7, 1, 4, 5]))
         criterion(model, sample)[0].backward()
         expected = [parameter.grad for parameter in model.parameters()]
         model.zero_grad()
-        wrapped = DistributedDataParallel(model, find_unused_parameters=True)
-        wrapped.decoder = model.decoder  # as fairseq's wrapper
+        wrapped = DistributedDataParallel(model, find_unused_parameters=finds)
+        # torch finds only parameters that the forward pass uses, such as the projection's in fairseq's.
+        assert (projection_of(ModuleProxyWrapper(wrapped)) is None) == finds
         for _ in range(2):
-            criterion(wrapped, sample)[0].backward()
+            criterion(ModuleProxyWrapper(wrapped), sample)[0].backward()
         gradients = [parameter.grad / 2 for parameter in model.parameters()]
-        torch.testing.assert_close(gradients, expected)
+        torch.testing.assert_close(gradients, expected, rtol=1e-5, atol=1e-7)
     finally:
         torch.distributed.destroy_process_group()
 
@@ -366,41 +305,38 @@ class OwnModel(TransformerModelBase):
         return super().get_normalized_probs(net_output, log_probs, sample)
 
 
-class OwnCriterion(LabelSmoothedCrossEntropyCriterion):
-    """A user's criterion."""
+def with_part(dictionary, model=TransformerModelBase, decoder=TransformerDecoder):
+    built = build_model("transformer", dictionary)
+    decoder = decoder(built.cfg, dictionary, built.decoder.embed_tokens)
+    return model(built.cfg, built.encoder, decoder).double()
 
 
-def test_what_may_read_or_change_the_scores_stays_fairseqs(dictionary):
-    stock = LabelSmoothedCrossEntropyCriterion
-    adaptive = {"adaptive_softmax_cutoff": "10", "adaptive_softmax_dropout": 0.0}
-    for kind, change, reason in (
-        (RdropLabelSmoothedCrossEntropyCriterion, {}, "Rdrop.* reads the scores of all words"),
-        (OwnCriterion, {}, "OwnCriterion reads"),
-        (stock, {"decoder": OwnDecoder}, "OwnDecoder may change the scores"),
-        (stock, {"model": OwnModel}, "OwnModel may change the scores"),
-        (stock, {"options": adaptive}, "adaptive softmax"),
-        (stock, {"copy": "gate"}, "CopyingSyntaxDecoder may change"),
-        (stock, {"optimizer": AMPOptimizer.__new__(AMPOptimizer)}, "--amp"),
-        (stock, {"labeller": True}, "no decoder"),
-    ):
-        if "copy" in change:
-            model = build_model("structural_transformer", dictionary, copy="gate")
-        else:
-            model = build_model("transformer", dictionary, **change.get("options", {}))
-        model.__class__ = change.get("model", type(model))
-        model.decoder.__class__ = change.get("decoder", type(model.decoder))
-        if "labeller" in change:
-            del model.decoder
-        criterion = make_criterion(kind, dictionary)
-        obstacle = take_loss_by_parts(model, criterion, change.get("optimizer"))
-        assert re.search(reason, obstacle)
-        assert type(criterion) is kind
+OTHERS = {
+    "decoder": lambda d: with_part(d, decoder=OwnDecoder),
+    "model": lambda d: with_part(d, model=OwnModel),
+    "adaptive softmax": lambda d: build_model(
+        "transformer", d, adaptive_softmax_cutoff="10", adaptive_softmax_dropout=0.0
+    ),
+    "copies": lambda d: build_model("structural_transformer", d, copy="gate"),
+    "no decoder": lambda d: Namespace(encoder=build_model("transformer", d).encoder),
+}
 
 
-def test_the_losses_are_a_tuple_of_tensors():
-    # Wrappers for several processes look for tensors in tuples.
-    tensors, target = make_inputs()
-    losses = smoothed_cross_entropy(*tensors, target, PADDING)
-    assert isinstance(losses, tuple)
-    assert isinstance(losses, Losses)
-    assert all(isinstance(loss, torch.Tensor) for loss in losses)
+@pytest.mark.parametrize("name", OTHERS)
+def test_scores_that_may_not_be_a_projections_stay_fairseqs(dictionary, name):
+    assert projection_of(with_part(dictionary)) is not None
+    assert projection_of(OTHERS[name](dictionary)) is None
+
+
+def test_the_loss_of_other_scores_is_fairseqs(dictionary):
+    model = OTHERS["decoder"](dictionary)
+    sample = make_sample(dictionary, make_batch(dictionary, [7, 1, 4, 5]))
+    values = [make_criterion(kind, dictionary)(model, sample) for kind in (BY_PARTS, STOCK)]
+    torch.testing.assert_close(*values, rtol=0, atol=0)
+
+
+def test_fairseq_builds_the_criterion_only_in_the_block():
+    with by_parts():
+        assert CRITERION_REGISTRY["label_smoothed_cross_entropy"] is BY_PARTS
+    assert CRITERION_REGISTRY["label_smoothed_cross_entropy"] is STOCK
+    assert CRITERION_REGISTRY["label_smoothed_cross_entropy_with_rdrop"] not in CRITERIA.values()

@@ -11,8 +11,9 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import translation_encoders
-from fairseq_phrase.models.source_factors import SourceFactors
+from fairseq_phrase.models.source_factors import HookedEnsemble, SourceFactors, reading
 from fairseq_phrase.testing import build_model, make_batch
+from fairseq_phrase.visualization.encoder_maps import attention_maps
 from tests.support.data_tasks import make_task
 from tests.support.recurrent_models import build_recurrent
 
@@ -57,7 +58,7 @@ def test_embeddings_are_those_of_the_definition(dictionary, left):
     parts = [table.weight[inputs["src_tokens"]]]
     parts += [table.factors[name].weight[labels[name]] for name in labels]
     expected = sum(parts)
-    with table.reading(inputs):
+    with reading(model.encoder, inputs):
         embedded = table(inputs["src_tokens"])
     torch.testing.assert_close(embedded, expected)
     parameters = list(table.parameters())
@@ -131,7 +132,8 @@ def test_training_and_search_read_the_batchs_labels(dictionary, name):
     trained, _ = model(**net_input, prev_output_tokens=previous)
     encoded = model.encoder(**net_input)
     torch.testing.assert_close(model.decoder(previous, encoder_out=encoded)[0], trained)
-    generator = SequenceGenerator([model], dictionary, beam_size=2, max_len_b=5)
+    ensemble = HookedEnsemble([model])
+    generator = SequenceGenerator(ensemble, dictionary, beam_size=2, max_len_b=5)
     first = generator.generate([model], {"net_input": net_input})[0][0]
     scores = trained[0, -1].log_softmax(-1)
     torch.testing.assert_close(
@@ -145,8 +147,8 @@ def test_training_and_search_read_the_batchs_labels(dictionary, name):
 def test_attention_is_drawn_with_factors(dictionary):
     model = build_model("phrase_transformer", dictionary)
     inputs = make_batch(dictionary, [5])
-    _, before = model.encoder.attention_maps(**inputs)
-    _, after = with_factors(model).encoder.attention_maps(**inputs)
+    _, before = attention_maps(model, inputs)
+    _, after = attention_maps(with_factors(model), inputs)
     assert not torch.allclose(before[0]["all nodes"], after[0]["all nodes"])
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Iterable
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from fairseq_phrase.data.store.identity import why_free
 from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.testing import build_model, make_batch, make_dictionary
-from fairseq_phrase.training.update import PARTS, Training, prepare
+from fairseq_phrase.training.adam import few_launches
+from fairseq_phrase.training.cross_entropy import CRITERIA
 from tests.support.optimizers import build_optimizer
 from tests.support.selection import first_of_each
 from tests.support.tree_losses import make_criterion, make_sample, own_inputs
@@ -25,15 +27,24 @@ VARIANTS = [("transformer", "")] + [
 ADAM = ("--adam-betas=(0.9, 0.98)", "--lr=0.002")
 
 
-def build_training(name: str, options: dict, dtype: torch.dtype, *flags: str) -> Training:
-    """A model, its criterion and optimizer, as fairseq's trainer has them."""
+class Training(NamedTuple):
+    """A model, its criterion and optimizer."""
+
+    model: Any
+    criterion: Any
+    optimizer: Any
+
+
+def build_training(name: str, options: dict, is_fairseqs: bool) -> Training:
+    """A training as fairseq's trainer has it."""
     dictionary = make_dictionary()
     options = {"left_pad_target": False, **options} if name == "transformer" else options
-    model = build_model(name, dictionary, **options).to(dtype).train()
-    criterion = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
-    optimizer = build_optimizer(list(model.parameters()), *ADAM, *flags)
-    options = Namespace(left_pad_target=False, fairseq_update=False)
-    return Training(options, model, criterion, optimizer)
+    model = build_model(name, dictionary, **options).float().train()
+    stock = LabelSmoothedCrossEntropyCriterion
+    criterion = make_criterion(stock if is_fairseqs else CRITERIA[stock], dictionary)
+    with nullcontext() if is_fairseqs else few_launches():
+        optimizer = build_optimizer(list(model.parameters()), *ADAM)
+    return Training(model, criterion, optimizer)
 
 
 def train(training: Training, name: str, updates: Iterable[int]) -> list[float]:
@@ -63,8 +74,7 @@ def train(training: Training, name: str, updates: Iterable[int]) -> list[float]:
 )
 def test_the_losses_of_every_encoder_are_those_of_fairseqs_update(name, variant):
     options = translation_encoders()[name].variants[variant] if variant else {}
-    stock, faster = (build_training(name, options, torch.float32) for _ in range(2))
-    prepare(faster, frozenset(PARTS))
+    stock, faster = (build_training(name, options, is_fairseqs) for is_fairseqs in (True, False))
     # Long trainings are those of each encoder's first variant.
     updates = (
         100 if not variant or variant == next(iter(translation_encoders()[name].variants)) else 10

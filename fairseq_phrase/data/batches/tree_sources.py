@@ -172,19 +172,15 @@ def field_of(name: str) -> ParseField:
 
 
 def read_own_trees(encoder: Any, source: str, seed: int) -> None:
-    """Make an encoder of an ensemble read the heads of its model's training.
+    """Make an encoder of an ensemble read the heads of its model's training, by a hook."""
 
-    fairseq calls ``encoder.forward`` itself, so a torch hook would not run.
-    """
-    forward = encoder.forward
-
-    def with_own_trees(*args: Any, **inputs: Any) -> Any:
+    def with_own_trees(_: Any, args: Any, inputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         tree_inputs = {name: value for name, value in inputs.items() if "/" not in name}
         if (name := f"{PREFIX}{heads_of(source, seed)}") in inputs:
             tree_inputs[f"{PREFIX}heads"] = inputs[name]
-        return forward(*args, **tree_inputs)
+        return args, tree_inputs
 
-    encoder.forward = with_own_trees
+    encoder.register_forward_pre_hook(with_own_trees, with_kwargs=True)
 
 
 class TreeSource:
