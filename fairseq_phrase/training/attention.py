@@ -60,17 +60,21 @@ def take_fused_attention(model: Any, *, reads_weights: bool, left_pad_target: bo
 
 def _change(attention: Any, *, reads_weights: bool = True, is_causal: bool = False) -> bool:
     """Change the class of an attention; return whether it is fairseq's plain attention."""
-    if not _is_plain(attention):
+    if not is_plain(attention):
         return False
     attention.__class__ = TrainedAttention
     attention.reads_weights, attention.is_causal = reads_weights, is_causal
     return True
 
 
-def _is_plain(attention: Any) -> bool:
-    """Return whether an attention is fairseq's, without options that change what is computed."""
+def is_plain(attention: Any, *others: type) -> bool:
+    """Return whether an attention is fairseq's, without options that change what is computed.
+
+    Args:
+        others: other classes that an attention may have.
+    """
     return (
-        type(attention) is MultiheadAttention
+        type(attention) in (MultiheadAttention, TrainedAttention, *others)
         and not (attention.use_xformers or attention.add_zero_attn or attention.onnx_trace)
         and not attention.skip_embed_dim_check
         and attention.bias_k is None
