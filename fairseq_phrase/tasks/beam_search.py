@@ -178,7 +178,8 @@ class DecoderStep:
         keys, values = self._kept[number, ..., :slots, :]
         mask = self._own if new > 1 else None
         attended = scaled_dot_product_attention(heads[0], keys, values, mask)
-        return attention.out_proj(attended.transpose(1, 2).flatten(2))
+        output: Tensor = attention.out_proj(attended.transpose(1, 2).flatten(2))
+        return output
 
     def _attend_to_source(
         self, number: int, attention: Any, states: Tensor, needs_weights: bool
@@ -293,13 +294,10 @@ class FastGenerator(SequenceGenerator):
         needs_attention: whether hypotheses have the weights of cross-attention.
     """
 
+    search: Any
+
     def __init__(
-        self,
-        models: Any,
-        target_dictionary: Any,
-        *,
-        needs_attention: bool = False,
-        **options: Any,
+        self, models: Any, target_dictionary: Any, *, needs_attention: bool = False, **options: Any
     ) -> None:
         super().__init__(models, target_dictionary, **options)
         self.needs_attention = needs_attention
@@ -442,8 +440,8 @@ class FastGenerator(SequenceGenerator):
         if len(decoders) > 1:
             of_models = torch.stack([words for words, _ in results])
             words = of_models.logsumexp(0) - math.log(len(decoders))
-            if attention is not None:
-                attention = torch.stack([attended for _, attended in results]).mean(0)
+            weights = [attended for _, attended in results if attended is not None]
+            attention = torch.stack(weights).mean(0) if weights else None
         if is_first:
             words = words.repeat_interleave(self.beam_size, 0)
             if attention is not None:
