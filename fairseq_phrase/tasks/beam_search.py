@@ -75,8 +75,8 @@ def log_search(reason: str | None) -> None:
     Args:
         reason: why it is fairseq's own; None if it is not.
     """
-    own = "by few operations, with the hypotheses of fairseq's"
-    logger.info("search: %s", own if reason is None else f"fairseq's own ({reason})")
+    name = "by few operations, with the hypotheses of fairseq's"
+    logger.info("search: %s", name if reason is None else f"fairseq's own ({reason})")
 
 
 class DecoderStep:
@@ -164,10 +164,10 @@ class DecoderStep:
         others = ~torch.eye(hypotheses, dtype=torch.bool, device=self._own.device)
         new = infinite(others, self._own.dtype).expand(len(self._own), 1, -1, -1)
         self._own = torch.cat([self._own, new], -1)
-        size, kept = self._kept.size(-2), self._kept
+        size, store = self._kept.size(-2), self._kept
         if self._own.size(-1) > size:
-            self._kept = kept.new_empty(*kept.shape[:-2], 2 * size, kept.size(-1))
-            self._kept[..., :size, :] = kept
+            self._kept = store.new_empty(*store.shape[:-2], 2 * size, store.size(-1))
+            self._kept[..., :size, :] = store
 
     def _attend_to_words(self, number: int, attention: Any, states: Tensor) -> Tensor:
         heads = linear(states, *self._joined[number]).unflatten(-1, (3, attention.num_heads, -1))
@@ -271,15 +271,15 @@ class BestWords(BeamSearch):
         # Positions among all words of all hypotheses of a sentence.
         starts = best // blocks * words + best % blocks * self.size if blocks else best
         inside = torch.arange(self.size, device=best.device)
-        rest = torch.arange(blocks * self.size, words, device=best.device)
-        rest = (torch.arange(hypotheses, device=best.device)[:, None] * words + rest).flatten()
+        tail = torch.arange(blocks * self.size, words, device=best.device)
+        tail = (torch.arange(hypotheses, device=best.device)[:, None] * words + tail).flatten()
         positions = torch.cat(
-            [(starts[..., None] + inside).flatten(1), rest.expand(sentences, -1)], 1
+            [(starts[..., None] + inside).flatten(1), tail.expand(sentences, -1)], 1
         )
-        chosen = lprobs.flatten(1).gather(1, positions) + totals.gather(1, positions // words)
-        chosen, order = _without_nan(chosen).topk(count)
+        best_totals = lprobs.flatten(1).gather(1, positions) + totals.gather(1, positions // words)
+        best_totals, order = _without_nan(best_totals).topk(count)
         positions = positions.gather(1, order)
-        return chosen, positions % words, positions // words
+        return best_totals, positions % words, positions // words
 
 
 def _without_nan(scores: Tensor) -> Tensor:
@@ -361,7 +361,7 @@ class FastGenerator(SequenceGenerator):
                 words = self.repeat_ngram_blocker(tokens, words, sentences, beams, step)
 
             # The best candidates of each sentence, twice as many as beams: half of them may end.
-            totals, chosen, hypotheses = self.search.step(
+            totals, candidates, hypotheses = self.search.step(
                 step,
                 words.view(sentences, beams, -1),
                 scores.view(sentences, beams, -1)[:, :, :step],
@@ -369,32 +369,32 @@ class FastGenerator(SequenceGenerator):
                 numbers,
             )
             rows = hypotheses + first_rows[:sentences]
-            ends = chosen.eq(self.eos) & totals.ne(-math.inf)
+            ends = candidates.eq(self.eos) & totals.ne(-math.inf)
             now = ends[:, :beams] & ~ended
-            done: list[int] = []
+            completed: list[int] = []
             if now.any():
-                done = self.finalize_hypos(
+                completed = self.finalize_hypos(
                     step, rows[:, :beams][now], totals[:, :beams][now], tokens, scores, finalized,
                     finished, beams, attention, lengths, longest,
                 )  # fmt: skip
-            if len(done) == sentences or (self.search.stop_on_max_len and step >= longest):
+            if len(completed) == sentences or (self.search.stop_on_max_len and step >= longest):
                 break
             assert step < longest, f"{step} < {longest}"
 
             going_on = None
-            if done:
-                left = [number for number in range(sentences) if number not in set(done)]
-                going_on = torch.tensor(left, device=source.device)
+            if completed:
+                remaining = [number for number in range(sentences) if number not in set(completed)]
+                going_on = torch.tensor(remaining, device=source.device)
                 self.search.prune_sentences(going_on)
-                totals, chosen, hypotheses, ends, now, ended, lengths, numbers = (
+                totals, candidates, hypotheses, ends, now, ended, lengths, numbers = (
                     part[going_on]
-                    for part in (totals, chosen, hypotheses, ends, now, ended, lengths, numbers)
+                    for part in (totals, candidates, hypotheses, ends, now, ended, lengths, numbers)
                 )
                 if prefix_tokens is not None:
                     prefix_tokens = prefix_tokens[going_on]
                 # The rows of sentences that are finished are not among them.
                 rows = rows[going_on]
-                sentences = len(left)
+                sentences = len(remaining)
 
             # The first candidates that go on, and if they are too few, ended ones.
             ends[:, :beams] = now | ended
@@ -405,7 +405,7 @@ class FastGenerator(SequenceGenerator):
             self.search.update_constraints(beam)
             rows = rows.gather(1, beam).flatten()
             tokens, scores = tokens[rows], scores[rows]
-            tokens[:, step + 1] = chosen.gather(1, beam).flatten()
+            tokens[:, step + 1] = candidates.gather(1, beam).flatten()
             scores[:, step] = totals.gather(1, beam).flatten()
             if attention is not None:
                 attention = attention[rows]

@@ -73,7 +73,7 @@ def sample_of(dictionary, names_and_models, lengths=LENGTHS):
     return {"net_input": net_input}
 
 
-def generate(models, dictionary, sample, given=None, *, search=None, fast=True, **options):
+def generate(models, dictionary, sample, arguments=None, *, search=None, fast=True, **options):
     """Hypotheses of this generator or of fairseq's, from one random state."""
     kind, extra = SequenceGenerator, {}
     if options.get("print_alignment"):
@@ -86,15 +86,15 @@ def generate(models, dictionary, sample, given=None, *, search=None, fast=True, 
     if search is not None:
         generator.search = search()
     torch.manual_seed(1)
-    return generator.generate(models, sample, **(given or {}))
+    return generator.generate(models, sample, **(arguments or {}))
 
 
 def both(*arguments, **options):
     return [generate(*arguments, fast=fast, **options) for fast in (False, True)]
 
 
-def check_same(expected, found, tolerance=1e-4):
-    for hypotheses, others in zip(expected, found, strict=True):
+def check_same(expected, results, tolerance=1e-4):
+    for hypotheses, others in zip(expected, results, strict=True):
         tokens, other_tokens = (
             [hypothesis["tokens"].tolist() for hypothesis in each] for each in (hypotheses, others)
         )
@@ -117,8 +117,8 @@ def test_every_encoder_has_the_hypotheses_of_fairseqs_search(name, variant):
     sample = sample_of(dictionary, [(name, model)])
     for seed in range(3):
         eager_to_end(model, dictionary, seed)
-        expected, found = both([model], dictionary, sample, beam=4, max_len_b=30)
-        check_same(expected, found)
+        expected, results = both([model], dictionary, sample, beam=4, max_len_b=30)
+        check_same(expected, results)
         sizes |= {len(h["tokens"]) for hypotheses in expected for h in hypotheses}
     assert len(sizes) > 1
 
@@ -127,18 +127,18 @@ def test_every_encoder_has_the_hypotheses_of_fairseqs_search(name, variant):
 def test_options_have_the_hypotheses_of_fairseqs_search(data):
     draw = data.draw
     dictionary = make_dictionary(draw(st.sampled_from([6, 30, 61, 150])))
-    chosen = draw(st.lists(st.sampled_from(DECODERS), min_size=1, max_size=2))
-    if len({"adaptive_softmax_cutoff" in options for _, options in chosen}) > 1:
-        chosen = chosen[:1]
+    kinds = draw(st.lists(st.sampled_from(DECODERS), min_size=1, max_size=2))
+    if len({"adaptive_softmax_cutoff" in options for _, options in kinds}) > 1:
+        kinds = kinds[:1]
     if len(dictionary) < 25:
-        chosen = [
-            (n, {k: v for k, v in o.items() if k != "adaptive_softmax_cutoff"}) for n, o in chosen
+        kinds = [
+            (n, {k: v for k, v in o.items() if k != "adaptive_softmax_cutoff"}) for n, o in kinds
         ]
     models = [
         eager_to_end(build_model(name, dictionary, **options), dictionary, draw(st.integers(0, 9)))
-        for name, options in chosen
+        for name, options in kinds
     ]
-    names = [name for name, _ in chosen]
+    names = [name for name, _ in kinds]
     if len(set(names)) > 1:  # fairseq's encoder takes no parses
         models, names = models[:1], names[:1]
     sample = sample_of(dictionary, zip(names, models, strict=True), draw(st.permutations(LENGTHS)))
@@ -171,25 +171,25 @@ def test_options_have_the_hypotheses_of_fairseqs_search(data):
             ]
         )
     )
-    given: dict = {}
+    arguments: dict = {}
     if "constraints" in search:
         rows = [[torch.tensor([5, 6]), torch.tensor([7])] if n % 2 else [] for n in range(6)]
-        given["constraints"] = pack_constraints(rows)
+        arguments["constraints"] = pack_constraints(rows)
     elif draw(st.booleans()) and search.keys() <= {"sampling"}:
         prefix = torch.randint(4, len(dictionary), (len(LENGTHS), 3))
         lengths = torch.tensor(draw(st.lists(st.integers(0, 3), min_size=6, max_size=6)))
         prefix[torch.arange(3) >= lengths[:, None]] = dictionary.pad()
-        given["prefix_tokens"] = prefix
+        arguments["prefix_tokens"] = prefix
     if draw(st.booleans()):
-        given["bos_token"] = 5
+        arguments["bos_token"] = 5
     options |= search
     try:
-        expected = generate(models, dictionary, sample, given, fast=False, **options)
+        expected = generate(models, dictionary, sample, arguments, fast=False, **options)
     except (AssertionError, IndexError, RuntimeError, ValueError) as error:
         with pytest.raises(type(error)):
-            generate(models, dictionary, sample, given, **options)
+            generate(models, dictionary, sample, arguments, **options)
     else:
-        check_same(expected, generate(models, dictionary, sample, given, **options))
+        check_same(expected, generate(models, dictionary, sample, arguments, **options))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -220,12 +220,15 @@ def test_scores_of_words_in_every_precision_are_as_exact_as_fairseqs(name, dtype
     sample = sample_of(dictionary, [(name, model)])
     torch.manual_seed(2)
     words = torch.randint(4, 40, (len(LENGTHS), 12))
-    given = {"prefix_tokens": words}
-    (exact, _), exact_scores = both([model], dictionary, sample, given, beam=3, max_len_b=12), []
+    arguments = {"prefix_tokens": words}
+    (exact, _), exact_scores = (
+        both([model], dictionary, sample, arguments, beam=3, max_len_b=12),
+        [],
+    )
     for hypotheses in exact:
         exact_scores.append(hypotheses[0]["positional_scores"][:12])
     errors = []
-    for generated in both([model.to(dtype)], dictionary, sample, given, beam=3, max_len_b=12):
+    for generated in both([model.to(dtype)], dictionary, sample, arguments, beam=3, max_len_b=12):
         scores = [hypotheses[0]["positional_scores"][:12] for hypotheses in generated]
         errors.append((torch.stack(scores) - torch.stack(exact_scores)).square().mean().sqrt())
     stock, ours = errors
@@ -242,19 +245,19 @@ def test_best_words_are_those_of_fairseqs_search(data):
     lprobs = torch.randn(3, beams, words, dtype=torch.float64).log_softmax(-1)
     scores = torch.randn(3, beams, step)
     expected = BeamSearch(dictionary).step(step, lprobs, scores)
-    for found, wanted in zip(
+    for results, target in zip(
         BestWords(dictionary).step(step, lprobs, scores), expected, strict=True
     ):
-        torch.testing.assert_close(found, wanted, check_dtype=False)
+        torch.testing.assert_close(results, target, check_dtype=False)
     # A model without a number, and one that has been ruled out.
     lprobs[0, -1], lprobs[1, 0, 1:] = math.nan, -math.inf
-    totals, chosen, _ = BestWords(dictionary).step(step, lprobs, scores)
+    totals, indices, _ = BestWords(dictionary).step(step, lprobs, scores)
     expected = BeamSearch(dictionary).step(
         step, lprobs.nan_to_num(-math.inf, neginf=-math.inf), scores
     )
     torch.testing.assert_close(totals, expected[0])
     finite = totals.isfinite()
-    assert torch.equal(chosen[finite], expected[1][finite])
+    assert torch.equal(indices[finite], expected[1][finite])
 
 
 def test_a_task_chooses_the_search_and_logs_it(tmp_path, caplog):
