@@ -1,16 +1,18 @@
-"""Sentences per second of beam search with our models, compared with fairseq's Transformer.
+"""Sentences per second of beam search with our models, compared with fairseq's search and Transformer.
 
 All models have the same sizes and random weights. They translate the same sentences in turns: a slowdown
 of the machine affects all of them. With random weights no hypothesis ends early: all have --target-length
 tokens, so every model takes the same number of steps. The table shows medians over the batches:
 
 - ``sentences/s``: of beam search from subwords and, if the model needs them, parses,
-- ``measured``: sentences per second divided by the transformer's, the median of the paired ratios,
+- ``measured``: sentences per second divided by those of the first row, the median of the paired ratios,
 - ``parsing, ms``: segmenting a batch of raw lines into words and subwords and, for models that need
   trees, parsing them, on one thread, as fairseq-interactive does with ``--tokenizer syntax --bpe
   syntax``,
-- ``with parsing``: sentences per second of both together, and the ratio to the transformer without
+- ``with parsing``: sentences per second of both together, and the ratio to the first row without
   parsing, as in the paper's table 1 (2.48 / 3.23 = 0.77).
+
+The first row is fairseq's Transformer in fairseq's own search (``--fairseq-search``: every model).
 
 The last two need raw text (--text) in the source language of DATA, and possibly a parser (--parser).
 
@@ -58,6 +60,7 @@ from fairseq_phrase.text import markdown_table
 
 _EXPORTED = ", transformers"
 _CONVERTED = ", CTranslate2 "
+_FAIRSEQ = ", fairseq's search"
 
 
 def draw_sentences(models: list[Built], options: argparse.Namespace) -> list[Sample]:
@@ -191,13 +194,9 @@ def _generator(built: Built, options: argparse.Namespace) -> Any:
         return Exported(built, options)
     if _CONVERTED in built.name:
         return Converted(built, options, built.name.rpartition(" ")[2])
-    return SequenceGenerator(
-        [built.model.eval()],
-        built.task.target_dictionary,
-        beam_size=options.beam,
-        max_len_a=0,
-        max_len_b=options.target_length,
-    )
+    sizes = argparse.Namespace(beam=options.beam, max_len_a=0, max_len_b=options.target_length)
+    kind = SequenceGenerator if built.name.endswith(_FAIRSEQ) else None
+    return built.task.build_generator([built.model.eval()], sizes, kind)
 
 
 def table(models: list[Built], decoding: Turns, encoding: Turns, counts: list[int]) -> str:
@@ -211,7 +210,7 @@ def table(models: list[Built], decoding: Turns, encoding: Turns, counts: list[in
         headings += ["parsing, ms", "with parsing", "measured"]
         for way, line in enumerate(lines):
             pairs = zip(decoding.rows, encoding.rows, strict=True)
-            # The Transformer's beam search without parsing, and this model's with it.
+            # The first row's beam search without parsing, and this model's with it.
             sums = Turns([[row[0], row[way] + own_row[way]] for row, own_row in pairs])
             line += [f"{1e3 * encoding.median(way):.0f}"]
             line += [f"{sums.rate(1, counts):.2f}", f"{sums.speed(1):.3f}"]
@@ -238,6 +237,9 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--target-length", type=int, default=16, help="tokens of every translation")
     parser.add_argument(
+        "--fairseq-search", action="store_true", help="also search with fairseq, see above"
+    )
+    parser.add_argument(
         "--transformers", action="store_true", help="also search with transformers, see above"
     )
     parser.add_argument(
@@ -250,16 +252,18 @@ def decode(options: argparse.Namespace) -> None:
     """Measure all models and print the table."""
     if options.text and not options.data:
         sys.exit("--text needs DATA: its dictionary, subword model and parser")
-    models = build_models(options)
+    own = build_models(options)
+    stock = own if options.fairseq_search else own[:1]
+    models = [replace(built, name=built.name + _FAIRSEQ) for built in stock] + own
     if options.transformers:
-        models += [replace(built, name=built.name + _EXPORTED) for built in models]
+        models += [replace(built, name=built.name + _EXPORTED) for built in own]
     if options.ctranslate2:
         from fairseq_phrase.inference.exports import obstacle
 
         models += [
             replace(built, name=f"{built.name}{_CONVERTED}{kind}")
-            for built in models
-            if not built.name.endswith(_EXPORTED) and obstacle(built.model) is None
+            for built in own
+            if obstacle(built.model) is None
             for kind in ("float32", "int8")
         ]
     if options.text:

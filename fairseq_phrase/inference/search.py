@@ -94,6 +94,7 @@ class SegmentSearch:
             generator.search = SamplingBySentence(
                 self._task.target_dictionary, options.sampling_topk, options.sampling_topp
             )
+        generator.needs_attention = self.alignments or self.unknown is not None
         if kind == "constrained":
             generator.search = ConstrainedSearch(self._task.target_dictionary, self.text_of)
         return generator

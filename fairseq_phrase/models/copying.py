@@ -122,9 +122,9 @@ class CopyingDecoder(FairseqIncrementalDecoder):
             return features, extra
         words = self.output_layer(features)
         attention = extra["attn"][0] if extra["attn"] else None
-        return self._joined(words, features, encoder_out, attention), extra
+        return self.joined(words, features, encoder_out, attention), extra
 
-    def _joined(
+    def joined(
         self,
         words: Tensor,
         features: Tensor,

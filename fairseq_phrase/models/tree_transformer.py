@@ -190,7 +190,7 @@ class TreeCrossAttention(MultiheadAttention):
         # The source's keys and values are made in the first step of a search, and kept.
         source = self._get_input_buffer(incremental_state)
         if "prev_key" not in source:
-            source = self._encoded(key, key_padding_mask)
+            source = self.encoded(key, key_padding_mask)
         sentences = source["prev_key"].size(0)
         length, rows, _ = query.shape
         beams = rows // sentences
@@ -218,7 +218,7 @@ class TreeCrossAttention(MultiheadAttention):
         weights = weights.unflatten(2, (beams, length)).permute(1, 0, 2, 3, 4).flatten(1, 2)
         return output, weights if need_head_weights else weights.mean(0)
 
-    def _encoded(self, states: Tensor, tree: TreeBatch) -> dict[str, Any]:
+    def encoded(self, states: Tensor, tree: TreeBatch) -> dict[str, Any]:
         """Make the keys, the accumulated values and the mask that cross-attention needs.
 
         Returns:

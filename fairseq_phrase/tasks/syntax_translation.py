@@ -39,6 +39,12 @@ from fairseq_phrase.models.model_parts import decoder_of
 from fairseq_phrase.models.source_factors import HookedEnsemble, SourceFactors, leave_out_unknown
 from fairseq_phrase.modules.parse_batch import MakeStructure
 from fairseq_phrase.tasks.added_losses import CoverageCriterion, check_layers
+from fairseq_phrase.tasks.beam_search import (
+    FastGenerator,
+    FastGeneratorWithAlignment,
+    log_search,
+    obstacle,
+)
 from fairseq_phrase.tasks.fairseq_interactive import RawTextTask
 from fairseq_phrase.tasks.identity_task import IdentifiedTask, IdentityOptions
 from fairseq_phrase.tasks.language_tags import LanguageTagOptions, LanguageTagTask
@@ -355,9 +361,10 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         extra_gen_cls_kwargs: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Build fairseq's generator; each model of an ensemble gets only the inputs that it accepts.
+        """Build the search; each model of an ensemble gets only the inputs that it accepts.
 
-        A hypothesis begins and ends with the target language's tag.
+        A hypothesis begins and ends with the target language's tag. The search is :class:`FastGenerator`,
+        or fairseq's own where that one lacks what models or arguments ask for.
 
         Raises:
             UserError: constraints of a model with tags, which fairseq's search also finds after ``</s>``.
@@ -369,6 +376,14 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
             )
         end = {"eos": self.target_dictionary.end} if self.cfg.langs else {}
         extra = {**(extra_gen_cls_kwargs or {}), **end}
+        if seq_gen_cls is None and not getattr(args, "score_reference", False):
+            reason = obstacle(models, extra)
+            log_search(reason)
+            if reason is None and getattr(args, "print_alignment", False):
+                seq_gen_cls = FastGeneratorWithAlignment
+                extra["print_alignment"] = args.print_alignment
+            elif reason is None:
+                seq_gen_cls = FastGenerator
         generator = super().build_generator(models, args, seq_gen_cls, extra, **kwargs)
         if hasattr(generator, "model"):  # a scorer of references has none
             generator.model = HookedEnsemble(models)
