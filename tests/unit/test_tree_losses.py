@@ -10,7 +10,11 @@ from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.modules.trees.tree_planting import tree_distances, tree_planting
 from fairseq_phrase.modules.trees.tree_regularization import tree_regularization
 from fairseq_phrase.tasks.added_losses import calls_of
-from fairseq_phrase.tasks.tree_losses import TreePlantingCriterion, TreeRegularizationCriterion
+from fairseq_phrase.tasks.tree_losses import (
+    ParseLossCriterion,
+    TreePlantingCriterion,
+    TreeRegularizationCriterion,
+)
 from fairseq_phrase.testing import build_model, make_batch, make_dictionary
 from tests.support.tolerance import assert_same
 from tests.support.tree_losses import make_criterion, make_sample, own_inputs, with_loss
@@ -156,6 +160,16 @@ every_loss = pytest.mark.parametrize("kind", LOSSES, ids=lambda kind: kind.optio
 @pytest.mark.parametrize(("name", "row", "options"), ROWS, ids=[row for _, row, _ in ROWS])
 def test_the_loss_is_added_for_every_encoder(dictionary, kind, name, row, options):
     check_loss(kind, name, options, dictionary)
+
+
+@pytest.mark.parametrize("kind", [*LOSSES, ParseLossCriterion], ids=lambda kind: kind.option)
+def test_a_batch_without_trees_adds_nothing(dictionary, kind):
+    model = build_model("transformer", dictionary)
+    sample = make_sample(dictionary, make_batch(dictionary, LENGTHS))
+    sample["parse"] = {name: rows.fill_(-1) for name, rows in sample["parse"].items()}
+    plain = make_criterion(LabelSmoothedCrossEntropyCriterion, dictionary)
+    wrapped = with_loss(kind, plain, model, 0.5)
+    assert_close(wrapped(model, sample)[0].double(), plain(model, sample)[0].double())
 
 
 FIRST_ROWS = {name: (name, row, options) for name, row, options in reversed(ROWS)}.values()
