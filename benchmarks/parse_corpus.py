@@ -1,13 +1,11 @@
 """The cost of adding parses to a corpus, in addition to the parser itself.
 
-Five tables, each from one run (``--tables`` selects tables):
+Four tables, each from one run (``--tables`` selects tables):
 
 - ``parsing``: only ``nlp.pipe``, the corpus driver in this process, and the driver in two processes,
   in turns on the same lines. The time is from loading the pipeline to the last parse.
   Target: the driver has at least 0.95 of the speed of ``nlp.pipe``, and two
   processes have 1.7 of the speed of one.
-- ``the rest``: words, subwords, fairseq's binarizer and the store, for a corpus that is already
-  parsed, in this process and (with ``--workers``) in others. Target: 5,000 sentences/s on one core.
 - ``loading``: one sentence's parse from disk, and opening a data directory of 4.5 million sentences
   (made up for this). Target: under 20 µs; under a second and 200 MB.
 - ``disk``: bytes per subword. Target: 6 for words, heads, relations and tags; 12 with constituents.
@@ -28,12 +26,10 @@ import json
 import logging
 import os
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -41,14 +37,18 @@ from pathlib import Path
 import numpy as np
 from measuring import Turns, describe_machine, rotated
 
+from fairseq_phrase.data.preprocessing.blocks import RawText
 from fairseq_phrase.data.preprocessing.engines import EngineOptions
 from fairseq_phrase.data.preprocessing.options import Options
-from fairseq_phrase.data.preprocessing.parsing import Corpus, ParseStream
-from fairseq_phrase.data.preprocessing.sentencepiece_training import train_sentencepiece
+from fairseq_phrase.data.preprocessing.parsing import parse_and_count
+from fairseq_phrase.data.preprocessing.splits import Split
+from fairseq_phrase.data.preprocessing.texts import Corpus
 from fairseq_phrase.data.store.indexed import IndexedWriter
 from fairseq_phrase.data.store.layout import shared_index
 from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.data.store.reader import ParseStore
+from fairseq_phrase.data.subwords.segmenters import SharedSegmenter
+from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.parsers.spacy import BATCH_LINES, SpacyParser, _unused
 from fairseq_phrase.syntax.fields import FIELDS
@@ -66,22 +66,18 @@ def timed(run: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def corpus_of(text: Path) -> Corpus:
-    """Describe a text as preprocessing does."""
-    return Corpus("train.xx", text, sum(1 for _ in read_lines(text)), digest_of(text))
-
-
 def parse(text: Path, parsing: ParsingOptions, folder: Path, workers: int) -> None:
-    """Parse a text with the driver, and read every parse from it."""
-    parses = ParseStream(
-        corpus_of(text),
-        read_lines(text),
-        ParsingPipeline(parsing),
-        folder,
-        EngineOptions(workers=workers),
-        "flat",
+    """Parse a text as preprocessing does in its first pass, without splitting words."""
+    pipeline = ParsingPipeline(parsing)
+    corpus = Corpus("train.xx", text, sum(1 for _ in read_lines(text)), digest_of(text))
+    segmenter = SharedSegmenter(WHOLE_WORDS, None)
+    split = Split(
+        "train", "train", [RawText("xx", corpus, pipeline, pipeline.fields, segmenter)], True
     )
-    deque(parses.read(), maxlen=0)
+    split.write_to([folder])
+    engine = EngineOptions(workers=workers)
+    options = Options("xx", None, folder, {}, {}, on_error="flat", max_flat=1, engine=engine)
+    parse_and_count(options, [split], folder / "blocks")
 
 
 def parsing_table(text: Path, pipeline: str, rounds: int) -> None:
@@ -119,54 +115,28 @@ def parsing_table(text: Path, pipeline: str, rounds: int) -> None:
         print(f"| {name} | {len(lines) / turns.median(way):,.0f} | {against[way]} |")
 
 
-def rest_table(
-    text: Path, other: Path, pipeline: str, rounds: int, vocabulary: int, workers: int
-) -> Path:
-    """Print sentences/s of all steps except the parser, and their CPU time in this process and others.
-
-    Returns:
-        The last data directory, in a separate folder.
-    """
+def make_data(text: Path, other: Path, pipeline: str, vocabulary: int, workers: int) -> Path:
+    """Return a data directory, in a separate folder."""
     # Imported here, because each parsing process imports this file and does not need fairseq.
     from fairseq_phrase.data.preprocessing.preprocess import preprocess
 
-    parsing = ParsingOptions(f"spacy:{pipeline}", "from-dependencies")
     root = Path(tempfile.mkdtemp())
     for path, language in ((text, "xx"), (other, "yy")):
         (root / f"train.{language}").write_text(
             "".join(f"{line}\n" for line in read_lines(path)), encoding="utf-8"
         )
-    lines = (line for language in ("xx", "yy") for line in read_lines(root / f"train.{language}"))
-    train_sentencepiece(lines, root / "spm.model", vocabulary, seed=1)
-    times = []
-    options = Options(
-        "xx",
-        "yy",
-        root / "data",
-        {"train": str(root / "train")},
-        {"xx": parsing},
-        bpe_model=root / "spm.model",
-        joined_dictionary=True,
-        on_error="flat",
-        engine=EngineOptions(workers=workers),
-    )
-    for _ in range(rounds):
-        # The state after a stopped run: parses, and nothing else.
-        parse(root / "train.xx", parsing, root / "data" / ".partial" / "parses", 1)
-        before = os.times()
-        preprocess(options)
-        times.append([after - start for after, start in zip(os.times(), before, strict=True)])
-    count = sum(1 for _ in read_lines(text))
-    user, system, others_user, others_system, wall = map(
-        statistics.median, zip(*times, strict=True)
-    )
-    own_time, others_time = (1e6 * s / count for s in (user + system, others_user + others_system))
-    print(
-        "\n| the rest | sentences/s | CPU s per million: this process | others |\n|---|--:|--:|--:|"
-    )
-    print(
-        f"| parses to data, {workers} workers | {count / wall:,.0f} | {own_time:.0f} | "
-        f"{others_time:.0f} |"
+    preprocess(
+        Options(
+            "xx",
+            "yy",
+            root / "data",
+            {"train": str(root / "train")},
+            {"xx": ParsingOptions(f"spacy:{pipeline}", "from-dependencies")},
+            vocab_size=vocabulary,
+            joined_dictionary=True,
+            on_error="flat",
+            engine=EngineOptions(workers=workers),
+        )
     )
     return root / "data"
 
@@ -209,12 +179,13 @@ def make_large(folder: Path, sentences: int) -> None:
     for name, size in {"": 31, **LARGE}.items():
         prefix = folder / f"{SPLIT}.xx{name and '.'}{name}"
         own_index = not name or shared_index(name, FIELDS) is None
-        writer = IndexedWriter(prefix, own_index=own_index)
+        arrays = sentences // 1000 * 1000
+        writer = IndexedWriter(prefix, np.dtype(np.uint8), arrays if own_index else None)
         for _ in range(sentences // 1000):
-            block = generator.integers(0, 25, (1000, size), dtype=np.int32)
-            for row in block:
-                writer.append(row)
-        paths += writer.finish()
+            block = generator.integers(0, 25, 1000 * size, dtype=np.uint8)
+            writer.append(block, np.full(1000, size))
+        writer.close()
+        paths += writer.paths
     (folder / "dict.xx.txt").write_text("a 1\n")
     manifest = Manifest(
         "xx", "spacy:x", "x", list(LARGE), "parser", False, "sentencepiece", "spm.model",
@@ -279,7 +250,7 @@ def varied(path: Path) -> Iterator[str]:
 
 def main() -> None:
     """Run the tables."""
-    tables = ("parsing", "rest", "loading", "disk", "memory")
+    tables = ("parsing", "loading", "disk", "memory")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--text", type=Path, required=True, help="text to parse (.gz too)")
     parser.add_argument("--other", type=Path, required=True, help="its other side")
@@ -289,7 +260,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--vocab-size", type=int, default=4000)
-    parser.add_argument("--workers", type=int, default=1, help="processes of the rest")
+    parser.add_argument("--workers", type=int, default=1, help="processes that make the data")
     parser.add_argument("--tables", nargs="+", choices=tables, default=tables)
     parser.add_argument(
         "--memory-pairs", type=int, nargs="+", default=[25_000, 100_000, 400_000],
@@ -312,10 +283,8 @@ def main() -> None:
         tables = set(options.tables)
         if "parsing" in tables:
             parsing_table(texts[0], options.pipeline, options.rounds)
-        if tables & {"rest", "loading", "disk"}:
-            data = rest_table(
-                *texts, options.pipeline, options.rounds, options.vocab_size, options.workers
-            )
+        if tables & {"loading", "disk"}:
+            data = make_data(*texts, options.pipeline, options.vocab_size, options.workers)
             loading_table(data, options.large)
             disk_table(data)
         if "memory" in tables:

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from measuring import describe_machine
 
-from fairseq_phrase.data.store.indexed import write_indexed
+from fairseq_phrase.data.store.indexed import IndexedWriter
 from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, fingerprint
 
 _ENTRIES, _BLOCK = 1000, 100_000  # of the dictionary; lines that are made at a time
@@ -80,7 +80,10 @@ def positions(lines: int) -> Blocks:
 
 def write(prefix: Path, blocks: Blocks, dtype: type, lines: int) -> None:
     """Write arrays in fairseq's format."""
-    write_indexed(prefix, blocks, np.dtype(dtype), lines)
+    writer = IndexedWriter(prefix, np.dtype(dtype), lines)
+    for values, sizes in blocks:
+        writer.append(values, sizes)
+    writer.close()
 
 
 def held() -> int:

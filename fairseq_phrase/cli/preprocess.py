@@ -149,9 +149,8 @@ def main(namespace: argparse.Namespace) -> None:
     )
     bpe_model, engine = model_of(args), engine_of(args)
     # Imported here, because each parsing process imports this file and does not need fairseq.
-    from fairseq_phrase.data.preprocessing.options import Options, splits_of
+    from fairseq_phrase.data.preprocessing.options import CharacterOptions, Options, splits_of
     from fairseq_phrase.data.preprocessing.preprocess import preprocess
-    from fairseq_phrase.data.preprocessing.sentencepiece_training import CharacterOptions
 
     splits = dict(splits_of(*prefixes))
     if args["parts"] > 1 and "train" not in splits:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from fairseq.utils import split_paths
 
-from fairseq_phrase.data.preprocessing.parse_shards import to_bytes
 from fairseq_phrase.data.store.manifest import parser_entries
 from fairseq_phrase.data.store.outputs import (
     Key,
@@ -31,8 +30,11 @@ from fairseq_phrase.inference.bundle import CONTENTS, is_bundle
 from fairseq_phrase.inference.constraints import Line
 from fairseq_phrase.inference.model_files import Read, data_of, read_translator
 from fairseq_phrase.parsers import load_parser, names_path, resolve
+from fairseq_phrase.parsers.pipeline import Parse
+from fairseq_phrase.syntax.sentence import Unparsed
 from fairseq_phrase.text import digest_of, read_json, require_file
 
+_ENCODE = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 #: Chunks of lines, each with the number of its first line, from 1.
 Chunks = Iterator[tuple[int, list[Line]]]
 #: For each chunk the number of its lines, and the output for them.
@@ -136,8 +138,21 @@ def _content(path: Path) -> str:
 
 def _digest(lines: Sequence[Line]) -> str:
     """Hash lines with their requirements and parses."""
-    texts = json.dumps([line[:-1] for line in lines]).encode()
-    return _short(texts + to_bytes(line.parse for line in lines if line.parse is not None))
+    texts = json.dumps([line[:-1] for line in lines])
+    parses = (_ENCODE(_record(line.parse)) for line in lines if line.parse is not None)
+    return _short((texts + "".join(f"{parse}\n" for parse in parses)).encode())
+
+
+def _record(parse: Parse) -> list[Any]:
+    """Return all that a parse has, in types that JSON supports."""
+    if isinstance(parse, Unparsed):
+        return [parse.reason, _record(parse.sentence)]
+    spaces = "".join(" " if space else "-" for space in parse.space_before)
+    heads = None if parse.tree is None else parse.tree.heads.tolist()
+    trees = parse.constituents
+    spans, labels = (None, []) if trees is None else (trees.spans.tolist(), trees.labels)
+    return [parse.words, spaces, heads, parse.deprels, parse.tags, spans, labels, parse.features,
+            parse.edges, parse.lost_edges, parse.expansions]  # fmt: skip
 
 
 def _short(content: bytes) -> str:

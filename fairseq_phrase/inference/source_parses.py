@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fairseq.utils import split_paths
 
 from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
-from fairseq_phrase.data.preprocessing.parsing import parses_of
+from fairseq_phrase.data.preprocessing.texts import parses_of
 from fairseq_phrase.data.store.data_directory import languages_in_names
 from fairseq_phrase.data.store.manifest import Manifest, languages_in
 from fairseq_phrase.data.subwords.text_encoder import texts_of

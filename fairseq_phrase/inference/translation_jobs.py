@@ -12,13 +12,7 @@ from typing import Any
 
 import torch
 
-from fairseq_phrase.data.preprocessing.engines import (
-    Done,
-    EngineOptions,
-    Job,
-    in_order,
-    run_elsewhere,
-)
+from fairseq_phrase.data.preprocessing.engines import EngineOptions, Job, in_order, run_jobs
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.constraints import ParallelTexts
 from fairseq_phrase.inference.output_files import Chunks, Outputs
@@ -70,10 +64,10 @@ class TranslationWorker:
                     ),
                 )
 
-    def __call__(self, job: Job) -> Done:
-        """Translate the chunk of a job."""
-        ((_, text),) = self.texts(iter([(job.first_line, job.lines)]))
-        return Done(job, text)
+    def __call__(self, job: Job) -> tuple[int, tuple[int, bytes]]:
+        """Return the number of a job, and the number of its lines with their output."""
+        (output,) = self.texts(iter([(job.first_line, job.lines)]))
+        return job.number, output
 
 
 def translated_chunks(
@@ -87,9 +81,8 @@ def translated_chunks(
 
 def _elsewhere(make: partial[TranslationWorker], engine: EngineOptions, chunks: Chunks) -> Outputs:
     jobs = (Job(number, *chunk) for number, chunk in enumerate(chunks))
-    finished = run_elsewhere(jobs, partial(make, workers=engine.workers), engine, "the model")
-    for result in in_order((result.job.number, result) for result in finished):
-        yield len(result.job.lines), result.shard
+    finished = run_jobs(jobs, partial(make, workers=engine.workers), engine, "the model")
+    yield from in_order(finished)
 
 
 def with_gpus(engine: EngineOptions, device: str | None) -> EngineOptions:

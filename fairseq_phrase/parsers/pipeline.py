@@ -69,6 +69,15 @@ class ParsingPipeline:
         self._features = [name for name in fields if FIELDS[name].is_feature]
         self._graphs = [name for name in fields if FIELDS[name].per == "edge"]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Load the parser in another process instead of copying it there; :attr:`fields` as made."""
+        return ParsingPipeline, (self.options,)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether parsing takes time, so that its results are kept if a run fails."""
+        return isinstance(self.parser, LineParser) and not self.parser.is_instant
+
     @property
     def constituents(self) -> str:
         """The source of the constituents, one of :data:`fairseq_phrase.option_values.CONSTITUENTS`."""

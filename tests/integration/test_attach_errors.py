@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairseq_phrase.data.preprocessing import parsing as corpus_module
-from fairseq_phrase.data.preprocessing.parse_shards import shards_in
+from fairseq_phrase.data.preprocessing import parsing, texts
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.parsers import LineParser, registry
@@ -263,7 +262,7 @@ def test_a_parse_with_other_words_than_the_text_is_none(
     )
     assert "is 'dem', and the text has 'm " in message
     assert stopped.value.code == 2
-    assert {path.name for path in data.iterdir()} == before | {".partial"}
+    assert {path.name for path in data.iterdir()} == before
     attach(data, sp_corpus, *options, "--on-error", "flat", "--max-flat", "1", bpe="sentencepiece")
     assert f"{len(contracted)} flat trees" in capsys.readouterr().out.splitlines()[0]
 
@@ -273,15 +272,15 @@ def test_a_parse_with_other_words_than_the_text_is_none(
 
 KILLED = """
 import os, signal, sys
-from fairseq_phrase.data.preprocessing import parsing as corpus
-from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder
-write = ShardFolder.write
-def write_and_die(self, number, lines, shard):
-    write(self, number, lines, shard)
+from fairseq_phrase.data.preprocessing import texts
+from fairseq_phrase.data.preprocessing.parsing import BlockFolder
+write = BlockFolder.write
+def write_and_die(self, number, block):
+    write(self, number, block)
     if number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-corpus.SHARD_LINES = 20
-ShardFolder.write = write_and_die
+texts.BLOCK_LINES = 20
+BlockFolder.write = write_and_die
 from fairseq_phrase.cli.attach import main
 main(sys.argv[1:])
 """
@@ -290,7 +289,7 @@ main(sys.argv[1:])
 def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
     data, stock_bpe_data, bpe_corpus, tmp_path, trained_pipeline, monkeypatch
 ):
-    monkeypatch.setattr(corpus_module, "SHARD_LINES", 20)
+    monkeypatch.setattr(texts, "BLOCK_LINES", 20)
     options = ("--parser", f"spacy:{trained_pipeline}", "--constituents", "from-dependencies")
     uninterrupted = Path(shutil.copytree(stock_bpe_data, tmp_path / "whole"))
     attach(uninterrupted, bpe_corpus, *options, splits=("train",))
@@ -298,14 +297,15 @@ def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
                  "subword_nmt", *options]  # fmt: skip
     killed = subprocess.run([python(), "-c", KILLED, *arguments], capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert shards_in(data / ".partial") == [0, 1, 2, 3]
+    blocks = sorted(path.name for path in data.glob(".partial/blocks/train/*"))
+    assert blocks == ["000000", "000001", "000002", "000003"]
     assert {n: x for n, x in contents(data).items() if (stock_bpe_data / n).exists()} == (
         contents(stock_bpe_data)
     )
     jobs = []
-    run_jobs = corpus_module.run_jobs
+    run_jobs = parsing.run_jobs
     monkeypatch.setattr(
-        corpus_module,
+        parsing,
         "run_jobs",
         lambda some, *rest: run_jobs((jobs.append(job.number) or job for job in some), *rest),
     )

@@ -13,7 +13,6 @@ from fairseq import checkpoint_utils
 from fairseq.hub_utils import GeneratorHubInterface
 
 from fairseq_phrase.data.store.copied_words import copied_path, stored
-from fairseq_phrase.data.store.indexed import IndexedWriter
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.probing.probe_checkpoints import EncodedLines, SentenceVectors
@@ -21,6 +20,7 @@ from fairseq_phrase.inference import translator as translators
 from fairseq_phrase.visualization.source_sentence import dataset_sentence
 from tests.support.commands import run
 from tests.support.data_tasks import make_task
+from tests.support.stores import write_arrays
 
 VERBS = {"mag": "likes", "sieht": "sees", "hört": "hears", "ruft": "calls"}
 MODEL = [
@@ -225,9 +225,7 @@ def test_data_without_words_to_copy_are_refused_where_the_dictionary_has_slots(
 def test_words_to_copy_are_not_used_without_slots(corpus, tmp_path):
     """Files of earlier data may be left in the folder."""
     preprocess(corpus, tmp_path / "data", "--joined-dictionary")
-    writer = IndexedWriter(copied_path(tmp_path / "data" / "valid.de-en.de"))
-    writer.append(stored(["Qi"]))
-    writer.finish()
+    write_arrays(copied_path(tmp_path / "data" / "valid.de-en.de"), [stored(["Qi"])])
     dataset = load(tmp_path / "data")
     assert "copied" not in dataset.collater([dataset[0]])
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from fairseq_phrase.cli.preprocess import main as preprocess
-from fairseq_phrase.data.preprocessing import parsing
+from fairseq_phrase.data.preprocessing import texts
 from fairseq_phrase.text import read_lines
 from tests.support import warm_start
 from tests.support.attaching import SPLITS, binarize, gold_of, write_first_trees, write_lines
@@ -306,7 +306,7 @@ def test_two_processes_of_the_wmt14_page_train_as_one_also_after_a_stop(
     gold_corpus, tmp_path, monkeypatch
 ):
     """They read two parts of a text; the stop is in the second one."""
-    monkeypatch.setattr(parsing, "SHARD_LINES", 100)
+    monkeypatch.setattr(texts, "BLOCK_LINES", 100)
     splits = [f"--{split}pref={gold_corpus / split}" for split in ("train", "valid")]
     pair = ["-s", "en", "-t", "de", *splits, "--parser", "conllu", "--vocab-size", "300"]
     destination = ["--joined-dictionary", "--parts", "2", "--destdir", str(tmp_path / "parts")]

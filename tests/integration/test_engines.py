@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -32,19 +33,28 @@ def jobs(size=4):
     ]
 
 
-def shards(options, engine):
-    return {
-        result.job.number: result.shard
-        for result in run_jobs(jobs(), ParsingPipeline(options), engine)
-    }
+def parsed(options, engine):
+    """Return the words and heads of each line, by job."""
+    return dict(run_jobs(jobs(), partial(Parser, ParsingPipeline(options)), engine, "the parser"))
 
 
-def test_processes_make_the_bytes_that_one_makes(spacy):
-    assert shards(spacy, EngineOptions(workers=2)) == shards(spacy, EngineOptions())
+class Parser:
+    def __init__(self, pipeline):
+        self.pipeline = pipeline
+
+    def __call__(self, job):
+        return job.number, [
+            (parse.words, None if parse.tree is None else parse.tree.heads.tolist())
+            for parse in self.pipeline.parse(job.lines)
+        ]
 
 
-def test_ray_makes_the_bytes_that_one_process_makes(spacy, ray_with_one_cpu):
-    assert shards(spacy, ray_with_one_cpu) == shards(spacy, EngineOptions())
+def test_processes_make_the_parses_that_one_makes(spacy):
+    assert parsed(spacy, EngineOptions(workers=2)) == parsed(spacy, EngineOptions())
+
+
+def test_ray_makes_the_parses_that_one_process_makes(spacy, ray_with_one_cpu):
+    assert parsed(spacy, ray_with_one_cpu) == parsed(spacy, EngineOptions())
 
 
 def test_a_ray_cluster_that_is_not_there_is_named():
@@ -71,11 +81,9 @@ def connecting(address, setting):
     code = (
         "from fairseq_phrase.cli.command import CommandParser, command\n"
         "from fairseq_phrase.data.preprocessing import engines\n"
-        "from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline\n"
-        "pipeline = ParsingPipeline(ParsingOptions())\n"
         f"{setting}"
         f"engine = engines.EngineOptions('ray', 1, '{address}')\n"
-        "parse = lambda _: list(engines.run_jobs([], pipeline, engine))\n"
+        "parse = lambda _: list(engines.run_jobs([], int, engine, 'the parser'))\n"
         "command(lambda: CommandParser(prog='test'))(parse)([])\n"
     )
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -115,7 +123,7 @@ def dies(when, times, mark):
 @pytest.mark.parametrize("when", [1, "loading"])
 def test_ray_replaces_actors_that_die_and_needs_no_cpu_for_each(ray_with_one_cpu, when, tmp_path):
     make = dies(when, 2, tmp_path / "mark")
-    numbers = engines.run_elsewhere(jobs(), make, ray_with_one_cpu, "the model")
+    numbers = run_jobs(jobs(), make, ray_with_one_cpu, "the model")
     assert sorted(numbers) == [job.number for job in jobs()]
     assert (tmp_path / "mark").read_text() == "xx"
 
@@ -124,16 +132,20 @@ def test_ray_replaces_actors_that_die_and_needs_no_cpu_for_each(ray_with_one_cpu
     ("when", "message"),
     [(0, "died 3 times over lines 1 to 4"), ("loading", "died while they loaded the model")],
 )
-def test_ray_does_not_replace_actors_for_ever(ray_with_one_cpu, when, message, tmp_path):
+def test_ray_does_not_replace_actors_for_ever(
+    ray_with_one_cpu, when, message, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(engines, "_RESTARTS", 4)
     make = dies(when, 9, tmp_path / "mark")
     with pytest.raises(UserError, match=message):
-        list(engines.run_elsewhere(jobs(), make, ray_with_one_cpu, "the model"))
+        list(run_jobs(jobs(), make, ray_with_one_cpu, "the model"))
 
 
 def test_jobs_are_read_as_they_are_needed():
     read = []
     stream = (read.append(job.number) or job for job in jobs(1))
-    next(run_jobs(stream, ParsingPipeline(ParsingOptions()), EngineOptions(workers=2)))
+    make = partial(Parser, ParsingPipeline(ParsingOptions()))
+    next(run_jobs(stream, make, EngineOptions(workers=2), "the parser"))
     assert len(read) <= 2 * 2 + 1
 
 
@@ -142,7 +154,7 @@ def test_a_worker_that_dies_costs_nothing_but_time(monkeypatch, tmp_path):
     monkeypatch.setenv("DIE_ONCE", str(mark))
     monkeypatch.setattr(engines, "_do", die_once)
     options = ParsingOptions()
-    assert shards(options, EngineOptions(workers=2)) == shards(options, EngineOptions())
+    assert parsed(options, EngineOptions(workers=2)) == parsed(options, EngineOptions())
     assert mark.exists()
 
 
@@ -157,7 +169,7 @@ def die_once(job):
 def test_lines_that_kill_every_worker_are_named(monkeypatch):
     monkeypatch.setattr(engines, "_do", die)
     with pytest.raises(UserError, match=r"died 3 times over lines 1 to 4"):
-        shards(ParsingOptions(), EngineOptions(workers=2))
+        parsed(ParsingOptions(), EngineOptions(workers=2))
 
 
 def die(job):
@@ -167,8 +179,8 @@ def die(job):
 def test_workers_that_die_while_they_load_the_parser_are_not_started_again(monkeypatch, tmp_path):
     monkeypatch.setenv("STARTS", str(tmp_path / "starts"))
     monkeypatch.setattr(engines, "_start_process", start_and_die)
-    with pytest.raises(UserError, match=r"died while they loaded --parser none"):
-        shards(ParsingOptions(), EngineOptions(workers=2))
+    with pytest.raises(UserError, match=r"died while they loaded the parser"):
+        parsed(ParsingOptions(), EngineOptions(workers=2))
     assert len((tmp_path / "starts").read_text()) <= 2
 
 

@@ -10,8 +10,7 @@ import subprocess
 import pytest
 
 from fairseq_phrase.cli.preprocess import main
-from fairseq_phrase.data.preprocessing import parsing as corpus_module
-from fairseq_phrase.data.preprocessing.parse_shards import _HEADING, _MAGIC, _records, shards_in
+from fairseq_phrase.data.preprocessing import parsing, texts
 from fairseq_phrase.text import read_lines
 from tests.support.warm_start import python
 
@@ -36,19 +35,19 @@ def text(synthetic_corpus, tmp_path_factory):
     return folder
 
 
-#: Shards of 10 lines. After each one, the run says so and waits for a line on standard input, if
+#: Blocks of 10 lines. After each one, the run says so and waits for a line on standard input, if
 #: that is open. Whoever started the run so decides how far it gets.
 GATED = """
 import sys
-from fairseq_phrase.data.preprocessing import parsing
-from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder
-write = ShardFolder.write
+from fairseq_phrase.data.preprocessing import engines, texts
+from fairseq_phrase.data.preprocessing.parsing import BlockFolder
+write = BlockFolder.write
 def gated(*arguments):
     write(*arguments)
-    print("shard", flush=True)
+    print("block", flush=True)
     sys.stdin.readline()
-ShardFolder.write = gated
-parsing.SHARD_LINES, parsing.LINES_PER_WORKER = 10, 1
+BlockFolder.write = gated
+texts.BLOCK_LINES, engines.LINES_PER_PARSER = 10, 1
 from fairseq_phrase.cli.preprocess import main
 if __name__ == "__main__":
     main(sys.argv[1:])
@@ -64,17 +63,17 @@ def start(text, out, parser, workers):
     return subprocess.Popen([python(), str(script), *options], **pipes, text=True)
 
 
-def wait_for_shards(run, count):
-    """Let a run write so many shards; it waits after the last one."""
+def wait_for_blocks(run, count):
+    """Let a run write so many blocks; it waits after the last one."""
     for number in range(count):
         if number:
             let_on(run, 1)
-        assert "shard\n" in iter(run.stdout.readline, "")
+        assert "block\n" in iter(run.stdout.readline, "")
 
 
-def let_on(run, shards):
-    """Let a run write so many shards more, without waiting for them."""
-    run.stdin.write("\n" * shards)
+def let_on(run, blocks):
+    """Let a run write so many blocks more, without waiting for them."""
+    run.stdin.write("\n" * blocks)
     run.stdin.flush()
 
 
@@ -86,7 +85,7 @@ def let_end(run):
 
 
 def finished(out):
-    return len(shards_in(out / ".partial"))
+    return sum(not path.suffix for path in out.glob(".partial/blocks/*/*"))
 
 
 @pytest.fixture(scope="module")
@@ -102,53 +101,42 @@ def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
     text, tmp_path, trained_pipeline, whole, workers
 ):
     out, moments = tmp_path / "out", random.Random(workers)
-    shards_at_kill = []
+    blocks_at_kill = []
     for _ in range(2):
         run, before = start(text, out, trained_pipeline, workers), finished(out)
-        # Twice at most 9 of 40 shards, those during the kill included: the run never ends.
+        # Twice at most 9 of 40 blocks, those during the kill included: the run never ends.
         count = moments.randint(1, 5)
-        wait_for_shards(run, count)
+        wait_for_blocks(run, count)
         assert finished(out) == before + count
         let_on(run, moments.randint(0, 3))
         run.kill()
         run.communicate()
         assert run.returncode == -signal.SIGKILL
-        shards_at_kill.append(finished(out))
-    assert shards_at_kill == sorted(shards_at_kill)
-    assert shards_at_kill[0] > 0
+        blocks_at_kill.append(finished(out))
+    assert blocks_at_kill == sorted(blocks_at_kill)
+    assert blocks_at_kill[0] > 0
     let_end(start(text, out, trained_pipeline, workers))
     assert files(out) == whole
     assert not (out / ".partial").exists()
 
 
-def test_broken_shards_and_those_of_other_lines_are_parsed_again(
-    text, tmp_path, trained_pipeline, monkeypatch
-):
-    monkeypatch.setattr(corpus_module, "SHARD_LINES", 50)
+def test_damaged_blocks_are_parsed_again(text, tmp_path, trained_pipeline, monkeypatch):
+    monkeypatch.setattr(texts, "BLOCK_LINES", 50)
     options = ("--parser", f"spacy:{trained_pipeline}", "--vocab-size", "300")
     uninterrupted = preprocess(text, tmp_path / "whole", *options, splits=("train",))
-    monkeypatch.setattr(
-        "fairseq_phrase.data.preprocessing.preprocess.make_dictionaries", interrupted
-    )
     out = tmp_path / "out"
-    with pytest.raises(SystemExit):
-        preprocess(text, out, *options, splits=("train",))
-    monkeypatch.undo()
-    monkeypatch.setattr(corpus_module, "SHARD_LINES", 50)
-    (file,) = (out / ".partial").rglob("*.shards")
-    *_, (record, start) = (place for place in _records(file) if place[0].number == 5)
-    content = bytearray(file.read_bytes())
-    content[start] ^= 1  # damaged
-    fifth = content[start - _HEADING.size : start + record.size]
-    content += (
-        _HEADING.pack(_MAGIC, *record._replace(number=2)) + fifth[_HEADING.size :]
-    )  # of other lines
-    content += fifth[:-1]  # not written to its end
-    file.write_bytes(content)
+    with monkeypatch.context() as patch:
+        patch.setattr("fairseq_phrase.data.preprocessing.preprocess.make_dictionaries", interrupted)
+        with pytest.raises(SystemExit):
+            preprocess(text, out, *options, splits=("train",))
+    fifth, second = (out / ".partial" / "blocks" / "train" / f"00000{n}" for n in (5, 2))
+    content = fifth.read_bytes()
+    fifth.write_bytes(content[:60] + bytes([content[60] ^ 1]) + content[61:])
+    second.write_bytes(second.read_bytes()[:-1])
     again = []
-    run = corpus_module.run_jobs
+    run = parsing.run_jobs
     monkeypatch.setattr(
-        corpus_module,
+        parsing,
         "run_jobs",
         lambda jobs, *rest: run((again.append(job.number) or job for job in jobs), *rest),
     )
@@ -158,14 +146,14 @@ def test_broken_shards_and_those_of_other_lines_are_parsed_again(
 
 
 def test_a_finished_parse_is_not_done_again(text, tmp_path, trained_pipeline, monkeypatch):
-    monkeypatch.setattr(corpus_module, "SHARD_LINES", 50)
+    monkeypatch.setattr(texts, "BLOCK_LINES", 50)
     calls = []
-    run = corpus_module.run_jobs
+    run = parsing.run_jobs
 
     def counted(jobs, *rest):
         return run((calls.append(job.number) or job for job in jobs), *rest)
 
-    monkeypatch.setattr(corpus_module, "run_jobs", counted)
+    monkeypatch.setattr(parsing, "run_jobs", counted)
     monkeypatch.setattr(
         "fairseq_phrase.data.preprocessing.preprocess.make_dictionaries", interrupted
     )
@@ -184,7 +172,7 @@ def interrupted(*arguments):
 
 def test_two_runs_do_not_work_in_one_folder(text, tmp_path, trained_pipeline, capsys):
     run = start(text, tmp_path / "out", trained_pipeline, 1)
-    wait_for_shards(run, 1)
+    wait_for_blocks(run, 1)
     with pytest.raises(SystemExit):
         preprocess(text, tmp_path / "out", splits=("train",))
     assert (

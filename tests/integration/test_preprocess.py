@@ -10,9 +10,7 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.cli.preprocess import main
-from fairseq_phrase.data.preprocessing import engines
-from fairseq_phrase.data.preprocessing import parsing as corpus_module
-from fairseq_phrase.data.preprocessing import split_writer as split_module
+from fairseq_phrase.data.preprocessing import engines, texts
 from fairseq_phrase.data.preprocessing.options import splits_of
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
@@ -171,17 +169,18 @@ def test_compressed_text_and_parses_give_the_same_files(small_corpus, tmp_path):
 
 @pytest.fixture
 def pools(monkeypatch):
-    """Short shards, of which workers have several; the number of pools that are started for them."""
-    monkeypatch.setattr(corpus_module, "LINES_PER_WORKER", 10)
-    monkeypatch.setattr(corpus_module, "SHARD_LINES", 7)
-    monkeypatch.setattr(engines, "LINES_PER_PROCESS", 10)
+    """Short blocks, of which workers have several; the number of pools that are started for them."""
+    monkeypatch.setattr(texts, "BLOCK_LINES", 7)
+    for name in ("LINES_PER_PARSER", "LINES_PER_PROCESS"):
+        monkeypatch.setattr(engines, name, 10)
     started = []
+    pool = engines.ProcessPoolExecutor
 
-    def run(*arguments):
+    def start(*arguments):
         started.append(arguments)
-        return engines.run_elsewhere(*arguments)
+        return pool(*arguments)
 
-    monkeypatch.setattr(split_module, "run_elsewhere", run)
+    monkeypatch.setattr(engines, "ProcessPoolExecutor", start)
     return started
 
 
@@ -211,7 +210,7 @@ def test_the_first_line_that_is_refused_is_named(small_corpus, tmp_path, workers
 
 
 @pytest.mark.parametrize("workers", "12")
-def test_trees_after_the_last_shard_are_found(small_corpus, tmp_path, workers, pools, capsys):
+def test_trees_after_the_last_block_are_found(small_corpus, tmp_path, workers, pools, capsys):
     for language in ("de", "en"):
         path = small_corpus / f"train.{language}"
         write_lines(path, list(read_lines(path))[: 14 * 7])

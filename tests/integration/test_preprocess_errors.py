@@ -12,7 +12,8 @@ import pytest
 
 from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.data.preprocessing import preprocess as preprocess_module
-from fairseq_phrase.data.store import indexed as indexed_module
+from fairseq_phrase.data.preprocessing.parsing import BlockFolder
+from fairseq_phrase.data.store.indexed import IndexedWriter
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.text import read_lines
 from tests.support.data_tasks import make_task
@@ -313,19 +314,19 @@ def test_a_file_in_the_destinations_path_is_named(fails, tmp_path):
 
 
 @pytest.mark.parametrize("new", [False, True], ids=["over good data", "in a new folder"])
-@pytest.mark.parametrize("at", ["parses", "manifest", "text"])
+@pytest.mark.parametrize("at", ["blocks", "manifest", "text"])
 def test_a_full_disk_is_reported_and_leaves_what_was_there(
     workplace, fails, monkeypatch, tmp_path, at, new
 ):
     def no_space(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    if at == "parses":
-        monkeypatch.setattr(indexed_module.IndexedWriter, "append", no_space)
-    elif at == "manifest":
-        monkeypatch.setattr(Manifest, "save", no_space)
-    else:
-        monkeypatch.setattr("fairseq_phrase.data.store.writer.TextWriter.append", no_space)
+    where = {
+        "blocks": (BlockFolder, "write"),
+        "manifest": (Manifest, "save"),
+        "text": (IndexedWriter, "append"),
+    }
+    monkeypatch.setattr(*where[at], no_space)
     destination = tmp_path / "new" if new else workplace.destination
     message = fails("--destdir", str(destination))
     assert message == f"cannot write to {destination}: No space left on device"
@@ -349,7 +350,8 @@ def test_ctrl_c_ends_with_130_and_leaves_what_was_there(workplace, capsys, monke
 def test_what_a_killed_run_left_does_not_hinder_the_next(workplace):
     leftover = workplace.destination / ".partial"
     leftover.mkdir()
-    (leftover / "train.de-en.de.words.spill").write_bytes(b"half")
+    (leftover / "files").mkdir()
+    (leftover / "files" / "train.de-en.de.words.bin").write_bytes(b"half")
     main(workplace.arguments())
     assert not leftover.exists()
     assert workplace.contents().keys() >= {"syntax.de.json", "train.de-en.de.words.bin"}
@@ -369,13 +371,13 @@ def test_a_process_prints_one_message_and_no_traceback(workplace):
 def test_a_file_that_is_replaced_while_it_is_read_is_named(
     workplace, suffix, longer, monkeypatch, capsys
 ):
-    make = preprocess_module._make
+    parse_and_count = preprocess_module.parse_and_count
 
     def replaced(*args):
         workplace.write(suffix, [*workplace.lines(suffix), "one more"][:: 1 if longer else -1])
-        return make(*args)
+        return parse_and_count(*args)
 
-    monkeypatch.setattr(preprocess_module, "_make", replaced)
+    monkeypatch.setattr(preprocess_module, "parse_and_count", replaced)
     with pytest.raises(SystemExit) as stopped:
         main(workplace.arguments("--parser", "conllu"))
     assert stopped.value.code == 2

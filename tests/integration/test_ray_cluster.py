@@ -10,8 +10,7 @@ from functools import partial
 
 import pytest
 
-from fairseq_phrase.data.preprocessing import engines
-from fairseq_phrase.data.preprocessing.engines import EngineOptions, Job
+from fairseq_phrase.data.preprocessing.engines import EngineOptions, Job, run_jobs
 
 JOBS = [Job(number, 1 + number, [f"line {number}"]) for number in range(20)]
 
@@ -90,7 +89,7 @@ class Gate:
 def test_results_of_a_lost_machine_and_jobs_of_a_killed_worker_are_done_again(cluster):
     gate = Gate()
     make = partial(make_worker, gate.address)
-    results = engines.run_elsewhere(iter(JOBS), make, EngineOptions("ray", 3), "the worker")
+    results = run_jobs(JOBS, make, EngineOptions("ray", 3), "the worker")
     numbers = [next(results)[0]]
     gate.is_reached.wait()
     waiting = {machine for number, machine in gate.machines.items() if number not in numbers}

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 
-import numpy as np
-
-from fairseq_phrase.data.store.indexed import IndexedReader, IndexedWriter
+from fairseq_phrase.data.store.indexed import IndexedReader
 from fairseq_phrase.data.store.layout import shared_index
 from fairseq_phrase.data.store.manifest import fingerprint
 from fairseq_phrase.syntax.fields import FIELDS
+from tests.support.stores import write_arrays
 
 SPLIT = "valid.de-en"
 
@@ -47,7 +46,4 @@ def rewrite(directory, name, change):
     )
     rows = [reader[number].tolist() for number in range(len(reader))]
     change(rows)
-    writer = IndexedWriter(reader.prefix, own_index=index is None)
-    for row in rows:
-        writer.append(np.array(row))
-    writer.finish()
+    write_arrays(reader.prefix, rows, own_index=index is None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairseq_phrase.data.store.indexed import IndexedWriter
+from fairseq_phrase.data.store.indexed import IndexedWriter, smallest_dtype
 from fairseq_phrase.data.store.layout import shared_index
 from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.syntax.fields import FIELDS
@@ -15,10 +15,14 @@ TREE_FIELDS = [name for name, row in FIELDS.items() if row.per != "edge" and "fa
 
 
 def write_arrays(prefix, arrays, own_index=True):
-    writer = IndexedWriter(prefix, own_index=own_index)
-    for values in arrays:
-        writer.append(values)
-    writer.finish()
+    """Write arrays in the smallest type; return the paths."""
+    values = np.concatenate([np.zeros(0, np.int64), *(np.asarray(a, np.int64) for a in arrays)])
+    is_negative = values.min(initial=0) < 0
+    dtype = np.dtype(np.int32) if is_negative else smallest_dtype(int(values.max(initial=0)))
+    writer = IndexedWriter(prefix, dtype, len(arrays) if own_index else None)
+    writer.append(values, np.array([len(array) for array in arrays], dtype=np.int64))
+    writer.close()
+    return writer.paths
 
 
 def write_store(directory, sentences, fields=TREE_FIELDS):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairseq_phrase.data.preprocessing.sentencepiece_training import (
+from fairseq_phrase.data.preprocessing.subword_models import (
     CharacterOptions,
     train_sentencepiece,
 )

@@ -24,8 +24,8 @@ from fairseq_phrase.data.store.copied_words import (
     slot,
     stored,
 )
-from fairseq_phrase.data.store.indexed import IndexedWriter
 from fairseq_phrase.errors import UserError
+from tests.support.stores import write_arrays
 
 HOSTILE = ["<copy1>", "Šx", "a\N{COMBINING ACUTE ACCENT}", "🙂", "<unk>"]
 
@@ -63,10 +63,8 @@ def test_an_entry_of_a_slot_in_a_text_is_an_unknown_word(slots):
 
 def test_files_hold_the_words_of_every_sentence(tmp_path):
     sentences = [["one"], [], HOSTILE, ["the", "last"]]
-    writer = IndexedWriter(copied_path(tmp_path / "train.de-en.de"))
-    for words in sentences:
-        writer.append(stored(words))
-    assert [path.name for path in writer.finish()] == [
+    paths = write_arrays(copied_path(tmp_path / "train.de-en.de"), list(map(stored, sentences)))
+    assert [path.name for path in paths] == [
         "train.de-en.de.copied.bin", "train.de-en.de.copied.idx"
     ]  # fmt: skip
     assert CopiedWords.exist(tmp_path / "train.de-en.de")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from argparse import Namespace
 
-import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
@@ -13,13 +12,13 @@ from fairseq.sequence_generator import EnsembleModel, SequenceGenerator
 from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from fairseq_phrase.data.store.indexed import IndexedWriter
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.copying import source_words
 from fairseq_phrase.models.encoder_method import translation_encoders
 from fairseq_phrase.modules.copying import COPIES
 from fairseq_phrase.testing import build_model, make_batch, random_sentence
 from tests.support.recurrent_models import build_recurrent
+from tests.support.stores import write_arrays
 from tests.twins import copying as twin
 
 LENGTHS = [7, 1, 4, 5]
@@ -205,9 +204,7 @@ def test_fairseqs_own_task_finds_unknown_words_in_every_part_of_the_training_dat
 ):
     def write(name, word):
         for language in ("de", "en"):
-            writer = IndexedWriter(tmp_path / f"{name}.{language}")
-            writer.append(np.array([word, dictionary.eos()]))
-            writer.finish()
+            write_arrays(tmp_path / f"{name}.{language}", [[word, dictionary.eos()]])
 
     cfg = TranslationConfig(data=str(tmp_path), source_lang="de", target_lang="en")
     cfg.train_subset, cfg.dataset_impl = "train", None

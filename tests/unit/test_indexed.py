@@ -10,19 +10,12 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetB
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.data.store import indexed
-from fairseq_phrase.data.store.indexed import IndexedReader, IndexedWriter, Spill, smallest_dtype
+from fairseq_phrase.data.store.indexed import IndexedReader, IndexedWriter, smallest_dtype
 from fairseq_phrase.errors import UserError
+from tests.support.stores import write_arrays
 
 some_arrays = st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=5), min_size=1, max_size=8)
 FAIRSEQ_DTYPES = (np.uint8, np.int8, np.int16, np.int32, np.int64, np.uint16, np.uint32)
-
-
-def write(prefix, arrays, mapping=None):
-    writer = IndexedWriter(prefix)
-    for values in arrays:
-        writer.append(np.array(values, dtype=np.int64))
-    writer.finish(mapping)
 
 
 def dtype_on_disk(prefix):
@@ -32,7 +25,7 @@ def dtype_on_disk(prefix):
 @given(arrays=some_arrays)
 def test_what_is_written_is_read_back(tmp_path_factory, arrays):
     prefix = tmp_path_factory.mktemp("indexed") / "x"
-    write(prefix, arrays)
+    write_arrays(prefix, arrays)
     reader = IndexedReader(prefix)
     assert [values.tolist() for values in reader] == arrays
     assert reader.sizes.tolist() == [len(values) for values in arrays]
@@ -42,7 +35,7 @@ def test_what_is_written_is_read_back(tmp_path_factory, arrays):
 @given(arrays=some_arrays.filter(any))
 def test_fairseq_reads_what_is_written_here(tmp_path_factory, arrays):
     prefix = tmp_path_factory.mktemp("indexed") / "x"
-    write(prefix, arrays)
+    write_arrays(prefix, arrays)
     dataset = MMapIndexedDataset(str(prefix))
     assert [dataset[i].tolist() for i in range(len(dataset))] == arrays
 
@@ -72,9 +65,9 @@ def test_what_fairseq_wrote_is_read_here(tmp_path, dtype):
         (2**63 - 1, np.int64),
     ],
 )
-def test_the_smallest_integer_type_is_chosen_and_loses_nothing(tmp_path, maximum, dtype):
+def test_the_smallest_integer_type_loses_nothing(tmp_path, maximum, dtype):
     assert smallest_dtype(maximum) == dtype
-    write(tmp_path / "x", [[0, 1], [1]], mapping=np.array([0, maximum]))
+    write_arrays(tmp_path / "x", [[0, maximum], [maximum]])
     assert dtype_on_disk(tmp_path / "x") is dtype
     assert [values.tolist() for values in IndexedReader(tmp_path / "x")] == [
         [0, maximum],
@@ -82,54 +75,39 @@ def test_the_smallest_integer_type_is_chosen_and_loses_nothing(tmp_path, maximum
     ]
 
 
-def test_a_mapping_renames_values_at_the_end(tmp_path):
-    write(tmp_path / "x", [[0, 2, 2], [1]], mapping=np.array([300, 5, 7]))
-    assert [values.tolist() for values in IndexedReader(tmp_path / "x")] == [[300, 7, 7], [5]]
-
-
-def test_a_mapping_of_large_numbers_to_small_ones_loses_none(tmp_path):
-    mapping = np.full(70_001, 9)
-    mapping[[0, 70_000]] = 3, 7
-    write(tmp_path / "x", [[70_000, 0], [300]], mapping=mapping)
-    assert dtype_on_disk(tmp_path / "x") is np.uint8
-    assert [values.tolist() for values in IndexedReader(tmp_path / "x")] == [[7, 3], [9]]
-
-
 @given(
-    arrays=st.lists(st.lists(st.integers(-3, 70_000), max_size=5), max_size=9),
+    arrays=st.lists(st.lists(st.integers(0, 70_000), max_size=5), min_size=1, max_size=9),
     size=st.integers(1, 9),
 )
-def test_blocks_of_any_size_make_the_same_files(tmp_path_factory, arrays, size):
-    folder = tmp_path_factory.mktemp("blocks")
-    write(folder / "whole", arrays)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexed, "_CHUNK", size)
-        write(folder / "parts", arrays)
+def test_blocks_of_any_size_make_the_files_of_fairseqs_builder(tmp_path_factory, arrays, size):
+    folder, dtype = tmp_path_factory.mktemp("blocks"), np.dtype(np.int32)
+    builder = MMapIndexedDatasetBuilder(str(folder / "stock.bin"), dtype=np.int32)
+    for values in arrays:
+        builder.add_item(torch.tensor(values, dtype=torch.int32))
+    builder.finalize(str(folder / "stock.idx"))
+    writer = IndexedWriter(folder / "here", dtype, len(arrays))
+    for start in range(0, len(arrays), size):
+        block = arrays[start : start + size]
+        values = np.array([value for array in block for value in array], dtype=np.int64)
+        writer.append(values, np.array([len(array) for array in block]))
+    writer.close()
     for end in ("bin", "idx"):
-        assert (folder / f"whole.{end}").read_bytes() == (folder / f"parts.{end}").read_bytes()
-
-
-def test_a_spill_is_not_larger_than_its_values_need(tmp_path):
-    spill = Spill(tmp_path / "x")
-    for _ in range(1000):
-        spill.append(np.arange(200), np.array([150, 50]))
-    spill.close()
-    assert (tmp_path / "x").stat().st_size < 203_000
+        assert (folder / f"here.{end}").read_bytes() == (folder / f"stock.{end}").read_bytes()
 
 
 @pytest.mark.parametrize("arrays", [[], [[]], [[], [], []]])
 def test_files_without_values_are_read_back(tmp_path, arrays):
-    write(tmp_path / "x", arrays)
+    write_arrays(tmp_path / "x", arrays)
     assert [values.tolist() for values in IndexedReader(tmp_path / "x")] == arrays
 
 
 def test_only_the_two_files_of_the_format_remain(tmp_path):
-    write(tmp_path / "x", [[1]])
+    write_arrays(tmp_path / "x", [[1]])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.bin", "x.idx"]
 
 
 def test_an_array_can_be_had_from_the_end_and_none_beyond_it(tmp_path):
-    write(tmp_path / "x", [[1], [2, 3]])
+    write_arrays(tmp_path / "x", [[1], [2, 3]])
     reader = IndexedReader(tmp_path / "x")
     assert reader[-1].tolist() == [2, 3]
     with pytest.raises(IndexError):
@@ -137,7 +115,7 @@ def test_an_array_can_be_had_from_the_end_and_none_beyond_it(tmp_path):
 
 
 def test_another_process_reopens_the_files(tmp_path):
-    write(tmp_path / "x", [[1], [2, 3]])
+    write_arrays(tmp_path / "x", [[1], [2, 3]])
     pickled = pickle.dumps(IndexedReader(tmp_path / "x"))
     assert [values.tolist() for values in pickle.loads(pickled)] == [[1], [2, 3]]
     assert len(pickled) < 500
@@ -177,7 +155,7 @@ def overwrite(start, content):
     ],
 )
 def test_a_missing_or_damaged_file_is_named(tmp_path, suffix, damage):
-    write(tmp_path / "x", [[1], [2, 3], [300]])
+    write_arrays(tmp_path / "x", [[1], [2, 3], [300]])
     damage(tmp_path / f"x.{suffix}")
     with pytest.raises(UserError, match=f"x.{suffix}"):
         IndexedReader(tmp_path / "x")
@@ -186,7 +164,7 @@ def test_a_missing_or_damaged_file_is_named(tmp_path, suffix, damage):
 @given(st.lists(st.lists(st.integers(0, 70_000), max_size=6), min_size=1, max_size=8), st.data())
 def test_many_arrays_at_once_are_those_read_one_by_one(tmp_path_factory, arrays, data):
     prefix = tmp_path_factory.mktemp("many") / "x"
-    write(prefix, [np.array(array, dtype=np.int64) for array in arrays])
+    write_arrays(prefix, [np.array(array, dtype=np.int64) for array in arrays])
     indices = data.draw(st.lists(st.integers(0, len(arrays) - 1), max_size=10))
     reader = IndexedReader(prefix)
     positions, sizes = reader.positions(np.array(indices, dtype=np.int64))
@@ -199,10 +177,7 @@ def test_many_arrays_at_once_are_those_read_one_by_one(tmp_path_factory, arrays,
 @given(arrays=st.lists(st.lists(st.integers(0, 300), max_size=4), max_size=6), data=st.data())
 def test_consecutive_arrays_are_read_as_one(tmp_path_factory, arrays, data):
     prefix = tmp_path_factory.mktemp("between") / "x"
-    writer = IndexedWriter(prefix)
-    for values in arrays:
-        writer.append(np.array(values, dtype=np.int64))
-    writer.finish()
+    write_arrays(prefix, arrays)
     reader = IndexedReader(prefix)
     first = data.draw(st.integers(0, len(arrays)))
     last = data.draw(st.integers(first, len(arrays)))

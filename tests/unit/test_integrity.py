@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 
 from fairseq_phrase.data.inspection import sentence_blocks
 from fairseq_phrase.data.inspection.integrity import load_dictionaries, verify_split
-from fairseq_phrase.data.store.indexed import IndexedWriter
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 from tests.support.data_directories import SPLIT, copied, rewrite, sign
+from tests.support.stores import write_arrays
 
 
 def verify(directory):
@@ -66,9 +65,7 @@ def test_text_binarized_anew_without_its_last_lines_is_named_where_it_ends(direc
 
 
 def test_the_other_languages_text_must_have_as_many_lines(directory):
-    writer = IndexedWriter(directory / f"{SPLIT}.en")
-    writer.append(np.array([4, 2]))
-    writer.finish()
+    write_arrays(directory / f"{SPLIT}.en", [[4, 2]])
     with pytest.raises(UserError, match=r"en\.idx, line 2: expected 100 lines .* found 1"):
         verify(directory)
 

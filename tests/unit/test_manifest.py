@@ -14,8 +14,8 @@ from fairseq_phrase.cli import attach as attach_command
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.data.preprocessing import existing_parses
 from fairseq_phrase.data.preprocessing import preprocess as preprocessing
+from fairseq_phrase.data.preprocessing.manifests import begin_manifest
 from fairseq_phrase.data.preprocessing.options import Options
-from fairseq_phrase.data.preprocessing.split_writer import begin_manifest
 from fairseq_phrase.data.store.identity import Entry, Identity, compare
 from fairseq_phrase.data.store.manifest import (
     FREE_FIELDS,

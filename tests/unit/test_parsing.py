@@ -1,26 +1,20 @@
-"""Parses on their way to those who ask for them, and lines that have none."""
+"""The first pass: lines without a parse, and blocks of lines."""
 
 from __future__ import annotations
 
 import os
 import random
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tqdm import tqdm
 
 from fairseq_phrase.cli.preprocess import main
-from fairseq_phrase.data.preprocessing import parsing
-from fairseq_phrase.data.preprocessing.engines import EngineOptions
-from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder, shards_in, unpacked
-from fairseq_phrase.data.preprocessing.parts import blocks_of_parts
+from fairseq_phrase.data.preprocessing import texts
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import LineParser
-from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
+from fairseq_phrase.parsers import LineParser, registry
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
 
 
@@ -50,13 +44,13 @@ def test_one_changed_byte_of_a_large_text_is_noticed(tmp_path):
     text = tmp_path / "train.de"
     with open(text, "wb") as stream:
         stream.truncate(40 << 20)
-    files = parsing.files_of(text, None)
-    with parsing.unchanged(files):
+    files = texts.files_of(text, None)
+    with texts.unchanged(files):
         os.utime(text)  # only another date
     with open(text, "r+b") as stream:
         stream.seek(20 << 20)
         stream.write(b"x")
-    with pytest.raises(UserError, match="has changed"), parsing.unchanged(files):
+    with pytest.raises(UserError, match="has changed"), texts.unchanged(files):
         pass
 
 
@@ -124,11 +118,11 @@ def test_more_flat_trees_than_the_allowed_share_are_refused_with_the_first_cause
     assert not (treebank / "out").exists()
 
 
-# Parses of this process and of shards
+# Blocks
 
 
 class Slow(LineParser):
-    """Words at white space, in shards as the parses of slow parsers are."""
+    """Words at white space, of a parser that takes time: its results are kept if a run fails."""
 
     version, fields = "slow 1", ("words",)
 
@@ -136,82 +130,40 @@ class Slow(LineParser):
         return WhitespaceParser().parse(lines)
 
 
-LINES = [f"line {number}" for number in range(400)]
-
-
-@pytest.fixture
-def parsed(monkeypatch, tmp_path):
-    """Parses 400 lines in shards of 150."""
-    monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Slow())
-    monkeypatch.setattr(parsing, "SHARD_LINES", 150)
-
-    def start(engine=EngineOptions()):  # noqa: B008 - it does not change
-        corpus = parsing.Corpus("train.de", tmp_path / "train.de", len(LINES), "key")
-        pipeline = ParsingPipeline(ParsingOptions("slow"))
-        return parsing.ParseStream(corpus, LINES, pipeline, tmp_path, engine, "stop").read()
-
-    return start
-
-
-def lines_of(chunks):
-    """The lines of parses, and of shards of parses."""
-    parses = (unpacked(chunk) if isinstance(chunk, bytes) else chunk for chunk in chunks)
-    return [" ".join(parse.words) for chunk in parses for parse in chunk]
-
-
-def test_what_this_process_parses_is_not_read_from_shards(parsed, monkeypatch):
-    monkeypatch.setattr(ShardFolder, "read", None)
-    assert lines_of(parsed()) == LINES
-
-
-def test_this_process_parses_when_it_is_asked_for_parses(parsed, tmp_path):
-    chunks = parsed()
-    assert not shards_in(tmp_path)
-    assert [len(shards_in(tmp_path)) for _ in chunks] == [1, 2, 3]
-
-
-@pytest.mark.parametrize("lost", [(), (0,), (1,), (2,), (0, 2), (0, 1, 2)])
-def test_finished_shards_come_between_those_that_are_parsed_now(
-    parsed, tmp_path, monkeypatch, lost
-):
-    assert lines_of(parsed()) == LINES
-    assert shards_in(tmp_path) == [0, 1, 2]
-    holds = ShardFolder.holds
-    monkeypatch.setattr(
-        ShardFolder, "holds", lambda folder, n, lines: n not in lost and holds(folder, n, lines)
-    )
-    assert lines_of(parsed()) == LINES
-    assert shards_in(tmp_path) == [0, 1, 2, *lost]
-
-
-def test_shards_of_a_parser_whose_weights_have_changed_are_refused(parsed, tmp_path, monkeypatch):
-    weights = tmp_path / "weights"
+def test_a_run_with_other_weights_does_not_go_on_with_what_is_parsed(treebank, monkeypatch, capsys):
+    monkeypatch.setitem(registry._BUILT_IN, "slow", registry._BuiltIn("slow", Slow))
+    monkeypatch.setattr(texts, "BLOCK_LINES", 10)
+    weights, out = treebank / "weights", treebank / "out"
     monkeypatch.setattr(Slow, "files", [weights])
-    monkeypatch.setattr(Slow, "is_instant", False)
-    for content in ("one", "one"):
-        weights.write_text(content)
-        assert lines_of(parsed()) == LINES
+    weights.write_text("one")
+    run = ("--parser", "slow")
+    with monkeypatch.context() as patch:
+        patch.setattr("fairseq_phrase.data.preprocessing.preprocess.write_split", interrupted)
+        with pytest.raises(SystemExit):
+            preprocess(treebank, out, *run)
     weights.write_text("two")
-    with pytest.raises(UserError, match=r"made with parser slow 1 \w+; this run has parser slow 1"):
-        parsed()
-    assert shards_in(tmp_path) == [0, 1, 2]
+    with pytest.raises(SystemExit):
+        preprocess(treebank, out, *run)
+    message = capsys.readouterr().err
+    assert "made with parser of de slow 1" in message
+    assert f"give the same options and text, or remove {out / '.partial'}" in message
+    weights.write_text("one")
+    preprocess(treebank, out, *run)
+    assert not (out / ".partial").exists()
 
 
-def test_finished_shards_need_no_progress_bar(parsed, monkeypatch):
-    """As with ``TQDM_DISABLE=1``."""
-    assert lines_of(parsed()) == LINES
-    monkeypatch.setattr(parsing, "LINES_PER_WORKER", 1)
-    monkeypatch.setattr(parsing, "tqdm", partial(tqdm, disable=True))
-    assert lines_of(parsed(EngineOptions(workers=2))) == LINES
+def interrupted(*arguments):
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(("lines", "parts"), [(4200, 3), (4201, 3), (999_001, 1000), (1001, 2)])
 def test_parts_have_the_same_number_of_lines(lines, parts):
-    corpus = parsing.Corpus("train.de", Path("train.de"), lines, "key", parts=parts)
-    ends = [corpus.lines_before(block.stop) for block in blocks_of_parts(corpus)]
-    sizes = [end - start for start, end in pairwise([0, *ends])]
+    corpus = texts.Corpus("train.de", Path("train.de"), lines, "key", parts=parts)
+    size = corpus.blocks // parts
+    ends = [corpus.lines_before(number * size) for number in range(parts + 1)]
+    sizes = [end - start for start, end in pairwise(ends)]
     assert (len(sizes), sum(sizes)) == (parts, lines)
     assert max(sizes) - min(sizes) <= 1
     chunks = list(map(len, corpus.chunks(range(lines + 1))))
-    assert (len(chunks), chunks[-1]) == (corpus.blocks + 1, 1)  # the surplus item
+    assert (len(chunks), sum(chunks)) == (corpus.blocks, lines)
     assert max(chunks) <= 1000

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.data.batches.subword_sampling import SubwordSampling
-from fairseq_phrase.data.preprocessing.sentencepiece_training import (
+from fairseq_phrase.data.preprocessing.subword_models import (
     CharacterOptions,
     sampled,
     train_sentencepiece,

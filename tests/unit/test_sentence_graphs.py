@@ -17,7 +17,6 @@ from fairseq_phrase.data.batches.text_blocks import joined_parses
 from fairseq_phrase.data.batches.tree_sources import TreeSource
 from fairseq_phrase.data.inspection.integrity import _edges
 from fairseq_phrase.data.inspection.sentence_blocks import Ragged
-from fairseq_phrase.data.preprocessing.parse_shards import from_bytes, to_bytes
 from fairseq_phrase.data.store.layout import shared_index
 from fairseq_phrase.data.subwords.encoded_sentences import encode_words
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
@@ -75,15 +74,6 @@ def test_joined_sentences_keep_their_own_edges(parts):
             assert any(
                 edge[:2] == (start + head, start + dependent) for edge in joined.edges["roles"]
             )
-
-
-@given(graphs())
-def test_shards_keep_graphs(sentence):
-    restricted = sentence.restricted_to(np.arange(len(sentence.words)) > 0)
-    for parse in (sentence, restricted):
-        (read,) = from_bytes(to_bytes([parse]))
-        assert (read.edges, read.lost_edges) == (parse.edges, parse.lost_edges)
-        assert all(isinstance(edge, Edge) for edge in read.edges["enhanced"])
 
 
 def labels(field):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_phrase.cli import translate as translate_command
-from fairseq_phrase.data.preprocessing.sentencepiece_training import (
+from fairseq_phrase.data.preprocessing.subword_models import (
     CharacterOptions,
     train_sentencepiece,
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 
+from fairseq_phrase.data.preprocessing.parsing import BlockFolder
 from fairseq_phrase.data.preprocessing.staging import staging_area
 from fairseq_phrase.errors import UserError
 
@@ -47,3 +49,53 @@ def test_words_to_copy_are_those_of_the_text_also_if_a_run_was_stopped(
     with staging_area(tmp_path):
         pass
     assert contents(tmp_path) == {**dict.fromkeys(new, "new"), "notes": "old"}
+
+
+# Blocks of a run that stops
+
+
+def stop(folder, key, *, are_kept=True):
+    """Start a run that stops after one block; return the number of blocks that it found."""
+    with staging_area(folder) as area:
+        blocks = area.open_blocks(key, are_kept=are_kept)
+        found = len(list(blocks.glob("*/*")))
+        BlockFolder(blocks / "train").write(found, b"")
+    return found
+
+
+def test_blocks_of_another_text_or_parser_are_refused_and_kept(tmp_path):
+    assert stop(tmp_path, {"text": "1", "parser": "a"}) == 0
+    message = f"{tmp_path / '.partial'} was made with text 1; this run has text 2: give the same"
+    with pytest.raises(UserError, match=re.escape(message)):
+        stop(tmp_path, {"text": "2", "parser": "a"})
+    (note,) = tmp_path.rglob("key.json")
+    key = note.read_bytes()
+    note.write_bytes(b"\xff")
+    with pytest.raises(UserError, match=r"key\.json is damaged"):
+        stop(tmp_path, {"text": "1", "parser": "a"})
+    note.write_bytes(key)
+    with pytest.raises(UserError, match=re.escape(message)):
+        stop(tmp_path, {"text": "2", "parser": "a"}, are_kept=False)
+    (tmp_path / ".partial" / "blocks" / "train" / "000000").unlink()
+    (tmp_path / ".partial" / "blocks" / "spm.model").touch()
+    assert stop(tmp_path, {"text": "2"}) == 0
+    assert not (tmp_path / ".partial" / "blocks" / "spm.model").exists()
+
+
+def test_blocks_that_take_no_time_are_not_kept(tmp_path):
+    key = {"text": "1"}
+    assert stop(tmp_path, key, are_kept=False) == stop(tmp_path, key, are_kept=False) == 0
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "strictest", "other"), [("strict", "True", "False"), ("on_error", "stop", "skip")]
+)
+def test_only_a_run_that_stops_at_lines_is_continued_with_another_value(
+    name, strictest, other, tmp_path
+):
+    key = {"text of train": "1", name: strictest}
+    stop(tmp_path, key)
+    assert stop(tmp_path, {**key, name: other}) == 1
+    with pytest.raises(UserError, match="give the same options and text"):
+        stop(tmp_path, key)

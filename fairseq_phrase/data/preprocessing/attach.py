@@ -14,26 +14,26 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_phrase.data.preprocessing.encoded_blocks import SegmentedBlock
+from fairseq_phrase.data.preprocessing.blocks import SegmentedText
+from fairseq_phrase.data.preprocessing.dictionaries import count_labels
 from fairseq_phrase.data.preprocessing.existing_parses import EarlierParses
 from fairseq_phrase.data.preprocessing.labelled import refuse_names_of_labels
-from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
-from fairseq_phrase.data.preprocessing.parsing import Corpus, files_of, unchanged
-from fairseq_phrase.data.preprocessing.split_writer import (
-    InputText,
-    Side,
-    Split,
-    Totals,
+from fairseq_phrase.data.preprocessing.manifests import (
     begin_manifest,
     finish_manifest,
-    parse_and_write,
+    key_of,
+    key_of_blocks,
 )
-from fairseq_phrase.data.preprocessing.staging import StagingArea, staging_area
+from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
+from fairseq_phrase.data.preprocessing.parsing import parse_and_count
+from fairseq_phrase.data.preprocessing.splits import Split
+from fairseq_phrase.data.preprocessing.staging import staging_area
+from fairseq_phrase.data.preprocessing.texts import Corpus, files_of, unchanged
+from fairseq_phrase.data.preprocessing.writing import write_split
 from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.indexed import IndexedReader
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import fingerprint
-from fairseq_phrase.data.store.writer import LabelTable
 from fairseq_phrase.data.subwords.protected_tokens import JOINER
 from fairseq_phrase.data.subwords.segmenter import Segmenter
 from fairseq_phrase.data.subwords.segmenters import Gpt2Segmenter, SharedSegmenter, innermost
@@ -42,7 +42,7 @@ from fairseq_phrase.fairseq_types import Dictionary
 from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.parsers import FileParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
-from fairseq_phrase.text import digest_of, find_text, read_lines
+from fairseq_phrase.text import find_text, read_lines
 
 # Lines of each text that are compared with a given subword model.
 _CHECKED_LINES = 1000
@@ -106,8 +106,6 @@ def attach(options: Options) -> Attached:
             gpt2.check(dictionary_path, dictionary.symbols, of_text=True)
         _check_model(options, segmenter.loaded, texts.values())
     unescape = isinstance(pipeline.parser, FileParser)  # whose files hold unescaped words
-    fields = pipeline.fields
-    block = SegmentedBlock(language, fields, options.bpe, segmenter, options.protected, unescape)
     with staging_area(options.directory) as area:
         split_names = {f"{name}.{options.pair}" for name in options.splits}
         earlier = EarlierParses(options.directory, language, split_names)
@@ -117,15 +115,28 @@ def attach(options: Options) -> Attached:
         earlier.name_model(manifest, options.bpe_model)
         labels = earlier.label_tables(pipeline.fields, options.labeldict)
         with unchanged(files):
-            splits = [
-                _checked_split(options, name, text, pipeline, dictionary, area, block)
-                for name, text in texts.items()
-            ]
-            _make(options, splits, labels, area)
+            splits = []
+            for name, path in texts.items():
+                corpus = Corpus(f"{name}.{language}", path, 0, files[path])
+                side = SegmentedText(
+                    language, corpus, pipeline, pipeline.fields, options.bpe, segmenter,
+                    options.protected, unescape,
+                )  # fmt: skip
+                splits.append(_checked_split(options, name, side, dictionary, area.files))
+            key = key_of(options, (split.sides[0].corpus for split in splits), {language: pipeline})
+            blocks = area.open_blocks(key_of_blocks(key, files), are_kept=pipeline.is_slow)
+            folders_of_blocks = parse_and_count(options, splits, blocks)
+            count_labels(splits, labels)
+            for split in splits:
+                write_split(options, split, folders_of_blocks[split.name], {}, labels)
+        for name, file in with_labels(labels).items():
+            if labels[name].may_grow or options.labeldict is not None:
+                labels[name].save(area.files / file)
         if options.bpe_model is not None:
             shutil.copyfile(options.bpe_model, area.files / manifest.bpe_model)
         manifest.splits.update(earlier.staying)
-        finish_manifest(manifest, options, pipeline, splits, labels)
+        outputs = [(split, output) for split in splits for output in split.outputs]
+        finish_manifest(manifest, pipeline, outputs, labels)
         manifest.save(area.files)
         area.publish()
     unknown = {name: table.unknown() for name, table in labels.items()}
@@ -219,40 +230,20 @@ def _pipeline(options: Options, language: str) -> ParsingPipeline:
 
 
 def _checked_split(
-    options: Options,
-    name: str,
-    text: Path,
-    pipeline: ParsingPipeline,
-    dictionary: Dictionary,
-    area: StagingArea,
-    block: SegmentedBlock,
+    options: Options, name: str, text: SegmentedText, dictionary: Dictionary, folder: Path
 ) -> Split:
-    """Check that a text is the binarized one; return its split."""
-    (language,) = options.parsing
-    file = f"{name}.{options.pair}.{language}"
+    """Check that a text is the binarized one; return its split, which is written to a folder."""
+    file = f"{name}.{options.pair}.{text.language}"
     binarized = options.directory / file
     # The manifest records these checksums, so they are computed before the text is checked.
     files = [Path(f"{binarized}.{end}") for end in ("bin", "idx")]
     checksums = {path.name: fingerprint(path) for path in files}
-    key = f"{digest_of(text)} {options.bpe}"
-    lines = check_binarized(text, binarized, dictionary)
-    corpus = Corpus(f"{name}.{language}", text, lines, key, can_skip=False)
-    side = Side(InputText(block, corpus, pipeline, is_binarized=True), area.files / file)
-    side.checksums |= checksums
-    return Split(name, (side,), is_whole=True)
-
-
-def _make(
-    options: Options, splits: list[Split], labels: dict[str, LabelTable], area: StagingArea
-) -> None:
-    """Parse the splits and write their parses and the labels' dictionaries."""
-    parse_and_write(options, splits, Totals(labels), area.parses)
-    for split in splits:
-        for side in split.sides:
-            side.finish(labels)
-    for name, file in with_labels(labels).items():
-        if labels[name].may_grow or options.labeldict is not None:
-            labels[name].save(area.files / file)
+    lines = check_binarized(text.corpus.path, binarized, dictionary)
+    side = replace(text, corpus=replace(text.corpus, lines=lines))
+    split = Split(name, options.split_name(name), [side], is_whole=True)
+    split.write_to([folder])
+    split.outputs[0].checksums[text.language] |= checksums
+    return split
 
 
 def splits_of_data(directory: Path, pair: str, language: str) -> set[str]:

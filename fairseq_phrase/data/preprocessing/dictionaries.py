@@ -1,24 +1,24 @@
-"""Dictionaries, made by fairseq; slots for unknown words (``--copy-words``)."""
+"""Dictionaries of text and labels, made by fairseq after all lines are counted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from fairseq.data import Dictionary
 
-from fairseq_phrase.data.preprocessing.options import Options
-from fairseq_phrase.data.store.copied_words import (
-    copied_path,
-    number_of_slots,
-    number_unknown,
-    slot,
-    stored,
-)
-from fairseq_phrase.data.store.dictionaries import load_dictionary
-from fairseq_phrase.data.store.indexed import IndexedWriter
-from fairseq_phrase.data.store.writer import TextWriter
+from fairseq_phrase.data.preprocessing.options import Options, is_training
+from fairseq_phrase.data.preprocessing.splits import Split
+from fairseq_phrase.data.store.copied_words import number_of_slots, slot
+from fairseq_phrase.data.store.dictionaries import as_entry, labels_fingerprint, load_dictionary
+from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.errors import UserError
+
+logger = logging.getLogger(__name__)
+_NAMED = 20  # number of unknown labels in a warning
 
 
 def check_copy_words(options: Options) -> None:
@@ -65,42 +65,13 @@ def check_slots(path: Path, indices: Mapping[str, int], options: Options) -> Non
         )
 
 
-def number_split(
-    texts: Sequence[TextWriter], prefix: Path, indices: Mapping[str, int], options: Options
-) -> list[Path]:
-    """Replace unknown words in a split's two texts, and write the words next to the text.
-
-    Args:
-        texts: source and target.
-        prefix: the path of the binarized source text, without ``.bin`` and ``.idx``.
-        indices: the index of each entry of the dictionary, which has the slots (:func:`check_slots`).
-
-    Returns:
-        The paths of the files with the words.
-    """
-    source, target = texts
-    writer = IndexedWriter(copied_path(prefix))
-    with source.replaced() as write_source, target.replaced() as write_target:
-        for source_line, target_line in zip(source.sentences(), target.sentences(), strict=True):
-            subwords, words = number_unknown(source_line, indices, options.copy_words)
-            # A pair without unknown source words has no slots.
-            target_subwords, _ = number_unknown(target_line, indices, 0, words)
-            writer.append(stored(words))
-            write_source(subwords)
-            write_target(target_subwords)
-    return writer.finish()
-
-
 def make_dictionaries(
-    options: Options,
-    subwords: Mapping[str, Mapping[str, int]],
-    vocabularies: Mapping[str, Sequence[str]] | None = None,
+    options: Options, splits: Sequence[Split], vocabularies: Mapping[str, Sequence[str]]
 ) -> dict[str, Dictionary]:
-    """Load or build both languages' dictionaries.
+    """Load or build both languages' dictionaries, after the subwords of all splits are counted.
 
     Args:
-        subwords: the number of each subword in the training text, by language; empty without a
-            training set. All dictionaries must then be loaded.
+        splits: without a training split, all dictionaries must be given.
         vocabularies: by language, the entries of a dictionary that are known without a text.
     """
     # Text of one language has one dictionary.
@@ -119,14 +90,15 @@ def make_dictionaries(
     groups = [missing] if options.joined_dictionary and missing else [[name] for name in missing]
     for group in groups:
         dictionary = Dictionary()
-        entries = (vocabularies or {}).get(group[0], ())
+        entries = vocabularies[group[0]]
         are_labels = options.labels is not None and group == [options.target_lang]
         for entry in (*entries, *(() if are_labels else options.protected)):
             # fairseq sorts by frequency. An entry that the training text lacks also gets a count.
             dictionary.add_symbol(entry, max(1, options.min_count))
         for language in group:
-            for subword, count in subwords[language].items():
-                dictionary.add_symbol(subword, count)
+            for split in filter(lambda split: is_training(split.name), splits):
+                for subword, count in split.subwords[language].items():
+                    dictionary.add_symbol(subword, count)
         add_slots(dictionary, options)
         if are_labels:
             # fairseq pads dictionaries with made-up words, which would be labels here.
@@ -135,3 +107,76 @@ def make_dictionaries(
             dictionary.finalize(threshold=options.min_count, padding_factor=8)
         dictionaries.update(dict.fromkeys(group, dictionary))
     return dictionaries
+
+
+class LabelTable:
+    """The labels of a field, with the numbers of a fairseq dictionary, which has frequent labels first.
+
+    Args:
+        dictionary: a dictionary to continue; its labels keep their numbers.
+        may_grow: append new labels that ``dictionary`` lacks. Otherwise they are unknown, like words that
+            a text's dictionary lacks.
+    """
+
+    def __init__(self, dictionary: Dictionary | None = None, *, may_grow: bool = True):
+        self._counts: Counter[str] = Counter()
+        self._known, self.may_grow = dictionary, may_grow
+        self._dictionary: Dictionary | None = None
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Add labels, with the number of occurrences of each."""
+        for label, count in counts.items():
+            self._counts[as_entry(label)] += count
+
+    def dictionary(self) -> Dictionary:
+        """The dictionary of all labels that were added before the first access."""
+        if self._dictionary is None:
+            self._dictionary = Dictionary() if self._known is None else self._known
+            if self.may_grow:
+                for label, count in sorted(self._counts.items()):
+                    if label not in self._dictionary:
+                        self._dictionary.add_symbol(label, count)
+            if self._known is None:
+                self._dictionary.finalize(padding_factor=1)
+        return self._dictionary
+
+    def unknown(self) -> list[str]:
+        """Return the labels that lack a number."""
+        dictionary = self.dictionary()
+        return sorted(label for label in self._counts if label not in dictionary)
+
+    def indices(self, labels: Iterable[str]) -> np.ndarray:
+        """Return the labels' indices in the dictionary. Shape: ``(labels,)``, int32."""
+        dictionary = self.dictionary()
+        return np.array([dictionary.index(as_entry(label)) for label in labels], dtype=np.int32)
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the dictionary, for the manifest."""
+        dictionary = self.dictionary()
+        return labels_fingerprint(dictionary.symbols[dictionary.nspecial :])
+
+    def save(self, path: Path) -> None:
+        """Write the dictionary in fairseq's text format."""
+        self.dictionary().save(str(path))
+
+
+def count_labels(splits: Iterable[Split], labels: Mapping[str, LabelTable]) -> None:
+    """Add the labels of all splits to their tables, by field."""
+    for split in splits:
+        for output in split.outputs:
+            for (_, name), tally in output.tallies.items():
+                if name in labels:
+                    labels[name].add(tally.labels)
+
+
+def warn_of_new_labels(labels: Mapping[str, LabelTable]) -> None:
+    """Warn about labels that given dictionaries lack, after everything is written."""
+    for name, table in labels.items():
+        if unknown := table.unknown():
+            logger.warning(
+                "%d of the text's labels are not in the given %s and become <unk>: %s%s",
+                len(unknown),
+                with_labels([name])[name],
+                ", ".join(unknown[:_NAMED]),
+                ", …" if len(unknown) > _NAMED else "",
+            )

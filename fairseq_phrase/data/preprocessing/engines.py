@@ -1,8 +1,7 @@
-"""Engines that parse, segment or translate: processes of this machine, or actors of a Ray cluster.
+"""Engines that do jobs: this process, processes on this machine, or actors of a Ray cluster.
 
-Every engine takes jobs (numbered lists of lines) and returns each job's result in any order. Parses are
-the bytes of a shard, whose content does not depend on the engine. The engine of this process also returns
-them as objects. Imports neither fairseq nor torch: workers start quickly.
+Every engine takes jobs (numbered lists of lines) and returns each job's result in any order. Results do
+not depend on the engine. Imports neither fairseq nor torch: workers start quickly.
 """
 
 from __future__ import annotations
@@ -15,63 +14,40 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from functools import cache, partial
+from dataclasses import dataclass, replace
 from itertools import islice
-from multiprocessing.synchronize import Event
 from typing import Any, NamedTuple, TypeVar
 
 from fairseq_phrase.cores import num_cores
-from fairseq_phrase.data.preprocessing.parse_shards import packed
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.optional_packages import optional_packages
-from fairseq_phrase.parsers.pipeline import Parse, ParsingOptions, ParsingPipeline
-from fairseq_phrase.syntax.sentence import Unparsed
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 #: Makes a function that does jobs.
 _Make = Callable[[], Callable[["Job"], Result]]
-#: A process takes half a second to start.
-LINES_PER_PROCESS = 5_000
+#: A worker takes seconds to load a parser, and a process half a second to start.
+LINES_PER_PARSER, LINES_PER_PROCESS = 2_000, 5_000
 _JOBS_PER_WORKER = 2  # running or queued
 _DEATHS = 2  # number of workers that may die during one job
+_RESTARTS = 10  # of an actor of Ray in a run, which may lose its machine
 #: Seconds to connect to a Ray cluster. Ray itself tries for a quarter of an hour.
 RAY_TIMEOUT = 30.0
 
 
-#: Parses of consecutive lines, or a shard of them. The chunk ends with the error of an unreadable parse.
-Chunk = bytes | Sequence[Parse | UserError]
-
-
 class Job(NamedTuple):
-    """Lines to be parsed, segmented, or translated.
+    """Lines to be parsed and segmented, or translated.
 
     Attributes:
-        number: the shard's number, from 0.
+        number: the job's number, from 0.
         first_line: the number of its first line in the text, from 1.
-        parses: the lines' parses, if any, by language.
+        parses: for each language, the lines' parses that are read from a file.
     """
 
     number: int
     first_line: int
     lines: list[Any]
-    parses: Sequence[Chunk] = ()
-
-
-class Done(NamedTuple):
-    """A job's results.
-
-    Attributes:
-        shard: its parses or translations, as bytes.
-        problem: the first line without a parse, if any: its number in the text, from 1, and the reason.
-        parses: the same parses as objects, if made in this process.
-    """
-
-    job: Job
-    shard: bytes
-    problem: tuple[int, str] | None = None
-    parses: Sequence[Parse] = ()
+    parses: Sequence[Sequence[Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -95,39 +71,32 @@ class EngineOptions:
         """Whether this process does all jobs, one after another."""
         return self.name == "processes" and self.workers == 1
 
-    def processes_for(self, lines: int) -> int:
-        """Return the number of processes on this machine that segment lines."""
-        workers = self.workers if self.name == "processes" else min(self.workers, num_cores())
-        return min(workers, max(1, lines // LINES_PER_PROCESS))
+    def for_lines(self, lines: int, *, parses: bool) -> EngineOptions:
+        """Return the engine for a text, without workers that take longer to start than they save.
+
+        Args:
+            parses: whether workers parse, and do not only segment, for which other machines are too far.
+        """
+        most = max(1, lines // (LINES_PER_PARSER if parses else LINES_PER_PROCESS))
+        if self.name == "ray" and not parses:
+            return EngineOptions(workers=min(self.workers, num_cores(), most))
+        return replace(self, workers=min(self.workers, most))
 
 
 def run_jobs(
-    jobs: Iterable[Job], pipeline: ParsingPipeline, engine: EngineOptions
-) -> Iterator[Done]:
-    """Parse all jobs, in any order. This process parses them in order and also returns the objects."""
-    if engine.is_this_process:
-        for job in jobs:
-            parses = pipeline.parse(job.lines)
-            yield _done(job, parses)._replace(parses=parses)
-    else:
-        options = pipeline.options
-        make = partial(_parser, options)
-        yield from run_elsewhere(jobs, make, engine, f"--parser {options.parser}")
-
-
-def run_elsewhere(
     jobs: Iterable[Job], make: _Make[Result], engine: EngineOptions, loaded_name: str
 ) -> Iterator[Result]:
-    """Do all jobs in other processes or actors, in any order.
+    """Do all jobs, in any order; this process does them in their order.
 
     Args:
-        make: makes a function that does jobs, in each process; pickled.
+        make: makes a function that does jobs, in each process; pickled for other processes.
         loaded_name: the name of what it loads, for messages.
     """
+    if engine.is_this_process:
+        return map(make(), jobs)
     if engine.name == "ray":
-        yield from _on_ray(iter(jobs), make, engine, loaded_name)
-    else:
-        yield from _in_processes(iter(jobs), make, engine.workers, loaded_name)
+        return _on_ray(iter(jobs), make, engine, loaded_name)
+    return _in_processes(iter(jobs), make, engine.workers, loaded_name)
 
 
 def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
@@ -141,73 +110,52 @@ def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
             following += 1
 
 
-def _done(job: Job, parses: Sequence[Parse]) -> Done:
-    """Return a job's parses as bytes, with the first line without a parse."""
-    problems = (
-        (number, parse.reason)
-        for number, parse in enumerate(parses, start=job.first_line)
-        if isinstance(parse, Unparsed)
-    )
-    return Done(job, packed(parses), next(problems, None))
-
-
-def _parser(parsing: ParsingOptions) -> Callable[[Job], Done]:
-    """Load the parser of another process."""
-    pipeline = ParsingPipeline(parsing)
-    return lambda job: _done(job, pipeline.parse(job.lines))
-
-
 # Processes of this machine
 
 
 def _in_processes(
     jobs: Iterator[Job], make: _Make[Result], workers: int, loaded_name: str
 ) -> Iterator[Result]:
-    """Do jobs in processes. If a process dies, restart with the lost jobs."""
-    lost: list[Job] = []
-    deaths: Counter[int | None] = Counter()
-    while True:
-        try:
-            yield from _in_pool(jobs, lost, make, workers, loaded_name)
-            return
-        except BrokenProcessPool:
-            for job in lost:
-                _count_death(deaths, job, loaded_name)
-
-
-def _count_death(deaths: Counter[int | None], job: Job | None, loaded_name: str) -> None:
-    """Count that a worker died during a job or while loading.
+    """Do jobs in processes. If a process dies, restart with the lost jobs.
 
     Raises:
-        UserError: more than two workers died during the same job or while loading.
+        UserError: more than two processes died during the same job, or one died before any was loaded.
     """
-    number = None if job is None else job.number
-    deaths[number] += 1
-    if deaths[number] <= _DEATHS:
-        return
-    if job is None:
-        raise UserError(_died_loading(loaded_name)) from None
-    last = job.first_line + len(job.lines) - 1
-    raise UserError(
-        f"processes died {_DEATHS + 1} times over lines {job.first_line} to {last} (out of memory?): "
-        "run again to go on from here, with fewer --workers if memory is short"
-    ) from None
+    lost: list[Job] = []
+    deaths: Counter[int] = Counter()
+    while True:
+        loaded = multiprocessing.get_context("spawn").Event()
+        try:
+            yield from _in_pool(jobs, lost, make, workers, loaded)
+            return
+        except BrokenProcessPool:
+            if not loaded.is_set():
+                raise _death(None, loaded_name) from None
+            for job in lost:
+                deaths[job.number] += 1
+                if deaths[job.number] > _DEATHS:
+                    raise _death(job, loaded_name) from None
 
 
-def _died_loading(loaded_name: str) -> str:
-    return (
-        f"processes died while they loaded {loaded_name} (the reason is above, unless memory ran out): "
-        "run again with fewer --workers"
+def _death(job: Job | None, loaded_name: str) -> UserError:
+    """Make the error for processes that died over a job, or while loading."""
+    where = f"while they loaded {loaded_name} (the reason is above, unless memory ran out)"
+    if job is not None:
+        last = job.first_line + len(job.lines) - 1
+        where = f"{_DEATHS + 1} times over lines {job.first_line} to {last} (out of memory?)"
+    return UserError(
+        f"processes died {where}: run again to go on from here, with fewer --workers if memory is short"
     )
 
 
 def _in_pool(
-    jobs: Iterator[Job], lost: list[Job], make: _Make[Result], workers: int, loaded_name: str
+    jobs: Iterator[Job], lost: list[Job], make: _Make[Result], workers: int, loaded: Any
 ) -> Iterator[Result]:
     """Do jobs in one pool of processes.
 
     Args:
         lost: jobs to do first; if the pool breaks, the jobs that it did not finish.
+        loaded: an event that is set once a process is loaded.
 
     Raises:
         BrokenProcessPool: a process died.
@@ -215,8 +163,6 @@ def _in_pool(
     # Spawned, not forked: forking a process in which libraries have started threads may deadlock.
     context = multiprocessing.get_context("spawn")
     running: dict[Future[Result], Job] = {}
-    loaded = _loaded()
-    loaded.clear()
     pool = ProcessPoolExecutor(workers, context, _start_process, (make, loaded))
     try:
         while True:
@@ -235,24 +181,16 @@ def _in_pool(
                 del running[future]
                 yield result
     except BrokenProcessPool:
-        if not loaded.is_set():
-            raise UserError(_died_loading(loaded_name)) from None
-        lost[:0] = sorted(running.values())
+        lost[:0] = sorted(running.values(), key=lambda job: job.number)
         raise
     finally:
         pool.shutdown(wait=not running, cancel_futures=True)
 
 
-@cache
-def _loaded() -> Event:
-    """Return an event that loaded processes set. It is shared: some start after their pool has ended."""
-    return multiprocessing.get_context("spawn").Event()
-
-
 _do_job: Callable[[Job], Any]
 
 
-def _start_process(make: _Make[Any], loaded: Event) -> None:
+def _start_process(make: _Make[Any], loaded: Any) -> None:
     """Load the function that does jobs, once per process; end when the parent process ends."""
     global _do_job
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -275,100 +213,56 @@ def _do(job: Job) -> Any:
 
 
 class _Actor:
-    def load(self, make: _Make[Any]) -> None:
+    def __init__(self, make: _Make[Any]) -> None:
         self._do = make()
+
+    def is_loaded(self) -> None:
+        pass
 
     def do(self, job: Job) -> Any:
         return self._do(job)
 
 
-class _Actors:
-    """Ray actors, each with a parser or a model.
-
-    Only a loaded actor gets jobs; an actor that waits for a CPU or a GPU does not hold any back. If an
-    actor dies, for example because its machine is lost, it is replaced, and its jobs go to the first
-    free actor. So do jobs that it had done, if their results were lost with its machine.
-    """
-
-    def __init__(self, ray: Any, make: _Make[Any], engine: EngineOptions, loaded_name: str) -> None:
-        self._ray, self._make, self._loaded_name = ray, make, loaded_name
-        self._remote: Any = ray.remote(num_cpus=1, num_gpus=engine.gpus)(_Actor)
-        self._actors: list[Any] = []
-        # For each awaited answer, the actor and its job; None instead of a job while it loads.
-        self._running: dict[Any, tuple[Any, Job | None]] = {}
-        self._free: list[Any] = []  # an actor once for each additional job that it can take
-        self._lost: list[Job] = []
-        self._deaths: Counter[int | None] = Counter()
-        for _ in range(engine.workers):
-            self._start()
-
-    def results(self, jobs: Iterator[Job]) -> Iterator[Any]:
-        """Do all jobs."""
-        while True:
-            while self._free and (job := self._lost.pop(0) if self._lost else next(jobs, None)):
-                actor = self._free.pop(0)
-                self._running[actor.do.remote(job)] = actor, job
-            at_work = any(job for _, job in self._running.values())
-            if self._free and not at_work:
-                return
-            timeout = None if at_work else RAY_TIMEOUT
-            ready, _ = self._ray.wait(list(self._running), timeout=timeout)
-            if not ready:
-                logger.warning("no worker of Ray is ready yet: does `ray status` show a free one?")
-                continue
-            actor, job = self._running[ready[0]]
-            try:
-                result = self._ray.get(ready[0])
-            except self._ray.exceptions.RayActorError as error:
-                if error.actor_init_failed:  # such as a machine that lacks this package
-                    raise
-                self._replace(actor)
-                continue
-            except self._ray.exceptions.ObjectLostError:  # the result was on a machine that is lost
-                self._replace(actor)
-                continue
-            del self._running[ready[0]]
-            if job is None:
-                self._deaths.pop(None, None)
-                self._free += [actor] * _JOBS_PER_WORKER
-            else:
-                self._free.append(actor)
-                yield result
-
-    def kill(self) -> None:
-        """End all actors."""
-        for actor in self._actors:
-            self._ray.kill(actor)
-
-    def _start(self) -> None:
-        actor = self._remote.remote()
-        self._actors.append(actor)
-        self._running[actor.load.remote(self._make)] = actor, None
-
-    def _replace(self, dead: Any) -> None:
-        self._ray.kill(dead)  # it may only be out of reach
-        awaited = [answer for answer, (actor, _) in self._running.items() if actor == dead]
-        # The first job was running; the others were queued.
-        undone = [self._running.pop(answer)[1] for answer in awaited]
-        _count_death(self._deaths, undone[0], self._loaded_name)
-        self._lost += filter(None, undone)
-        self._free = [actor for actor in self._free if actor != dead]
-        self._actors.remove(dead)
-        self._start()
-
-
 def _on_ray(
     jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions, loaded_name: str
 ) -> Iterator[Result]:
-    """Do jobs in Ray actors."""
+    """Do jobs in Ray's actors. Ray replaces one that dies, and repeats its job or its lost results.
+
+    Only a loaded actor gets jobs, so one that waits for a CPU or a GPU does not hold any back.
+    """
     with optional_packages("Ray is not installed", "'ray[client]'"):
         import ray
     was_running = ray.is_initialized()
     if not was_running:
         _start_ray(ray, engine)
-    actors = _Actors(ray, make, engine, loaded_name)
+    remote: Any = ray.remote(
+        num_cpus=1, num_gpus=engine.gpus, max_restarts=_RESTARTS, max_task_retries=_DEATHS
+    )(_Actor)
+    actors = [remote.remote(make) for _ in range(engine.workers)]
+    # For each awaited answer, the actor and its job; None instead of a job while it loads.
+    running: dict[Any, tuple[Any, Job | None]] = {
+        actor.is_loaded.remote(): (actor, None) for actor in actors
+    }
     try:
-        yield from actors.results(jobs)
+        while True:
+            is_at_work = any(job for _, job in running.values())
+            ready, _ = ray.wait(list(running), timeout=None if is_at_work else RAY_TIMEOUT)
+            if not ready:
+                logger.warning("no worker of Ray is ready yet: does `ray status` show a free one?")
+                continue
+            actor, done = running.pop(ready[0])
+            try:
+                result = ray.get(ready[0])
+            except ray.exceptions.RayActorError as error:
+                if error.actor_init_failed:  # such as a machine that lacks this package
+                    raise
+                raise _death(done, loaded_name) from None
+            for job in islice(jobs, _JOBS_PER_WORKER if done is None else 1):
+                running[actor.do.remote(job)] = actor, job
+            if done is not None:
+                yield result
+            if not any(job for _, job in running.values()):
+                return
     except ray.exceptions.RayTaskError as error:
         raise (
             error.cause if isinstance(error.cause, UserError) else UserError(str(error))
@@ -376,7 +270,8 @@ def _on_ray(
     except ray.exceptions.RayError as error:
         raise UserError(f"Ray: {error}; run again to go on from here") from None
     finally:
-        actors.kill()
+        for actor in actors:
+            ray.kill(actor)
         if not was_running:
             ray.shutdown()
 

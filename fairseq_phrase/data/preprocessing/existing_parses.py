@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import filecmp
-import logging
 from collections.abc import Collection, Iterable
 from dataclasses import fields
 from pathlib import Path
 
 from fairseq.data import Dictionary
 
+from fairseq_phrase.data.preprocessing.dictionaries import LabelTable
 from fairseq_phrase.data.preprocessing.options import Options
 from fairseq_phrase.data.store.dictionaries import begins_with, load_dictionary, number_of_labels
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, languages_in
-from fairseq_phrase.data.store.writer import LabelTable
 from fairseq_phrase.data.subwords.protected_tokens import JOINER
 from fairseq_phrase.data.subwords.segmenters import model_name
 from fairseq_phrase.errors import UserError
@@ -194,10 +193,6 @@ def _text(value: object) -> str:
     return str(value) or "none"
 
 
-logger = logging.getLogger(__name__)
-_NAMED = 20  # number of unknown labels in a warning
-
-
 def load_labels(path: Path, count: int | None = None) -> Dictionary:
     """Load a label dictionary."""
     loaded = load_dictionary(path)
@@ -249,16 +244,3 @@ def given_labels(
                 "was parsed by the same parser"
             )
     return dictionaries
-
-
-def warn_of_new_labels(labels: dict[str, LabelTable]) -> None:
-    """Warn about labels that given dictionaries lack, after everything is written."""
-    for name, table in labels.items():
-        if unknown := table.unknown():
-            logger.warning(
-                "%d of the text's labels are not in the given %s and become <unk>: %s%s",
-                len(unknown),
-                with_labels([name])[name],
-                ", ".join(unknown[:_NAMED]),
-                ", …" if len(unknown) > _NAMED else "",
-            )

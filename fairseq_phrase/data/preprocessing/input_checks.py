@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import filecmp
 import logging
-from collections.abc import Iterable, Mapping
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 
 from fairseq_phrase.data.preprocessing.dictionaries import check_copy_words, check_slots
-from fairseq_phrase.data.preprocessing.options import Options
-from fairseq_phrase.data.preprocessing.parsing import Corpus
-from fairseq_phrase.data.preprocessing.sentencepiece_training import CharacterOptions
+from fairseq_phrase.data.preprocessing.labelled import (
+    check_labels,
+    leave_out_tags,
+    refuse_names_of_labels,
+)
+from fairseq_phrase.data.preprocessing.options import CharacterOptions, Options
+from fairseq_phrase.data.preprocessing.texts import Corpus, languages_of
 from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.manifest import Manifest, languages_in, model_entry
@@ -106,9 +110,27 @@ def _subword_entry(options: Options, language: str) -> Entry:
     return model_entry(model, digest_of(model), part) if model else Entry("", "a new one", part)
 
 
-def warn_of_labels(corpora: Iterable[Corpus], pipelines: Mapping[str, ParsingPipeline]) -> None:
-    """Warn about a text of words with labels (``Haus￨NOUN``) that is read as plain text."""
-    for text in corpora:
+def check_fields(options: Options, pipelines: Mapping[str, ParsingPipeline]) -> None:
+    """Check that dictionaries of text and of the parses' labels have different names."""
+    if options.labels is not None:
+        leave_out_tags(pipelines[options.source_lang], options.languages[1])
+    for pipeline in pipelines.values():
+        refuse_names_of_labels(pipeline.fields, options.languages)
+
+
+def check_texts(
+    options: Options,
+    corpora: Mapping[str, Sequence[Corpus]],
+    pipelines: Mapping[str, ParsingPipeline],
+) -> None:
+    """Check that every word or line has its label (``--labels``), and that no text is of other labels.
+
+    A text of words with labels (``Haus￨NOUN``) that is read as plain text is a warning.
+    """
+    if options.labels is not None:
+        for source, target in corpora.values():
+            check_labels(source.path, target.path, options.labels)
+    for text in chain.from_iterable(corpora.values()):
         language = text.name.rpartition(".")[2]
         if language in pipelines and isinstance(pipelines[language].parser, FactoredText):
             continue
@@ -188,14 +210,3 @@ def _refuse_other_parts(options: Options) -> None:
                 f"{options.directory} also holds {', '.join(other_folders)}, which are not among the "
                 f"{options.parts} parts that this run makes: remove them, or name another --destdir"
             )
-
-
-def languages_of(options: Options, name: str, prefix: str) -> tuple[str, ...]:
-    """Return a split's languages; a test set of new text may lack the target."""
-    languages = options.languages
-    needed = options.labels or options.copy_words or languages[-1] in options.parsing
-    target = Path(f"{prefix}.{languages[-1]}")
-    is_there = target.exists() or Path(f"{target}.gz").exists()
-    if needed or is_there or not name.startswith("test"):
-        return languages
-    return languages[:1]

@@ -7,9 +7,10 @@ labels with a separate dictionary.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from fairseq_phrase.data.preprocessing.splits import Split
 from fairseq_phrase.data.store.dictionaries import warn_of_unknown_labels
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.subwords.segmenters import is_mistakable
@@ -89,10 +90,9 @@ def refuse_names_of_labels(fields: Collection[str], languages: Iterable[str]) ->
                 )
 
 
-def count_unknown(split: str, labels: Mapping[str, int], dictionary: Dictionary) -> int:
-    """Count the occurrences of labels that the training data lack, and warn about them."""
+def warn_of_unknown(split: Split, dictionary: Dictionary) -> None:
+    """Warn about a split's labels that the training data lack."""
+    labels = split.subwords[split.sides[1].language]
     unknown = Counter({label: n for label, n in labels.items() if label not in dictionary})
-    if not unknown:
-        return 0
-    warn_of_unknown_labels(split, unknown.total(), sum(labels.values()), unknown)
-    return unknown.total()
+    if unknown:
+        warn_of_unknown_labels(split.name, unknown.total(), labels.total(), unknown)

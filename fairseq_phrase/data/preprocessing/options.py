@@ -9,14 +9,31 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.data.preprocessing.engines import EngineOptions
-from fairseq_phrase.data.preprocessing.sentencepiece_training import SAMPLE_LINES, CharacterOptions
 from fairseq_phrase.data.store.identity import Identity, compare
 from fairseq_phrase.data.store.parts import part_name
 from fairseq_phrase.parsers.pipeline import ParsingOptions
 from fairseq_phrase.syntax.sentence import Expansion
 
+#: Number of lines to train on, of both sides together; SentencePiece holds all of them in memory.
+SAMPLE_LINES = 2_000_000
 # Number of different tokens whose words are counted separately, which limits memory.
 _KEPT_EXPANSIONS = 1000
+
+
+@dataclass(frozen=True)
+class CharacterOptions:
+    """The characters of a model and their form.
+
+    Attributes:
+        normal_form: one of :data:`fairseq_phrase.option_values.NORMAL_FORMS`. A model can only write text
+            in its normal form; ``identity`` keeps every character.
+        coverage: the fraction of the text's characters that have subwords; the rarest lack one.
+        byte_fallback: whether characters without a subword are written as bytes.
+    """
+
+    normal_form: str = "identity"
+    coverage: float = 1.0
+    byte_fallback: bool = False
 
 
 @dataclass

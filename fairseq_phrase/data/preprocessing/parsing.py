@@ -1,253 +1,212 @@
-"""Parse a corpus: a stream of lines through an engine, and chunks of their parses in order.
+"""The first pass: parse and segment all lines into blocks on disk, and count.
 
-Parses are kept in shards until the run has finished. A shard is written atomically when its lines are
-parsed, so a stopped run continues after the last shard. Shards have a limited number of lines. They do
-not depend on the number of workers, and memory does not grow with the text.
-
-Parses made by this process are returned as objects. Parses from an earlier run or another process are
-returned as shards.
+A block is written atomically as soon as its lines are parsed, so a stopped run continues after the blocks
+that are there. Blocks have a limited number of lines. They do not depend on the number of workers, and
+memory does not grow with the text.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+import zlib
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import islice, pairwise
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TypeVar
 
 from tqdm import tqdm
 
-from fairseq_phrase.data.preprocessing.engines import Chunk, Done, EngineOptions, Job, run_jobs
-from fairseq_phrase.data.preprocessing.parse_shards import ShardFolder
-from fairseq_phrase.errors import UserError, location
+from fairseq_phrase.data.preprocessing.blocks import Block, BlockMaker, Side
+from fairseq_phrase.data.preprocessing.engines import Job, run_jobs
+from fairseq_phrase.data.preprocessing.options import Options
+from fairseq_phrase.data.preprocessing.splits import Split
+from fairseq_phrase.data.preprocessing.texts import parses_of
+from fairseq_phrase.data.store.outputs import write_atomically
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser
-from fairseq_phrase.parsers.pipeline import Parse, ParsingPipeline
-from fairseq_phrase.text import digest_of, find_text
+from fairseq_phrase.parsers.pipeline import Parse
+from fairseq_phrase.text import read_lines, written_together
 
-#: The most lines of a shard.
-SHARD_LINES = 1000
-#: A worker takes seconds to load its parser, so few lines are not worth another.
-LINES_PER_WORKER = 2000
-Item = TypeVar("Item")
+logger = logging.getLogger(__name__)
+_SHOWN_CAUSES = 3
+_ListLine = Callable[[Path, int, str], None]
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """A text to be parsed, in blocks of about the same length, one for each shard.
-
-    Attributes:
-        name: its name in progress bars and folders, ``train.de``.
-        path: its file, for messages and to find files of parses next to it.
-        can_skip: whether lines without a parse may be left out.
-        parts: into how many parts it is divided; each has the same number of blocks.
-    """
-
-    name: str
-    path: Path
-    lines: int
-    fingerprint: str
-    can_skip: bool = True
-    parts: int = 1
-
-    @property
-    def blocks(self) -> int:
-        """The number of blocks."""
-        lines_of_part = -(-self.lines // self.parts)
-        return self.parts * -(-lines_of_part // SHARD_LINES)
-
-    def lines_before(self, block: int) -> int:
-        """Return the number of lines before a block, from 0."""
-        return self.lines * block // max(1, self.blocks)
-
-    def chunks(self, items: Iterable[Item]) -> Iterator[list[Item]]:
-        """Yield lists of items, one for each block; surplus items are in another."""
-        iterator = iter(items)
-        ends = map(self.lines_before, range(self.blocks + 1))
-        for start, end in pairwise(ends):
-            if chunk := list(islice(iterator, end - start)):
-                yield chunk
-        if chunk := list(islice(iterator, SHARD_LINES)):
-            yield chunk
-
-
-class ParseStream:
-    """The parses of a text, in order. Lines that earlier runs parsed are not parsed again.
+class BlockFolder:
+    """The blocks of a split, a file each, by their numbers from 0. Damaged ones are deleted.
 
     Args:
-        lines: the text's lines for the parser.
-        pipeline: the parser, or the reader of files next to the text.
-        on_error: one of :data:`fairseq_phrase.option_values.ON_ERROR`; ``stop`` ends at the first shard
-            in which a line has no parse.
+        path: the folder; it is made if missing.
     """
 
-    def __init__(
-        self,
-        corpus: Corpus,
-        lines: Iterable[str],
-        pipeline: ParsingPipeline,
-        folder: Path,
-        engine: EngineOptions,
-        on_error: str,
-    ) -> None:
-        self._corpus, self._pipeline, self._on_error = corpus, pipeline, on_error
-        self._lines = corpus.chunks(lines)
-        self._next, self._end = 0, corpus.blocks
-        workers = min(engine.workers, max(1, corpus.lines // LINES_PER_WORKER))
-        self._engine = EngineOptions(engine.name, workers, engine.ray_address)
-        # Parses that take no time are not kept in shards.
-        self._instant: Iterator[Chunk] | None = None
-        self._shards: ShardFolder | None = None
-        if isinstance(pipeline.parser, FileParser):
-            parses = pipeline.read(parses_of(corpus.path, pipeline.parser), iter(lines))
-            self._instant = corpus.chunks(_with_error(parses))
-        elif pipeline.parser.is_instant:
-            self._instant = map(pipeline.parse, self._lines)
-        else:
-            self._shards = _shards_of(corpus, pipeline, folder)
+    def __init__(self, path: Path):
+        self._path = path
+        path.mkdir(parents=True, exist_ok=True)
+        for file in path.iterdir():
+            try:
+                Block.unpacked(file.read_bytes())
+            except zlib.error:
+                logger.warning("%s is damaged: its lines are parsed again", file)
+                file.unlink()
 
-    def read(self, blocks: int | None = None) -> Iterator[Chunk]:
-        """Parse the next lines and return their parses.
+    def _file(self, number: int) -> Path:
+        return self._path / f"{number:06}"
 
-        This process parses lazily, when the parses are read. Other engines parse everything before this
-        function returns. If a file of parses cannot be read to its end, the last chunk of the text ends
-        with the error.
+    def holds(self, number: int) -> bool:
+        """Return whether a block is there."""
+        return self._file(number).is_file()
 
-        Args:
-            blocks: the number of blocks; all that are left by default.
-        """
-        first, last = self._next, self._end if blocks is None else self._next + blocks
-        self._next = last
-        if self._instant is not None:
-            # The chunk after the last block has the error of surplus parses.
-            return islice(self._instant, None if last == self._end else last - first)
-        assert self._shards is not None
-        lines = islice(self._lines, last - first)
-        if self._engine.is_this_process:
-            # The caller's progress bar also shows this progress.
-            jobs = _unfinished(self._corpus, lines, first, self._shards)
-            return _in_order(self._kept(jobs), self._shards, range(first, last))
-        total = self._corpus.lines_before(last) - self._corpus.lines_before(first)
-        with tqdm(
-            desc=f"parsing {self._corpus.name}", total=total, unit="line", smoothing=0.05
-        ) as progress:
-            jobs = _unfinished(self._corpus, lines, first, self._shards, progress)
-            for result in self._kept(jobs):
-                progress.update(len(result.job.lines))
-        return _in_order((), self._shards, range(first, last))
+    def write(self, number: int, block: bytes) -> None:
+        """Write a packed block."""
+        write_atomically(self._file(number), block)
 
-    def skip(self, blocks: int) -> None:
-        """Leave out the next lines, without parsing them."""
-        deque(islice(self._lines if self._instant is None else self._instant, blocks), maxlen=0)
-        self._next += blocks
+    def read(self, number: int) -> Block:
+        """Read a block."""
+        return Block.unpacked(self._file(number).read_bytes())
 
-    def forget(self) -> None:
-        """Delete the shards of the lines that were read."""
-        if self._shards is None:
+
+def parse_and_count(
+    options: Options, splits: Sequence[Split], folder: Path
+) -> dict[str, BlockFolder]:
+    """Parse and segment all splits, and count what is kept.
+
+    Args:
+        folder: the folder of blocks.
+
+    Returns:
+        The blocks, by the split's name.
+
+    Raises:
+        UserError: a line has no parse, too many lines have none (``--max-flat``), ``--strict`` refuses a
+            line, or no line of an output is kept.
+    """
+    folders = {split.name: BlockFolder(folder / split.name) for split in splits}
+    with _listing(options.list_left_out) as list_line:
+        for split in splits:
+            paths = {side.language: side.corpus.path for side in split.sides}
+            flat: Counter[str] = Counter()
+            causes: defaultdict[str, list[str]] = defaultdict(list)
+            for number, block in enumerate(_blocks(options, split, folders[split.name])):
+                split.count(number, block)
+                for line, _, reason in block.left_out:
+                    list_line(split.sides[0].corpus.path, line, reason)
+                for line, language, problem in block.problems:
+                    list_line(paths[language], line, f"flat tree: {problem}")
+                    flat[language] += 1
+                    if flat[language] <= _SHOWN_CAUSES:
+                        causes[language].append(f"line {line}: {problem}")
+                    _check_flat(options, split, language, flat[language], causes[language])
+            _require_sentences(options, split)
+    return folders
+
+
+def _blocks(options: Options, split: Split, folder: BlockFolder) -> Iterator[Block]:
+    """Yield the blocks of a split in order; make those that are not there."""
+    corpus = split.sides[0].corpus
+    missing = {number for number in range(corpus.blocks) if not folder.holds(number)}
+    engine = options.engine.for_lines(corpus.lines, parses=split.is_slow)
+    make = partial(BlockMaker, options, split.is_whole, split.sides)
+    made = run_jobs(_jobs(split, missing), make, engine, "the parser and the subword model")
+    errors: dict[int, UserError] = {}
+    sizes = [corpus.lines_before(number) for number in range(corpus.blocks + 1)]
+    before = sum(sizes[n + 1] - sizes[n] for n in range(corpus.blocks) if n not in missing)
+    with tqdm(
+        desc=f"parsing {split.name}",
+        total=corpus.lines,
+        unit="line",
+        smoothing=0.05,
+        initial=before,
+    ) as progress:
+        for number in range(corpus.blocks):
+            # Blocks are made in any order, and the error of the first one is reported.
+            while number not in errors and not folder.holds(number):
+                made_number, result = next(made)
+                if isinstance(result, UserError):
+                    errors[made_number] = result
+                else:
+                    folder.write(made_number, result)
+                    progress.update(sizes[made_number + 1] - sizes[made_number])
+            if number in errors:
+                raise errors[number]
+            yield folder.read(number)
+        deque(made, maxlen=0)  # a file with more parses than lines raises its error after the lines
+
+
+def _jobs(split: Split, missing: Collection[int]) -> Iterator[Job]:
+    """Yield the missing blocks' lines, with their parses if these are read from files."""
+    corpus = split.sides[0].corpus
+    lines = corpus.chunks(zip(*(read_lines(s.corpus.path) for s in split.sides), strict=True))
+    readers = [_read_parses(side) for side in split.sides]
+    for number, (chunk, *parses) in enumerate(
+        zip(lines, *map(corpus.chunks, readers), strict=True)
+    ):
+        if number in missing:
+            yield Job(number, 1 + corpus.lines_before(number), chunk, parses)
+        if any(of_side and isinstance(of_side[-1], UserError) for of_side in parses):
             return
-        if self._next < self._end:
-            self._shards.remove_below(self._next)
-        else:
-            self._shards.remove_all()
-
-    def _kept(self, jobs: Iterator[Job]) -> Iterator[Done]:
-        """Do jobs and write their shards; with ``stop``, a line without a parse is an error."""
-        assert self._shards is not None
-        for result in run_jobs(jobs, self._pipeline, self._engine):
-            self._shards.write(result.job.number, result.job.lines, result.shard)
-            if result.problem is not None and self._on_error == "stop":
-                raise unparsed_error(self._corpus, *result.problem)
-            yield result
+    for surplus in chain.from_iterable(readers):
+        if isinstance(surplus, UserError):
+            raise surplus
 
 
-def _shards_of(corpus: Corpus, pipeline: ParsingPipeline, folder: Path) -> ShardFolder:
-    key = {
-        "text": f"{corpus.path.name} {corpus.fingerprint[:16]}",
-        "parsing": repr(pipeline.options),
-        "parser": f"{pipeline.parser.version} {pipeline.parser.digest[:16]}",
-        "blocks": str(corpus.blocks),
-    }
-    return ShardFolder(folder / corpus.name, key)
+def _read_parses(side: Side) -> Iterator[Parse | UserError]:
+    """Yield the parses in the file next to a text, if it has one, and an error that ends them."""
+    if side.pipeline is None or not isinstance(side.pipeline.parser, FileParser):
+        return
+    path = parses_of(side.corpus.path, side.pipeline.parser)
+    try:
+        yield from side.pipeline.read(path, map(side.text, read_lines(side.corpus.path)))
+    except UserError as error:
+        yield error
 
 
-def _unfinished(
-    corpus: Corpus,
-    lines: Iterable[list[str]],
-    first: int,
-    shards: ShardFolder,
-    progress: tqdm | None = None,
-) -> Iterator[Job]:
-    for number, chunk in enumerate(lines, start=first):
-        if not shards.holds(number, chunk):
-            yield Job(number, 1 + corpus.lines_before(number), chunk)
-        elif progress is not None and not progress.disable:  # by TQDM_DISABLE
-            progress.initial += len(chunk)  # the bar then shows the speed of this run
-            progress.update(len(chunk))
+def _check_flat(
+    options: Options, split: Split, language: str, flat: int, causes: Sequence[str]
+) -> None:
+    """Raise an error if flat trees exceed the allowed fraction of the split's lines."""
+    corpus = next(side.corpus for side in split.sides if side.language == language)
+    if flat > options.max_flat * corpus.lines:
+        raise UserError(
+            f"{flat} of the {corpus.lines} lines of {corpus.path} that were read so far have no "
+            f"parse, more than --max-flat {options.max_flat:g} of all lines may get flat trees: "
+            f"correct the trees, or raise --max-flat. The first:\n  " + "\n  ".join(causes)
+        )
 
 
-def _in_order(finished: Iterable[Done], shards: ShardFolder, numbers: range) -> Iterator[Chunk]:
-    """Yield all parses: from this process, which parses lazily, and from the other jobs' shards."""
-    following = numbers.start
-    for result in finished:
-        for number in range(following, result.job.number):
-            yield shards.read(number)
-        yield result.parses
-        following = result.job.number + 1
-    for number in range(following, numbers.stop):
-        yield shards.read(number)
-
-
-def unparsed_error(corpus: Corpus, line: int, reason: str) -> UserError:
-    """Make the error for ``--on-error stop``.
-
-    Args:
-        line: the line without a parse, from 1.
-    """
-    skip = "--on-error skip leaves such lines out and counts them, " if corpus.can_skip else ""
-    return UserError(
-        f"{location(corpus.path, line)}: {reason} ({skip}--on-error flat gives them flat trees)"
-    )
-
-
-def parses_of(text: Path, parser: FileParser) -> Path:
-    """Find the parses of a text, ``TEXT.SUFFIX`` or ``TEXT.SUFFIX.gz``."""
-    plain = text.with_suffix("") if text.suffix == ".gz" else text
-    return find_text(str(plain), parser.suffix)
-
-
-def files_of(text: Path, pipeline: ParsingPipeline | None) -> dict[Path, str]:
-    """Return the digests of a text and of its parses, if they are read from a file."""
-    files = [text]
-    if pipeline is not None and isinstance(pipeline.parser, FileParser):
-        files.append(parses_of(text, pipeline.parser))
-    return {path: digest_of(path) for path in files}
+def _require_sentences(options: Options, split: Split) -> None:
+    """Check that each output has a sentence."""
+    for output in split.outputs:
+        counts = output.counts
+        blank = counts.empty if len(split.sides) == 1 else 0
+        if split.is_whole or counts.kept > blank:
+            continue
+        corpus = split.sides[0].corpus
+        first, last = (
+            corpus.lines_before(block) for block in (output.blocks.start, output.blocks.stop)
+        )
+        has_parts = len(split.outputs) > 1
+        raise UserError(
+            f"no sentence{'' if len(split.sides) == 1 else ' pair'} of {corpus.path}"
+            f"{f', lines {first + 1} to {last},' if has_parts else ''} is "
+            f"left: {counts.empty} {'are empty' if blank else 'have an empty side'}, "
+            f"{counts.too_long} are longer than --max-length {options.max_length}, "
+            f"{counts.skipped} have no parse{': give fewer --parts' if has_parts else ''}"
+        )
 
 
 @contextmanager
-def unchanged(files: Mapping[Path, str]) -> Iterator[None]:
-    """Check after the block that files are unchanged, also if the block fails.
-
-    Raises:
-        UserError: a file has changed.
-    """
-
-    def check() -> None:
-        for path, before in files.items():
-            if not path.is_file() or digest_of(path) != before:
-                raise UserError(f"{path} has changed while it was read: run again when it is final")
-
-    try:
-        yield
-    except (UserError, ValueError):
-        check()
-        raise
-    check()
-
-
-def _with_error(parses: Iterator[Parse]) -> Iterator[Parse | UserError]:
-    try:
-        yield from parses
-    except UserError as error:
-        yield error
+def _listing(path: Path | None) -> Iterator[_ListLine]:
+    """Open the file of ``--list-left-out``, which appears once all lines are counted."""
+    if path is None:
+        yield lambda text, line, reason: None
+        return
+    with (
+        written_together(path.parent) as folder,
+        open(folder / path.name, "w", encoding="utf-8") as listed,
+    ):
+        print("file", "line", "reason", sep="\t", file=listed)
+        yield lambda text, line, reason: print(
+            text, line, " ".join(reason.split()), sep="\t", file=listed
+        )

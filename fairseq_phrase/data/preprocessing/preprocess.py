@@ -4,76 +4,54 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import chain, cycle
+from itertools import chain
 from pathlib import Path
 
+from fairseq.data import Dictionary
+
+from fairseq_phrase.data.preprocessing.blocks import RawText, warning_of
 from fairseq_phrase.data.preprocessing.dictionaries import (
+    LabelTable,
+    count_labels,
     make_dictionaries,
-    number_split,
-)
-from fairseq_phrase.data.preprocessing.encoded_blocks import SHOWN, RawBlock, warning_of
-from fairseq_phrase.data.preprocessing.existing_parses import (
-    given_labels,
-    manifests_of,
     warn_of_new_labels,
 )
+from fairseq_phrase.data.preprocessing.existing_parses import given_labels, manifests_of
 from fairseq_phrase.data.preprocessing.input_checks import (
     check_directory,
+    check_fields,
     check_models,
-    languages_of,
-    warn_of_labels,
+    check_texts,
 )
-from fairseq_phrase.data.preprocessing.labelled import (
-    check_labels,
-    count_unknown,
-    leave_out_tags,
-    refuse_names_of_labels,
-)
-from fairseq_phrase.data.preprocessing.options import Options, SplitCounts, is_training
-from fairseq_phrase.data.preprocessing.parsing import Corpus, files_of, unchanged
-from fairseq_phrase.data.preprocessing.parts import (
-    WholeRun,
-    WrittenParts,
-    blocks_of_parts,
-    key_of,
-)
-from fairseq_phrase.data.preprocessing.sentencepiece_training import (
-    train_segmenter,
-)
-from fairseq_phrase.data.preprocessing.split_writer import (
-    InputText,
-    Side,
-    Split,
-    Totals,
+from fairseq_phrase.data.preprocessing.labelled import warn_of_unknown
+from fairseq_phrase.data.preprocessing.manifests import (
     begin_manifest,
     finish_manifest,
+    key_of,
+    key_of_blocks,
+    part_record,
 )
-from fairseq_phrase.data.preprocessing.staging import StagingArea, staging_area
+from fairseq_phrase.data.preprocessing.options import Options, SplitCounts, is_training
+from fairseq_phrase.data.preprocessing.parsing import parse_and_count
+from fairseq_phrase.data.preprocessing.splits import Split
+from fairseq_phrase.data.preprocessing.staging import staging_area
+from fairseq_phrase.data.preprocessing.subword_models import find_models, make_segmenters
+from fairseq_phrase.data.preprocessing.texts import Corpus, find_corpora, unchanged
+from fairseq_phrase.data.preprocessing.writing import write_split
 from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.identity import Identity
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import pipeline_entries
-from fairseq_phrase.data.store.writer import LabelTable
-from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
+from fairseq_phrase.data.subwords.protected_tokens import JOINER
 from fairseq_phrase.data.subwords.segmenter import vocabulary_of
-from fairseq_phrase.data.subwords.segmenters import (
-    SharedSegmenter,
-    WholeWords,
-    model_name,
-)
+from fairseq_phrase.data.subwords.segmenters import SharedSegmenter, model_name
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.fairseq_types import Dictionary
 from fairseq_phrase.option_values import WHOLE_WORDS
-from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
-from fairseq_phrase.text import find_text, read_lines
 
 logger = logging.getLogger(__name__)
-_Corpora = dict[str, tuple[Corpus, ...]]  # source and target, by the split's name
 
 
 def preprocess(options: Options) -> dict[str, SplitCounts]:
@@ -91,41 +69,50 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
         raise UserError(f"--destdir {options.directory} is a file: name a folder")
     # Fails early if a parser is not installed.
     pipelines = {name: ParsingPipeline(parsing) for name, parsing in options.parsing.items()}
-    if options.labels is not None:
-        leave_out_tags(pipelines[options.source_lang], options.languages[1])
-    for pipeline in pipelines.values():
-        refuse_names_of_labels(pipeline.fields, options.languages)
-    files: dict[Path, str] = {}
-    for name, prefix in options.splits.items():
-        for language in languages_of(options, name, prefix):
-            files |= files_of(find_text(prefix, language), pipelines.get(language))
-    corpora = {
-        name: _find_split(options, files, name, prefix) for name, prefix in options.splits.items()
-    }
-    for name, texts in corpora.items():
-        if is_training(name):
-            blocks_of_parts(texts[0])
-    warn_of_labels(chain.from_iterable(corpora.values()), pipelines)
+    check_fields(options, pipelines)
+    corpora, files = find_corpora(options, pipelines)
+    check_texts(options, corpora, pipelines)
     check_models(options)
     options = _with_joiner(options)
     labels = _label_tables(options, pipelines)
-    with staging_area(options.directory, in_parts=options.parts > 1) as area:
+    with staging_area(options.directory) as area:
         # Also splits that a stopped run has not yet moved there.
         check_directory(options)
+        key = key_of(options, chain.from_iterable(corpora.values()), pipelines)
+        is_slow = any(pipeline.is_slow for pipeline in pipelines.values())
+        blocks = area.open_blocks(key_of_blocks(key, files), are_kept=is_slow)
+        folders = [area.files / folder for folder in options.folders]
         with unchanged(files):
-            splits = _make(options, corpora, area, pipelines, labels)
+            models = find_models(options, corpora, pipelines, blocks)
+            segmenters = make_segmenters(options, models)
+            # This loads the segmenters, which also fails before parsing.
+            vocabularies = {
+                language: vocabulary_of(segmenter.loaded)
+                for language, segmenter in segmenters.items()
+            }
+            splits = _make_splits(options, corpora, pipelines, segmenters, folders)
+            # First pass. Dictionaries and labels are then final.
+            folders_of_blocks = parse_and_count(options, splits, blocks)
+            dictionaries = make_dictionaries(options, splits, vocabularies)
+            count_labels(splits, labels)
+            # Second pass.
+            for split in splits:
+                write_split(options, split, folders_of_blocks[split.name], dictionaries, labels)
+        _write_models(models, dictionaries, labels, folders[0])
+        for number, folder in enumerate(folders, start=1):
+            _share(splits, folders[0], folder)
+            part = part_record(key, number, options.parts) if options.parts > 1 else {}
+            _write_manifests(options, splits, pipelines, labels, folder, part)
+            if options.target_lang is None:
+                _link_as_fairseq_names_them(splits, options.source_lang, folder)
         area.publish()
-    counts: dict[str, SplitCounts] = {}
-    changed: dict[str, defaultdict[str, list[str]]] = {}
+    warn_of_new_labels(labels)
     for split in splits:
-        counts.setdefault(split.name, SplitCounts()).add(split.counts)
-        lines = changed.setdefault(split.name, defaultdict(list))
-        for language, changed_lines in split.changed.items():
-            lines[language] += changed_lines[: SHOWN - len(lines[language])]
-    for name, lines in changed.items():
-        if warning := warning_of(name, counts[name], lines, _advice(options)):
+        if options.labels is not None:
+            warn_of_unknown(split, dictionaries[split.sides[1].language])
+        if warning := warning_of(split.name, split.counts, split.changed, _advice(options)):
             logger.warning(warning)
-    return counts
+    return {split.name: split.counts for split in splits}
 
 
 def _with_joiner(options: Options) -> Options:
@@ -163,118 +150,67 @@ def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> di
     }
 
 
-def _find_split(
-    options: Options, files: dict[Path, str], name: str, prefix: str
-) -> tuple[Corpus, ...]:
-    """Find a split's texts and count their lines. This also checks their encoding."""
-    corpora = []
-    for language in languages_of(options, name, prefix):
-        path = find_text(prefix, language)
-        lines = sum(1 for _ in read_lines(path))
-        parts = options.parts if is_training(name) else 1
-        corpora.append(Corpus(f"{name}.{language}", path, lines, files[path], parts=parts))
-    source, target = corpora[0], corpora[-1]
-    if source.lines != target.lines:
-        raise UserError(
-            f"{source.path} has {source.lines} lines and {target.path} has {target.lines}: the two "
-            "sides must be parallel, line by line"
-        )
-    if not source.lines:
-        are = "is" if source is target else f"and {target.path} are"
-        raise UserError(f"{source.path} {are} empty")
-    if options.labels is not None:
-        check_labels(source.path, target.path, options.labels)
-    return tuple(corpora)
-
-
-def _make(
+def _make_splits(
     options: Options,
-    corpora: _Corpora,
-    area: StagingArea,
-    pipelines: dict[str, ParsingPipeline],
-    labels: dict[str, LabelTable],
+    corpora: Mapping[str, Sequence[Corpus]],
+    pipelines: Mapping[str, ParsingPipeline],
+    segmenters: Mapping[str, SharedSegmenter],
+    folders: Sequence[Path],
 ) -> list[Split]:
-    """Make all files of the data directory."""
-    folders = [area.files / folder for folder in options.folders]
-    first = folders[0]
-    run: WholeRun | WrittenParts = WholeRun()
-    if options.parts > 1:
-        key = key_of(options, (text for texts in corpora.values() for text in texts), pipelines)
-        run = WrittenParts(area, key)
-    for folder in folders:
-        folder.mkdir(exist_ok=True)
-    # This is done before parsing, because it fails sooner.
-    segmenters = _segmenters(options, corpora, first, pipelines)
-    # This loads the segmenters, which also fails before parsing.
-    vocabularies = {
-        language: vocabulary_of(segmenter.loaded) for language, segmenter in segmenters.items()
-    }
-    texts = {
-        name: [
-            InputText(
-                RawBlock(language, _fields_of(pipelines, language), segmenters[language]),
-                corpus,
-                pipelines.get(language),
-            )
-            for language, corpus in zip(options.languages, pair, strict=False)
-        ]
-        for name, pair in corpora.items()
-    }
-    splits = [split for name in texts for split in _splits(options, name, texts[name], folders)]
-    totals = Totals(labels)
-    run.write(options, splits, totals, area.parses)
-    dictionaries = make_dictionaries(options, totals.subwords, vocabularies)
-    for language, dictionary in dictionaries.items():
-        dictionary.save(str(first / f"dict.{language}.txt"))
-    for split in splits:
-        if not run.is_finished(split):
-            _finish(options, split, labels, dictionaries)
-            run.finish(split)
-        split.close()
-    for name, file in with_labels(labels).items():
-        labels[name].save(first / file)
-    warn_of_new_labels(labels)
-    for number, folder in enumerate(folders, start=1):
-        splits_of_folder = [
-            split for split in splits if not is_training(split.name) or split.part in (0, number)
-        ]
-        _share(splits, first, folder)
-        for language, pipeline in pipelines.items():
-            manifest = begin_manifest(
-                options, language, pipeline, folder / f"dict.{language}.txt",
-                *_models_of(options, language, folder),
-            )  # fmt: skip
-            finish_manifest(manifest, options, pipeline, splits_of_folder, labels)
-            manifest.part = run.record(number, options.parts)
-            manifest.save(folder)
-        if options.target_lang is None:
-            _link_as_fairseq_names_them(splits_of_folder, options.source_lang, folder)
+    """Describe the splits to be made of texts; each training text is divided among all folders."""
+    splits = []
+    for name, texts in corpora.items():
+        sides = []
+        for language, corpus in zip(options.languages, texts, strict=False):
+            pipeline = pipelines.get(language)
+            fields = () if pipeline is None else pipeline.fields
+            sides.append(RawText(language, corpus, pipeline, fields, segmenters[language]))
+        # Test sets keep every line to match their references. Text of one language has no references.
+        is_whole = name.startswith("test") and options.target_lang is not None
+        splits.append(Split(name, options.split_name(name), sides, is_whole))
+        splits[-1].write_to(folders if is_training(name) else folders[:1])
     return splits
 
 
-def _fields_of(pipelines: dict[str, ParsingPipeline], language: str) -> Sequence[str]:
-    return pipelines[language].fields if language in pipelines else ()
+def _write_models(
+    models: Mapping[str, Path],
+    dictionaries: Mapping[str, Dictionary],
+    labels: Mapping[str, LabelTable],
+    folder: Path,
+) -> None:
+    """Write subword models and dictionaries."""
+    for bpe, model in models.items():
+        shutil.copyfile(model, folder / model_name(bpe))
+    for language, dictionary in dictionaries.items():
+        dictionary.save(str(folder / f"dict.{language}.txt"))
+    for name, file in with_labels(labels).items():
+        labels[name].save(folder / file)
 
 
-def _splits(
-    options: Options, name: str, texts: Sequence[InputText], folders: Sequence[Path]
-) -> Iterator[Split]:
-    """Yield the splits to be made of texts: one for each part of a training text."""
-    # Test sets keep every line to match their references. Text of one language has no references.
-    is_whole = name.startswith("test") and options.target_lang is not None
-    blocks: Sequence[range | None] = [None]
-    if options.parts > 1 and is_training(name):
-        blocks = blocks_of_parts(texts[0].corpus)
-    for number, (folder, part) in enumerate(zip(folders, blocks, strict=False), start=1):
-        prefix = folder / options.split_name(name)
-        sides = tuple(Side(text, Path(f"{prefix}.{text.language}")) for text in texts)
-        yield Split(name, sides, is_whole, number if options.parts > 1 else 0, part)
-
-
-def _models_of(options: Options, language: str, folder: Path) -> list[Path | None]:
-    """Return the subword model of a language and, if it differs, that of the other language."""
-    kinds = dict.fromkeys(map(options.bpe_of, (language, *options.languages)))
-    return [None if bpe == WHOLE_WORDS else folder / model_name(bpe) for bpe in kinds]
+def _write_manifests(
+    options: Options,
+    splits: Sequence[Split],
+    pipelines: Mapping[str, ParsingPipeline],
+    labels: Mapping[str, LabelTable],
+    folder: Path,
+    part: dict[str, str],
+) -> None:
+    """Write the manifest of each parsed language into a data directory."""
+    outputs = [
+        (split, output)
+        for split in splits
+        for output in split.outputs
+        if output.folder == folder or not is_training(split.name)
+    ]
+    for language, pipeline in pipelines.items():
+        kinds = dict.fromkeys(map(options.bpe_of, (language, *options.languages)))
+        manifest = begin_manifest(
+            options, language, pipeline, folder / f"dict.{language}.txt",
+            *(None if bpe == WHOLE_WORDS else folder / model_name(bpe) for bpe in kinds),
+        )  # fmt: skip
+        finish_manifest(manifest, pipeline, outputs, labels)
+        manifest.part = part
+        manifest.save(folder)
 
 
 def _share(splits: Sequence[Split], first: Path, folder: Path) -> None:
@@ -305,74 +241,3 @@ def _link_as_fairseq_names_them(splits: list[Split], language: str, files: Path)
         names |= {f"{split.name}.{language}.{end}": f"{split.name}.{end}" for end in ("bin", "idx")}
     for name, link in names.items():
         _link(files / name, files / link)
-
-
-def _segmenters(
-    options: Options, corpora: _Corpora, files: Path, pipelines: dict[str, ParsingPipeline]
-) -> dict[str, SharedSegmenter]:
-    """Make the segmenter of each language; labels stay whole."""
-    segmenters = {}
-    for bpe in dict.fromkeys(map(options.bpe_of, options.languages)):
-        model = _subword_model(options, bpe, corpora, files, pipelines)
-        every_word = options.labels == "word"
-        segmenters[bpe] = SharedSegmenter(bpe, model, options.protected, every_word=every_word)
-    if options.labels is None:
-        return {language: segmenters[options.bpe_of(language)] for language in options.languages}
-    labels = SharedSegmenter(WHOLE_WORDS, None)
-    return {options.source_lang: segmenters[options.bpe], options.languages[1]: labels}
-
-
-def _cleaned(clean: Callable[[str], str], protected: ProtectedTokens, line: str) -> str:
-    return clean(protected.separate(line)[0])
-
-
-def _subword_model(
-    options: Options,
-    bpe: str,
-    corpora: _Corpora,
-    files: Path,
-    pipelines: dict[str, ParsingPipeline],
-) -> Path | None:
-    """Return the given subword model of a kind, or train one; None for whole words."""
-    if bpe == WHOLE_WORDS:
-        return None
-    model = files / model_name(bpe)
-    given_model = options.bpe_model if bpe == options.bpe else options.target_model
-    if given_model is not None:
-        shutil.copyfile(given_model, model)
-    elif not model.is_file():  # with parts, an earlier run may have trained it
-        sample, seed = options.sentencepiece_lines, options.seed
-        cleaned = []
-        training = (text for name, texts in corpora.items() if is_training(name) for text in texts)
-        for language, text in zip(cycle(options.languages), training):
-            parser = pipelines[language].parser if language in pipelines else None
-            clean = parser.text_of if isinstance(parser, LineParser) else str
-            if options.protected:
-                protected = ProtectedTokens(WholeWords(), options.protected)
-                clean = partial(_cleaned, clean, protected)
-            are_labels = options.labels is not None and language == options.target_lang
-            if options.bpe_of(language) == bpe and not are_labels:
-                cleaned.append((text, clean))
-        train_segmenter(cleaned, model, options.vocab_size, sample, seed, options.characters)
-    return model
-
-
-def _finish(
-    options: Options,
-    split: Split,
-    labels: dict[str, LabelTable],
-    dictionaries: Mapping[str, Dictionary],
-) -> None:
-    """Write text and parses of a split."""
-    if options.labels is not None:
-        written = split.sides[1].subwords
-        labels_in_training = dictionaries[options.languages[1]]
-        split.counts.unknown_labels = count_unknown(split.name, written, labels_in_training)
-    if options.copy_words:
-        entries = dictionaries[options.source_lang].indices
-        texts = [side.text for side in split.sides if side.text is not None]
-        source = split.sides[0]
-        source.vouch_for(number_split(texts, source.prefix, entries, options))
-    for side in split.sides:
-        side.finish(labels, dictionaries[side.language])
-        split.counts.unknown[side.language] = 0 if side.text is None else side.text.unknown

@@ -8,13 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fairseq_phrase.data.preprocessing.parse_shards import shards_in
 from fairseq_phrase.data.store.copied_words import copied_path
-from fairseq_phrase.data.store.outputs import only_writer
+from fairseq_phrase.data.store.outputs import (
+    Key,
+    as_bytes,
+    only_writer,
+    read_key,
+    require_same,
+    write_atomically,
+)
 from fairseq_phrase.errors import UserError, file_of
 
-#: The end of the names of records of written parts.
-WRITTEN = ".written"
+# Values that stop a run at lines which other values leave out. Blocks made before have no such lines.
+_STRICTEST = {"on_error": "stop", "strict": "True"}
 
 
 class StagingArea:
@@ -23,19 +29,41 @@ class StagingArea:
     It is inside DIR, so files are moved within one file system even if DIR is a mount point.
 
     Attributes:
-        parses: folder of finished parses, with which a later run continues.
-        files: folder for the files of the data directory, empty at the start, unless the run has parts
-            and continues.
-        written: with parts (``--parts``), folder of the parts that are written so far.
+        files: folder for the files of the data directory, empty at the start.
     """
 
-    def __init__(self, destination: Path, *, in_parts: bool = False):
-        self.destination, self._in_parts = destination, in_parts
+    def __init__(self, destination: Path):
+        self.destination = destination
         self._root = destination / ".partial"
-        self.parses = self._root / "parses"
         self.files = self._root / "files"
-        self.written = self._root / "written"
         self._ready = self._root / "ready"
+        self._keeps_blocks = True
+
+    def open_blocks(self, key: Key, *, are_kept: bool) -> Path:
+        """Return the folder of blocks, with those of an earlier run of this key.
+
+        Args:
+            are_kept: whether blocks are kept if the run fails: they take time.
+
+        Raises:
+            UserError: the blocks that an earlier run kept are of another key.
+        """
+        note, blocks = self._root / "key.json", self._root / "blocks"
+        recorded = {}
+        if note.is_file() and self._has_blocks():
+            recorded = read_key(note.read_bytes(), note)
+        if recorded:
+            loosened = {
+                name: key[name] for name, value in _STRICTEST.items() if recorded.get(name) == value
+            }
+            remedy = f"give the same options and text, or remove {self._root}"
+            require_same({**recorded, **loosened}, key, self._root, remedy)
+        else:
+            shutil.rmtree(blocks, ignore_errors=True)
+        self._keeps_blocks = are_kept
+        write_atomically(note, as_bytes(key if are_kept else {}))
+        blocks.mkdir(exist_ok=True)
+        return blocks
 
     def publish(self) -> None:
         """Move finished files into the data directory, manifests last.
@@ -57,27 +85,17 @@ class StagingArea:
     def _start(self) -> None:
         if self._ready.is_dir():
             self._move()
-            shutil.rmtree(self._ready)
-            shutil.rmtree(self.written, ignore_errors=True)
-        if self._has_written() and not self._in_parts:
-            raise UserError(
-                f"{self._root} has parts of a text, which a run with --parts wrote: give the same "
-                f"options, or remove {self._root}"
-            )
-        if not self._has_written():
-            shutil.rmtree(self.files, ignore_errors=True)
+            shutil.rmtree(self._root)
+        shutil.rmtree(self.files, ignore_errors=True)
         self.files.mkdir(parents=True, exist_ok=True)
 
-    def _has_written(self) -> bool:
-        return any(self.written.glob(f"*{WRITTEN}"))
+    def _has_blocks(self) -> bool:
+        return any(self._root.glob("blocks/*/*"))
 
     def _leave(self) -> None:
-        """Delete everything except finished parses and written parts."""
-        if self._has_written():
-            return
+        """Delete everything except blocks that are kept, and files that are being moved."""
         shutil.rmtree(self.files, ignore_errors=True)
-        shutil.rmtree(self.written, ignore_errors=True)
-        if not shards_in(self.parses) and not self._ready.is_dir():
+        if not (self._ready.is_dir() or (self._keeps_blocks and self._has_blocks())):
             shutil.rmtree(self._root, ignore_errors=True)
 
 
@@ -94,17 +112,14 @@ def _move_files(source: Path, target: Path) -> None:
 
 
 @contextmanager
-def staging_area(destination: Path, *, in_parts: bool = False) -> Iterator[StagingArea]:
+def staging_area(destination: Path) -> Iterator[StagingArea]:
     """Open ``DIR/.partial``. If the run fails or is stopped, DIR's files are unchanged.
-
-    Args:
-        in_parts: whether the run has parts, with which a later run continues.
 
     Raises:
         UserError: DIR is not writable, or another run uses it.
     """
     is_new = not destination.exists()
-    area = StagingArea(destination, in_parts=in_parts)
+    area = StagingArea(destination)
     try:
         destination.mkdir(parents=True, exist_ok=True)
         with only_writer(destination):

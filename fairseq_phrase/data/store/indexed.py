@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 
@@ -36,8 +36,7 @@ _CODES = {np.dtype(dtype): code for code, dtype in _DTYPES.items()}
 _INT64 = np.dtype(np.int64)
 # The types that smallest_dtype chooses, by width: used for arrays without their own index.
 _WIDTHS: dict[int, type[np.integer[Any]]] = {1: np.uint8, 2: np.uint16, 4: np.int32, 8: np.int64}
-_PART = struct.Struct("<BQ")  # dtype code, number of values
-_CHUNK = 1 << 20  # number of values converted at a time
+_CHUNK = 1 << 20  # number of values hashed at a time
 
 
 def smallest_dtype(maximum: int) -> np.dtype:
@@ -45,27 +44,38 @@ def smallest_dtype(maximum: int) -> np.dtype:
     return next(np.dtype(dtype) for dtype in _WIDTHS.values() if maximum <= np.iinfo(dtype).max)
 
 
-def _dtype_of(values: np.ndarray) -> np.dtype:
-    return smallest_dtype(int(values.max(initial=0)))
+class IndexedWriter:
+    """Write arrays of integers in fairseq's format, in memory that does not grow with their number.
 
-
-class Spill:
-    """Arrays of integers in one file, until the type of the final file is known.
-
-    Each block of arrays has the smallest type that holds its values, so the file is about as large as the
-    final one. Memory does not grow with the arrays.
+    fairseq's own builder appends one tensor after the other and holds the size and the offset of each.
 
     Args:
-        is_complete: whether an earlier run has written the file. Nothing can be added then.
-        is_kept: whether the file stays when its arrays are written, so that they can be written again.
+        prefix: path without ``.bin`` and ``.idx``.
+        dtype: the type of the values on disk.
+        arrays: the number of all arrays; None to write no ``.idx`` file: the arrays are then read with
+            the index of other arrays of the same lengths.
+
+    Attributes:
+        paths: the files.
     """
 
-    def __init__(self, path: Path, *, is_complete: bool = False, is_kept: bool = False):
-        self.path, self._is_kept = path, is_kept
-        self._stream = open(path, "rb" if is_complete else "wb")  # noqa: SIM115 - open until close()
-        self._values: list[np.ndarray] = []
-        self._sizes: list[np.ndarray] = []
-        self._pending = 0
+    def __init__(self, prefix: str | os.PathLike[str], dtype: np.dtype, arrays: int | None):
+        self.paths = [Path(f"{prefix}.bin")]
+        self._dtype, self._end, self._left = dtype, 0, arrays
+        self._files = ExitStack()
+        self._values = self._open(self.paths[0], "wb")
+        if arrays is None:
+            return
+        self.paths.append(Path(f"{prefix}.idx"))
+        self._sizes = self._open(self.paths[1], "wb")
+        self._sizes.write(_HEADER.pack(_MAGIC, 1, _CODES[dtype], arrays))
+        self._sizes.flush()
+        self._starts = self._open(self.paths[1], "r+b")
+        self._starts.seek(_HEADER.size + 4 * arrays)
+
+    def _open(self, path: Path, mode: str) -> IO[bytes]:
+        stream: IO[bytes] = open(path, mode)  # noqa: SIM115 - open until close()
+        return self._files.enter_context(stream)
 
     def append(self, values: np.ndarray, sizes: np.ndarray) -> None:
         """Add arrays.
@@ -74,178 +84,18 @@ class Spill:
             values: the values of all arrays, one array after the other. Shape: ``(values,)``, integers.
             sizes: the arrays' sizes. Shape: ``(arrays,)``.
         """
-        self._values.append(values)
-        self._sizes.append(sizes)
-        self._pending += len(values) + len(sizes)
-        if self._pending >= _CHUNK:
-            self._write()
-
-    def _write(self) -> None:
-        if not self._sizes:
-            return
-        parts = [np.concatenate(parts) for parts in (self._values, self._sizes)]
-        for part in parts:
-            part = part.astype(np.int32 if part.min(initial=0) < 0 else _dtype_of(part))
-            self._stream.write(_PART.pack(_CODES[part.dtype], len(part)))
-            self._stream.write(part.tobytes())
-        self._values, self._sizes, self._pending = [], [], 0
+        self._values.write(values.astype(self._dtype, copy=False).tobytes())
+        if self._left is not None:
+            ends = self._end + sizes.cumsum(dtype=np.int64) * self._dtype.itemsize
+            self._sizes.write(sizes.astype(np.int32, copy=False).tobytes())
+            self._starts.write(np.append(self._end, ends)[:-1].astype(np.int64).tobytes())
+            self._end = int(ends[-1]) if len(ends) else self._end
+            self._left -= len(sizes)
 
     def close(self) -> None:
-        """Write everything that was added."""
-        self._write()
-        self._stream.close()
-
-    def discard(self) -> None:
-        """Delete the file, unless it is kept."""
-        self._stream.close()
-        if not self._is_kept:
-            self.path.unlink()
-
-    def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Read the arrays, after :meth:`close`.
-
-        Yields:
-            The values of consecutive arrays, in any integer type, and the arrays' sizes, int32.
-        """
-        with open(self.path, "rb") as stream:
-            while header := stream.read(_PART.size):
-                values = self._part(stream, header)
-                yield values, self._part(stream, stream.read(_PART.size)).astype(np.int32)
-
-    def _part(self, stream: BinaryIO, header: bytes) -> np.ndarray:
-        code, count = _PART.unpack(header)
-        part: np.ndarray = np.fromfile(stream, _DTYPES[code], count)
-        return part
-
-
-class Spills(NamedTuple):
-    """Where writers have their temporary files, and in which state.
-
-    Attributes:
-        folder: the folder; None for that of the final files.
-        are_complete, are_kept: as in :class:`Spill`.
-    """
-
-    folder: Path | None = None
-    are_complete: bool = False
-    are_kept: bool = False
-
-    def open(self, prefix: Path) -> Spill:
-        """Open the temporary file of arrays whose final files have this path without suffix."""
-        path = (self.folder or prefix.parent) / f"{prefix.name}.spill"
-        return Spill(path, is_complete=self.are_complete, is_kept=self.are_kept)
-
-
-#: Temporary files in the folder of the final files.
-NEXT_TO_FILES = Spills()
-
-
-def write_indexed(
-    prefix: str | os.PathLike[str],
-    blocks: Iterable[tuple[np.ndarray, np.ndarray]],
-    dtype: np.dtype,
-    arrays: int | None,
-) -> list[Path]:
-    """Write arrays in fairseq's format, in memory that does not grow with their number.
-
-    Args:
-        prefix: path without ``.bin`` and ``.idx``.
-        blocks: values and sizes of consecutive arrays.
-        dtype: the type of the values on disk.
-        arrays: the number of all arrays; None to write no ``.idx`` file.
-
-    Returns:
-        The ``.bin`` file and, with ``arrays``, the ``.idx`` file.
-    """
-    paths = [Path(f"{prefix}.bin")]
-    with ExitStack() as stack:
-        stream = stack.enter_context(open(paths[0], "wb"))
-        if arrays is not None:
-            paths.append(Path(f"{prefix}.idx"))
-            all_sizes = stack.enter_context(open(paths[1], "wb"))
-            all_sizes.write(_HEADER.pack(_MAGIC, 1, _CODES[dtype], arrays))
-            all_sizes.flush()
-            starts = stack.enter_context(open(paths[1], "r+b"))
-            starts.seek(_HEADER.size + 4 * arrays)
-        end = 0
-        for values, sizes in blocks:
-            stream.write(values.astype(dtype, copy=False).tobytes())
-            if arrays is not None:
-                ends = end + np.cumsum(sizes, dtype=np.int64) * dtype.itemsize
-                all_sizes.write(sizes.astype(np.int32, copy=False).tobytes())
-                starts.write(
-                    np.concatenate([[end], ends[:-1]])[: len(sizes)].astype(np.int64).tobytes()
-                )
-                end = int(ends[-1]) if len(ends) else end
-    return paths
-
-
-class IndexedWriter:
-    """Write arrays of integers one after the other.
-
-    The integer type is the smallest that can represent all values (int32 if some are negative). It is
-    known only at the end, so values are first written to a temporary file (:class:`Spill`).
-
-    Args:
-        prefix: path without ``.bin`` and ``.idx``.
-        own_index: write an ``.idx`` file. Without one, the arrays are read with the index of other
-            arrays of the same lengths.
-        spills: where the temporary file is.
-    """
-
-    def __init__(
-        self,
-        prefix: str | os.PathLike[str],
-        *,
-        own_index: bool = True,
-        spills: Spills = NEXT_TO_FILES,
-    ):
-        self.prefix = Path(prefix)
-        self._own_index = own_index
-        self._spill = spills.open(self.prefix)
-
-    def append(self, values: np.ndarray, sizes: np.ndarray | None = None) -> None:
-        """Add one array, or several.
-
-        Args:
-            values: the values of all arrays, one array after the other. Shape: ``(values,)``, integers.
-            sizes: the arrays' sizes; one array by default. Shape: ``(arrays,)``.
-        """
-        self._spill.append(values, np.array([len(values)]) if sizes is None else sizes)
-
-    def close(self) -> None:
-        """Write everything that was added to the temporary file."""
-        self._spill.close()
-
-    def finish(self, mapping: np.ndarray | None = None, *, every: int = 1) -> list[Path]:
-        """Write the ``.bin`` file and, with ``own_index``, the ``.idx`` file; return them.
-
-        Args:
-            mapping: if given, a value ``v`` is written as ``mapping[v]``.
-            every: map only the last value of each group of this size; arrays then consist of groups.
-        """
-        self.close()
-        arrays, largest, smallest = 0, 0, 0
-        for values, sizes in self._spill.blocks():
-            arrays += len(sizes)
-            plain = values if mapping is None else values.reshape(-1, every)[:, :-1]
-            largest = max(largest, int(plain.max(initial=0)))
-            smallest = min(smallest, int(plain.min(initial=0)))
-        if mapping is not None:
-            largest = max(largest, int(mapping.max(initial=0)))
-        dtype = np.dtype(np.int32) if smallest < 0 else smallest_dtype(largest)
-
-        def mapped() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            for values, sizes in self._spill.blocks():
-                if mapping is not None:
-                    renamed = mapping[values[every - 1 :: every]]
-                    values = values.astype(dtype)  # too small, perhaps, for numbers to be renamed
-                    values[every - 1 :: every] = renamed
-                yield values, sizes
-
-        paths = write_indexed(self.prefix, mapped(), dtype, arrays if self._own_index else None)
-        self._spill.discard()
-        return paths
+        """Close the files, after all arrays are added."""
+        self._files.close()
+        assert not self._left, f"{self._left} arrays of {self.paths[0]} are missing"
 
 
 def digest_of_joined_index(prefixes: Sequence[Path]) -> str:

@@ -6,76 +6,122 @@ import io
 import random
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 
 import sentencepiece
 from tqdm import tqdm
 
-from fairseq_phrase.data.preprocessing.parsing import Corpus
+from fairseq_phrase.data.preprocessing.options import CharacterOptions, Options, is_training
+from fairseq_phrase.data.preprocessing.texts import Corpus
 from fairseq_phrase.data.store.outputs import write_atomically
-from fairseq_phrase.data.subwords.segmenters import without_position
+from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens
+from fairseq_phrase.data.subwords.segmenters import (
+    SharedSegmenter,
+    WholeWords,
+    model_name,
+    without_position,
+)
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.option_values import WHOLE_WORDS
+from fairseq_phrase.parsers import LineParser
+from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.text import plain_spaces, read_lines
 
 #: Number of subwords to train without ``--vocab-size``.
 VOCABULARY_SIZE = 8000
-#: Number of lines to train on, of both sides together; SentencePiece holds all of them in memory.
-SAMPLE_LINES = 2_000_000
 # SentencePiece's greatest limit. It does not train on longer lines, of more than 4,192 bytes by default.
 _LINE_BYTES = 1 << 30
 # Part of SentencePiece's error message.
 _LARGEST = re.compile(r"set it to a value <= (\d+)")
 
 
-@dataclass(frozen=True)
-class CharacterOptions:
-    """The characters of a model and their form.
+def find_models(
+    options: Options,
+    corpora: Mapping[str, Sequence[Corpus]],
+    pipelines: Mapping[str, ParsingPipeline],
+    folder: Path,
+) -> dict[str, Path]:
+    """Find the subword model of each kind, or train one; whole words have none.
 
-    Attributes:
-        normal_form: one of :data:`fairseq_phrase.option_values.NORMAL_FORMS`. A model can only write text
-            in its normal form; ``identity`` keeps every character.
-        coverage: the fraction of the text's characters that have subwords; the rarest lack one.
-        byte_fallback: whether characters without a subword are written as bytes.
+    Args:
+        corpora: the texts of each language, by split.
+        folder: where a trained model is kept, so that a later run does not train it again.
     """
+    models = {}
+    for bpe in dict.fromkeys(map(options.bpe_of, options.languages)):
+        model = options.bpe_model if bpe == options.bpe else options.target_model
+        if bpe == WHOLE_WORDS:
+            continue
+        models[bpe] = model or folder / model_name(bpe)
+        if not models[bpe].is_file():
+            train_segmenter(_texts_of(options, bpe, corpora, pipelines), models[bpe], options)
+    return models
 
-    normal_form: str = "identity"
-    coverage: float = 1.0
-    byte_fallback: bool = False
+
+def make_segmenters(options: Options, models: Mapping[str, Path]) -> dict[str, SharedSegmenter]:
+    """Make the segmenter of each language; labels stay whole."""
+    segmenters = {}
+    for language in options.languages:
+        bpe, every_word = options.bpe_of(language), options.labels == "word"
+        segmenters[language] = SharedSegmenter(
+            bpe, models.get(bpe), options.protected, every_word=every_word
+        )
+    if options.labels is not None:
+        segmenters[options.languages[1]] = SharedSegmenter(WHOLE_WORDS, None)
+    return segmenters
+
+
+def _texts_of(
+    options: Options,
+    bpe: str,
+    corpora: Mapping[str, Sequence[Corpus]],
+    pipelines: Mapping[str, ParsingPipeline],
+) -> Iterator[tuple[Corpus, Callable[[str], str]]]:
+    """Yield the training texts of a kind of model, each with a function from a line to its text."""
+    training = (texts for name, texts in corpora.items() if is_training(name))
+    for language, text in chain.from_iterable(map(zip, repeat(options.languages), training)):
+        parser = pipelines[language].parser if language in pipelines else None
+        clean = parser.text_of if isinstance(parser, LineParser) else str
+        if options.protected:
+            protected = ProtectedTokens(WholeWords(), options.protected)
+            clean = partial(_cleaned, clean, protected)
+        are_labels = options.labels is not None and language == options.target_lang
+        if options.bpe_of(language) == bpe and not are_labels:
+            yield text, clean
+
+
+def _cleaned(clean: Callable[[str], str], protected: ProtectedTokens, line: str) -> str:
+    return clean(protected.separate(line)[0])
 
 
 def train_segmenter(
-    texts: Sequence[tuple[Corpus, Callable[[str], str]]],
-    model: Path,
-    vocabulary_size: int | None,
-    sample: int,
-    seed: int,
-    characters: CharacterOptions,
+    texts: Iterable[tuple[Corpus, Callable[[str], str]]], model: Path, options: Options
 ) -> None:
-    """Train a model on the lines of all texts, or on a sample of them.
+    """Train a SentencePiece model on the lines of all texts, or on a sample of them.
 
     Args:
         texts: the texts, such as the two sides of a corpus, each with a function from a line to its text.
-        vocabulary_size: number of subwords; None for :data:`VOCABULARY_SIZE`, or the largest number that
-            the texts allow.
 
     Raises:
-        UserError: the texts do not allow ``vocabulary_size`` subwords.
+        UserError: the texts do not allow ``--vocab-size`` subwords.
     """
+    texts = list(texts)
 
     def train(size: int) -> None:
         total = sum(text.lines for text, _ in texts)
         lines = chain.from_iterable(map(clean, read_lines(text.path)) for text, clean in texts)
         progress = tqdm(lines, "training SentencePiece", total, unit="line")
-        train_sentencepiece(sampled(progress, total, sample, seed), model, size, seed, characters)
+        sample = sampled(progress, total, options.sentencepiece_lines, options.seed)
+        train_sentencepiece(sample, model, size, options.seed, options.characters)
 
     try:
-        train(vocabulary_size or VOCABULARY_SIZE)
+        train(options.vocab_size or VOCABULARY_SIZE)
     except UserError as error:
         largest = _LARGEST.search(str(error))
-        if vocabulary_size is not None or largest is None:
+        if options.vocab_size is not None or largest is None:
             raise
         print(
             f"the training text gives {largest[1]} subwords at most, not {VOCABULARY_SIZE}: "
@@ -111,7 +157,7 @@ def train_sentencepiece(
     model: Path,
     vocabulary_size: int,
     seed: int,
-    characters: CharacterOptions = CharacterOptions(),
+    characters: CharacterOptions = CharacterOptions(),  # noqa: B008 - frozen
 ) -> None:
     """Train a unigram model.
 
