@@ -132,10 +132,7 @@ def test_ray_replaces_actors_that_die_and_needs_no_cpu_for_each(ray_with_one_cpu
     ("when", "message"),
     [(0, "died 3 times over lines 1 to 4"), ("loading", "died while they loaded the model")],
 )
-def test_ray_does_not_replace_actors_for_ever(
-    ray_with_one_cpu, when, message, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(engines, "_RESTARTS", 4)
+def test_ray_does_not_replace_actors_for_ever(ray_with_one_cpu, when, message, tmp_path):
     make = dies(when, 9, tmp_path / "mark")
     with pytest.raises(UserError, match=message):
         list(run_jobs(jobs(), make, ray_with_one_cpu, "the model"))

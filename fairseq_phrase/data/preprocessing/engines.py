@@ -30,7 +30,6 @@ _Make = Callable[[], Callable[["Job"], Result]]
 LINES_PER_PARSER, LINES_PER_PROCESS = 2_000, 5_000
 _JOBS_PER_WORKER = 2  # running or queued
 _DEATHS = 2  # number of workers that may die during one job
-_RESTARTS = 10  # of an actor of Ray in a run, which may lose its machine
 #: Seconds to connect to a Ray cluster. Ray itself tries for a quarter of an hour.
 RAY_TIMEOUT = 30.0
 
@@ -122,7 +121,7 @@ def _in_processes(
         UserError: more than two processes died during the same job, or one died before any was loaded.
     """
     lost: list[Job] = []
-    deaths: Counter[int] = Counter()
+    deaths: Counter[int | None] = Counter()
     while True:
         loaded = multiprocessing.get_context("spawn").Event()
         try:
@@ -132,9 +131,19 @@ def _in_processes(
             if not loaded.is_set():
                 raise _death(None, loaded_name) from None
             for job in lost:
-                deaths[job.number] += 1
-                if deaths[job.number] > _DEATHS:
-                    raise _death(job, loaded_name) from None
+                _count_death(deaths, job, loaded_name)
+
+
+def _count_death(deaths: Counter[int | None], job: Job | None, loaded_name: str) -> None:
+    """Count that a worker died during a job or while loading.
+
+    Raises:
+        UserError: more than two workers died during the same job or while loading.
+    """
+    number = None if job is None else job.number
+    deaths[number] += 1
+    if deaths[number] > _DEATHS:
+        raise _death(job, loaded_name) from None
 
 
 def _death(job: Job | None, loaded_name: str) -> UserError:
@@ -213,56 +222,100 @@ def _do(job: Job) -> Any:
 
 
 class _Actor:
-    def __init__(self, make: _Make[Any]) -> None:
+    def load(self, make: _Make[Any]) -> None:
         self._do = make()
-
-    def is_loaded(self) -> None:
-        pass
 
     def do(self, job: Job) -> Any:
         return self._do(job)
 
 
+class _Actors:
+    """Ray actors, each with a parser or a model.
+
+    Only a loaded actor gets jobs; an actor that waits for a CPU or a GPU does not hold any back. If an
+    actor dies, for example because its machine is lost, it is replaced, and its jobs go to the first
+    free actor. So do jobs that it had done, if their results were lost with its machine.
+    """
+
+    def __init__(self, ray: Any, make: _Make[Any], engine: EngineOptions, loaded_name: str) -> None:
+        self._ray, self._make, self._loaded_name = ray, make, loaded_name
+        self._remote: Any = ray.remote(num_cpus=1, num_gpus=engine.gpus)(_Actor)
+        self._actors: list[Any] = []
+        # For each awaited answer, the actor and its job; None instead of a job while it loads.
+        self._running: dict[Any, tuple[Any, Job | None]] = {}
+        self._free: list[Any] = []  # an actor once for each additional job that it can take
+        self._lost: list[Job] = []
+        self._deaths: Counter[int | None] = Counter()
+        for _ in range(engine.workers):
+            self._start()
+
+    def results(self, jobs: Iterator[Job]) -> Iterator[Any]:
+        """Do all jobs."""
+        while True:
+            while self._free and (job := self._lost.pop(0) if self._lost else next(jobs, None)):
+                actor = self._free.pop(0)
+                self._running[actor.do.remote(job)] = actor, job
+            at_work = any(job for _, job in self._running.values())
+            if self._free and not at_work:
+                return
+            timeout = None if at_work else RAY_TIMEOUT
+            ready, _ = self._ray.wait(list(self._running), timeout=timeout)
+            if not ready:
+                logger.warning("no worker of Ray is ready yet: does `ray status` show a free one?")
+                continue
+            actor, job = self._running[ready[0]]
+            try:
+                result = self._ray.get(ready[0])
+            except self._ray.exceptions.RayActorError as error:
+                if error.actor_init_failed:  # such as a machine that lacks this package
+                    raise
+                self._replace(actor)
+                continue
+            except self._ray.exceptions.ObjectLostError:  # the result was on a machine that is lost
+                self._replace(actor)
+                continue
+            del self._running[ready[0]]
+            if job is None:
+                self._deaths.pop(None, None)
+                self._free += [actor] * _JOBS_PER_WORKER
+            else:
+                self._free.append(actor)
+                yield result
+
+    def kill(self) -> None:
+        """End all actors."""
+        for actor in self._actors:
+            self._ray.kill(actor)
+
+    def _start(self) -> None:
+        actor = self._remote.remote()
+        self._actors.append(actor)
+        self._running[actor.load.remote(self._make)] = actor, None
+
+    def _replace(self, dead: Any) -> None:
+        self._ray.kill(dead)  # it may only be out of reach
+        awaited = [answer for answer, (actor, _) in self._running.items() if actor == dead]
+        # The first job was running; the others were queued.
+        undone = [self._running.pop(answer)[1] for answer in awaited]
+        _count_death(self._deaths, undone[0], self._loaded_name)
+        self._lost += filter(None, undone)
+        self._free = [actor for actor in self._free if actor != dead]
+        self._actors.remove(dead)
+        self._start()
+
+
 def _on_ray(
     jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions, loaded_name: str
 ) -> Iterator[Result]:
-    """Do jobs in Ray's actors. Ray replaces one that dies, and repeats its job or its lost results.
-
-    Only a loaded actor gets jobs, so one that waits for a CPU or a GPU does not hold any back.
-    """
+    """Do jobs in Ray actors."""
     with optional_packages("Ray is not installed", "'ray[client]'"):
         import ray
     was_running = ray.is_initialized()
     if not was_running:
         _start_ray(ray, engine)
-    remote: Any = ray.remote(
-        num_cpus=1, num_gpus=engine.gpus, max_restarts=_RESTARTS, max_task_retries=_DEATHS
-    )(_Actor)
-    actors = [remote.remote(make) for _ in range(engine.workers)]
-    # For each awaited answer, the actor and its job; None instead of a job while it loads.
-    running: dict[Any, tuple[Any, Job | None]] = {
-        actor.is_loaded.remote(): (actor, None) for actor in actors
-    }
+    actors = _Actors(ray, make, engine, loaded_name)
     try:
-        while True:
-            is_at_work = any(job for _, job in running.values())
-            ready, _ = ray.wait(list(running), timeout=None if is_at_work else RAY_TIMEOUT)
-            if not ready:
-                logger.warning("no worker of Ray is ready yet: does `ray status` show a free one?")
-                continue
-            actor, done = running.pop(ready[0])
-            try:
-                result = ray.get(ready[0])
-            except ray.exceptions.RayActorError as error:
-                if error.actor_init_failed:  # such as a machine that lacks this package
-                    raise
-                raise _death(done, loaded_name) from None
-            for job in islice(jobs, _JOBS_PER_WORKER if done is None else 1):
-                running[actor.do.remote(job)] = actor, job
-            if done is not None:
-                yield result
-            if not any(job for _, job in running.values()):
-                return
+        yield from actors.results(jobs)
     except ray.exceptions.RayTaskError as error:
         raise (
             error.cause if isinstance(error.cause, UserError) else UserError(str(error))
@@ -270,8 +323,7 @@ def _on_ray(
     except ray.exceptions.RayError as error:
         raise UserError(f"Ray: {error}; run again to go on from here") from None
     finally:
-        for actor in actors:
-            ray.kill(actor)
+        actors.kill()
         if not was_running:
             ray.shutdown()
 
