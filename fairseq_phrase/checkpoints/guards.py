@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 from fairseq import checkpoint_utils
 from fairseq.data import encoders
+from fairseq.file_io import PathManager
 from fairseq.models import BaseFairseqModel
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from fairseq.utils import split_paths
-from omegaconf import MISSING
+from omegaconf import MISSING, OmegaConf
 
 from fairseq_phrase.checkpoints.identity import (
     DATA,
@@ -28,12 +30,7 @@ from fairseq_phrase.checkpoints.identity import (
 )
 from fairseq_phrase.checkpoints.parameter_checks import check_sizes, check_ties
 from fairseq_phrase.checkpoints.registered_options import check_removed_options, complete_options
-from fairseq_phrase.checkpoints.trust import (
-    check_before_upgrade,
-    load_checkpoint,
-    plain_options,
-    reading,
-)
+from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
 from fairseq_phrase.compat.checkpoints import override_options, rename_old_parameters
 from fairseq_phrase.compat.inference import TRUNCATED, options_of
 from fairseq_phrase.compat.patches import patch
@@ -47,7 +44,6 @@ from fairseq_phrase.models.model_parts import encoder_of
 def guard_checkpoints() -> None:
     """Make fairseq's commands compare the records of the checkpoints that they load."""
     patch(checkpoint_utils, "load_checkpoint_to_cpu", _load_with_record)
-    patch(checkpoint_utils, "_upgrade_state_dict", check_before_upgrade)
     patch(Trainer, "load_checkpoint", _resume)
     patch(Trainer, "save_checkpoint", _save_record)
     patch(FairseqTask, "load_state_dict", _compare_data)
@@ -55,25 +51,30 @@ def guard_checkpoints() -> None:
     patch(encoders, "build_bpe", _build_bpe)
 
 
-def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[str, Any]:
-    """Store the record and the checkpoint's path in the task's state.
+def _load_with_record(
+    read: Any, path: str, arg_overrides: Any = None, load_on_all_ranks: bool = False
+) -> dict[str, Any]:
+    """Read a checkpoint by :func:`load_checkpoint`; store its record and path in the task's state.
 
     fairseq gives this state to the task before it builds a trained model.
+
+    Args:
+        read: fairseq's function, which is not called: it evaluates options before they are checked.
+        arg_overrides: options that the user sets, by name.
+        load_on_all_ranks: unused.
     """
-    overrides = options.pop("arg_overrides", args[0] if args else None)
-    try:
-        with reading(path):
-            state = read(path, None, *args[1:], **options)
-    except (UserError, FileNotFoundError):
-        raise
-    except Exception:
-        if Path(path).is_file():
-            load_checkpoint(Path(path))  # its error explains why torch did not read the file
-        raise
+    state = load_checkpoint(Path(PathManager.get_local_path(path, force=True)), mmap=False)
+    sections = plain_options(state.get("cfg"))
+    for name in ("task", "model"):
+        if state.get("args") is None and not isinstance(sections.get(name), dict | Namespace):
+            raise UserError(f"{path} is not a fairseq checkpoint: it has no options of a {name}")
+    if sections:
+        state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
+    state = dict(checkpoint_utils._upgrade_state_dict(state))
     complete_options(state, path)
     record_processes(state)
     record = identity_of(state, path)
-    override_options(state, overrides or {})  # set by the user
+    override_options(state, arg_overrides or {})  # set by the user
     task = plain_options(plain_options(state.get("cfg")).get("task") or state.get("args"))
     state["task_state"] = {
         **(state.get("task_state") or {}),
@@ -81,7 +82,7 @@ def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[
         "checkpoint": path,
         TRUNCATED: task.get("max_source_positions") if task.get("truncate_source") else None,
     }
-    return cast(dict[str, Any], state)
+    return state
 
 
 def _resume(

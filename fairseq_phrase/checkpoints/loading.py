@@ -20,7 +20,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from fairseq_phrase.checkpoints.guards import guard_checkpoints
 from fairseq_phrase.checkpoints.identity import RecordingTask, identity_of
-from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
+from fairseq_phrase.checkpoints.trust import plain_options
 from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.compat.patches import patch_fairseq
 from fairseq_phrase.compat.uncompiled import replace_missing_extensions
@@ -104,7 +104,6 @@ def read_checkpoint(path: Path) -> SavedModel:
         UserError: the file is missing, or is not a fairseq checkpoint.
     """
     register_all()
-    load_checkpoint(path)  # its error explains why a file is not a checkpoint
     reason = "it does not name a model and a task"
     try:
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path))

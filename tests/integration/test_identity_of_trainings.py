@@ -12,7 +12,7 @@ from fairseq_cli import generate, train
 
 from fairseq_phrase.checkpoints.averaging import average_checkpoints
 from fairseq_phrase.checkpoints.identity import identity_of
-from fairseq_phrase.compat.checkpoints import load_checkpoint
+from fairseq_phrase.checkpoints.trust import load_checkpoint
 from fairseq_phrase.data.store.identity import LOGGED, Identity
 from fairseq_phrase.errors import UserError
 from tests.support.commands import SIZES, TRAINING
