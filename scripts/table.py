@@ -313,7 +313,7 @@ def later_options(key: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         return {}
     with same_logging():
         from fairseq_phrase import register
-        from fairseq_phrase.checkpoints.registered_options import later_options_of
+        from fairseq_phrase.checkpoints.options import later_options_of
 
         register()
         options = later_options_of(model)
