@@ -159,10 +159,10 @@ def _compare_data(load: Any, self: FairseqTask, state_dict: dict[str, Any]) -> N
             state_dict["identity"], state_dict.get("checkpoint", "the checkpoint")
         )
         cfg = plain_options(options_of(self))
-        here = replace(
+        current = replace(
             data_of(cfg).only("source", "target"), where=f"this run on {cfg.get('data')}"
         )
-        check(trained.only_named(here.entries.keys()), here, "use", WITHOUT_OPTIONS)
+        check(trained.only_named(current.entries.keys()), current, "use", WITHOUT_OPTIONS)
     load(self, state_dict)
 
 

@@ -171,9 +171,9 @@ def build_models(
             )
         if not isinstance(task, RecordingTask):  # one of stock fairseq does not compare records
             record = identity_of(model.state, model.path)
-            here = identity_of({"cfg": model.state["cfg"]}, str(data))
+            current = identity_of({"cfg": model.state["cfg"]}, str(data))
             allow, strict = task_options["allow_difference"], task_options["strict_identity"]
-            check(record, here, "use", Tolerance(allow, strict))
+            check(record, current, "use", Tolerance(allow, strict))
         models += [model.eval() for model in built]
     return models, task
 

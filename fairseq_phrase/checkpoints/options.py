@@ -85,12 +85,14 @@ def encoder_options(
 ) -> tuple[EncoderMethod | None, dict[str, Field[Any]]]:
     """Return a model's encoder, and the model's options by name, without those of other encoders."""
     options = {option.name: option for option in model_options(values)}
-    chosen = options.get("encoder")
+    choice = options.get("encoder")
     model = MODEL_REGISTRY.get(values.get("_name") or values.get("arch") or "")
-    encoder = values.get("encoder", chosen.default if chosen else None)
+    encoder = values.get("encoder", choice.default if choice else None)
     method = getattr(model, "method", ENCODERS.get(str(encoder)))
-    if method or chosen:
-        of_all = {option.name for each in ENCODERS.values() for option in each.options}
+    if method or choice:
+        of_all = {
+            option.name for encoder_method in ENCODERS.values() for option in encoder_method.options
+        }
         foreign = of_all - {option.name for option in (method.options if method else ())}
         options = {name: option for name, option in options.items() if name not in foreign}
     return method, options

@@ -20,7 +20,7 @@ import re
 import warnings
 import zipfile
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from enum import Enum
 from functools import lru_cache
@@ -183,12 +183,12 @@ class _Reader:
         for key, value in options.items():
             if type(key) not in (str, int, float, bool) and not isinstance(key, Enum):
                 raise self._refusal(names, f"has an option named {key!r:.100}")
-            own, value = (*names, str(key)), _content(value)
-            if _is_removed(own[-1], value):
-                section[key] = self._removed(value, own)
+            place, value = (*names, str(key)), _content(value)
+            if _is_removed(place[-1], value):
+                section[key] = self._removed(value, place)
             else:
-                kept = is_kept or _matches(own[-1], f"{NOT_EVALUATED} {PARSERS}")
-                section[key] = self.read(value, own, is_kept=kept)
+                keeps = is_kept or _matches(place[-1], f"{NOT_EVALUATED} {PARSERS}")
+                section[key] = self.read(value, place, is_kept=keeps)
         return section
 
     def _text(self, text: str, names: tuple[str, ...], is_kept: bool) -> Any:
@@ -201,11 +201,9 @@ class _Reader:
             )
         if is_kept or not text:
             return text
-        values = list(_values(text)) if len(text) <= _LONGEST else []
-        if not values and (
-            len(text) > _LONGEST
-            or (_matches(names[-1], EVALUATED) and not _EVALUATED_TEXT.fullmatch(text))
-        ):
+        values = _values(text)
+        may_be_word = not _matches(names[-1], EVALUATED) or _EVALUATED_TEXT.fullmatch(text)
+        if values is None or not (values or may_be_word):
             raise self._refusal(names, f"is {text!r:.100}, which could run as code")
         was_in_text, self._in_text = self._in_text, True
         for value in values:
@@ -231,16 +229,19 @@ class _Reader:
 _ONLY_IF_NAMED = "because only files and addresses that you name are opened"
 
 
-def _values(text: str) -> Iterator[Any]:
-    """Yield what a text is as JSON and as a literal of Python, if it is either."""
+def _values(text: str) -> list[Any] | None:
+    """Return what a text is as JSON and as a literal of Python; None if it is too large to tell."""
+    values: list[Any] = []
     for read in (json.loads, ast.literal_eval):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # such as those of invalid escapes
-                value = read(text)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+                values.append(read(text[: _LONGEST + 1]))
+        except (ValueError, SyntaxError, TypeError):
             continue
-        yield value
+        except (RecursionError, MemoryError):
+            return None
+    return None if len(text) > _LONGEST else values
 
 
 def _content(value: Any) -> Any:

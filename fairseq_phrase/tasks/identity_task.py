@@ -178,13 +178,13 @@ class IdentifiedTask(UpdateTask):
         cfg, read = self.cfg, {f"{name}-labels" for name in self._labels_asked_for}
         directories = utils.split_paths(cfg.data)
         check_parts(directories)
-        first, *others = (
+        first, *records = (
             data_identity(directory, cfg.source_lang, getattr(cfg, "target_lang", None), read)
             for directory in directories
         )
         allowed = first.allowed
-        for other in others:
-            allowed = self._check(other, replace(first, allowed=allowed), "use")
+        for record in records:
+            allowed = self._check(record, replace(first, allowed=allowed), "use")
         of_run = {**self.own_entries(), **self._model_entries, **self._training}
         where = f"this run on {cfg.data}"
         return replace(first.with_entries(of_run), allowed=allowed, where=where)

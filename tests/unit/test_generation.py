@@ -67,11 +67,11 @@ def test_the_log_names_batches_models_and_search(tmp_path, options, search):
 @pytest.mark.parametrize("options", [Tolerance(), Tolerance("tree-source", strict=True)])
 def test_the_log_names_differences_that_passed(tmp_path, caplog, options, monkeypatch):
     monkeypatch.setattr("sys.argv", ["fairseq-generate"])
-    trained, here = (
+    trained, current = (
         Identity({"tree-source": Entry(source, source, "trees")}, where=f"{source} of {options}")
         for source in ("parse", "linear")
     )
-    check(trained, here, "use", options)
+    check(trained, current, "use", options)
     path = output(tmp_path, speed=15.38)
     (record,) = caplog.records
     with open(path.with_suffix(".log"), "a", encoding="utf-8") as log:

@@ -67,22 +67,22 @@ def test_every_part_has_an_entry_here() -> None:
 def test_every_entry_is_compared_in_every_use_that_has_its_part(name, use, without, caplog) -> None:
     part = ENTRIES[name]
     trained = record("a.pt").without(without)
-    here = changed_record(name).without(without)
+    current = changed_record(name).without(without)
     if part in (*USES[use], *without):
-        assert check(trained, here, use, Tolerance(strict=True)) == ()
+        assert check(trained, current, use, Tolerance(strict=True)) == ()
         return
     message = rf"^a\.pt and data differ in {name} one and two: .*allow_difference=\"{name}\"$"
     with pytest.raises(UserError, match=message):
-        check(trained, here, use, Tolerance(strict=True))
-    (allowed,) = check(trained, here, use, Tolerance(name, strict=True))
+        check(trained, current, use, Tolerance(strict=True))
+    (allowed,) = check(trained, current, use, Tolerance(name, strict=True))
     assert allowed == f"{name} one and two (a.pt)"
     if PARTS[part].kind == "may":
-        here = replace(here, where=f"data of {use} {without}")  # a warning is given once
-        check(trained, here, use)
+        current = replace(current, where=f"data of {use} {without}")  # a warning is given once
+        check(trained, current, use)
         assert f"differ in {name} one and two (strict_identity " in caplog.text
     else:
         with pytest.raises(UserError, match=message):
-            check(trained, here, use)
+            check(trained, current, use)
 
 
 def test_a_command_without_options_does_not_offer_them() -> None:
@@ -98,18 +98,18 @@ def test_a_command_without_options_does_not_offer_them() -> None:
 def test_differences_are_symmetric_and_name_each_changed_entry_once(changes, use) -> None:
     """An empty value stands for an entry that one record lacks."""
     names = [name for name in ENTRIES if changes.get(name) != ""]
-    here = record(**{name.replace("-", "_"): value for name, value in changes.items() if value})
-    here = here.only_named(names)
-    found = differences(record(), here, use)
-    back = differences(here, record(), use)
-    assert {(each.name, each.trained, each.here) for each in found} == {
-        (each.name, each.here, each.trained) for each in back
+    current = record(**{name.replace("-", "_"): value for name, value in changes.items() if value})
+    current = current.only_named(names)
+    listed = differences(record(), current, use)
+    back = differences(current, record(), use)
+    assert {(difference.name, difference.trained, difference.here) for difference in listed} == {
+        (difference.name, difference.here, difference.trained) for difference in back
     }
-    assert len({each.name for each in found}) == len(found)
-    named = {each.name for each in found}
+    assert len({difference.name for difference in listed}) == len(listed)
+    listed_names = {difference.name for difference in listed}
     compared = {name: value for name, value in changes.items() if ENTRIES[name] not in USES[use]}
-    assert named <= compared.keys()
-    assert {name for name, value in compared.items() if value == "two"} <= named
+    assert listed_names <= compared.keys()
+    assert {name for name, value in compared.items() if value == "two"} <= listed_names
 
 
 @pytest.mark.parametrize("lacks", ["trained", "here"])

@@ -85,9 +85,9 @@ def assert_compared(entries: dict, changed: dict, name: str) -> None:
     """Check that a changed option is one difference in every use that has its part."""
     name = name.replace("_", "-")
     for use, left_out in USES.items():
-        trained, here = (Identity({name: entry_set[name]}) for entry_set in (entries, changed))
-        found = [each.name for each in differences(trained, here, use)]
-        assert found == ([] if entries[name].part in left_out else [name])
+        trained, current = (Identity({name: entry_set[name]}) for entry_set in (entries, changed))
+        listed = [difference.name for difference in differences(trained, current, use)]
+        assert listed == ([] if entries[name].part in left_out else [name])
 
 
 @pytest.mark.parametrize(("model", "field"), every_option(MODELS, MODEL_DATACLASS_REGISTRY))

@@ -175,11 +175,11 @@ def check_without(parts: Sequence[str], other: Manifest, use: str) -> None:
 
 @pytest.mark.parametrize("use", USES)
 def test_labels_of_words_and_of_sentences_do_not_go_together(use) -> None:
-    other = replace(WHOLE, labelling="sentence")
+    changed_manifest = replace(WHOLE, labelling="sentence")
     for parts in ((), OF_EACH_MODEL):
         with pytest.raises(UserError, match="differ in labels word and sentence: "):
-            check_without(parts, other, use)
-    check_without(OF_OTHER_DECODERS, other, use)  # an encoder is the same for both
+            check_without(parts, changed_manifest, use)
+    check_without(OF_OTHER_DECODERS, changed_manifest, use)  # an encoder is the same for both
 
 
 @pytest.mark.parametrize(
@@ -191,11 +191,11 @@ def test_labels_of_words_and_of_sentences_do_not_go_together(use) -> None:
 )
 @pytest.mark.parametrize("use", USES)
 def test_the_targets_subword_model_is_compared_where_the_target_is(use, changes, message) -> None:
-    other = replace(WHOLE, **changes)
+    changed_manifest = replace(WHOLE, **changes)
     for parts in ((), OF_EACH_MODEL):
         with pytest.raises(UserError, match=f"differ in {message}: "):
-            check_without(parts, other, use)
-    check_without(OF_OTHER_DECODERS, other, use)
+            check_without(parts, changed_manifest, use)
+    check_without(OF_OTHER_DECODERS, changed_manifest, use)
 
 
 def test_older_records_and_manifests_are_read(tmp_path, caplog) -> None:

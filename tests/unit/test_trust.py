@@ -129,6 +129,13 @@ def test_data_are_accepted_where_fairseq_evaluates(text) -> None:
     assert state["cfg"]["model"]["encoder_layers"] == text
 
 
+@pytest.mark.parametrize(
+    "text", ["[" * 50_000, '{"x":' * 15_000, "-" * 90_000 + "1", "x" * 100_001]
+)
+def test_a_text_that_is_too_large_to_tell_is_refused(text) -> None:
+    refused(state_of("cfg", option_of_a_plugin=text), ".* could run as code")
+
+
 @given(st.text(alphabet="[(0, 1)]*+x'_.", max_size=14))
 @settings(max_examples=1000, deadline=None)
 def test_no_name_is_evaluated(text) -> None:

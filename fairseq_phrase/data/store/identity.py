@@ -275,7 +275,7 @@ def differences(trained: Identity, here: Identity, use: str) -> list[Difference]
         use: one of :data:`USES`.
     """
     is_whole = trained.is_whole and here.is_whole
-    found = []
+    listed = []
     for name in dict.fromkeys([*here.entries, *trained.entries]):
         entry = here.entries.get(name) or trained.entries[name]
         sides = [record.entries.get(name) for record in (trained, here)]
@@ -293,8 +293,8 @@ def differences(trained: Identity, here: Identity, use: str) -> list[Difference]
             if entry.part in ("text", "target-text") or not is_whole:
                 lacking = trained if values[0] is None else here
         before, now = (side.label if side else entry.default for side in sides)
-        found.append(Difference(name, entry, before, now, lacking))
-    return found
+        listed.append(Difference(name, entry, before, now, lacking))
+    return listed
 
 
 class Tolerance(NamedTuple):
@@ -337,31 +337,42 @@ def check(
             f"{as_given('allow-difference', ','.join(wrong))}: expected some of "
             f"{', '.join(sorted(names))}"
         )
-    found = differences(trained, here, use)
-    passed = [each for each in found if each.name in allowed_names]
-    unknown = [each for each in found if each.lacking and each not in passed]
-    others = [each for each in found if each not in passed and each not in unknown]
-    refused = [each for each in others if each.entry.kind == "must" or tolerance.strict]
+    refused: list[Difference] = []
+    warned: list[Difference] = []
+    passed: list[Difference] = []
+    unknown: list[Difference] = []
+    for difference in differences(trained, here, use):
+        if difference.name in allowed_names:
+            passed.append(difference)
+        elif difference.lacking:
+            unknown.append(difference)
+        elif difference.entry.kind == "must" or tolerance.strict:
+            refused.append(difference)
+        else:
+            warned.append(difference)
     pair = f"{trained.where} and {here.where}{_DIFFER}"
     if refused:
-        remedies = dict.fromkeys(tolerance.remedy or each.remedy for each in refused)
+        remedies = dict.fromkeys(tolerance.remedy or difference.remedy for difference in refused)
         message = f"{pair}{_texts(refused)}: {', and '.join(remedies)}"
         if tolerance.option:
-            allowing = as_given("allow-difference", ",".join(each.name for each in refused))
+            names_refused = ",".join(difference.name for difference in refused)
+            allowing = as_given("allow-difference", names_refused)
             message += f", or let this pass with {allowing}"
         raise UserError(message)
-    if others:
+    if warned:
         refusing = f" ({as_given(tolerance.option)} refuses this)" if tolerance.option else ""
-        warn_once(f"{pair}{_texts(others)}{refusing}")
+        warn_once(f"{pair}{_texts(warned)}{refusing}")
     if passed:
         warn_once(f"{pair}{_texts(passed)} ({as_given('allow-difference')} lets this pass)")
-    for record, other in ((trained, here), (here, trained)):
-        if lacking := ", ".join(each.name for each in unknown if each.lacking is record):
+    for record, reference in ((trained, here), (here, trained)):
+        if lacking := ", ".join(
+            difference.name for difference in unknown if difference.lacking is record
+        ):
             warn_once(
                 f"{record.where} does not record its {lacking}: make sure that it has the same as "
-                f"{other.where}"
+                f"{reference.where}"
             )
-    texts = [f"{each} ({Path(trained.where).name})" for each in passed]
+    texts = [f"{difference} ({Path(trained.where).name})" for difference in passed]
     return tuple(dict.fromkeys([*trained.allowed, *here.allowed, *texts]))
 
 
@@ -375,8 +386,8 @@ def logged_differences(message: str) -> str | None:
     >>> logged_differences("a.pt and data differ in parser x 1 and x 2 (--strict-identity refuses this)")
     'parser x 1 and x 2'
     """
-    _, marker, found = message.partition(_DIFFER)
-    return re.sub(r" \([\w-]+ (?:refuses this|lets this pass)\)$", "", found) if marker else None
+    _, marker, texts = message.partition(_DIFFER)
+    return re.sub(r" \([\w-]+ (?:refuses this|lets this pass)\)$", "", texts) if marker else None
 
 
 def log_record(record: Identity) -> None:
