@@ -15,7 +15,12 @@ from fairseq.data import data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.utils import split_paths
 
-from fairseq_phrase.checkpoints.options import model_entries, sections_of, task_entries
+from fairseq_phrase.checkpoints.options import (
+    model_entries,
+    model_options,
+    sections_of,
+    task_entries,
+)
 from fairseq_phrase.checkpoints.trust import plain_options
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.manifest import data_identity
@@ -53,6 +58,14 @@ def identity_of(state: Mapping[str, Any], path: str | Path) -> Identity:
     record = None if recorded is None else Identity.from_dict(recorded, path)
     name = model.get("_name") or model.get("arch")
     is_known = not name or name in MODEL_REGISTRY or name in ARCH_MODEL_REGISTRY
+    if record is not None and name and is_known and not model_options(model):
+        # Earlier versions recorded options of architectures that declare none.
+        options = [
+            option
+            for option, entry in record.entries.items()
+            if entry.part in ("encoder", "decoder")
+        ]
+        record = record.only_named(record.entries.keys() - {*options} | {"encoder"})
     if record is not None and (record.is_whole or not is_known):
         return record
     entries = {**task_entries(task), **model_entries(model), **_training_entry(state)}
@@ -90,6 +103,24 @@ def _training_entry(state: Mapping[str, Any]) -> dict[str, Entry]:
             return {}
         number = f"seed {options['seed']} in {options['save_dir']}"
     return {"training": Entry(str(number), str(number), "training")}
+
+
+def prune(trained: Identity, options: Identity) -> Identity:
+    """Let a trained model be used without some of its layers, which ``--model-overrides`` leaves out.
+
+    fairseq drops the parameters of the other layers, after a training with ``--encoder-layerdrop``. No
+    other option of a model may be overridden.
+
+    Returns:
+        The record of the checkpoint, with the layers of the pruned model.
+    """
+    pruned: dict[str, Entry] = {}
+    for side in ("encoder", "decoder"):
+        layers = f"{side}-layers-to-keep"
+        is_whole = trained.value(layers) in (None, "None")
+        if is_whole and options.value(layers) not in (None, "None"):
+            pruned |= {name: options.entries[name] for name in (f"{side}-layers", layers)}
+    return trained.with_entries(pruned)
 
 
 def begin_neutrally(

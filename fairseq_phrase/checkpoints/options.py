@@ -23,7 +23,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_phrase.checkpoints.trust import plain_options
-from fairseq_phrase.data.store.identity import OF_DECODER, Entry, matches, why_free
+from fairseq_phrase.data.store.identity import OF_DECODER, UNKNOWN, Entry, matches, why_free
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import FlatTransformerConfig, nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS, EncoderMethod
@@ -169,8 +169,10 @@ def task_entries(cfg: Any) -> dict[str, Entry]:
         values["truncate_source"] = f"to {values.get('max_source_positions')}"
     dataclass = TASK_DATACLASS_REGISTRY.get(name, type(cfg) if is_dataclass(cfg) else None)
     entries = option_entries(fields(dataclass) if dataclass else (), values, "task")
-    if (tags := values.get("langs")) and "langs" not in entries:
-        entries["langs"] = Entry(str(tags), str(tags), "source", default="None")
+    # An mBART model may have tags of all folders of its data.
+    tags = str(values.get("langs") or (UNKNOWN if "denoising" in str(name) else ""))
+    if tags == UNKNOWN or (tags and "langs" not in entries):
+        entries["langs"] = Entry(tags, tags, "source", default="None")
     return entries
 
 

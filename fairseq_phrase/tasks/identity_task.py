@@ -10,7 +10,7 @@ from fairseq import utils
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
-from fairseq_phrase.checkpoints.identity import begin_neutrally
+from fairseq_phrase.checkpoints.identity import begin_neutrally, prune
 from fairseq_phrase.checkpoints.options import model_entries, task_entries
 from fairseq_phrase.checkpoints.pretrained import begin_from_checkpoint, scaled_step, take_options
 from fairseq_phrase.compat.inference import truncate_as_trained
@@ -91,13 +91,16 @@ class IdentifiedTask(UpdateTask):
         self._labels_asked_for = set()
         model = super().build_model(cfg, from_checkpoint)
         trained = self._loaded[-1] if from_checkpoint and self._loaded else None
-        of_model = trained.only("encoder", "decoder").entries if trained else model_entries(cfg)
-        self._model_entries = dict(of_model)
+        self._model_entries = model_entries(cfg)
         self.extend(model, trained)
         self._encoder = encoder_of(model)
         self.identity = self._current_record()
         if trained:
             self.check_record(trained, "use")
+            options = self.identity.only("encoder", "decoder")
+            model_record = prune(trained, options).only("encoder", "decoder")
+            allowed = self._check(model_record, options, "join")
+            self.identity = replace(self.identity, allowed=allowed)
             for earlier in self._loaded[:-1]:
                 self._check(earlier, trained, "join", OF_EACH_MODEL)
         elif not from_checkpoint:

@@ -136,6 +136,29 @@ def test_a_model_of_another_architecture_has_no_options_but_its_name() -> None:
     assert "encoder-layers" in model_entries({"arch": "bart_base"})
 
 
+def test_a_resumed_model_of_another_architecture_may_have_an_older_record(tmp_path) -> None:
+    older = {
+        "encoder": Entry("lightconv", "lightconv", "encoder"),
+        "encoder-layers": Entry("7", "7", "encoder"), "parser": Entry("one", "one", "parser"),
+    }  # fmt: skip
+    state = {
+        "cfg": {"model": {"_name": "lightconv"}},
+        "task_state": {"identity": Identity(older).as_dict()},
+    }
+    trained = identity_of(state, tmp_path / "a.pt")
+    assert trained.entries.keys() == {"encoder", "parser"}
+    assert not differences(trained, Identity(model_entries({"arch": "lightconv"})), "continue")
+
+
+@pytest.mark.parametrize("tags", [None, "de,en"])
+def test_tags_that_a_denoising_model_may_have_are_unknown(tags, caplog) -> None:
+    options = {"_name": "multilingual_denoising", "langs": None}
+    trained = Identity(task_entries(options), is_whole=False, where="mbart.pt").only("source")
+    current = Identity(task_entries({"_name": "syntax_translation", "langs": tags})).only("source")
+    check(trained, current, "continue")
+    assert ("mbart.pt does not record its langs" in caplog.text) == (tags is not None)
+
+
 @pytest.mark.parametrize("damage", [None, {}, {"entries": {"x": {}}, "allowed": []}])
 def test_a_damaged_record_is_named(damage) -> None:
     with pytest.raises(UserError, match=r"a\.pt: its identity record is damaged"):
@@ -285,3 +308,5 @@ def test_a_model_is_used_without_some_of_its_layers(tmp_path, arch):
         (layer,) = getattr(pruned, side).layers
         for name, value in getattr(model, side).layers[number].state_dict().items():
             assert value.equal(layer.state_dict()[name]), name
+    with pytest.raises(UserError, match="differ in encoder-attention-heads 2 and 4"):
+        checkpoint_utils.load_model_ensemble_and_task([str(path)], {"encoder_attention_heads": 4})

@@ -112,6 +112,8 @@ TEXT_LOGGED = "lengths of "
 _DIFFER = " differ in "
 #: The last entry of a dictionary of pre-training, which is not part of its fingerprint.
 MASK = "<mask>"
+#: The value of an option that a checkpoint may use without recording it.
+UNKNOWN = "?"
 #: The version of records. A record of an earlier version may lack entries; they count as unknown.
 VERSION = 2
 
@@ -280,10 +282,12 @@ def differences(trained: Identity, here: Identity, use: str) -> list[Difference]
         entry = here.entries.get(name) or trained.entries[name]
         sides = [record.entries.get(name) for record in (trained, here)]
         values = [side.value if side else entry.default for side in sides]
-        if entry.part in USES[use] or values[0] == values[1]:
+        recorded = [None if value == UNKNOWN else value for value in values]
+        is_default = recorded != values and entry.default in values
+        if entry.part in USES[use] or values[0] == values[1] or is_default:
             continue
         lacking = None
-        if None in values:
+        if None in recorded:
             # Without labels in one of two models, there are no numbers to agree. A record that is
             # derived lacks the options of this package's tasks.
             is_absent = entry.part == "labels" or (entry.part == "task" and not is_whole)
@@ -291,7 +295,7 @@ def differences(trained: Identity, here: Identity, use: str) -> list[Difference]
                 continue
             # fairseq-phrase-attach does not need the subword model.
             if entry.part in ("text", "target-text") or not is_whole:
-                lacking = trained if values[0] is None else here
+                lacking = trained if recorded[0] is None else here
         before, now = (side.label if side else entry.default for side in sides)
         listed.append(Difference(name, entry, before, now, lacking))
     return listed
