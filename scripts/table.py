@@ -313,7 +313,7 @@ def later_options(key: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         return {}
     with same_logging():
         from fairseq_phrase import register
-        from fairseq_phrase.checkpoints.registered_options import later_options_of
+        from fairseq_phrase.checkpoints.options import later_options_of
 
         register()
         options = later_options_of(model)
@@ -372,10 +372,11 @@ def drop_optimizer_states(folder: Path) -> None:
     """Remove the optimizer's state from the checkpoints of a finished training."""
     import torch
 
-    from fairseq_phrase.compat.checkpoints import load_checkpoint
+    from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 
+    make_checkpoints_loadable()
     for path in folder.glob("checkpoint*.pt"):
-        state = load_checkpoint(path)
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         if state.pop("last_optimizer_state", None) is not None:
             smaller = path.with_suffix(".partial")
             try:

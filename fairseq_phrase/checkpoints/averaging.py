@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from fairseq_phrase.checkpoints.identity import PROCESSES, identity_of
+from fairseq_phrase.checkpoints.identity import identity_of
 from fairseq_phrase.checkpoints.loading import register_all
 from fairseq_phrase.checkpoints.trust import load_checkpoint
-from fairseq_phrase.data.store.identity import compare, warn_once
+from fairseq_phrase.data.store.identity import Tolerance, check
 from fairseq_phrase.errors import UserError
 
 
@@ -105,7 +105,7 @@ def average_checkpoints(
     get a mean of 32 bits: rounding it would lose part of what averaging gains.
 
     Args:
-        allow: see :func:`fairseq_phrase.data.store.identity.compare`.
+        allow: names of entries that may differ, separated by commas.
         strict: also refuse other parsers and trees.
 
     Raises:
@@ -121,22 +121,17 @@ def average_checkpoints(
     first: dict[str, Any] = {}
     state: dict[str, Any] = {}
     allowed: dict[str, None] = {}
-    processes: dict[Path, list[str]] = {}
     for path in paths:
         state = load_checkpoint(path)
-        processes[path] = (state.get("extra_state") or {}).get(PROCESSES, [])
         first = first or state
         _check_same_parameters(first, paths[0], state, path)
-        identity = compare(
-            identity_of(first, paths[0]), identity_of(state, path), "average",
-            trained_name=paths[0], current_name=path, allow=allow, strict=strict,
-        )  # fmt: skip
-        allowed |= dict.fromkeys(identity.allowed)
+        identity = identity_of(state, path)
+        passed = check(identity_of(first, paths[0]), identity, "join", Tolerance(allow, strict))
+        allowed |= dict.fromkeys(passed)
         for name, value in state["model"].items():
             # In double precision, because then the order of the checkpoints does not matter.
             share = value.double() / len(paths)
             mean[name] = mean[name] + share if name in mean else share
-    _warn_of_branches(processes)
     state["model"] = {
         name: mean[name].to(_mean_type(value)) for name, value in state["model"].items()
     }
@@ -152,18 +147,6 @@ def average_checkpoints(
         message = error.strerror if isinstance(error, OSError) else None
         reason = message or str(error).partition("\n")[0]
         raise UserError(f"--out {out} cannot be written: {reason}") from None
-
-
-def _warn_of_branches(processes: dict[Path, list[str]]) -> None:
-    """Warn if a training was continued twice from one checkpoint, and both results are averaged."""
-    longest, most = max(processes.items(), key=lambda item: len(item[1]))
-    for path, numbers in processes.items():
-        is_same_training = numbers[:1] == most[:1]  # another one is refused, or allowed by name
-        if is_same_training and numbers != most[: len(numbers)]:
-            warn_once(
-                f"{path} and {longest} continue one training separately, from the same checkpoint: make "
-                "sure that both did so with the same options and data"
-            )
 
 
 def _mean_type(value: torch.Tensor) -> torch.dtype:

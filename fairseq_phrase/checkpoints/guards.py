@@ -2,52 +2,54 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 from fairseq import checkpoint_utils
 from fairseq.data import encoders
+from fairseq.file_io import PathManager
 from fairseq.models import BaseFairseqModel
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from fairseq.utils import split_paths
-from omegaconf import MISSING
+from omegaconf import MISSING, OmegaConf
 
 from fairseq_phrase.checkpoints.identity import (
     DATA,
     NUMBER,
-    PROCESSES,
     RecordingTask,
     begin_neutrally,
     data_of,
     identity_of,
 )
-from fairseq_phrase.checkpoints.parameter_checks import check_sizes, check_ties
-from fairseq_phrase.checkpoints.registered_options import check_removed_options, complete_options
-from fairseq_phrase.checkpoints.trust import (
-    check_before_upgrade,
-    load_checkpoint,
-    plain_options,
-    reading,
+from fairseq_phrase.checkpoints.options import (
+    check_removed_options,
+    complete_options,
+    sections_of,
 )
+from fairseq_phrase.checkpoints.parameter_checks import check_sizes, check_ties
+from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
 from fairseq_phrase.compat.checkpoints import override_options, rename_old_parameters
 from fairseq_phrase.compat.inference import TRUNCATED, options_of
 from fairseq_phrase.compat.patches import patch
 from fairseq_phrase.compat.resuming import record_processes
-from fairseq_phrase.data.store.identity import Identity, compare, log_record
+from fairseq_phrase.data.store.identity import Identity, Tolerance, check, log_record
 from fairseq_phrase.data.store.parts import log_text
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.model_parts import encoder_of
+
+#: fairseq's own tasks have no options of the comparison.
+WITHOUT_OPTIONS = Tolerance(option="")
 
 
 def guard_checkpoints() -> None:
     """Make fairseq's commands compare the records of the checkpoints that they load."""
     patch(checkpoint_utils, "load_checkpoint_to_cpu", _load_with_record)
-    patch(checkpoint_utils, "_upgrade_state_dict", check_before_upgrade)
     patch(Trainer, "load_checkpoint", _resume)
     patch(Trainer, "save_checkpoint", _save_record)
     patch(FairseqTask, "load_state_dict", _compare_data)
@@ -55,33 +57,38 @@ def guard_checkpoints() -> None:
     patch(encoders, "build_bpe", _build_bpe)
 
 
-def _load_with_record(read: Any, path: str, *args: Any, **options: Any) -> dict[str, Any]:
-    """Store the record and the checkpoint's path in the task's state.
+def _load_with_record(
+    read: Any, path: str, arg_overrides: Any = None, load_on_all_ranks: bool = False
+) -> dict[str, Any]:
+    """Read a checkpoint by :func:`load_checkpoint`; store its record and path in the task's state.
 
     fairseq gives this state to the task before it builds a trained model.
+
+    Args:
+        read: fairseq's function, which is not called: it evaluates options before they are checked.
+        arg_overrides: options that the user sets, by name.
+        load_on_all_ranks: unused.
     """
-    overrides = options.pop("arg_overrides", args[0] if args else None)
-    try:
-        with reading(path):
-            state = read(path, None, *args[1:], **options)
-    except (UserError, FileNotFoundError):
-        raise
-    except Exception:
-        if Path(path).is_file():
-            load_checkpoint(Path(path))  # its error explains why torch did not read the file
-        raise
+    state = load_checkpoint(Path(PathManager.get_local_path(path, force=True)), mmap=False)
+    sections = plain_options(state.get("cfg"))
+    for name in ("task", "model"):
+        if state.get("args") is None and not isinstance(sections.get(name), dict | Namespace):
+            raise UserError(f"{path} is not a fairseq checkpoint: it has no options of a {name}")
+    if sections:
+        state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
+    state = dict(checkpoint_utils._upgrade_state_dict(state))
     complete_options(state, path)
     record_processes(state)
     record = identity_of(state, path)
-    override_options(state, overrides or {})  # set by the user
-    task = plain_options(plain_options(state.get("cfg")).get("task") or state.get("args"))
+    override_options(state, arg_overrides or {})  # set by the user
+    _, task = sections_of(state)
     state["task_state"] = {
         **(state.get("task_state") or {}),
         "identity": record.as_dict(),
         "checkpoint": path,
         TRUNCATED: task.get("max_source_positions") if task.get("truncate_source") else None,
     }
-    return cast(dict[str, Any], state)
+    return state
 
 
 def _resume(
@@ -93,26 +100,21 @@ def _resume(
     if not isinstance(self.task, RecordingTask):  # other tasks log their records
         current = identity_of({"cfg": self.cfg}, "this run")
         log_record(current)
-    vars(self)[PROCESSES] = [uuid4().hex[:8]]
     if Path(filename).is_file():
         state = load_checkpoint(Path(filename))
         check_removed_options(state, filename)
-        if not reset_optimizer:
-            vars(self)[PROCESSES][:0] = (state.get("extra_state") or {}).get(PROCESSES, [])
         trained = identity_of(state, filename)
         encoder = encoder_of(self.model)
         if isinstance(self.task, RecordingTask):
             if not reset_optimizer:
                 self.task.continue_training(trained)
-            self.task.check_record(trained, filename, "train")
+            self.task.check_record(trained, "continue")
             current = self.task.identity
         else:
             if not reset_optimizer:
                 vars(self)[NUMBER] = trained.value("training")
-            compare(
-                begin_neutrally(trained, current, encoder, filename, None), current, "train",
-                trained_name=filename, current_name="this run", has_options=False,
-            )  # fmt: skip
+            begun = begin_neutrally(trained, current, encoder, None)
+            check(begun, current, "continue", WITHOUT_OPTIONS)
         added = trained.value("encoder") != current.value("encoder")
         if not self.is_fsdp:
             saved, parameters = state.get("model", {}), self.model.state_dict()
@@ -140,10 +142,9 @@ def _log_text_of(sections: Mapping[str, Any]) -> None:
 
 
 def _save_record(save: Any, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
-    """Store the processes, and what fairseq's own tasks do not: the training's number, the data."""
+    """Store what fairseq's own tasks do not: the training's number, and the record of the data."""
     attributes = vars(self)
     state = {**extra_state, NUMBER: attributes.setdefault(NUMBER, uuid4().hex[:8])}
-    state[PROCESSES] = attributes.get(PROCESSES, [])
     if not isinstance(self.task, RecordingTask):
         if DATA not in attributes:
             attributes[DATA] = data_of(plain_options(self.cfg.task)).as_dict()
@@ -154,17 +155,14 @@ def _save_record(save: Any, self: Trainer, filename: str, extra_state: dict[str,
 def _compare_data(load: Any, self: FairseqTask, state_dict: dict[str, Any]) -> None:
     """Compare the dictionaries of fairseq's own task with those of a model that it uses."""
     if "identity" in state_dict and not isinstance(self, RecordingTask):
-        path, cfg = state_dict.get("checkpoint", "the checkpoint"), plain_options(options_of(self))
-        current = data_of(cfg)
-        current = current.only("source", "target")
-        trained = Identity.from_dict(state_dict["identity"], path)
-        entries = {
-            name: entry for name, entry in trained.entries.items() if name in current.entries
-        }
-        compare(
-            replace(trained, entries=entries), current, "use", trained_name=path,
-            current_name=f"this run on {cfg.get('data')}", has_options=False,
-        )  # fmt: skip
+        trained = Identity.from_dict(
+            state_dict["identity"], state_dict.get("checkpoint", "the checkpoint")
+        )
+        cfg = plain_options(options_of(self))
+        current = replace(
+            data_of(cfg).only("source", "target"), where=f"this run on {cfg.get('data')}"
+        )
+        check(trained.only_named(current.entries.keys()), current, "use", WITHOUT_OPTIONS)
     load(self, state_dict)
 
 
@@ -183,25 +181,16 @@ def _build_bpe(build: Any, cfg: Any, *args: Any, **options: Any) -> Any:
     values = {"_name": cfg} if isinstance(cfg, str) else plain_options(cfg)
     name = values.get("_name") or values.get("bpe")
     kind = REGISTRIES["bpe"]["dataclass_registry"].get(name)
-    defaults = {option.name: option.default for option in fields(kind)} if kind else {}
-    values = {option: values.get(option, default) for option, default in defaults.items()}
-    missing = [option for option, value in values.items() if value == MISSING]
-    if not missing:
-        try:
-            return build(cfg, *args, **options)
-        except OSError:  # also of a connection
-            missing = [
-                option
-                for option, default in defaults.items()
-                if default == MISSING or "://" in str(default)
-            ]
-            if not missing:
-                raise
-    named = [f"{option} ({values[option]})" for option in missing if values[option] != MISSING]
-    flags = " ".join(f"--{option.replace('_', '-')} FILE" for option in missing)
-    texts = ", ".join(f'{option}="FILE"' for option in missing)
-    raise UserError(
-        f"--bpe {name} "
-        + (f"cannot read {' or '.join(named)}" if named else f"lacks {' and '.join(missing)}")
-        + f": give {flags}, in Python {texts}. Files that a checkpoint names are not opened"
-    ) from None
+    missing = [
+        option.name
+        for option in (fields(kind) if kind else ())
+        if values.get(option.name, option.default) == MISSING
+    ]
+    if missing:
+        flags = " ".join(f"--{option.replace('_', '-')} FILE" for option in missing)
+        texts = ", ".join(f'{option}="FILE"' for option in missing)
+        raise UserError(
+            f"--bpe {name} lacks {' and '.join(missing)}: give {flags}, in Python {texts}. Files that a "
+            "checkpoint names are not opened"
+        )
+    return build(cfg, *args, **options)

@@ -6,8 +6,8 @@ stock fairseq, the record is derived from its configuration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import Field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,7 +15,12 @@ from fairseq.data import data_utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
 from fairseq.utils import split_paths
 
-from fairseq_phrase.checkpoints.entries import model_entries, task_entries
+from fairseq_phrase.checkpoints.options import (
+    model_entries,
+    model_options,
+    sections_of,
+    task_entries,
+)
 from fairseq_phrase.checkpoints.trust import plain_options
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.manifest import data_identity
@@ -25,10 +30,6 @@ from fairseq_phrase.models.encoder_method import ENCODERS, neutral_obstacle
 #: The entries of fairseq's ``extra_state`` with the number of a training and the record of its data.
 NUMBER, DATA = "training", "data"
 
-#: The entry with the numbers of the processes that trained a checkpoint, in order: each resume adds one.
-#: If neither of two lists begins the other, a training was continued twice from one checkpoint.
-PROCESSES = "processes"
-
 
 @runtime_checkable
 class RecordingTask(Protocol):
@@ -36,39 +37,36 @@ class RecordingTask(Protocol):
 
     cfg: Any
     identity: Identity
+    source_dictionary: Any
+    target_dictionary: Any
 
-    @property
-    def source_dictionary(self) -> Any:
-        """The dictionary of source tokens."""
-
-    @property
-    def target_dictionary(self) -> Any:
-        """The dictionary of target tokens or labels."""
-
-    def check_record(self, trained: Identity, path: str | Path, entry_point: str) -> None:
+    def check_record(self, trained: Identity, use: str, without: Sequence[str] = ()) -> None:
         """Compare a checkpoint's record with this run's."""
 
     def continue_training(self, trained: Identity) -> None:
         """Adopt the number of a training."""
 
 
-def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
+def identity_of(state: Mapping[str, Any], path: str | Path) -> Identity:
     """Return the record of a checkpoint; without one, derive it as far as possible.
 
-    Entries that a record of an earlier version lacks are also derived, unless the model is of a plugin
-    that is not imported here: only its options tell which of them are free.
+    What a record of an earlier version lacks is also derived, unless the model is of a plugin that is
+    not imported here: only its options tell which of them are free.
     """
-    sections = plain_options(state.get("cfg"))
-    model, task = (
-        plain_options(sections.get(section) or state.get("args")) for section in ("model", "task")
-    )
+    model, task = sections_of(state)
     recorded = (state.get("task_state") or {}).get("identity")
     record = None if recorded is None else Identity.from_dict(recorded, path)
-    model_name = model.get("_name") or model.get("arch")
-    is_foreign = model_name and not (
-        model_name in MODEL_REGISTRY or model_name in ARCH_MODEL_REGISTRY
-    )
-    if record is not None and is_foreign:
+    name = model.get("_name") or model.get("arch")
+    is_known = not name or name in MODEL_REGISTRY or name in ARCH_MODEL_REGISTRY
+    if record is not None and name and is_known and not model_options(model):
+        # Earlier versions recorded options of architectures that declare none.
+        options = [
+            option
+            for option, entry in record.entries.items()
+            if entry.part in ("encoder", "decoder")
+        ]
+        record = record.only_named(record.entries.keys() - {*options} | {"encoder"})
+    if record is not None and (record.is_whole or not is_known):
         return record
     entries = {**task_entries(task), **model_entries(model), **_training_entry(state)}
     if record is not None:
@@ -78,63 +76,60 @@ def identity_of(state: dict[str, Any], path: str | Path) -> Identity:
         return replace(record, entries=entries)
     stored = (state.get("extra_state") or {}).get(DATA)
     data = data_of(task) if stored is None else Identity.from_dict(stored, path)
-    return Identity({**entries, **data.entries}, is_whole=False)
+    return Identity({**entries, **data.entries}, is_whole=False, where=path)
 
 
 def data_of(task: Mapping[str, Any]) -> Identity:
     """Return the record of the dictionaries of a task's data directory, if it is there."""
     directory = split_paths(str(task.get("data") or "."))[0]
     source, target = task.get("source_lang"), task.get("target_lang")
-    if not task.get("data") or not Path(directory).is_dir():
-        return Identity(is_whole=False)
-    if source is None:
-        source, target = data_utils.infer_language_pair(directory)
-    if source is None:
-        return Identity(is_whole=False)
-    record = data_identity(directory, source, target).only("languages", "source", "target")
-    return replace(record, is_whole=False)
+    record = Identity()
+    if task.get("data") and Path(directory).is_dir():
+        if source is None:
+            source, target = data_utils.infer_language_pair(directory)
+        if source is not None:
+            record = data_identity(directory, source, target)
+    return replace(record.only("languages", "source", "target"), is_whole=False)
 
 
-def _training_entry(state: dict[str, Any]) -> dict[str, Entry]:
+def _training_entry(state: Mapping[str, Any]) -> dict[str, Entry]:
     """Return the number of a training; without one, its seed and its folder of checkpoints."""
-    if number := (state.get("extra_state") or {}).get(NUMBER):
-        return {"training": Entry(str(number), str(number), "training")}
-    options = plain_options(state.get("args"))
-    for section in ("common", "checkpoint"):
-        options |= plain_options(plain_options(state.get("cfg")).get(section))
-    if options.get("seed") is None or options.get("save_dir") is None:
-        return {}
-    value = f"seed {options['seed']} in {options['save_dir']}"
-    return {"training": Entry(value, value, "training")}
+    number = (state.get("extra_state") or {}).get(NUMBER)
+    if number is None:
+        options = plain_options(state.get("args"))
+        for section in ("common", "checkpoint"):
+            options |= plain_options(plain_options(state.get("cfg")).get(section))
+        if options.get("seed") is None or options.get("save_dir") is None:
+            return {}
+        number = f"seed {options['seed']} in {options['save_dir']}"
+    return {"training": Entry(str(number), str(number), "training")}
 
 
-def prune(trained: Identity, current: Identity) -> Identity:
+def prune(trained: Identity, options: Identity) -> Identity:
     """Let a trained model be used without some of its layers, which ``--model-overrides`` leaves out.
 
-    fairseq drops the parameters of the other layers, after a training with ``--encoder-layerdrop``.
+    fairseq drops the parameters of the other layers, after a training with ``--encoder-layerdrop``. No
+    other option of a model may be overridden.
 
     Returns:
         The record of the checkpoint, with the layers of the pruned model.
     """
-    entries = dict(trained.entries)
+    pruned: dict[str, Entry] = {}
     for side in ("encoder", "decoder"):
         layers = f"{side}-layers-to-keep"
-        if trained.value(layers) in _ALL_LAYERS and current.value(layers) not in _ALL_LAYERS:
-            entries |= {name: current.entries[name] for name in (f"{side}-layers", layers)}
-    return replace(trained, entries=entries)
-
-
-_ALL_LAYERS = (None, "None")
+        is_whole = trained.value(layers) in (None, "None")
+        if is_whole and options.value(layers) not in (None, "None"):
+            pruned |= {name: options.entries[name] for name in (f"{side}-layers", layers)}
+    return trained.with_entries(pruned)
 
 
 def begin_neutrally(
-    trained: Identity, current: Identity, encoder: Any, path: str | Path, allow: str | None
+    trained: Identity, current: Identity, encoder: Any, allow: str | None
 ) -> Identity:
     """Let an encoder start from fairseq's, if it initially computes the same.
 
     Args:
-        allow: names of entries that may differ, as in
-            :func:`~fairseq_phrase.data.store.identity.compare`.
+        allow: names of entries that may differ, separated by commas.
 
     Returns:
         The record of the checkpoint; if the encoder differs, with the entries that the encoder adds.
@@ -144,62 +139,25 @@ def begin_neutrally(
         UserError: the encoder does not initially compute fairseq's.
     """
     name = current.value("encoder")
-    allowed = (allow or "").split(",")
-    if trained.value("encoder") != "transformer" or name is None or "encoder" in allowed:
+    if trained.value("encoder") != "transformer" or name is None:
         return trained
-    options = [option for method in ENCODERS.values() for option in method.options]
-    of_plain = {_entry_name(option) for option in options if option.metadata.get("of_plain")}
-    for entry_name in sorted(of_plain - {*allowed}):
-        _check_of_plain(trained, current, entry_name, path)
-    if name != "transformer" and (
-        obstacle := neutral_obstacle(encoder, getattr(encoder, "cfg", None))
-    ):
+    if "encoder" in (allow or "").split(","):
+        return trained
+    obstacle = neutral_obstacle(encoder, getattr(encoder, "cfg", None))
+    if name != "transformer" and obstacle:
         raise UserError(
-            f"{path} has fairseq's Transformer encoder, and {name} does not start as it: {obstacle}; "
-            f"or begin from parts of it, with --pretrained {path} --allow-difference encoder"
+            f"{trained.where} has fairseq's Transformer encoder, and {name} does not start as it: "
+            f"{obstacle}; or begin from parts of it, with --pretrained {trained.where} "
+            "--allow-difference encoder"
         )
     # fairseq's encoder lacks these entries, even if an encoder with all options off records them.
-    of_encoders = {"encoder", *map(_entry_name, options)} - of_plain
-    of_trained = {
-        entry_name: entry
-        for entry_name, entry in trained.entries.items()
-        if entry_name not in of_encoders
-    }
-    added = {
-        entry_name: entry
-        for entry_name, entry in current.entries.items()
-        if entry_name in of_encoders
-        or (entry_name not in trained.entries and entry.part in _READ_BY_ENCODERS)
-    }
-    return replace(trained, entries={**of_trained, **added})
-
-
-def _entry_name(option: Field[Any]) -> str:
-    return option.name.replace("_", "-")
-
-
-def _check_of_plain(trained: Identity, current: Identity, name: str, path: str | Path) -> None:
-    """Check an option that changes fairseq's own encoder, too, before another encoder starts from it.
-
-    Args:
-        name: the option's entry.
-
-    Raises:
-        UserError: the trained encoder has the option, and this run's encoder cannot have it.
-    """
-    encoder = current.value("encoder")
-    if trained.value(name) != "True" or (encoder == "transformer" and name in current.entries):
-        return
-    if encoder == "transformer":
-        raise UserError(
-            f"{path} was trained with --{name}, which this run's architecture lacks: give --arch "
-            f"structural_transformer --{name}, or let this pass with --allow-difference {name}"
-        )
-    raise UserError(
-        f"{path} was trained with --{name}, so its encoder is not fairseq's Transformer, as which "
-        f"{encoder} starts; begin from parts of it, with --pretrained {path} --allow-difference "
-        f"encoder,{name}"
-    )
-
-
-_READ_BY_ENCODERS = ("labels", "parser", "trees")
+    of_encoders = {"encoder"}
+    for option in (option for method in ENCODERS.values() for option in method.options):
+        if not option.metadata.get("of_plain"):
+            of_encoders.add(option.name.replace("_", "-"))
+    entries = {name: e for name, e in trained.entries.items() if name not in of_encoders}
+    for entry_name, entry in current.entries.items():
+        is_read = entry_name not in entries and entry.part in ("labels", "parser", "trees")
+        if entry_name in of_encoders or is_read:
+            entries[entry_name] = entry
+    return replace(trained, entries=entries)

@@ -20,12 +20,12 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from fairseq_phrase.checkpoints.guards import guard_checkpoints
 from fairseq_phrase.checkpoints.identity import RecordingTask, identity_of
-from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
+from fairseq_phrase.checkpoints.trust import plain_options
 from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.compat.patches import patch_fairseq
 from fairseq_phrase.compat.uncompiled import replace_missing_extensions
 from fairseq_phrase.data.store.data_directory import languages_in_names
-from fairseq_phrase.data.store.identity import Identity, compare
+from fairseq_phrase.data.store.identity import Tolerance, check
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import BROKEN
 
@@ -104,7 +104,6 @@ def read_checkpoint(path: Path) -> SavedModel:
         UserError: the file is missing, or is not a fairseq checkpoint.
     """
     register_all()
-    load_checkpoint(path)  # its error explains why a file is not a checkpoint
     reason = "it does not name a model and a task"
     try:
         state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
@@ -164,22 +163,17 @@ def build_models(
                         "it, in a command by --user-dir FOLDER",
                     )
                 )
-        record = identity_of(model.state, model.path).as_dict()  # completed, also for a bundle
-        model.state["task_state"] = {**(model.state.get("task_state") or {}), "identity": record}
         _check_sizes(model)
         with _building(model, data):
             overwrite_args_by_name(model.state["cfg"], {"data": str(data), **task_options})
             built, _, task = checkpoint_utils.load_model_ensemble_and_task(
                 [str(model.path)], state=model.state, task=task
             )
-        # A task of stock fairseq does not compare records.
-        if not isinstance(task, RecordingTask):
-            compare(
-                Identity.from_dict(model.state["task_state"]["identity"], model.path),
-                identity_of({"cfg": model.state["cfg"]}, str(data)), "use",
-                trained_name=model.path, current_name=str(data),
-                allow=task_options["allow_difference"], strict=task_options["strict_identity"],
-            )  # fmt: skip
+        if not isinstance(task, RecordingTask):  # one of stock fairseq does not compare records
+            record = identity_of(model.state, model.path)
+            current = identity_of({"cfg": model.state["cfg"]}, str(data))
+            allow, strict = task_options["allow_difference"], task_options["strict_identity"]
+            check(record, current, "use", Tolerance(allow, strict))
         models += [model.eval() for model in built]
     return models, task
 

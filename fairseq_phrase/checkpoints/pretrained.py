@@ -11,15 +11,25 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_phrase.checkpoints.entries import identity_kind
 from fairseq_phrase.checkpoints.identity import RecordingTask, identity_of
+from fairseq_phrase.checkpoints.options import (
+    complete_options,
+    identity_kind,
+    model_options,
+    sections_of,
+)
 from fairseq_phrase.checkpoints.parameter_checks import check_sizes, check_ties
-from fairseq_phrase.checkpoints.registered_options import complete_options, model_options
 from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
 from fairseq_phrase.compat.checkpoints import rename_old_parameters
 from fairseq_phrase.data.batches.raw_tokens import SourceDictionary
 from fairseq_phrase.data.store.dictionaries import begins_with, labels_fingerprint
-from fairseq_phrase.data.store.identity import MASK, Identity, dictionary_entry
+from fairseq_phrase.data.store.identity import (
+    MASK,
+    OF_OTHER_DECODERS,
+    OF_OTHER_TASKS,
+    Identity,
+    dictionary_entry,
+)
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import option
 from fairseq_phrase.modules.positions.relation_bias import RelationBias
@@ -52,8 +62,7 @@ class PretrainedOptions(FairseqDataclass):
 
 def take_options(cfg: Any, path: Path) -> None:
     """Set options of the next model to a checkpoint's values, and log the changed options."""
-    state = _read(path, "--pretrained-model")
-    values = plain_options(plain_options(state.get("cfg")).get("model") or state.get("args"))
+    values, _ = sections_of(_read(path, "--pretrained-model"))
     now = plain_options(cfg)
     # The table of learned positions has a fixed size. The encoder is this run's, which may be neutral.
     positions = {"max_source_positions", "max_target_positions"}
@@ -172,7 +181,7 @@ def _load(model: Any, path: Path, task: RecordingTask, *, whole: bool) -> set[st
     where = f"{flag} {path}"
     state = _read(path, flag)
     record, checked = _with_dictionaries(identity_of(state, path), path, task)
-    task.check_record(record, path, "pretrained-model" if whole else "pretrained")
+    task.check_record(record, "continue", OF_OTHER_TASKS if whole else OF_OTHER_DECODERS)
     parameters = model.state_dict()
     saved = dict(state["model"])
     if not whole:

@@ -2,33 +2,37 @@
 
 fairseq evaluates options such as ``--adaptive-softmax-cutoff`` by ``eval``, and opens the files that
 other options name. A checkpoint or a bundle from a stranger has such options, too. All commands read
-them by :func:`load_checkpoint` and :func:`check_trusted`. Only these values are allowed:
+them by :func:`load_checkpoint` and :func:`check_trusted`. What they may be follows from their types:
 
-- None, truth values, numbers, lists, dictionaries, namespaces, and texts;
-- a text is data, words or prose (:func:`~fairseq_phrase.checkpoints.option_texts.form_of`);
-- an option in :data:`EVALUATED` is data; an option in :data:`NOT_EVALUATED` has any text.
+- None, truth values, numbers, and lists, dictionaries and namespaces of allowed values: these cannot run;
+- a text without an interpolation; if it is JSON or a literal of Python, its parts are checked, too;
+- a literal, if fairseq evaluates the option (:data:`EVALUATED`).
 
 A text that names a file is removed: only files that the user names are opened.
 """
 
 from __future__ import annotations
 
+import ast
+import json
+import pickle
+import re
+import warnings
+import zipfile
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import fields
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
+import torch
 from fairseq.registry import REGISTRIES
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.base import Container, Node
 
-from fairseq_phrase.checkpoints.option_texts import TextForm, form_of
-from fairseq_phrase.compat import checkpoints
+from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.data.store.identity import matches, warn_once
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import names_path
@@ -48,27 +52,30 @@ FILES = (
 )
 #: Options with names of parsers, which are removed if they contain a path.
 PARSERS = "source_parser syntax_parser"
-#: Options that nothing evaluates. Of those that name files, fairseq's commands read their own values, or
+#: Options that keep every text. Of those that name files, fairseq's commands read their own values, or
 #: they name data. The last three are of transformers' configurations.
 NOT_EVALUATED = (
     "data user_dir save_dir restore_file finetune_from_model continue_once checkpoint_suffix path "
     "results_path input log_file tensorboard_logdir plasma_path wandb_project aim_repo "
-    "distributed_init_method train_subset valid_subset gen_subset freeze_regex "
+    "distributed_init_method train_subset valid_subset gen_subset freeze_regex predict_fraction "
     "post_process remove_bpe eval_bleu_remove_bpe bpe_separator "
     "source_lang target_lang langs lang_pairs *_lang_pairs *_langs "
     "_name_or_path id2label label2id"
 )
-#: Options that fairseq evaluates. A word would be the name of a variable of fairseq.
+#: Options that fairseq evaluates.
 EVALUATED = (
     "adaptive_softmax_cutoff adaptive_input_cutoff *xformers_att_config encoder_layers decoder_layers "
-    "encoder_attention decoder_attention gated_attention project_input downsample character_filters "
-    "conv_feature_layers conv_aggregator_layers feature_encoder_spec *_kernel_size_list *_glu "
-    "weight_softmax left_pad_* wer_args *_betas adafactor_eps pipeline_*balance pipeline_*devices"
+    "encoder_attention decoder_attention self_attention gated_attention project_input downsample "
+    "character_filters conv_feature_layers conv_aggregator_layers feature_encoder_spec "
+    "*_kernel_size_list *_glu weight_softmax left_pad_* wer_args *_betas adafactor_eps "
+    "pipeline_*balance pipeline_*devices"
 )
+#: What an evaluated text may be besides a literal: the layers of a convolutional model, such as
+#: ``[(512, 3)] * 20``; and the self-attention of this package's recurrent models.
+_LAYERS = r"\[[\d,() ]*\] *(\* *\d{1,3} *)?"
+_EVALUATED_TEXT = re.compile(rf"{_LAYERS}(\+ *{_LAYERS})*|none|plain|bilinear", re.ASCII)
 _matches = lru_cache(maxsize=8192)(matches)
-_MOST_VALUES, _DEEPEST = 100_000, 30
-#: The file that fairseq is reading.
-_FILE: ContextVar[str] = ContextVar("file", default="the checkpoint")
+_MOST_VALUES, _DEEPEST, _LONGEST = 100_000, 30, 100_000
 
 
 def plain_options(cfg: Any) -> dict[str, Any]:
@@ -78,13 +85,33 @@ def plain_options(cfg: Any) -> dict[str, Any]:
     return dict(cfg) if isinstance(cfg, Mapping) else dict(vars(cfg) if cfg else {})
 
 
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Load a checkpoint, and check its options by :func:`check_trusted`.
+def load_checkpoint(path: Path, *, mmap: bool = True) -> dict[str, Any]:
+    """Load a fairseq checkpoint, and check its options by :func:`check_trusted`.
+
+    Args:
+        mmap: read only tensors that are used. A training that resumes may overwrite its file.
 
     Raises:
         UserError: the file is missing, is not a checkpoint, or has content that could run code.
     """
-    state = checkpoints.load_checkpoint(path)
+    if not path.is_file():
+        raise UserError(f"the checkpoint {path} is not there")
+    make_checkpoints_loadable()
+    is_zip = zipfile.is_zipfile(path)  # torch before 1.6 wrote other files, which cannot be mapped
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap and is_zip)
+    except Exception as error:  # torch raises one of many, depending on the file's content
+        unsafe = re.search(r"(?:GLOBAL|class) (\S+)", str(error))
+        if isinstance(error, pickle.UnpicklingError) and unsafe:
+            raise UserError(
+                f"{path} was not loaded: it contains {unsafe[1]}, which could run code and is not part "
+                "of fairseq's checkpoints"
+            ) from None
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        reason = reason if is_zip else "it is empty, truncated, or not written by torch"
+        raise UserError(f"{path} is not a fairseq checkpoint ({reason})") from None
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise UserError(f"{path} is not a fairseq checkpoint: it has no model")
     check_trusted(state, path)
     return state
 
@@ -112,29 +139,6 @@ def check_trusted(state: dict[str, Any], path: str | Path) -> None:
             state[name] = options
 
 
-@contextmanager
-def reading(path: str | Path) -> Iterator[None]:
-    """Name the file that fairseq reads, for the messages of :func:`check_before_upgrade`."""
-    token = _FILE.set(str(path))
-    try:
-        yield
-    finally:
-        _FILE.reset(token)
-
-
-def check_before_upgrade(upgrade: Any, state: dict[str, Any]) -> Any:
-    """Check the options of a checkpoint before fairseq converts those of its older versions."""
-    check_trusted(state, _FILE.get())
-    if state.get("args") is None:
-        cfg = state.get("cfg") or {}
-        for name in ("task", "model"):
-            if not isinstance(cfg.get(name), dict | DictConfig | Namespace):
-                raise UserError(
-                    f"{_FILE.get()} is not a fairseq checkpoint: it has no options of a {name}"
-                )
-    return upgrade(state)
-
-
 class _Reader:
     """Copies the options of a file, if all of them are allowed."""
 
@@ -142,12 +146,12 @@ class _Reader:
         self._path, self._values, self._depth = path, 0, 0
         self._in_text = False
 
-    def read(self, value: Any, names: tuple[str, ...], *, is_free: bool = False) -> Any:
+    def read(self, value: Any, names: tuple[str, ...], *, is_kept: bool = False) -> Any:
         """Return a copy of a value.
 
         Args:
             names: the names of its sections, and its own name.
-            is_free: whether nothing evaluates its texts.
+            is_kept: whether its texts are kept, whatever they name.
 
         Raises:
             UserError: the value, or a part of it, is not allowed.
@@ -156,70 +160,88 @@ class _Reader:
         if self._values > _MOST_VALUES or self._depth > _DEEPEST:
             raise self._refusal(names, "has too many or too deeply nested values")
         self._depth += 1
-        copy = self._copy(_content(value), names, is_free)
+        copy = self._copy(_content(value), names, is_kept)
         self._depth -= 1
         return copy
 
-    def _copy(self, value: Any, names: tuple[str, ...], is_free: bool) -> Any:
+    def _copy(self, value: Any, names: tuple[str, ...], is_kept: bool) -> Any:
         if value is None or type(value) in (bool, int, float) or isinstance(value, Enum):
             return value
         if type(value) is str:
-            return self._text(value, names, is_free)
+            return self._text(value, names, is_kept)
         if type(value) in (list, tuple):
-            return type(value)(self.read(part, names, is_free=is_free) for part in value)
+            return type(value)(self.read(part, names, is_kept=is_kept) for part in value)
         if isinstance(value, Namespace):
-            return Namespace(**self._section(vars(value), names, is_free))
+            return Namespace(**self._section(vars(value), names, is_kept))
         if isinstance(value, dict):
-            return self._section(value, names, is_free)
+            return self._section(value, names, is_kept)
         raise self._refusal(names, f"is a {type(value).__name__}, which no option is")
 
-    def _section(
-        self, options: Mapping[Any, Any], names: tuple[str, ...], is_free: bool
-    ) -> dict[Any, Any]:
+    def _section(self, options: Mapping[Any, Any], names: tuple[str, ...], is_kept: bool) -> Any:
         """Copy options by name, without those that are removed."""
         section = {}
         for key, value in options.items():
             if type(key) not in (str, int, float, bool) and not isinstance(key, Enum):
                 raise self._refusal(names, f"has an option named {key!r:.100}")
-            name, value = str(key), _content(value)
-            if not _is_removed(name, value):
-                free = is_free or _matches(name, NOT_EVALUATED) or _matches(name, PARSERS)
-                section[key] = self.read(value, (*names, name), is_free=free)
-            elif self._in_text:
-                raise self._refusal((*names, name), f"is {value!r:.100}, {_ONLY_IF_NAMED}")
+            place, value = (*names, str(key)), _content(value)
+            if _is_removed(place[-1], value):
+                section[key] = self._removed(value, place)
             else:
-                section[key] = _without_file(name)
+                keeps = is_kept or _matches(place[-1], f"{NOT_EVALUATED} {PARSERS}")
+                section[key] = self.read(value, place, is_kept=keeps)
         return section
 
-    def _text(self, text: str, names: tuple[str, ...], is_free: bool) -> str | None:
-        """Return a text, or None for a path."""
+    def _text(self, text: str, names: tuple[str, ...], is_kept: bool) -> Any:
+        """Return a text, or what replaces a path."""
         if "${" in text:
             raise self._refusal(
                 names,
                 f"is the interpolation {text:.100}, which fairseq does not save, and which could read "
                 "this machine's environment",
             )
-        form, value = (TextForm.PROSE, None) if is_free or not text else form_of(text)
-        must_be_data = not is_free and text and _matches(names[-1], EVALUATED)
-        if form is TextForm.CODE or (must_be_data and form is not TextForm.DATA):
-            raise self._refusal(names, f"is {text!r:.100}, which could run as code")
-        if form is TextForm.DATA and value != text:
-            self._read_inside(value, names)
-        if form is not TextForm.PATH or _is_default(names[-1], text):
+        if is_kept or not text:
             return text
-        if self._in_text:
-            raise self._refusal(names, f"is {text!r:.100}, {_ONLY_IF_NAMED}")
-        warn_once(f"{self._path}: its {'.'.join(names)}, {text}, was removed, {_ONLY_IF_NAMED}")
-        return cast("str | None", _without_file(names[-1]))
-
-    def _read_inside(self, value: Any, names: tuple[str, ...]) -> None:
-        """Check the value of a text. No part of it can be removed."""
+        values = _values(text)
+        may_be_word = not _matches(names[-1], EVALUATED) or _EVALUATED_TEXT.fullmatch(text)
+        if values is None or not (values or may_be_word):
+            raise self._refusal(names, f"is {text!r:.100}, which could run as code")
         was_in_text, self._in_text = self._in_text, True
-        self.read(value, names)
+        for value in values:
+            self.read(value, names)  # no part of it can be removed
         self._in_text = was_in_text
+        names_file = not values and ("/" in text or text.startswith("~"))
+        if not names_file or text in _defaults(names[-1]):
+            return text
+        removed = self._removed(text, names)
+        warn_once(f"{self._path}: its {'.'.join(names)}, {text}, was removed, {_ONLY_IF_NAMED}")
+        return removed
+
+    def _removed(self, value: Any, names: tuple[str, ...]) -> Any:
+        """Return what replaces a file's name: None, or no value of a segmenter's option."""
+        if self._in_text:
+            raise self._refusal(names, f"is {value!r:.100}, {_ONLY_IF_NAMED}")
+        return MISSING if _defaults(names[-1]) else None
 
     def _refusal(self, names: tuple[str, ...], reason: str) -> UserError:
         return UserError(f"{self._path} was not loaded: its {'.'.join(names)} {reason}")
+
+
+_ONLY_IF_NAMED = "because only files and addresses that you name are opened"
+
+
+def _values(text: str) -> list[Any] | None:
+    """Return what a text is as JSON and as a literal of Python; None if it is too large to tell."""
+    values: list[Any] = []
+    for read in (json.loads, ast.literal_eval):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # such as those of invalid escapes
+                values.append(read(text[: _LONGEST + 1]))
+        except (ValueError, SyntaxError, TypeError):
+            continue
+        except (RecursionError, MemoryError):
+            return None
+    return None if len(text) > _LONGEST else values
 
 
 def _content(value: Any) -> Any:
@@ -227,9 +249,6 @@ def _content(value: Any) -> Any:
     if not isinstance(value, Node):
         return value
     return value._content if isinstance(value, Container) else value._value()
-
-
-_ONLY_IF_NAMED = "because only files and addresses that you name are opened"
 
 
 def _is_removed(name: str, value: Any) -> bool:
@@ -243,20 +262,7 @@ def _is_removed(name: str, value: Any) -> bool:
     return is_file and (is_text or isinstance(value, list))
 
 
-def _is_default(name: str, text: str) -> bool:
-    """Return whether a text is fairseq's own, such as the address of GPT-2's subwords."""
-    return text in _defaults(name)
-
-
-def _without_file(name: str) -> Any:
-    """Return the value of an option whose file was removed.
-
-    It is None. A segmenter's option cannot be None, and its default would be another file.
-    """
-    return MISSING if _defaults(name) else None
-
-
 def _defaults(name: str) -> list[Any]:
-    """Return the defaults of an option of fairseq's segmenters."""
+    """Return the defaults of an option of fairseq's segmenters, of which some are addresses."""
     kinds = REGISTRIES["bpe"]["dataclass_registry"].values()
     return [option.default for kind in kinds for option in fields(kind) if option.name == name]

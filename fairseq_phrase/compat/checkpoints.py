@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 import collections
 import importlib
-import pickle
 import re
 import typing
-import zipfile
 from collections.abc import Container, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +15,6 @@ import torch
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.distributed.utils import _TensorPlaceholder
 from omegaconf import base, dictconfig, listconfig, nodes
-
-from fairseq_phrase.errors import UserError
 
 
 def make_checkpoints_loadable() -> None:
@@ -57,43 +52,6 @@ def _numpy_reconstruction() -> list[Any]:
         for module in ("core", "_core")
     ]
     return [np.ndarray, np.dtype, *dtypes, *functions]
-
-
-def unreadable(path: Path, error: Exception) -> UserError:
-    """Describe why torch could not read a checkpoint."""
-    reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-    if not zipfile.is_zipfile(path):
-        reason = "it is empty, truncated, or not written by torch"
-    return UserError(f"{path} is not a fairseq checkpoint ({reason})")
-
-
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Load a fairseq checkpoint; of a zip file, only tensors that are used are read from disk.
-
-    Raises:
-        UserError: the file is missing, is not a checkpoint, or has content that could run code.
-    """
-    if not path.is_file():
-        raise UserError(f"the checkpoint {path} is not there")
-    make_checkpoints_loadable()
-    try:
-        # torch before 1.6 did not write zip files, which alone can be mapped into memory.
-        mmap = zipfile.is_zipfile(path)
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except pickle.UnpicklingError as error:
-        unsafe = re.search(r"(?:GLOBAL|class) (\S+)", str(error))
-        if unsafe is None:
-            raise UserError(f"{path} is not a fairseq checkpoint") from None
-        raise UserError(
-            f"{path} was not loaded: it contains {unsafe[1]}, which could run code and is not part of "
-            "fairseq's checkpoints"
-        ) from None
-    # torch raises one of many exceptions, depending on the file's content.
-    except Exception as error:
-        raise unreadable(path, error) from None
-    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
-        raise UserError(f"{path} is not a fairseq checkpoint: it has no model")
-    return state
 
 
 def override_options(state: dict[str, Any], overrides: Mapping[str, Any]) -> None:

@@ -37,7 +37,7 @@ from fairseq_phrase.checkpoints.loading import (
     read_checkpoint,
     register_all,
 )
-from fairseq_phrase.checkpoints.registered_options import complete_options
+from fairseq_phrase.checkpoints.options import complete_options
 from fairseq_phrase.checkpoints.trust import check_trusted
 from fairseq_phrase.data.store.identity import Identity
 from fairseq_phrase.data.store.layout import with_labels
@@ -290,12 +290,13 @@ def read_bundle(folder: Path) -> SavedModel:
             flags={"allow_objects": True},
         )
         task_state = {**described["task_state"], "checkpoint": str(folder)}
-        task_state["identity"] = Identity.from_dict(task_state["identity"], path).as_dict()
+        Identity.from_dict(task_state["identity"], path)
     except _DAMAGES as error:
         raise UserError(f"{path} is damaged ({error}): export the checkpoint again") from None
     state = {"cfg": config, "model": weights, "task_state": task_state}
     check_trusted(state, path)
     complete_options(state, path)
+    task_state["identity"] = identity_of(state, path).as_dict()
     return SavedModel(folder, state)
 
 

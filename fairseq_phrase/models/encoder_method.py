@@ -25,7 +25,7 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
     Args:
         help: its description, for ``--help``.
         **metadata: other properties, such as ``identity="free"`` for an option that does not affect a
-            trained model (:func:`fairseq_phrase.checkpoints.entries.option_entries`); ``needs``, the
+            trained model (:func:`fairseq_phrase.checkpoints.options.option_entries`); ``needs``, the
             names of options, of which one must be on, else this option has no effect and is reported;
             ``before``, the value of models from before the option existed, if this is not its default; or
             ``of_plain``, if it is a switch that also changes an encoder that ``is_plain``.
@@ -38,7 +38,7 @@ def declare(**metadata: Any) -> Callable[[OptionsClass], OptionsClass]:
 
     Args:
         **metadata: ``identity`` and ``part``, see
-            :func:`fairseq_phrase.checkpoints.entries.option_entries`.
+            :func:`fairseq_phrase.checkpoints.options.option_entries`.
     """
 
     def declared(options: OptionsClass) -> OptionsClass:

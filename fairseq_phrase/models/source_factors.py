@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -113,7 +113,7 @@ def begin_with_factors(trained: Identity, here: Identity) -> Identity:
     """
     if _ENTRY in trained.entries or _ENTRY not in here.entries:
         return trained
-    return replace(trained, entries={**trained.entries, _ENTRY: here.entries[_ENTRY]})
+    return trained.with_entries({_ENTRY: here.entries[_ENTRY]})
 
 
 class FactoredEmbedding(nn.Module):

@@ -1,6 +1,6 @@
 """Tasks that record the data and options of their models, and compare records at each use."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Optional
@@ -10,11 +10,18 @@ from fairseq import utils
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
-from fairseq_phrase.checkpoints.entries import model_entries, task_entries
 from fairseq_phrase.checkpoints.identity import begin_neutrally, prune
+from fairseq_phrase.checkpoints.options import model_entries, task_entries
 from fairseq_phrase.checkpoints.pretrained import begin_from_checkpoint, scaled_step, take_options
 from fairseq_phrase.compat.inference import truncate_as_trained
-from fairseq_phrase.data.store.identity import Entry, Identity, compare, log_record
+from fairseq_phrase.data.store.identity import (
+    OF_EACH_MODEL,
+    Entry,
+    Identity,
+    Tolerance,
+    check,
+    log_record,
+)
 from fairseq_phrase.data.store.manifest import data_identity
 from fairseq_phrase.data.store.parts import check_parts
 from fairseq_phrase.fairseq_types import Dictionary
@@ -59,7 +66,7 @@ class IdentifiedTask(UpdateTask):
         number = uuid4().hex
         self._training = {"training": Entry(number, number[:8], "training")}
         self._pretrained: list[Tensor] = []
-        self._loaded: list[tuple[str, Identity]] = []
+        self._loaded: list[Identity] = []
 
     def directory_of(self, split: str, epoch: int) -> str:
         """Return the data directory of a split; each epoch of training reads the next one."""
@@ -83,15 +90,19 @@ class IdentifiedTask(UpdateTask):
             take_configuration(cfg)
         self._labels_asked_for = set()
         model = super().build_model(cfg, from_checkpoint)
+        trained = self._loaded[-1] if from_checkpoint and self._loaded else None
         self._model_entries = model_entries(cfg)
-        self.extend(model, self._loaded[-1][1] if from_checkpoint and self._loaded else None)
+        self.extend(model, trained)
         self._encoder = encoder_of(model)
         self.identity = self._current_record()
-        if from_checkpoint and self._loaded:
-            *earlier, (path, trained) = self._loaded
-            self.check_record(trained, path, "use")
-            for earlier_path, its in earlier:
-                self._compare(its, trained, "ensemble", earlier_path, path)
+        if trained:
+            self.check_record(trained, "use")
+            options = self.identity.only("encoder", "decoder")
+            model_record = prune(trained, options).only("encoder", "decoder")
+            allowed = self._check(model_record, options, "join")
+            self.identity = replace(self.identity, allowed=allowed)
+            for earlier in self._loaded[:-1]:
+                self._check(earlier, trained, "join", OF_EACH_MODEL)
         elif not from_checkpoint:
             if self.can_start:
                 names = begin_from_checkpoint(model, self.cfg, self)
@@ -109,26 +120,24 @@ class IdentifiedTask(UpdateTask):
             trained: the record of its checkpoint; None for a new model.
         """
 
-    def check_record(self, trained: Identity, path: str | Path, entry_point: str) -> None:
+    def check_record(self, trained: Identity, use: str, without: Sequence[str] = ()) -> None:
         """Restore the state from a checkpoint's record, and compare the record with this run's.
 
         Args:
-            entry_point: a name in :data:`fairseq_phrase.data.store.identity.ENTRY_POINTS`.
+            use: one of :data:`fairseq_phrase.data.store.identity.USES`.
+            without: the parts that are not compared. Of a model that this one begins from, also source
+                factors, which start at 0.
         """
-        if entry_point != "use":  # for use, fairseq has already passed the state
+        if use == "continue":  # for use, fairseq has already passed the state
             self.restore(trained, in_ensemble=False)
         current = replace(self._current_record(), allowed=self.identity.allowed)
-        if entry_point == "use":
-            trained = prune(trained, current)
-        else:
-            allow = self.cfg.allow_difference
-            trained = begin_neutrally(trained, current, self._encoder, path, allow)
-        if entry_point.startswith("pretrained"):
+        if use == "continue":
+            trained = begin_neutrally(trained, current, self._encoder, self.cfg.allow_difference)
+        if without:
             trained = begin_with_factors(trained, current)
-        self.identity = self._compare(
-            trained, current, entry_point, path, f"this run on {self.cfg.data}"
-        )
-        if entry_point == "train":
+        allowed = self._check(trained, current, use, without)
+        self.identity = replace(current, allowed=allowed)
+        if use == "continue" and not without:
             log_record(self.identity)
 
     def continue_training(self, trained: Identity) -> None:
@@ -163,40 +172,29 @@ class IdentifiedTask(UpdateTask):
         truncate_as_trained(self, state_dict)
         path = state_dict.get("checkpoint", "the checkpoint")
         trained = Identity.from_dict(state_dict["identity"], path)
-        self._loaded.append((path, trained))
+        self._loaded.append(trained)
         self.continue_training(trained)
         self.restore(trained, in_ensemble=True)
 
     def _current_record(self) -> Identity:
         """Make the record of the data, the task and the built model."""
         cfg, read = self.cfg, {f"{name}-labels" for name in self._labels_asked_for}
-        records = []
-        check_parts(utils.split_paths(cfg.data))
-        for directory in utils.split_paths(cfg.data):
-            data = data_identity(directory, cfg.source_lang, getattr(cfg, "target_lang", None))
-            entries = {
-                name: entry
-                for name, entry in data.entries.items()
-                if entry.part != "labels" or name in read
-            }
-            records.append((directory, replace(data, entries=entries)))
-        (first, data), *other_records = records
-        for directory, record in other_records:
-            data = replace(
-                data, allowed=self._compare(record, data, "shards", directory, first).allowed
-            )
+        directories = utils.split_paths(cfg.data)
+        check_parts(directories)
+        first, *records = (
+            data_identity(directory, cfg.source_lang, getattr(cfg, "target_lang", None), read)
+            for directory in directories
+        )
+        allowed = first.allowed
+        for record in records:
+            allowed = self._check(record, replace(first, allowed=allowed), "use")
         of_run = {**self.own_entries(), **self._model_entries, **self._training}
-        return replace(data, entries={**data.entries, **of_run})
+        where = f"this run on {cfg.data}"
+        return replace(first.with_entries(of_run), allowed=allowed, where=where)
 
-    def _compare(
-        self,
-        trained: Identity,
-        here: Identity,
-        entry_point: str,
-        path: str | Path,
-        name: str | Path,
-    ) -> Identity:
-        return compare(
-            trained, here, entry_point, trained_name=path, current_name=name,
-            allow=self.cfg.allow_difference, strict=self.cfg.strict_identity,
-        )  # fmt: skip
+    def _check(
+        self, trained: Identity, here: Identity, use: str, without: Sequence[str] = ()
+    ) -> tuple[str, ...]:
+        """Compare records as the options say; see :func:`check`."""
+        tolerance = Tolerance(self.cfg.allow_difference, self.cfg.strict_identity)
+        return check(trained.without(without), here.without(without), use, tolerance)

@@ -155,7 +155,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build a model, and find the layers of the losses that teach trees."""
         model = super().build_model(cfg, from_checkpoint)
-        has_trees = from_checkpoint and self._loaded and self._loaded[-1][1].value("tree-source")
+        has_trees = from_checkpoint and self._loaded and self._loaded[-1].value("tree-source")
         if has_trees and self._trees.last != self._trees.settings[0]:
             read_own_trees(model.encoder, *self._trees.last)
         if from_checkpoint:  # other models of an ensemble may read parses

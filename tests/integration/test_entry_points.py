@@ -13,7 +13,7 @@ import torch
 from fairseq.models.transformer import TransformerModel
 from fairseq_cli import generate, train
 
-from fairseq_phrase.data.store.identity import ENTRY_POINTS
+from fairseq_phrase.data.store.identity import OF_OTHER_DECODERS, PARTS, USES
 from fairseq_phrase.errors import UserError
 from tests.support.checkpoint_commands import FAIRSEQ, MODEL, ONCE, OWN, PLAIN, USER
 from tests.support.commands import run
@@ -55,10 +55,11 @@ def changed(checkpoint: Path) -> Path:
     return changed_path
 
 
-def differing(checkpoint: Path, entry_point: str) -> set[str]:
-    """Return the names of the entries that a entry_point compares."""
+def differing(checkpoint: Path, use: str) -> set[str]:
+    """Return the names of the entries that a use compares; ``pretrained`` leaves out more."""
     entries = torch.load(checkpoint, weights_only=False)["task_state"]["identity"]["entries"]
-    parts = ENTRY_POINTS[entry_point] - {"trees"}
+    left_out = OF_OTHER_DECODERS if use == "pretrained" else USES[use]
+    parts = PARTS.keys() - {"trees", *left_out}
     return {name for name, entry in entries.items() if entry["part"] in parts}
 
 
@@ -72,13 +73,13 @@ def named(message: str) -> set[str]:
 def test_fairseqs_commands_compare_every_entry(
     name, checkpoints, data_directory, command, tmp_path
 ):
-    module, entry_point, arguments = FAIRSEQ[name]
+    module, use, arguments = FAIRSEQ[name]
     save = ("--save-dir", tmp_path) if module is train else ()
     with pytest.raises(UserError, match=r"other\.pt") as caught:
         command(
             module, data_directory, *USER, *save, "--strict-identity", *arguments, checkpoints[1]
         )
-    assert named(str(caught.value)) == differing(checkpoints[1], entry_point)
+    assert named(str(caught.value)) == differing(checkpoints[1], use)
     assert not list(tmp_path.iterdir())
 
 
@@ -104,8 +105,8 @@ def test_this_packages_commands_compare_every_entry(
     with pytest.raises(SystemExit) as stopped:
         module.main([*arguments, "--strict-identity"])
     assert stopped.value.code == 2
-    entry_point = "average" if name == "average" else "use"
-    assert named(capsys.readouterr().err) == differing(changed_path, entry_point)
+    use = "join" if name == "average" else "use"
+    assert named(capsys.readouterr().err) == differing(changed_path, use)
     assert not paths["NEW"].exists()
 
 
@@ -138,13 +139,13 @@ def test_hydra_training_compares_every_entry(data_directory, tmp_path):
             *command, f"checkpoint.save_dir={tmp_path / 'new'}", "optimization.max_update=2",
             f"checkpoint.{option}={changed_path}", "+task.strict_identity=true", expect=1,
         )  # fmt: skip
-        assert named(printed) == differing(changed_path, "train")
+        assert named(printed) == differing(changed_path, "continue")
 
 
 def test_all_commands_that_use_a_model_are_tested_here():
     of_fairseq = {f"fairseq-{module.__name__.split('.')[1]}" for module, *_ in FAIRSEQ.values()}
     of_ours = {f"fairseq-phrase-{name.partition(' ')[0]}" for name in OWN}
-    commands = COMMANDS["use"] | COMMANDS["average"] | COMMANDS["train"]
+    commands = set().union(*COMMANDS.values())
     of_hydra = {"fairseq-hydra-train"}
     # test_dictionaries asks the labeller.
     assert commands - of_fairseq - of_hydra - of_ours == {"fairseq-phrase-label"}

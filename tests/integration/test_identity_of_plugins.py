@@ -16,7 +16,7 @@ def test_a_new_option_of_an_encoder_is_guarded_without_a_line() -> None:
     code = (
         "from fairseq_phrase.checkpoints.loading import register_all; register_all();"
         "import label_transformer;"
-        "from fairseq_phrase.checkpoints.entries import model_entries;"
+        "from fairseq_phrase.checkpoints.options import model_entries;"
         "print(model_entries({'_name': 'label_transformer', 'label_scale': 2.0})['label-scale'])"
     )
     plugin = str(Path(REPOSITORY) / "examples" / "encoder_plugin")

@@ -12,7 +12,7 @@ from fairseq_cli import generate, train
 
 from fairseq_phrase.checkpoints.averaging import average_checkpoints
 from fairseq_phrase.checkpoints.identity import identity_of
-from fairseq_phrase.compat.checkpoints import load_checkpoint
+from fairseq_phrase.checkpoints.trust import load_checkpoint
 from fairseq_phrase.data.store.identity import LOGGED, Identity
 from fairseq_phrase.errors import UserError
 from tests.support.commands import SIZES, TRAINING
@@ -73,7 +73,7 @@ def number(path: Path) -> str | None:
 
 @pytest.mark.parametrize("task", ["syntax_translation", "translation"])
 def test_the_number_of_a_training_is_kept_by_a_resume_and_by_nothing_else(
-    task, data_directory, command, tmp_path, caplog
+    task, data_directory, command, tmp_path
 ):
     def trained(folder: str, updates: int, *flags: object) -> Path:
         save = (
@@ -96,9 +96,7 @@ def test_the_number_of_a_training_is_kept_by_a_resume_and_by_nothing_else(
     assert number(first) == number(resumed) == number(elsewhere)
     assert len({number(first), number(again), number(tuned)}) == 3
     average_checkpoints([first, resumed], tmp_path / "average.pt")
-    assert "continue one training separately" not in caplog.text
     average_checkpoints([first, resumed, elsewhere], tmp_path / "average.pt")
-    assert re.search(r"b/checkpoint_1_2.pt and \S+a/checkpoint_1_2.pt continue", caplog.text)
     for checkpoint in (again, tuned):
         with pytest.raises(
             UserError, match=r"differ in training \w{8} and \w{8}: name checkpoints"

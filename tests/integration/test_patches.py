@@ -52,7 +52,6 @@ def patched_functions(monkeypatch):
 
 #: Patched functions that take and read no configuration.
 WITHOUT_CONFIGURATION = {
-    "fairseq.checkpoint_utils._upgrade_state_dict",
     "fairseq.checkpoint_utils.load_checkpoint_to_cpu",
     "fairseq.data.bucket_pad_length_dataset.get_buckets",
     "fairseq.file_io.PathManager.copy",

@@ -15,13 +15,13 @@ from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
 from fairseq_cli import train as fairseq_train
 from omegaconf import OmegaConf
 
-from fairseq_phrase.checkpoints.entries import model_entries
+from fairseq_phrase.checkpoints.options import model_entries
 from fairseq_phrase.compat.resuming import (
     continue_all_state,
     continue_among_shards,
     save_all_state,
 )
-from fairseq_phrase.data.store.identity import Identity, compare
+from fairseq_phrase.data.store.identity import Identity, check
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401
 from tests.support.commands import SIZES, TRAINING, run, run_by_two_processes, train_with_stops
@@ -316,6 +316,5 @@ def test_options_that_an_older_record_lacks_have_their_defaults():
     del older["phrase-mask"]
     for mask, differs in (("subset", False), ("all", True)):
         now = model_entries({"_name": "phrase_transformer", "phrase_mask": mask})
-        names = {"trained_name": "a.pt", "current_name": "b.pt"}
         with pytest.raises(UserError, match="subset and all") if differs else nullcontext():
-            compare(Identity(older), Identity(now), "train", **names)
+            check(Identity(older), Identity(now), "continue")

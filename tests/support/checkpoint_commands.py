@@ -10,17 +10,16 @@ USER = ("--user-dir", "fairseq_phrase", "--task", "syntax_translation")
 MODEL = ("--arch", "relation_transformer", "--relation-labels", *TRAINING, *SIZES)
 PLAIN = ("--arch", "phrase_transformer_tiny", *TRAINING, *SIZES)
 ONCE = ("--max-tokens", "400", "--disable-validation")
-#: What a command gets after the data directory and before the checkpoint: ``(module, entry_point,
-#: arguments)``.
+#: What a command gets after the data directory and before the checkpoint: ``(module, use, arguments)``.
 FAIRSEQ = {
-    "resumed": (train, "train", [*MODEL, *ONCE, "--max-update", "2", "--restore-file"]),
+    "resumed": (train, "continue", [*MODEL, *ONCE, "--max-update", "2", "--restore-file"]),
     "reset": (
-        train, "train",
+        train, "continue",
         [*MODEL, *ONCE, "--max-update", "2", "--reset-optimizer", "--reset-lr-scheduler",
          "--reset-meters", "--reset-dataloader", "--restore-file"],
     ),
     "fine-tuned": (
-        train, "train", [*MODEL, *ONCE, "--max-update", "2", "--finetune-from-model"]
+        train, "continue", [*MODEL, *ONCE, "--max-update", "2", "--finetune-from-model"]
     ),
     "pretrained": (train, "pretrained", [*MODEL, *ONCE, "--max-update", "2", "--pretrained"]),
     "validate": (validate, "use", ["--cpu", "--batch-size", "50", "--path"]),

@@ -22,7 +22,7 @@ def make_task(labelled, whole_words=False):
         label_dictionary=any_label_dictionary,
         require_parses=lambda fields: None,
         require_structure=lambda key, make: None,
-        check_record=lambda record, path, entry_point: None,
+        check_record=lambda record, use, without: None,
         labelled=labelled,
         whole_words=whole_words,
     )

@@ -19,7 +19,7 @@ def make_task(dictionary: Dictionary, **attributes: Any) -> Namespace:
     defaults = {"source_dictionary": dictionary, "target_dictionary": dictionary}
     defaults |= {"label_dictionary": any_label_dictionary, "require_parses": lambda fields: None}
     defaults |= {"require_structure": lambda key, make: None}
-    defaults |= {"check_record": lambda record, path, entry_point: None}
+    defaults |= {"check_record": lambda record, use, without: None}
     defaults |= {"cfg": Namespace()}
     return Namespace(**{**defaults, **attributes})
 

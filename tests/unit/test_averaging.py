@@ -36,28 +36,6 @@ def test_every_parameter_is_the_mean_and_the_rest_is_kept(tmp_path):
     assert not list(tmp_path.glob("*.partial"))
 
 
-@pytest.mark.parametrize(
-    ("processes", "warned"),
-    [
-        ([["a"], ["a", "b"], ["a", "b", "c"], []], None),
-        ([["a", "b"], ["c"]], None),
-        (
-            [["a", "b"], ["a"], ["a", "c"]],
-            "checkpoint2.pt and .*checkpoint0.pt continue one training",
-        ),
-    ],
-)
-def test_branches_of_one_training_are_averaged_with_a_warning(processes, warned, tmp_path, caplog):
-    paths = [tmp_path / f"checkpoint{i}.pt" for i in range(len(processes))]
-    for path, numbers in zip(paths, processes, strict=True):
-        state = {"model": {"weight": torch.ones(2)}, "cfg": {"model": {"_name": "x"}}}
-        torch.save({**state, "extra_state": {"processes": numbers}}, path)
-    average_checkpoints(paths, tmp_path / "average.pt")
-    warnings = [message for message in caplog.messages if "continue one training" in message]
-    assert len(warnings) == (warned is not None)
-    assert all(re.search(str(warned), warning) for warning in warnings)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_the_mean_of_16_bits_is_not_rounded_to_16_bits(tmp_path, dtype):
     values = [torch.tensor([1.0, 3.0], dtype=dtype), torch.tensor([1.0 + 2**-7, 3.0], dtype=dtype)]

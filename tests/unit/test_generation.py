@@ -9,7 +9,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import OmegaConf
 
 from fairseq_phrase.compat.commands import _shorten_configuration
-from fairseq_phrase.data.store.identity import Entry, Identity, compare
+from fairseq_phrase.data.store.identity import Entry, Identity, Tolerance, check
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.report.generation import read_generation, read_interactive_speed
 from tests.support.run_folders import write_generation, write_interactive
@@ -64,14 +64,14 @@ def test_the_log_names_batches_models_and_search(tmp_path, options, search):
     assert generation.models == "'checkpoint_best.pt', 'average.pt'"
 
 
-@pytest.mark.parametrize("options", [{"strict": False}, {"strict": True, "allow": "tree-source"}])
+@pytest.mark.parametrize("options", [Tolerance(), Tolerance("tree-source", strict=True)])
 def test_the_log_names_differences_that_passed(tmp_path, caplog, options, monkeypatch):
     monkeypatch.setattr("sys.argv", ["fairseq-generate"])
-    names = {"trained_name": tmp_path / "a.pt", "current_name": f"this run on {options}"}
-    records = (
-        Identity({"tree-source": Entry(source, source, "trees")}) for source in ("parse", "linear")
+    trained, current = (
+        Identity({"tree-source": Entry(source, source, "trees")}, where=f"{source} of {options}")
+        for source in ("parse", "linear")
     )
-    compare(*records, "use", **names, **options)
+    check(trained, current, "use", options)
     path = output(tmp_path, speed=15.38)
     (record,) = caplog.records
     with open(path.with_suffix(".log"), "a", encoding="utf-8") as log:

@@ -60,10 +60,3 @@ def test_a_file_that_the_user_names_is_read(tmp_path):
     override_options(state, {"bpe_codes": str(tmp_path / "codes"), "beam": 3})
     assert encoders.build_bpe(state["cfg"].bpe).encode("abc") == "ab@@ c"
     assert "beam" not in state["cfg"].bpe
-
-
-@pytest.mark.parametrize(("name", "option"), [("fastbpe", "bpe_codes"), ("gpt2", "gpt2_vocab_bpe")])
-def test_a_file_that_cannot_be_read_is_named(name, option, tmp_path):
-    files = dict.fromkeys(FILES[name], str(tmp_path / "missing"))
-    with pytest.raises(UserError, match=rf"^--bpe {name} cannot read .*{option} \(\S+missing\): "):
-        encoders.build_bpe(OmegaConf.create({"_name": name, **files}))

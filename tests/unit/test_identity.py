@@ -1,34 +1,36 @@
-"""The identity record: every entry at every entry_point, and every command among the entry_points."""
+"""The identity record: each entry in each use, with each kind of difference."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fairseq_phrase.checkpoints.entries import model_entries, task_entries
 from fairseq_phrase.checkpoints.identity import begin_neutrally, identity_of
 from fairseq_phrase.checkpoints.loading import register_all
+from fairseq_phrase.checkpoints.options import model_entries, task_entries
 from fairseq_phrase.checkpoints.parameter_checks import check_ties
 from fairseq_phrase.checkpoints.pretrained import PretrainedOptions, begin_from_checkpoint
 from fairseq_phrase.data.store.identity import (
-    ENTRY_POINTS,
+    OF_EACH_MODEL,
+    OF_OTHER_DECODERS,
+    OF_OTHER_TASKS,
     PARTS,
-    REMEDIES,
-    UNKNOWN,
+    USES,
     Entry,
     Identity,
-    compare,
+    Tolerance,
+    check,
+    differences,
 )
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.testing import build_model, make_dictionary
-from tests.support.entry_points import COMMANDS
 from tests.support.named_models import make_task
-from tests.support.repository import REPOSITORY
 from tests.support.small_checkpoints import make_checkpoint, make_data
 
 register_all()
@@ -40,85 +42,121 @@ ENTRIES = {
     "decoder-attention-heads": "decoder", "plugin-option": "task",
     "training": "training",
 }  # fmt: skip
-#: Commands that load neither a checkpoint nor a data directory, or only show them.
-WITHOUT = {"synthetic", "inspect"}
-NAMES = {"trained_name": "a.pt", "current_name": "data"}
+#: What is left out where fewer parts are compared, by the use.
+WITHOUT = [
+    *((use, ()) for use in USES),
+    ("continue", OF_OTHER_DECODERS), ("continue", OF_OTHER_TASKS), ("join", OF_EACH_MODEL),
+]  # fmt: skip
 
 
-def record(**changed: str) -> Identity:
+def record(where: str = "data", **changed: str) -> Identity:
     values = {name: changed.get(name.replace("-", "_"), "one") for name in ENTRIES}
-    return Identity({name: Entry(v, v, ENTRIES[name]) for name, v in values.items()})
+    return Identity({name: Entry(v, v, ENTRIES[name]) for name, v in values.items()}, where=where)
+
+
+def changed_record(name: str, value: str = "two", where: str = "data") -> Identity:
+    return record(where, **{name.replace("-", "_"): value})
 
 
 def test_every_part_has_an_entry_here() -> None:
     assert set(ENTRIES.values()) == set(PARTS)
 
 
-@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
+@pytest.mark.parametrize(("use", "without"), WITHOUT)
 @pytest.mark.parametrize("name", ENTRIES)
-def test_every_entry_is_compared_at_every_door_that_has_its_part(name, entry_point, caplog) -> None:
-    part, changed_record = ENTRIES[name], record(**{name.replace("-", "_"): "two"})
-    way = REMEDIES.get(entry_point, f'.*allow_difference="{name}"')
-    message = rf"^a\.pt and data differ in {name} one and two: {way}$"
-    if part not in ENTRY_POINTS[entry_point]:
-        assert compare(record(), changed_record, entry_point, strict=True, **NAMES).allowed == ()
+def test_every_entry_is_compared_in_every_use_that_has_its_part(name, use, without, caplog) -> None:
+    part = ENTRIES[name]
+    trained = record("a.pt").without(without)
+    current = changed_record(name).without(without)
+    if part in (*USES[use], *without):
+        assert check(trained, current, use, Tolerance(strict=True)) == ()
         return
+    message = rf"^a\.pt and data differ in {name} one and two: .*allow_difference=\"{name}\"$"
     with pytest.raises(UserError, match=message):
-        compare(record(), changed_record, entry_point, strict=True, **NAMES)
-    (allowed,) = compare(
-        record(), changed_record, entry_point, allow=name, strict=True, **NAMES
-    ).allowed
+        check(trained, current, use, Tolerance(strict=True))
+    (allowed,) = check(trained, current, use, Tolerance(name, strict=True))
     assert allowed == f"{name} one and two (a.pt)"
     if PARTS[part].kind == "may":
-        names = {**NAMES, "current_name": f"data of {entry_point}"}  # a warning is given once
-        compare(record(), changed_record, entry_point, **names)
+        current = replace(current, where=f"data of {use} {without}")  # a warning is given once
+        check(trained, current, use)
         assert f"differ in {name} one and two (strict_identity " in caplog.text
     else:
         with pytest.raises(UserError, match=message):
-            compare(record(), changed_record, entry_point, **NAMES)
+            check(trained, current, use)
 
 
-@pytest.mark.parametrize("side", [0, 1])
-@pytest.mark.parametrize("name", ENTRIES)
-def test_only_subword_models_and_parsers_may_be_unknown(name, side) -> None:
-    records = [record(), record()]
-    records[side] = record(**{name.replace("-", "_"): UNKNOWN})
-    part = ENTRIES[name]
-    if part in ("text", "target-text") or PARTS[part].kind == "may":
-        compare(*records, "average", **NAMES)
-        return
-    with pytest.raises(UserError, match=f"differ in {name}"):
-        compare(*records, "average", **NAMES)
+def test_a_command_without_options_does_not_offer_them() -> None:
+    tolerance = Tolerance(option="", remedy="name them as rows")
+    with pytest.raises(UserError, match=r"differ in encoder one and two: name them as rows$"):
+        check(record(), changed_record("encoder"), "continue", tolerance)
 
 
-def test_every_command_that_loads_a_model_or_data_is_among_the_doors() -> None:
-    assert COMMANDS.keys() == ENTRY_POINTS.keys()
-    of_doors = set().union(*COMMANDS.values())
-    files = [*REPOSITORY.glob("setup.py"), *REPOSITORY.glob("pyproject.toml")]
-    text = "".join(path.read_text(encoding="utf-8") for path in files)
-    commands = set(re.findall(r"^\W*(fairseq-phrase-\w+)\W* =", text, re.MULTILINE))
-    assert "fairseq-phrase-translate" in commands
-    assert commands - {f"fairseq-phrase-{name}" for name in WITHOUT} <= of_doors
+@given(
+    st.dictionaries(st.sampled_from([*ENTRIES]), st.sampled_from(["two", ""])),
+    st.sampled_from([*USES]),
+)
+def test_differences_are_symmetric_and_name_each_changed_entry_once(changes, use) -> None:
+    """An empty value stands for an entry that one record lacks."""
+    names = [name for name in ENTRIES if changes.get(name) != ""]
+    current = record(**{name.replace("-", "_"): value for name, value in changes.items() if value})
+    current = current.only_named(names)
+    listed = differences(record(), current, use)
+    back = differences(current, record(), use)
+    assert {(difference.name, difference.trained, difference.here) for difference in listed} == {
+        (difference.name, difference.here, difference.trained) for difference in back
+    }
+    assert len({difference.name for difference in listed}) == len(listed)
+    listed_names = {difference.name for difference in listed}
+    compared = {name: value for name, value in changes.items() if ENTRIES[name] not in USES[use]}
+    assert listed_names <= compared.keys()
+    assert {name for name, value in compared.items() if value == "two"} <= listed_names
 
 
 @pytest.mark.parametrize("lacks", ["trained", "here"])
 def test_an_entry_that_one_record_lacks_is_a_difference(lacks) -> None:
-    less = replace(record(), entries=record().only("encoder", "text").entries)
+    less = record("a.pt").only("encoder", "text")
     records = (less, record()) if lacks == "trained" else (record(), less)
     with pytest.raises(UserError, match=r"source-dictionary (one and \(none\)|\(none\) and one)"):
-        compare(*records, "use", **NAMES)
-    names = ",".join(record().entries)
-    allowed = compare(*records, "use", allow=names, **NAMES).allowed
+        check(*records, "use")
+    allowed = check(*records, "use", Tolerance(",".join(record().entries)))
     # Only one of them reads labels, and the other has no numbers of them.
-    assert len(allowed) == 8
+    assert len(allowed) == 7
     assert "spans-labels" not in "".join(allowed)
 
 
 def test_what_a_stock_checkpoint_lacks_is_said_in_one_warning(caplog) -> None:
-    stock = Identity({"encoder": Entry("one", "one", "encoder")}, is_whole=False)
-    compare(stock, record(), "use", trained_name="stock.pt", current_name="data")
+    stock = Identity({"encoder": Entry("one", "one", "encoder")}, is_whole=False, where="stock.pt")
+    check(stock, record(), "use")
     assert len(caplog.records) == 1
     assert "stock.pt does not record its source-language, source-dictionary" in caplog.text
+
+
+def test_a_model_of_another_architecture_has_no_options_but_its_name() -> None:
+    assert model_entries({"arch": "lightconv", "lr": [1]}).keys() == {"encoder"}
+    assert "encoder-layers" in model_entries({"arch": "bart_base"})
+
+
+def test_a_resumed_model_of_another_architecture_may_have_an_older_record(tmp_path) -> None:
+    older = {
+        "encoder": Entry("lightconv", "lightconv", "encoder"),
+        "encoder-layers": Entry("7", "7", "encoder"), "parser": Entry("one", "one", "parser"),
+    }  # fmt: skip
+    state = {
+        "cfg": {"model": {"_name": "lightconv"}},
+        "task_state": {"identity": Identity(older).as_dict()},
+    }
+    trained = identity_of(state, tmp_path / "a.pt")
+    assert trained.entries.keys() == {"encoder", "parser"}
+    assert not differences(trained, Identity(model_entries({"arch": "lightconv"})), "continue")
+
+
+@pytest.mark.parametrize("tags", [None, "de,en"])
+def test_tags_that_a_denoising_model_may_have_are_unknown(tags, caplog) -> None:
+    options = {"_name": "multilingual_denoising", "langs": None}
+    trained = Identity(task_entries(options), is_whole=False, where="mbart.pt").only("source")
+    current = Identity(task_entries({"_name": "syntax_translation", "langs": tags})).only("source")
+    check(trained, current, "continue")
+    assert ("mbart.pt does not record its langs" in caplog.text) == (tags is not None)
 
 
 @pytest.mark.parametrize("damage", [None, {}, {"entries": {"x": {}}, "allowed": []}])
@@ -166,39 +204,37 @@ def test_parameters_that_would_become_one_are_compared_by_content(tmp_path) -> N
 
 
 @pytest.mark.parametrize("tie", ["share_all_embeddings", "share_decoder_input_output_embed"])
-@pytest.mark.parametrize("entry_point", ["train", "use", "average", "pretrained-model"])
-def test_a_tie_is_compared_also_with_a_stock_checkpoint(tie, entry_point) -> None:
+@pytest.mark.parametrize("use", ["continue", "join"])
+def test_a_tie_is_compared_also_with_a_stock_checkpoint(tie, use) -> None:
     model_options = {"arch": "transformer", tie: False}
     stock = Identity(model_entries(model_options), is_whole=False)
     current = Identity(model_entries({"_name": "relation_transformer", tie: True}))
     model = build_model("relation_transformer", make_dictionary())
-    trained = begin_neutrally(stock, current, model.encoder, "a.pt", None)
+    trained = begin_neutrally(stock, current, model.encoder, None)
     with pytest.raises(UserError, match=f"differ in .*{tie.replace('_', '-')} False and True"):
-        compare(trained, current, entry_point, **NAMES)
+        check(trained, current, use)
 
 
-@pytest.mark.parametrize(
-    "entry_point", ["train", "use", "pretrained", "pretrained-model", "ensemble"]
-)
+@pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("langs", ["en,de", "fr,de,en", None])
-def test_language_tags_are_part_of_the_source(entry_point, langs) -> None:
+def test_language_tags_are_part_of_the_source(use, langs) -> None:
     first, two = (
         Identity(task_entries({"_name": "syntax_translation", "langs": languages}))
         for languages in ("de,en", langs)
     )
     with pytest.raises(UserError, match=f"differ in langs de,en and {langs}: give --langs de,en"):
-        compare(first, two, entry_point, **NAMES)
+        check(first, two, use)
     stock = {"_name": "translation_from_pretrained_bart", "langs": "de,en"}
     with pytest.raises(UserError, match=f"differ in langs de,en and {langs}: give --langs de,en"):
-        compare(Identity(task_entries(stock), is_whole=False), two, entry_point, **NAMES)
+        check(Identity(task_entries(stock), is_whole=False), two, use)
 
 
 def test_an_option_that_the_training_did_not_have_is_left_out() -> None:
     factors = {"source-factors": Entry("tags", "tags", "encoder", default="")}
     with pytest.raises(UserError, match=r"\(none\) and tags: leave out --source-factors, or let"):
-        compare(Identity(), Identity(factors), "train", **NAMES)
+        check(Identity(), Identity(factors), "continue")
     with pytest.raises(UserError, match=r"tags and \(none\): give --source-factors tags, or let"):
-        compare(Identity(factors), Identity(), "train", **NAMES)
+        check(Identity(factors), Identity(), "continue")
 
 
 @pytest.mark.parametrize("part", ["labels", "parser", "trees", "data", "text", "training"])
@@ -208,7 +244,7 @@ def test_a_neutral_start_adds_what_its_encoder_reads_and_nothing_else(part) -> N
     stock = Identity(model_entries({"_name": "transformer"}), is_whole=False)
     entries = model_entries({"_name": "relation_transformer", "relation_labels": True})
     current = Identity({**entries, "entry": Entry("value", "value", part)})
-    begun = begin_neutrally(stock, current, model.encoder, "a.pt", None)
+    begun = begin_neutrally(stock, current, model.encoder, None)
     is_read = part in ("labels", "parser", "trees")
     assert begun.value("entry") == ("value" if is_read else None)
     assert begun.value("encoder") == "relation_transformer"
@@ -229,13 +265,13 @@ def test_a_neutral_start_overwrites_no_entry_of_the_checkpoint() -> None:
         )
         for arch, value in (("transformer", "one"), ("relation_transformer", "two"))
     )
-    begun = begin_neutrally(trained, current, model.encoder, "a.pt", None)
+    begun = begin_neutrally(trained, current, model.encoder, None)
     assert all(begun.value(name) == "one" for name in data)
     assert begun.value("deprels-labels") == "one"
     assert begun.value("relation-labels") == "True"
     message = "differ in tags-labels one and two, parser one and two, tree-source one and two: "
     with pytest.raises(UserError, match=message):
-        compare(begun, current, "train", strict=True, **NAMES)
+        check(begun, current, "continue", Tolerance(strict=True))
 
 
 def test_a_record_of_an_earlier_version_is_completed_by_the_configuration(tmp_path) -> None:
@@ -257,7 +293,7 @@ def test_a_record_of_an_earlier_version_is_completed_by_the_configuration(tmp_pa
     assert completed.entries["langs"].part == "source"
     assert not completed.is_whole
     added = Identity({**completed.entries, "new": Entry("x", "x", "source")})
-    assert compare(completed, added, "use", **NAMES).allowed == ()
+    assert check(completed, added, "use") == ()
 
 
 @pytest.mark.parametrize("arch", ["transformer", "relation_transformer"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from argparse import Namespace
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any
 
@@ -12,20 +11,18 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 from fairseq.models.transformer import TransformerConfig
-from fairseq.options import get_training_parser, parse_args_and_arch
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf
 
-from fairseq_phrase.checkpoints.entries import model_entries, option_entries, task_entries
+from fairseq_phrase.checkpoints.options import model_entries, option_entries, task_entries
 from fairseq_phrase.data.store.identity import (
     FREE_OPTIONS,
-    LEFT_OUT,
-    PARTS,
+    OF_OTHER_DECODERS,
+    USES,
     Identity,
-    compare,
+    differences,
     why_free,
 )
-from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import ENCODERS, option, translation_encoders
 from fairseq_phrase.models.named_encoder import NAMED_MODELS
 from fairseq_phrase.tasks.identity_task import IdentifiedTask
@@ -84,46 +81,35 @@ def is_read(model: str, field: Field[Any]) -> bool:
     return field.name not in of_encoders - own_options
 
 
-def assert_compared(entries: dict, changed: dict, name: str, of: str, caplog) -> None:
-    """Check that a changed option is refused, warned of, or left out with a reason, everywhere."""
+def assert_compared(entries: dict, changed: dict, name: str) -> None:
+    """Check that a changed option is one difference in every use that has its part."""
     name = name.replace("_", "-")
-    assert entries[name].value != changed[name].value
-    for entry_point, left_out in LEFT_OUT.items():
-        records = [Identity({name: entry_set[name]}) for entry_set in (entries, changed)]
-        names = {"trained_name": "a.pt", "current_name": f"{entry_point} {of}"}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sys.argv", ["fairseq-train"])
-            if left_out.get(entries[name].part):
-                assert compare(*records, entry_point, strict=True, **names).allowed == ()
-                continue
-            with pytest.raises(UserError, match=rf"^a\.pt and .* differ in {name} .*: "):
-                compare(*records, entry_point, strict=True, **names)
-            assert len(compare(*records, entry_point, allow=name, **names).allowed) == 1
-            if entries[name].kind == "may":
-                compare(*records, entry_point, **names)
-                assert f"{names['current_name']} differ in {name}" in caplog.text
+    for use, left_out in USES.items():
+        trained, current = (Identity({name: entry_set[name]}) for entry_set in (entries, changed))
+        listed = [difference.name for difference in differences(trained, current, use)]
+        assert listed == ([] if entries[name].part in left_out else [name])
 
 
 @pytest.mark.parametrize(("model", "field"), every_option(MODELS, MODEL_DATACLASS_REGISTRY))
-def test_every_option_of_every_model_is_compared_or_free(model, field, caplog) -> None:
+def test_every_option_of_every_model_is_compared_or_free(model, field) -> None:
     entries, changed = model_entries({"_name": model}), model_entries(
         {"_name": model, field.name: other(field)}
     )  # fmt: skip
     if is_free(field) or not is_read(model, field):
         assert changed == entries
     else:
-        assert_compared(entries, changed, field.name, model, caplog)
+        assert_compared(entries, changed, field.name)
 
 
 @pytest.mark.parametrize(("task", "field"), every_option(TASKS, TASK_DATACLASS_REGISTRY))
-def test_every_option_of_every_task_is_compared_or_free(task, field, caplog) -> None:
+def test_every_option_of_every_task_is_compared_or_free(task, field) -> None:
     entries, changed = task_entries({"_name": task}), task_entries(
         {"_name": task, field.name: other(field)}
     )  # fmt: skip
     if is_free(field):
         assert changed == entries
     else:
-        assert_compared(entries, changed, field.name, task, caplog)
+        assert_compared(entries, changed, field.name)
 
 
 def test_every_option_of_fairseqs_installed_transformer_is_compared_or_free() -> None:
@@ -145,34 +131,6 @@ def test_every_option_of_fairseqs_installed_transformer_is_compared_or_free() ->
             assert name.replace("_", "-") in model_entries({"_name": "relation_transformer"})
 
 
-def stock(arch: str, *arguments: str) -> Any:
-    """The configuration of an old architecture: the options of all parts of fairseq."""
-    train_arguments = [
-        "data",
-        "--arch",
-        arch,
-        "--task",
-        "translation",
-        "--optimizer",
-        "adam",
-        *arguments,
-    ]
-    return parse_args_and_arch(get_training_parser(), train_arguments)
-
-
-@pytest.mark.parametrize("arch", ["transformer", "bart_base", "lstm", "lightconv"])
-def test_of_an_old_architecture_all_is_compared_that_is_not_another_parts(arch) -> None:
-    cfg = Namespace(**{**vars(stock(arch)), "share_all_embeddings": False})
-    entries = model_entries(cfg)
-    assert not {"lr", "seed", "save-dir", "criterion", "adam-betas", "arch"} & entries.keys()
-    assert {"decoder-layers", "decoder-embed-dim"} < entries.keys()
-    for name, entry in entries.items():
-        if name != "encoder":
-            changed = model_entries(Namespace(**{**vars(cfg), name.replace("-", "_"): "other"}))
-            assert changed[name].value == "other" != entry.value
-    assert "later" in model_entries(Namespace(**vars(cfg), later=1))
-
-
 def test_an_option_that_is_added_later_is_guarded_without_a_line() -> None:
     @dataclass
     class Options:
@@ -189,10 +147,7 @@ def test_an_option_that_is_added_later_is_guarded_without_a_line() -> None:
     }  # fmt: skip
 
 
-def test_everything_left_out_has_a_reason_and_a_use() -> None:
-    parts = {part for left_out in LEFT_OUT.values() for part in left_out}
-    assert parts <= set(PARTS)
-    assert all(reason for left_out in LEFT_OUT.values() for reason in left_out.values())
+def test_everything_free_has_a_reason_and_a_use() -> None:
     names_of_options = {
         field.name
         for options in (*MODEL_DATACLASS_REGISTRY.values(), *TASK_DATACLASS_REGISTRY.values())
@@ -289,12 +244,11 @@ def options_left_out() -> list[Any]:
     """The options that ``--pretrained`` does not compare."""
     models = {"relation_transformer", "phrase_transformer", *NAMED_MODELS}
     entries = {model: model_entries({"_name": model}) for model in models}
-    left_out = LEFT_OUT["pretrained"].keys() - {"training"}
     return [
         case
         for case in every_option(sorted(models), MODEL_DATACLASS_REGISTRY)
         if (entry := entries[case.values[0]].get(case.values[1].name.replace("_", "-")))
-        and entry.part in left_out
+        and entry.part in OF_OTHER_DECODERS
         and NOT_BUILT.isdisjoint({case.id, case.values[1].name})
     ]
 

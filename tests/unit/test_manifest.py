@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,15 @@ from fairseq_phrase.data.preprocessing import existing_parses
 from fairseq_phrase.data.preprocessing import preprocess as preprocessing
 from fairseq_phrase.data.preprocessing.manifests import begin_manifest
 from fairseq_phrase.data.preprocessing.options import Options
-from fairseq_phrase.data.store.identity import Entry, Identity, compare
+from fairseq_phrase.data.store.identity import (
+    OF_EACH_MODEL,
+    OF_OTHER_DECODERS,
+    USES,
+    Entry,
+    Identity,
+    Tolerance,
+    check,
+)
 from fairseq_phrase.data.store.manifest import (
     FREE_FIELDS,
     Manifest,
@@ -51,7 +60,6 @@ WHOLE = Manifest(
     labelling="word",
     splits={"test.de-en": SplitRecord(1, 2, 3, {})},
 )
-NAMES = {"trained_name": "old", "current_name": "new"}
 
 
 def changed(value: Any) -> Any:
@@ -117,8 +125,8 @@ def test_a_field_that_is_added_later_is_compared_without_a_line() -> None:
     values = vars(old)
     assert later(**values).identity().entries["a-new-option"].value == "off"
     with pytest.raises(UserError, match="differ in a-new-option off and on: give --a-new-option"):
-        compare(old.identity(), later(**values, a_new_option="on").identity(), "use", **NAMES)
-    compare(old.identity(), later(**values).identity(), "use", **NAMES)
+        check(old.identity(), later(**values, a_new_option="on").identity(), "use")
+    check(old.identity(), later(**values).identity(), "use")
 
 
 @pytest.mark.parametrize(
@@ -152,27 +160,26 @@ def test_all_parsers_of_this_project_have_their_arguments_in_their_versions() ->
         ("constituents", "from-dependencies", "constituents parser and from-dependencies"),
     ],
 )
-@pytest.mark.parametrize(
-    "entry_point", ["train", "use", "average", "pretrained", "shards", "reuse"]
-)
-def test_what_parsed_is_compared_as_a_parsers_version_is(
-    entry_point, field, value, message, caplog
-):
-    other_record = replace(WHOLE, **{field: value}).identity()
-    names = {"trained_name": entry_point, "current_name": value}
-    compare(WHOLE.identity(), other_record, entry_point, **names)
+@pytest.mark.parametrize("use", USES)
+def test_what_parsed_is_compared_as_a_parsers_version_is(use, field, value, message, caplog):
+    other_record = replace(WHOLE, **{field: value}).identity(f"{use} {value}")
+    check(WHOLE.identity(), other_record, use)
     assert f"differ in {message} " in caplog.text
     with pytest.raises(UserError, match=f"differ in {message}: parse with the training's parser"):
-        compare(WHOLE.identity(), other_record, entry_point, strict=True, **names)
+        check(WHOLE.identity(), other_record, use, Tolerance(strict=True))
 
 
-@pytest.mark.parametrize("entry_point", ["train", "use", "average", "ensemble", "shards", "report"])
-def test_labels_of_words_and_of_sentences_do_not_go_together(entry_point) -> None:
-    other_record = replace(WHOLE, labelling="sentence").identity()
-    with pytest.raises(UserError, match="differ in labels word and sentence: "):
-        compare(WHOLE.identity(), other_record, entry_point, **NAMES)
-    # An encoder is the same for both.
-    compare(WHOLE.identity(), other_record, "pretrained", **NAMES)
+def check_without(parts: Sequence[str], other: Manifest, use: str) -> None:
+    check(WHOLE.identity().without(parts), other.identity().without(parts), use)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_labels_of_words_and_of_sentences_do_not_go_together(use) -> None:
+    changed_manifest = replace(WHOLE, labelling="sentence")
+    for parts in ((), OF_EACH_MODEL):
+        with pytest.raises(UserError, match="differ in labels word and sentence: "):
+            check_without(parts, changed_manifest, use)
+    check_without(OF_OTHER_DECODERS, changed_manifest, use)  # an encoder is the same for both
 
 
 @pytest.mark.parametrize(
@@ -182,17 +189,13 @@ def test_labels_of_words_and_of_sentences_do_not_go_together(entry_point) -> Non
         ({"target_bpe": "subword_nmt"}, "target-segmenter sentencepiece and subword_nmt"),
     ],
 )
-@pytest.mark.parametrize(
-    "entry_point", ["train", "use", "average", "ensemble", "shards", "report", "pretrained-model"]
-)
-def test_the_targets_subword_model_is_compared_where_the_target_is(
-    entry_point, changes, message
-) -> None:
-    other_record = replace(WHOLE, **changes).identity()
-    with pytest.raises(UserError, match=f"differ in {message}: "):
-        compare(WHOLE.identity(), other_record, entry_point, **NAMES)
-    # The decoder is not loaded.
-    compare(WHOLE.identity(), other_record, "pretrained", **NAMES)
+@pytest.mark.parametrize("use", USES)
+def test_the_targets_subword_model_is_compared_where_the_target_is(use, changes, message) -> None:
+    changed_manifest = replace(WHOLE, **changes)
+    for parts in ((), OF_EACH_MODEL):
+        with pytest.raises(UserError, match=f"differ in {message}: "):
+            check_without(parts, changed_manifest, use)
+    check_without(OF_OTHER_DECODERS, changed_manifest, use)
 
 
 def test_older_records_and_manifests_are_read(tmp_path, caplog) -> None:
@@ -206,10 +209,10 @@ def test_older_records_and_manifests_are_read(tmp_path, caplog) -> None:
     entries = dict(WHOLE.identity().entries)
     for name in ("parser-name", "constituents", "labels", "target-segmenter"):
         del entries[name]
-    older = Identity(entries, is_whole=False)
-    for newer in (manifest.identity(), WHOLE.identity()):
-        compare(older, newer, "use", **NAMES, strict=True)
-        compare(newer, older, "use", **NAMES, strict=True)
+    older = Identity(entries, is_whole=False, where="old")
+    for newer in (manifest.identity("new"), WHOLE.identity("new")):
+        check(older, newer, "use", Tolerance(strict=True))
+        check(newer, older, "use", Tolerance(strict=True))
     assert "old does not record its target-segmenter, labels" in caplog.text
 
 
@@ -242,7 +245,7 @@ def test_a_source_without_parses_has_the_model_that_segmented_it(tmp_path, chang
     record = data_identity(tmp_path, "en", "de")
     assert record.value("subword-model") == digest
     assert "segmenter" not in record.entries
-    compare(record, replace(record, entries=record.only("languages").entries), "use", **NAMES)
+    check(record, record.only("languages"), "use")
 
 
 def test_a_model_of_the_target_outside_of_the_directory_is_not_read(tmp_path) -> None:
@@ -380,11 +383,11 @@ def test_a_recorded_option_changes_its_entry(option, tmp_path, monkeypatch, caps
 def test_differences_that_were_allowed_are_listed_once() -> None:
     options = Options("de", "en", Path("data"), {}, {}, allow_difference="protected-tokens")
     first, second = (
-        Identity({"protected-tokens": Entry(value, value, "data")}, tuple(options.allowed))
+        Identity({"protected-tokens": Entry(value, value, "data")}, where="dict")
         for value in ("<2de>", "none")
     )
     for _ in range(2):
-        options.check(first, replace(second, allowed=tuple(options.allowed)), "reuse", Path("dict"))
+        options.check(first, replace(second, allowed=tuple(options.allowed)))
     assert options.allowed == ["protected-tokens <2de> and none (dict)"]
 
 

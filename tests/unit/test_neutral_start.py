@@ -14,11 +14,11 @@ import torch
 from fairseq import utils
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
 
-from fairseq_phrase.checkpoints.entries import model_entries
 from fairseq_phrase.checkpoints.guards import _resume
 from fairseq_phrase.checkpoints.identity import begin_neutrally
+from fairseq_phrase.checkpoints.options import model_entries
 from fairseq_phrase.checkpoints.parameter_checks import check_sizes
-from fairseq_phrase.data.store.identity import Identity, compare
+from fairseq_phrase.data.store.identity import OF_OTHER_DECODERS, Identity, check
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.config import nested_config
 from fairseq_phrase.models.encoder_method import ENCODERS, neutral_obstacle, translation_encoders
@@ -256,9 +256,9 @@ def test_options_of_the_encoder_may_differ_from_the_checkpoint(dictionary) -> No
     model = as_built("relation_transformer", dictionary, relation_bias="both")
     current = record("relation_transformer", relation_bias="both", encoder_attention_heads=4)
     stock = record("transformer", encoder_attention_heads=8)
-    trained = begin_neutrally(stock, current, model.encoder, "a.pt", None)
+    trained = begin_neutrally(stock, current, model.encoder, None)
     with pytest.raises(UserError, match="differ in encoder-attention-heads 8 and 4: "):
-        compare(trained, current, "train", trained_name="a.pt", current_name="b.pt")
+        check(trained, current, "continue")
 
 
 #: By the encoder, the options with which it is fairseq's Transformer.
@@ -269,10 +269,8 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("name", PLAIN)
-@pytest.mark.parametrize("entry_point", ["train", "pretrained", "pretrained-model"])
-def test_an_encoder_with_all_options_off_starts_from_fairseqs(
-    dictionary, name, entry_point
-) -> None:
+@pytest.mark.parametrize("without", [(), OF_OTHER_DECODERS])
+def test_an_encoder_with_all_options_off_starts_from_fairseqs(dictionary, name, without) -> None:
     encoder = as_built(name, dictionary, **PLAIN[name]).encoder
     current = record(name, **PLAIN[name])
     for trained in (
@@ -280,13 +278,14 @@ def test_an_encoder_with_all_options_off_starts_from_fairseqs(
         *(record(other, **PLAIN[other]) for other in PLAIN),
         record("structural_transformer", relative_clip=4),
     ):
-        begun = begin_neutrally(trained, current, encoder, "a.pt", None)
-        compare(begun, current, entry_point, trained_name="a.pt", current_name="b.pt")
+        begun = begin_neutrally(trained, current, encoder, None)
+        check(begun.without(without), current.without(without), "continue")
 
 
 @pytest.mark.parametrize(
     ("option", "name", "options"),
     [
+        ("attention_gate", "structural_transformer", {}),
         ("attention_gate", "relation_transformer", {}),
         ("attention_gate", "relation_transformer", {"attention_gate": True}),
         ("attention_gate", "parent_scaled_transformer", {"neutral_start": True}),
@@ -299,27 +298,9 @@ def test_an_option_of_a_plain_encoder_is_not_fairseqs(dictionary, option, name, 
     encoder = as_built(name, dictionary, **options).encoder
     trained, current = record("structural_transformer", **{option: True}), record(name, **options)
     flag = option.replace("_", "-")
-    message = (
-        rf"^a\.pt was trained with --{flag}, so its encoder is not fairseq's Transformer, as which "
-        rf"{name} starts; .* --allow-difference encoder,{flag}$"
-    )
-    with pytest.raises(UserError, match=message):
-        begin_neutrally(trained, current, encoder, "a.pt", None)
-    assert begin_neutrally(trained, current, encoder, "a.pt", f"encoder,{flag}") == trained
-
-
-@pytest.mark.parametrize("option", ["attention_gate", "no_sequential_absolute"])
-def test_an_architecture_that_lacks_an_option_is_not_told_to_give_it(dictionary, option) -> None:
-    encoder, flag = build_model("transformer", dictionary).encoder, option.replace("_", "-")
-    trained = record("structural_transformer", **{option: True})
-    with pytest.raises(
-        UserError, match=rf"--{flag}, .*: give --arch structural_transformer --{flag}"
-    ):
-        begin_neutrally(trained, record("transformer"), encoder, "a.pt", None)
-    current = record("structural_transformer")
-    begun = begin_neutrally(trained, current, encoder, "a.pt", None)
-    with pytest.raises(UserError, match=f"differ in {flag} True and False: give --{flag}, or let"):
-        compare(begun, current, "train", trained_name="a.pt", current_name="b.pt")
+    with pytest.raises(UserError, match=f"{flag} True and False.*: .*--{flag}|leave out --{flag}"):
+        check(begin_neutrally(trained, current, encoder, None), current, "continue")
+    assert begin_neutrally(trained, current, encoder, "encoder") == trained
 
 
 def other_values(option: Any) -> list[Any]:
@@ -358,10 +339,10 @@ def test_options_that_change_a_plain_encoder_are_declared(dictionary, name) -> N
 @pytest.mark.parametrize("name", ["xl_transformer", "parent_scaled_transformer"])
 def test_an_encoder_without_a_neutral_start_is_named(dictionary, name) -> None:
     encoder = as_built(name, dictionary).encoder
-    message = rf"^a\.pt has fairseq's Transformer encoder, and {name} does not .*--pretrained a\.pt"
+    message = rf"^this run has fairseq's Transformer encoder, and {name} does not .*--pretrained"
     with pytest.raises(UserError, match=message):
-        begin_neutrally(record("transformer"), record(name), encoder, "a.pt", None)
-    allowed = begin_neutrally(record("transformer"), record(name), encoder, "a.pt", "encoder,x")
+        begin_neutrally(record("transformer"), record(name), encoder, None)
+    allowed = begin_neutrally(record("transformer"), record(name), encoder, "encoder,x")
     assert allowed == record("transformer")
 
 

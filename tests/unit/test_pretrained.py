@@ -18,6 +18,7 @@ from fairseq_phrase.checkpoints.pretrained import (
     take_options,
 )
 from fairseq_phrase.data.store.dictionaries import labels_fingerprint
+from fairseq_phrase.data.store.identity import OF_OTHER_DECODERS, OF_OTHER_TASKS
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.testing import SIZES, encode, make_batch, make_dictionary
 from tests.support.named_models import make_task, options
@@ -134,8 +135,8 @@ def test_its_record_is_compared(tmp_path):
     met = []
     task.check_record = lambda *arguments: met.append(arguments)
     begin_from_checkpoint(model, task.cfg, task)
-    ((record, where, entry_point),) = met
-    assert (where, entry_point) == (path, "pretrained")
+    ((record, use, without),) = met
+    assert (record.where, use, without) == (path, "continue", OF_OTHER_DECODERS)
     assert record.value("encoder") == "transformer"
 
 
@@ -222,10 +223,10 @@ def test_another_dictionary_or_width_or_part_is_refused(tmp_path):
         other_dictionary.save(str(tmp_path / f"dict.{side}.txt"))
     model, task = whole(path)
     met = []
-    task.check_record = lambda record, path, entry_point: met.append((record, entry_point))
+    task.check_record = lambda *arguments: met.append(arguments)
     begin_from_checkpoint(model, task.cfg, task)
-    ((record, entry_point),) = met
-    assert entry_point == "pretrained-model"
+    ((record, use, without),) = met
+    assert (use, without) == ("continue", OF_OTHER_TASKS)
     assert record.value("source-dictionary") != labels_fingerprint([f"w{n}" for n in range(30)])
 
 

@@ -10,10 +10,10 @@ import torch
 from fairseq import checkpoint_utils
 from omegaconf import OmegaConf
 
-from fairseq_phrase.checkpoints.entries import model_entries
 from fairseq_phrase.checkpoints.identity import identity_of
+from fairseq_phrase.checkpoints.options import REMOVED_OPTIONS, complete_options, model_entries
 from fairseq_phrase.checkpoints.pretrained import take_options
-from fairseq_phrase.checkpoints.registered_options import REMOVED_OPTIONS, complete_options
+from fairseq_phrase.data.store.identity import differences
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.bundle import new_folder, read_bundle, write_bundle
 from tests.support.phrase_models import PhraseTransformerConfig
@@ -50,12 +50,12 @@ def test_an_older_record_is_that_of_its_training(older, tmp_path):
     later = make_checkpoint(
         tmp_path / "each.pt", tmp_path / "data", *ARCH, "--phrase-residual", "each"
     )
-    records = [
+    trained, of_now, of_later = (
         identity_of(torch.load(path, weights_only=True), path) for path in (older, now, later)
-    ]
-    values = [record.value("phrase-residual") for record in records]
-    assert values == ["each", "both", "each"]
-    assert [record.entries["phrase-residual"].default for record in records] == ["each"] * 3
+    )
+    (difference,) = differences(trained, of_now, "continue")
+    assert str(difference) == "phrase-residual each and both"
+    assert differences(trained, of_later, "continue") == []
 
 
 def test_options_are_taken_from_an_older_checkpoint_with_this_one(older):

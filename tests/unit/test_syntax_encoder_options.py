@@ -8,7 +8,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from fairseq_phrase.checkpoints.entries import model_entries
+from fairseq_phrase.checkpoints.options import model_entries
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import neutral_obstacle
 from fairseq_phrase.models.phrase_transformer import NodeAttention

@@ -47,7 +47,7 @@ def test_json_that_is_nested_deeply_is_refused(text):
 def test_only_one_function_reads_json():
     reasons = {
         "text.py": "the function",
-        "checkpoints/option_texts.py": "whatever is nested deeply is code",
+        "checkpoints/trust.py": "whatever is nested deeply is refused",
         "evaluation/metrics/comet_worker.py": "this project has just written it",
         "parsers/other_formats.py": "a command in a message",
     }

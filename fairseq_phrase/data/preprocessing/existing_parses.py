@@ -88,8 +88,8 @@ class EarlierParses:
                     f"{name.replace('_', ' ')} {_text(earlier)}, and this run has {_text(now)}: "
                     "name these splits too, to replace them, or run with the same"
                 )
-        earlier, now = (record.identity().only("parser") for record in (self._own, manifest))
-        options.check(earlier, now, "attach", self._directory)
+        earlier = self._own.identity(self._directory).only("parser")
+        options.check(earlier, manifest.identity().only("parser"))
         manifest.parser_version = self._own.parser_version
         manifest.parser_digest = self._own.parser_digest
         manifest.parser_stamp = self._own.parser_stamp

@@ -98,7 +98,7 @@ def _check_reused(options: Options) -> None:
             for entries, tokens in ((reused, protected), (current, options.protected)):
                 value = ",".join(tokens)
                 entries["protected-tokens"] = Entry(value, value or "none", "data")
-        options.check(Identity(reused), Identity(current), "reuse", path)
+        options.check(Identity(reused, where=path), Identity(current))
 
 
 def _subword_entry(options: Options, language: str) -> Entry:

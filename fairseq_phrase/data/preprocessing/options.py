@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.data.preprocessing.engines import EngineOptions
-from fairseq_phrase.data.store.identity import Identity, compare
+from fairseq_phrase.data.store.identity import Identity, Tolerance, check
 from fairseq_phrase.data.store.parts import part_name
 from fairseq_phrase.parsers.pipeline import ParsingOptions
 from fairseq_phrase.syntax.sentence import Expansion
@@ -123,13 +123,11 @@ class Options:
         """Return the subword model that is given for a language."""
         return self.bpe_model if self.bpe_of(language) == self.bpe else self.target_model
 
-    def check(self, reused: Identity, here: Identity, entry_point: str, where: Path) -> None:
+    def check(self, reused: Identity, here: Identity) -> None:
         """Compare the reused record with this run, and store the allowed differences."""
-        record = compare(
-            reused, here, entry_point, trained_name=where, current_name="this run",
-            allow=self.allow_difference, strict=self.strict, strict_option="strict",
-        )  # fmt: skip
-        self.allowed[:] = dict.fromkeys([*self.allowed, *record.allowed])
+        tolerance = Tolerance(self.allow_difference, self.strict, "strict")
+        passed = check(reused, here, "use", tolerance)
+        self.allowed[:] = dict.fromkeys([*self.allowed, *passed])
 
     @property
     def trains_sentencepiece(self) -> bool:

@@ -143,7 +143,7 @@ def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> di
     if folder is not None and dictionaries:
         for language, manifest in manifests_of(folder, pipelines).items():
             current = Identity(pipeline_entries(pipelines[language]))
-            options.check(manifest.identity().only("parser"), current, "reuse", folder)
+            options.check(manifest.identity(folder).only("parser"), current)
     return {
         name: LabelTable(dictionaries.get(name), may_grow=name not in dictionaries)
         for name in with_labels(fields)

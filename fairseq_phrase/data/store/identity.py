@@ -1,8 +1,9 @@
-"""The record of a model's training: named entries, one comparison, one message.
+"""The record of a model's training: facts of its data, options, and the training's number.
 
-The record is in the manifest of a data directory (entries about data), and in every checkpoint and
-bundle. By default every option is an entry, unless :data:`FREE_OPTIONS` has its name or its metadata
-declare it free. ``docs/identity.md`` lists the steps of a record's life.
+The record is in the manifest of a data directory (the facts), and in every checkpoint and bundle. Every
+option is in it, unless :data:`FREE_OPTIONS` has its name or its metadata declare it free.
+:func:`differences` compares two records for a use, and :func:`check` decides about the differences and
+words them. ``docs/identity.md`` lists the steps of a record's life.
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -40,25 +40,19 @@ class Part(NamedTuple):
     kind: str = "must"
 
 
+_DATA = "make the data with the training's"
 PARTS = {
     "languages": Part("Languages", "name them with --source-lang and --target-lang"),
-    "source": Part("Dictionaries", "make the data with the training's dictionary (--srcdict)"),
-    "target": Part("Dictionaries", "make the data with the training's dictionary (--tgtdict)"),
+    "source": Part("Dictionaries", f"{_DATA} dictionary (--srcdict)"),
+    "target": Part("Dictionaries", f"{_DATA} dictionary (--tgtdict)"),
     "text": Part(
         "Subwords",
-        "make the data with the training's subword model (--sentencepiece-model, --bpe-codes, or --bpe "
-        "KIND:FOLDER)",
+        f"{_DATA} subword model (--sentencepiece-model, --bpe-codes, or --bpe KIND:FOLDER)",
     ),
-    "target-text": Part(
-        "Subwords",
-        "make the data with the training's subword model of the target (--sentencepiece-model)",
-    ),
+    "target-text": Part("Subwords", f"{_DATA} subword model of the target (--sentencepiece-model)"),
     "labelled": Part("Target"),
     "data": Part("Data"),
-    "labels": Part(
-        "Labels that the model reads",
-        "make the data with the training's labels (--labeldict TRAINING_DATA)",
-    ),
+    "labels": Part("Labels that the model reads", f"{_DATA} labels (--labeldict TRAINING_DATA)"),
     "parser": Part("Parser", "parse with the training's parser", "may"),
     "trees": Part("Trees", kind="may"),
     "encoder": Part("Encoder"),
@@ -66,57 +60,28 @@ PARTS = {
     "task": Part("Task"),
     "training": Part("Training", "name checkpoints of one training (--last)"),
 }
-_NO_AVERAGE = {"training": "only an average is made of one training's checkpoints"}
-_NO_MODEL = {
-    **_NO_AVERAGE,
-    **dict.fromkeys(("encoder", "decoder", "task"), "no second model or task is there"),
-    "trees": "one option makes the trees of a run",
+#: The uses in which two records are compared, with the parts that each leaves out. A training that is
+#: resumed, restored or fine-tuned continues. Averages and ensembles join.
+USES: dict[str, tuple[str, ...]] = {
+    "use": ("encoder", "decoder", "training"),  # a model's options come with its checkpoint
+    "continue": ("training",),
+    "join": (),
 }
-#: The parts that each use leaves out of the comparison, with the reason. A resumed training,
-#: ``--restore-file`` and ``--finetune-from-model``, with any ``--reset-*``, are ``train``.
-LEFT_OUT: dict[str, dict[str, str]] = {
-    "train": _NO_AVERAGE,
-    "use": _NO_AVERAGE,
-    "average": {},
-    "report": _NO_AVERAGE,
-    "pretrained": {
-        **_NO_AVERAGE,
-        **dict.fromkeys(
-            ("target", "target-text", "labelled", "decoder"), "the decoder is not loaded"
-        ),
-        "languages": "the target is another, and the source is known by its dictionary and tags",
-        "task": "a pre-trained or a labelling encoder serves another task",
-    },
-    "pretrained-model": {**_NO_AVERAGE, "task": "a denoising model serves another task"},
-    "ensemble": {
-        **_NO_AVERAGE,
-        **dict.fromkeys(("encoder", "decoder", "parser", "trees"), "each model has its own"),
-        "task": "each model is compared with the task",
-    },
-    "shards": {**_NO_MODEL, "languages": "the files' names have them"},
-    "reuse": {
-        **_NO_MODEL,
-        "languages": "a dictionary may serve other languages",
-        **dict.fromkeys(("source", "target", "labels"), "they are what is reused"),
-        "labelled": "a dictionary may serve other labels",
-    },
-    "attach": {
-        **_NO_MODEL,
-        "languages": "the files' names have them",
-        **dict.fromkeys(("target", "target-text", "labelled"), "it is not changed"),
-        "labels": "new ones are made, or --labeldict names them",
-    },
-}
-#: The uses in which two records are compared, with the compared parts.
-ENTRY_POINTS = {entry_point: PARTS.keys() - left.keys() for entry_point, left in LEFT_OUT.items()}
+#: What else is left out if an encoder begins from another model's: the decoder is not loaded, and a
+#: pre-trained or a labelling encoder serves another task. The source's dictionary and tags are compared.
+OF_OTHER_DECODERS = (
+    "languages", "target", "target-text", "labelled", "decoder", "task", "training",
+)  # fmt: skip
+#: What else is left out if a model begins from another one: a denoising model serves another task.
+OF_OTHER_TASKS = ("task", "training")
+#: What else is left out in an ensemble: each model has its own, and is compared with the task.
+OF_EACH_MODEL = ("encoder", "decoder", "parser", "trees", "task", "training")
 #: Options of parts after the encoder. Other options belong to the part ``encoder``, unless the field's
 #: metadata ``part`` name another part.
 OF_DECODER = (
     "*decoder* share_* merge_src_tgt_embed adaptive_softmax_* tie_adaptive_* no_cross_attention "
     "cross_self_attention"
 )
-#: Advice for uses in which differences cannot be allowed.
-REMEDIES = {"report": "name them as different rows, NAME=FOLDER"}
 #: Options, or patterns of their names, that cannot change the output of a trained model for an input,
 #: by the reason. All other options are entries. Metadata ``identity: must`` of a field override this.
 FREE_OPTIONS = {
@@ -143,14 +108,12 @@ FREE_OPTIONS = {
 LOGGED = "identity record "
 #: The text before the digest of a training text in a training log.
 TEXT_LOGGED = "lengths of "
-#: The text before the differences in a message of :func:`compare`.
+#: The text before the differences in a message of :func:`check`.
 _DIFFER = " differ in "
 #: The last entry of a dictionary of pre-training, which is not part of its fingerprint.
 MASK = "<mask>"
 #: The value of an option that a checkpoint may use without recording it.
 UNKNOWN = "?"
-_NOT_KNOWN = {None, UNKNOWN}
-_NONE = "(none)"
 #: The version of records. A record of an earlier version may lack entries; they count as unknown.
 VERSION = 2
 
@@ -194,13 +157,12 @@ class Entry:
         Raises:
             ValueError: part or kind is unknown, or a value is not a string.
         """
-        if not self.kind and self.part in PARTS:
-            object.__setattr__(self, "kind", PARTS[self.part].kind)
         texts = (self.value, self.label, self.part, self.kind, self.default or "")
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError(f"expected texts, not {texts}")
-        if self.part not in PARTS or self.kind not in ("must", "may"):
-            raise ValueError(f"unknown part or kind '{self.part}', '{self.kind}'")
+        if not all(isinstance(text, str) for text in texts) or self.part not in PARTS:
+            raise ValueError(f"expected texts and a part, not {texts}")
+        object.__setattr__(self, "kind", self.kind or PARTS[self.part].kind)
+        if self.kind not in ("must", "may"):
+            raise ValueError(f"unknown kind '{self.kind}'")
 
 
 @dataclass(frozen=True)
@@ -212,11 +174,13 @@ class Identity:
         allowed: differences that ``--allow-difference`` allowed, as texts.
         is_whole: False for a record derived from a checkpoint without a record, and for a record of an
             earlier version, which may lack entries.
+        where: its file or folder, for messages.
     """
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
     allowed: tuple[str, ...] = ()
     is_whole: bool = True
+    where: str | Path = field(default="this run", compare=False)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the record in types that JSON and checkpoints support."""
@@ -234,7 +198,7 @@ class Identity:
         try:
             entries = {str(name): Entry(**entry) for name, entry in content["entries"].items()}
             allowed = tuple(map(str, content["allowed"]))
-            return cls(entries, allowed, content.get("version") == VERSION)
+            return cls(entries, allowed, content.get("version") == VERSION, where)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{where}: its identity record is damaged ({error})") from None
 
@@ -249,6 +213,19 @@ class Identity:
         entries = {name: entry for name, entry in self.entries.items() if entry.part in parts}
         return replace(self, entries=entries)
 
+    def without(self, parts: Collection[str]) -> Identity:
+        """Return the record of all other parts."""
+        return self.only(*(PARTS.keys() - set(parts)))
+
+    def only_named(self, names: Collection[str]) -> Identity:
+        """Return the record of the entries with these names."""
+        entries = {name: entry for name, entry in self.entries.items() if name in names}
+        return replace(self, entries=entries)
+
+    def with_entries(self, entries: Mapping[str, Entry]) -> Identity:
+        """Return the record with these entries in addition, or instead of its own."""
+        return replace(self, entries={**self.entries, **entries})
+
     def labels(self) -> dict[str, str]:
         """Return the label of each entry, by name."""
         return {name: entry.label for name, entry in self.entries.items()}
@@ -258,206 +235,163 @@ class Identity:
         return self.entries[name].value if name in self.entries else None
 
 
-def compare(
-    trained: Identity,
-    current: Identity,
-    entry_point: str,
-    *,
-    trained_name: str | Path,
-    current_name: str | Path,
-    allow: str | None = None,
-    strict: bool = False,
-    strict_option: str = "strict-identity",
-    has_options: bool = True,
-) -> Identity:
-    """Compare two records.
-
-    Args:
-        trained: the record of a model, or of reused files.
-        current: the record that it is compared with.
-        entry_point: a name in :data:`ENTRY_POINTS`.
-        trained_name: the file of ``trained``, for messages.
-        current_name: the file or folder of ``current``.
-        allow: names of entries that may differ, separated by commas (``--allow-difference``).
-        strict: also refuse differences in entries of the kind ``may``.
-        strict_option: the name of the option that sets it, for messages.
-        has_options: whether the command has these options; fairseq's own tasks lack them.
-
-    Returns:
-        ``current`` with the differences that were allowed.
-
-    Raises:
-        UserError: entries that must agree differ; or ``allow`` has a name that both records lack.
-    """
-    allowed_names = set(filter(None, (allow or "").split(",")))
-    names = {*current.entries, *trained.entries}
-    if "task" in ENTRY_POINTS[entry_point] and (wrong := sorted(allowed_names - names)):
-        raise UserError(
-            f"{as_given('allow-difference', ','.join(wrong))}: expected some of "
-            f"{', '.join(sorted(names))}"
-        )
-    differences = find_differences(trained, current, entry_point, allowed_names, strict=strict)
-    by_decision: dict[str, list[Difference]] = {}
-    for difference in differences:
-        by_decision.setdefault(difference.decision, []).append(difference)
-
-    pair = f"{trained_name} and {current_name}{_DIFFER}"
-    if refused := by_decision.get("refused"):
-        remedies = dict.fromkeys(
-            REMEDIES.get(entry_point)
-            or _remedy(difference.name, difference.trained, difference.entry)
-            for difference in refused
-        )
-        message = f"{pair}{_texts(refused)}: {', and '.join(remedies)}"
-        if has_options and entry_point not in REMEDIES:
-            allowing = as_given(
-                "allow-difference", ",".join(difference.name for difference in refused)
-            )
-            message += f", or let this pass with {allowing}"
-        raise UserError(message)
-    if warned := by_decision.get("warned"):
-        refusing = f" ({as_given(strict_option)} refuses this)" if has_options else ""
-        warn_once(f"{pair}{_texts(warned)}{refusing}")
-    if let_through := by_decision.get("allowed", []):
-        warn_once(f"{pair}{_texts(let_through)} ({as_given('allow-difference')} lets this pass)")
-    for decision, lacking, reference in (
-        ("unknown in training", trained_name, current_name),
-        ("unknown here", current_name, trained_name),
-    ):
-        if unknown := by_decision.get(decision):
-            warn_once(
-                f"{lacking} does not record its {', '.join(d.name for d in unknown)}: make sure that it "
-                f"has the same as {reference}"
-            )
-    passed = [f"{difference} ({Path(trained_name).name})" for difference in let_through]
-    return replace(
-        current, allowed=tuple(dict.fromkeys([*trained.allowed, *current.allowed, *passed]))
-    )
-
-
-def _texts(differences: Sequence[Difference]) -> str:
-    return ", ".join(map(str, differences))
-
-
 class Difference(NamedTuple):
     """An entry in which two records differ.
 
     Attributes:
-        trained: the label in the training's record.
+        entry: its entry, of the record that has it.
+        trained: the label in the training's record; None without one.
         here: the label in the record that it is compared with.
-        decision: ``refused``, ``warned``, ``allowed`` by name; or ``unknown in training`` and ``unknown
-            here`` where one of them does not record it.
+        lacking: the record that does not know the value, and need not; None if the values differ.
     """
 
     name: str
     entry: Entry
-    trained: str
-    here: str
-    decision: str
+    trained: str | None
+    here: str | None
+    lacking: Identity | None
 
     def __str__(self) -> str:
         """Return the name and both labels."""
-        return f"{self.name} {self.trained} and {self.here}"
+        return f"{self.name} {self.trained or '(none)'} and {self.here or '(none)'}"
+
+    @property
+    def remedy(self) -> str:
+        """The advice; an entry with a default is an option."""
+        default, trained = self.entry.default, self.trained
+        if self.name == "encoder":
+            return f"give {trained} as --arch (a labeller's --encoder)"
+        if default is None and PARTS[self.entry.part].remedy:
+            return PARTS[self.entry.part].remedy
+        if not trained or (trained == default and trained in ("None", "False")):
+            return f"leave out --{self.name}"
+        return f"give --{self.name} {trained}".removesuffix(" True")
 
 
-def find_differences(
-    trained: Identity,
-    current: Identity,
-    entry_point: str,
-    allowed: AbstractSet[str],
-    *,
-    strict: bool,
-) -> list[Difference]:
-    """List the entries in which two records differ, each with the decision about it.
-
-    For the arguments see :func:`compare`.
+def differences(trained: Identity, here: Identity, use: str) -> list[Difference]:
+    """List the entries in which two records differ.
 
     Args:
-        allowed: names of entries that may differ.
+        trained: the record of a model, or of reused files.
+        here: the record that it is compared with.
+        use: one of :data:`USES`.
     """
-    is_whole = trained.is_whole and current.is_whole
-    differences = []
-    for name in dict.fromkeys([*current.entries, *trained.entries]):
-        before, now = trained.entries.get(name), current.entries.get(name)
-        entry = current.entries.get(name) or trained.entries[name]
-        values = [side.value if side else entry.default for side in (before, now)]
-        if (
-            entry.part not in ENTRY_POINTS[entry_point]
-            or values[0] == values[1]
-            or (UNKNOWN in values and entry.default in values)
-            or (
-                (before is None or now is None) and _has_none(entry, entry_point, is_whole=is_whole)
-            )
-        ):
+    is_whole = trained.is_whole and here.is_whole
+    listed = []
+    for name in dict.fromkeys([*here.entries, *trained.entries]):
+        entry = here.entries.get(name) or trained.entries[name]
+        sides = [record.entries.get(name) for record in (trained, here)]
+        values = [side.value if side else entry.default for side in sides]
+        recorded = [None if value == UNKNOWN else value for value in values]
+        is_default = recorded != values and entry.default in values
+        if entry.part in USES[use] or values[0] == values[1] or is_default:
             continue
-        decision = _decide(name, entry, values, allowed, strict=strict, is_whole=is_whole)
-        if decision is not None:
-            label, label_here = (
-                side.label if side else str(entry.default or _NONE) for side in (before, now)
+        lacking = None
+        if None in recorded:
+            # Without labels in one of two models, there are no numbers to agree. A record that is
+            # derived lacks the options of this package's tasks.
+            is_absent = entry.part == "labels" or (entry.part == "task" and not is_whole)
+            if entry.kind == "may" or is_absent:
+                continue
+            # fairseq-phrase-attach does not need the subword model.
+            if entry.part in ("text", "target-text") or not is_whole:
+                lacking = trained if recorded[0] is None else here
+        before, now = (side.label if side else entry.default for side in sides)
+        listed.append(Difference(name, entry, before, now, lacking))
+    return listed
+
+
+class Tolerance(NamedTuple):
+    """What a command lets pass.
+
+    Attributes:
+        allowed: names of entries that may differ, separated by commas (``--allow-difference``).
+        strict: also refuse differences in entries of the kind ``may``.
+        option: the name of the option that sets it; empty for a command without these options.
+        remedy: the advice of such a command; by default that of the entries.
+    """
+
+    allowed: str | None = None
+    strict: bool = False
+    option: str = "strict-identity"
+    remedy: str = ""
+
+
+_ORDINARY = Tolerance()
+
+
+def check(
+    trained: Identity, here: Identity, use: str, tolerance: Tolerance = _ORDINARY
+) -> tuple[str, ...]:
+    """Refuse two records that differ, warn of the difference, or let it pass.
+
+    For the first arguments see :func:`differences`.
+
+    Returns:
+        The differences that were allowed, also earlier ones.
+
+    Raises:
+        UserError: entries that must agree differ; or a name is allowed that both records lack.
+    """
+    allowed_names = set(filter(None, (tolerance.allowed or "").split(",")))
+    names = {*trained.entries, *here.entries}
+    # Without this entry, other comparisons of the run have the other names.
+    if "training" in names and (wrong := sorted(allowed_names - names)):
+        raise UserError(
+            f"{as_given('allow-difference', ','.join(wrong))}: expected some of "
+            f"{', '.join(sorted(names))}"
+        )
+    refused: list[Difference] = []
+    warned: list[Difference] = []
+    passed: list[Difference] = []
+    unknown: list[Difference] = []
+    for difference in differences(trained, here, use):
+        if difference.name in allowed_names:
+            passed.append(difference)
+        elif difference.lacking:
+            unknown.append(difference)
+        elif difference.entry.kind == "must" or tolerance.strict:
+            refused.append(difference)
+        else:
+            warned.append(difference)
+    pair = f"{trained.where} and {here.where}{_DIFFER}"
+    if refused:
+        remedies = dict.fromkeys(tolerance.remedy or difference.remedy for difference in refused)
+        message = f"{pair}{_texts(refused)}: {', and '.join(remedies)}"
+        if tolerance.option:
+            names_refused = ",".join(difference.name for difference in refused)
+            allowing = as_given("allow-difference", names_refused)
+            message += f", or let this pass with {allowing}"
+        raise UserError(message)
+    if warned:
+        refusing = f" ({as_given(tolerance.option)} refuses this)" if tolerance.option else ""
+        warn_once(f"{pair}{_texts(warned)}{refusing}")
+    if passed:
+        warn_once(f"{pair}{_texts(passed)} ({as_given('allow-difference')} lets this pass)")
+    for record, reference in ((trained, here), (here, trained)):
+        if lacking := ", ".join(
+            difference.name for difference in unknown if difference.lacking is record
+        ):
+            warn_once(
+                f"{record.where} does not record its {lacking}: make sure that it has the same as "
+                f"{reference.where}"
             )
-            differences.append(Difference(name, entry, label, label_here, decision))
-    return differences
+    texts = [f"{difference} ({Path(trained.where).name})" for difference in passed]
+    return tuple(dict.fromkeys([*trained.allowed, *here.allowed, *texts]))
 
 
-def _decide(
-    name: str,
-    entry: Entry,
-    values: Sequence[str | None],
-    allowed: AbstractSet[str],
-    *,
-    strict: bool,
-    is_whole: bool,
-) -> str | None:
-    """Decide about two different values; None if the difference does not count."""
-    if not _NOT_KNOWN.isdisjoint(values):
-        if entry.kind == "may":
-            return None
-        # A subword model may be unknown: fairseq-phrase-attach does not need it.
-        may_lack = entry.part in ("text", "target-text") or not is_whole
-        if may_lack and name not in allowed:
-            return "unknown in training" if values[0] in _NOT_KNOWN else "unknown here"
-    if name in allowed:
-        return "allowed"
-    return "warned" if entry.kind == "may" and not strict else "refused"
+def _texts(found: Iterable[Difference]) -> str:
+    return ", ".join(map(str, found))
 
 
 def logged_differences(message: str) -> str | None:
-    """Return the differences in a warning of :func:`compare`; None for another message.
+    """Return the differences in a warning of :func:`check`; None for another message.
 
     >>> logged_differences("a.pt and data differ in parser x 1 and x 2 (--strict-identity refuses this)")
     'parser x 1 and x 2'
     """
-    _, marker, differences = message.partition(_DIFFER)
-    return (
-        re.sub(r" \([\w-]+ (?:refuses this|lets this pass)\)$", "", differences) if marker else None
-    )
-
-
-def _remedy(name: str, trained: str, entry: Entry) -> str:
-    """Return the advice for a difference; an entry with a default is an option.
-
-    Args:
-        trained: the label that the training has, or ``_NONE``.
-    """
-    if name == "encoder":
-        return f"give {trained} as --arch (a labeller's --encoder)"
-    if entry.default is None and PARTS[entry.part].remedy:
-        return PARTS[entry.part].remedy
-    if trained == _NONE or (trained == entry.default and trained in ("None", "False")):
-        return f"leave out --{name}"
-    return f"give --{name} {trained}".removesuffix(" True")
-
-
-def _has_none(entry: Entry, entry_point: str, *, is_whole: bool) -> bool:
-    """Return whether an entry that only one of two records has can be ignored."""
-    return (
-        # Labels that only one of two models reads lack numbers in the other.
-        entry.part == "labels"
-        # Options of another task; for this task, an earlier record is completed from its configuration.
-        or (entry.part == "task" and not is_whole)
-        # A log lacks a configuration from which the record could be completed.
-        or (entry_point == "report" and not is_whole)
-    )
+    _, marker, texts = message.partition(_DIFFER)
+    return re.sub(r" \([\w-]+ (?:refuses this|lets this pass)\)$", "", texts) if marker else None
 
 
 def log_record(record: Identity) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections import deque
+from collections.abc import Collection
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -288,7 +289,7 @@ class Manifest:
                 f"{rerun(directory)} with {FIELDS[missing[0]].made_by}"
             )
 
-    def identity(self) -> Identity:
+    def identity(self, where: str | Path = "this run") -> Identity:
         """Return the record of segmentation, parsing and numbering, without :data:`FREE_FIELDS`."""
         unit = "whole lines" if self.whole_lines else "words"
         unit = f"{self.bpe} of {'tokenized ' if self.tokenized else ''}{unit}"
@@ -320,7 +321,7 @@ class Manifest:
                 entries[setting.name.replace("_", "-")] = Entry(
                     value, value, "data", default=default
                 )
-        return Identity(entries, tuple(self.allowed))
+        return Identity(entries, tuple(self.allowed), where=where)
 
     def subword_model_of(self, language: str) -> Entry | None:
         """Return the entry of the segmentation of one of the pair's languages; None if unknown."""
@@ -358,13 +359,17 @@ def languages_in(directory: str | os.PathLike[str]) -> list[str]:
 
 
 def data_identity(
-    directory: str | os.PathLike[str], source: str, target: str | None = None
+    directory: str | os.PathLike[str],
+    source: str,
+    target: str | None = None,
+    labels: Collection[str] | None = None,
 ) -> Identity:
     """Return the record of a data directory.
 
     Args:
         source: the source language, whose manifest is read if it exists.
         target: the target language; None for text of one language.
+        labels: the entries of labels to leave in; None for all.
 
     Raises:
         UserError: a file is damaged, or the subword model is not the model that segmented the text.
@@ -390,11 +395,13 @@ def data_identity(
                     f"{model} is not the subword model that split the text of {directory}: put the old "
                     f"one back, or {rerun(directory)}"
                 )
-        recorded = manifest.identity()
-        return Identity(entries | dict(recorded.entries), recorded.allowed)
+        for name, entry in manifest.identity().entries.items():
+            if entry.part != "labels" or labels is None or name in labels:
+                entries[name] = entry
+        return Identity(entries, tuple(manifest.allowed), where=str(directory))
     if target is not None and Manifest.path(directory, target).is_file():
         # The source is not parsed, but the target's manifest has its segmentation.
         entry_of_model = Manifest.load(directory, target).subword_model_of(source)
         if entry_of_model is not None and entry_of_model.value != WHOLE_WORDS:
             entries["subword-model"] = replace(entry_of_model, part="text")
-    return Identity(entries)
+    return Identity(entries, where=str(directory))

@@ -10,7 +10,7 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_phrase.checkpoints.loading import register_all
-from fairseq_phrase.checkpoints.registered_options import REMOVED_OPTIONS
+from fairseq_phrase.checkpoints.options import REMOVED_OPTIONS
 from fairseq_phrase.compat.late_imports import same_logging
 from fairseq_phrase.models.encoder_method import ENCODERS
 

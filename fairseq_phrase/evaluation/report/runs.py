@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from fairseq_phrase.data.store.identity import compare
+from fairseq_phrase.data.store.identity import Tolerance, check
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.evaluation.report.generation import (
     Generation,
@@ -22,6 +22,7 @@ from fairseq_phrase.text import read_lines, require_file
 
 _SEED = re.compile(r"seed[-_]?(\d+)")
 _LOGS = ("train.log", "hydra_train.log")
+_AS_ROWS = Tolerance(option="", remedy="name them as different rows, NAME=FOLDER")
 
 
 @dataclass(frozen=True)
@@ -274,4 +275,10 @@ def check_alike(runs: Sequence[Run]) -> None:
                 )
             trained, tested = first.training.identity, run.training.identity
             if trained and tested:
-                compare(trained, tested, "report", trained_name=first.path, current_name=run.path)
+                trained, tested = (
+                    replace(trained, where=first.path), replace(tested, where=run.path)
+                )  # fmt: skip
+                if not (trained.is_whole and tested.is_whole):  # a log lacks what completes them
+                    names = trained.entries.keys() & tested.entries.keys()
+                    trained, tested = trained.only_named(names), tested.only_named(names)
+                check(trained, tested, "continue", _AS_ROWS)
