@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 _DECODERS = (TransformerDecoderBase, TransformerDecoder, SyntaxDecoder, TreeDecoder)
 _LAYERS = (TransformerDecoderLayerBase, TransformerDecoderLayer, TreeDecoderLayer)
+#: A hypothesis attends to the slots of all of its sentence. With 100, fairseq's search is faster.
+LARGEST_BEAM = 50
 #: Options of fairseq's layers that :class:`DecoderStep` does not compute.
 _SCALES = ("c_attn", "attn_ln", "ffn_layernorm", "w_resid")
 
@@ -45,6 +47,8 @@ def obstacle(models: Sequence[Any], options: Mapping[str, Any]) -> str | None:
     """
     if options.get("lm_model") is not None:
         return "a language model is added"
+    if options.get("beam_size", 0) > LARGEST_BEAM:
+        return f"more than {LARGEST_BEAM} hypotheses of a sentence"
     for model in models:
         decoder = decoder_of(model)
         name = type(decoder).__name__
@@ -56,7 +60,13 @@ def obstacle(models: Sequence[Any], options: Mapping[str, Any]) -> str | None:
             return "dropout is retained"
         if not all(map(_is_known, decoder.layers)):
             return f"a layer of {name} has options of its own"
+        if any(map(_has_hooks, decoder.modules())):
+            return f"{name} has hooks"
     return None
+
+
+def _has_hooks(module: Any) -> bool:
+    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def _is_known(layer: Any) -> bool:
@@ -76,10 +86,7 @@ def _is_plain(attention: Any, *others: type) -> bool:
         and not attention.skip_embed_dim_check
         and attention.bias_k is None
         and all(
-            type(projection) is nn.Linear
-            and projection.bias is not None
-            and not projection._forward_pre_hooks  # of quantization noise
-            and not projection._forward_hooks
+            type(projection) is nn.Linear and projection.bias is not None
             for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
         )
     )
@@ -183,7 +190,8 @@ class DecoderStep:
         self._own = torch.cat([self._own, new], -1)
         size, store = self._kept.size(-2), self._kept
         if self._own.size(-1) > size:
-            self._kept = store.new_empty(*store.shape[:-2], 2 * size, store.size(-1))
+            larger = max(2 * size, self._own.size(-1))
+            self._kept = store.new_empty(*store.shape[:-2], larger, store.size(-1))
             self._kept[..., :size, :] = store
 
     def _attend_to_words(self, number: int, attention: Any, states: Tensor) -> Tensor:
@@ -191,7 +199,8 @@ class DecoderStep:
         # -> (queries, keys or values; sentences, heads, hypotheses, head width)
         heads = heads.permute(2, 0, 3, 1, 4)
         slots, new = self._own.size(-1), states.size(1)
-        self._kept[number, ..., slots - new : slots, :] = heads[1:]
+        # The mask keeps hypotheses apart, but -inf does not remove NaN, as of an overflow in 16 bits.
+        self._kept[number, ..., slots - new : slots, :] = heads[1:].nan_to_num(0.0, 0.0, 0.0)
         keys, values = self._kept[number, ..., :slots, :]
         mask = self._own if new > 1 else None
         attended = scaled_dot_product_attention(heads[0], keys, values, mask)

@@ -377,7 +377,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         end = {"eos": self.target_dictionary.end} if self.cfg.langs else {}
         extra = {**(extra_gen_cls_kwargs or {}), **end}
         if seq_gen_cls is None and not getattr(args, "score_reference", False):
-            reason = obstacle(models, extra)
+            reason = obstacle(models, {**extra, "beam_size": getattr(args, "beam", 5)})
             log_search(reason)
             if reason is None and getattr(args, "print_alignment", False):
                 seq_gen_cls = FastGeneratorWithAlignment

@@ -182,7 +182,10 @@ def _are_fusible(tensors: Sequence[Tensor]) -> bool:
     """Return whether tensors are dense, of single precision or better, and alike in type and device."""
     kinds = {(x.dtype, x.device.type, x.layout) for x in tensors}
     return not kinds or (
-        kinds.pop() in _FUSIBLE and not kinds and all(x.is_contiguous() for x in tensors)
+        kinds.pop() in _FUSIBLE
+        and not kinds
+        and len({x.device for x in tensors}) == 1
+        and all(x.is_contiguous() for x in tensors)
     )
 
 

@@ -80,7 +80,8 @@ def projection_of(model: Any) -> tuple[Tensor, Tensor | None] | None:
     layer = decoder.output_projection
     if layer is None and getattr(decoder, "adaptive_softmax", None) is None:
         return decoder.embed_tokens.weight, None
-    return (layer.weight, layer.bias) if type(layer) is nn.Linear else None
+    is_plain = type(layer) is nn.Linear and not (layer._forward_hooks or layer._forward_pre_hooks)
+    return (layer.weight, layer.bias) if is_plain else None
 
 
 class ByParts(FairseqCriterion):

@@ -55,6 +55,7 @@ class UpdateTask(FairseqTask):
         self, sample: Any, model: Any, criterion: Any, optimizer: Any, *args: Any, **options: Any
     ) -> Any:
         """Compute the gradients of a batch; the criterion reads the scale of the loss."""
-        scaler = getattr(optimizer, "scaler", None)
+        wrapped = getattr(optimizer, "_optimizer", optimizer)  # by --use-bmuf
+        scaler = getattr(wrapped, "scaler", None)
         self.loss_scale = float(getattr(scaler, "loss_scale", 1.0))
         return super().train_step(sample, model, criterion, optimizer, *args, **options)

@@ -13,6 +13,7 @@ from torch import Tensor
 from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.model_parts import decoder_of
+from fairseq_phrase.models.source_factors import HookedEnsemble
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 from fairseq_phrase.text import markdown_table
 from fairseq_phrase.visualization.encoder_maps import attention_maps
@@ -175,6 +176,7 @@ def translate(
     generator = SequenceGenerator(
         [model], dictionary, beam_size=beam, max_len_b=longest - 1, eos=end
     )
+    generator.model = HookedEnsemble([model])
     lengths = net_input["src_tokens"].ne(dictionary.pad()).sum(1)
     (hypotheses,) = generator.generate(
         [model], {"net_input": {**net_input, "src_lengths": lengths}}

@@ -192,6 +192,23 @@ def test_options_have_the_hypotheses_of_fairseqs_search(data):
         check_same(expected, generate(models, dictionary, sample, arguments, **options))
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_hypothesis_without_a_number_leaves_the_others_of_its_sentence_as_they_are(number):
+    dictionary = make_dictionary(40)
+    model = eager_to_end(build_model("transformer", dictionary), dictionary)
+    model.decoder.embed_tokens.weight.data[9] = number  # as by an overflow in 16 bits
+    sample = sample_of(dictionary, [("transformer", model)])
+    check_same(*both([model], dictionary, sample, beam=5, max_len_b=15))
+
+
+@pytest.mark.parametrize("beam", [63, 130])
+def test_many_hypotheses_have_slots(beam):
+    dictionary = make_dictionary(150)
+    model = eager_to_end(build_model("transformer", dictionary), dictionary)
+    sample = sample_of(dictionary, [("transformer", model)], (4, 7))
+    check_same(*both([model], dictionary, sample, beam=beam, max_len_b=5))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_searches_of_this_project_have_the_hypotheses_of_fairseqs_generator(seed):
     dictionary = make_dictionary(40)
@@ -273,6 +290,10 @@ def test_a_task_chooses_the_search_and_logs_it(tmp_path, caplog):
 
     assert kind() is kind(beam=2) is FastGenerator
     assert kind(print_alignment="hard") is FastGeneratorWithAlignment
+    assert kind(beam=51) is SequenceGenerator
+    handle = loaded.models[0].decoder.layers[0].register_forward_hook(lambda *_: None)
+    assert kind() is SequenceGenerator
+    handle.remove()
     assert kind(extra={"lm_model": loaded.models[0]}) is SequenceGenerator
     recurrent = make_checkpoint(tmp_path / "b.pt", data, "--arch", "seq2seq")
     assert kind(fairseq_phrase.load(recurrent, data, device="cpu").models) is SequenceGenerator
@@ -281,6 +302,8 @@ def test_a_task_chooses_the_search_and_logs_it(tmp_path, caplog):
     logged = [record.message for record in caplog.records if record.message.startswith("search: ")]
     assert logged == [
         "search: by few operations, with the hypotheses of fairseq's",
+        "search: fairseq's own (more than 50 hypotheses of a sentence)",
+        "search: fairseq's own (TransformerDecoderBase has hooks)",
         "search: fairseq's own (a language model is added)",
         "search: fairseq's own (Seq2SeqDecoder is not a known Transformer decoder)",
         "search: fairseq's own (dropout is retained)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -174,13 +175,17 @@ def field_of(name: str) -> ParseField:
 def read_own_trees(encoder: Any, source: str, seed: int) -> None:
     """Make an encoder of an ensemble read the heads of its model's training, by a hook."""
 
-    def with_own_trees(_: Any, args: Any, inputs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        tree_inputs = {name: value for name, value in inputs.items() if "/" not in name}
-        if (name := f"{PREFIX}{heads_of(source, seed)}") in inputs:
-            tree_inputs[f"{PREFIX}heads"] = inputs[name]
-        return args, tree_inputs
+    hook = partial(_with_own_trees, f"{PREFIX}{heads_of(source, seed)}")
+    encoder.register_forward_pre_hook(hook, with_kwargs=True)
 
-    encoder.register_forward_pre_hook(with_own_trees, with_kwargs=True)
+
+def _with_own_trees(
+    own: str, _: Any, args: Any, inputs: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    tree_inputs = {name: value for name, value in inputs.items() if "/" not in name}
+    if own in inputs:
+        tree_inputs[f"{PREFIX}heads"] = inputs[own]
+    return args, tree_inputs
 
 
 class TreeSource:
