@@ -201,7 +201,7 @@ class _Reader:
             )
         if is_kept or not text:
             return text
-        values = _values(text)
+        values = None if _runs(text) else _values(text)
         may_be_word = not _matches(names[-1], EVALUATED) or _EVALUATED_TEXT.fullmatch(text)
         if values is None or not (values or may_be_word):
             raise self._refusal(names, f"is {text!r:.100}, which could run as code")
@@ -227,6 +227,30 @@ class _Reader:
 
 
 _ONLY_IF_NAMED = "because only files and addresses that you name are opened"
+
+
+#: Parts of expressions that run code, or take memory, where an option is evaluated.
+_RUNNING = (
+    ast.Call, ast.Subscript, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda,
+    ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.JoinedStr, ast.Pow,
+)  # fmt: skip
+
+
+def _runs(text: str) -> bool:
+    """Return whether a text could run as code, in an option that fairseq or a plugin evaluates."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            parts = ast.walk(ast.parse(text[: _LONGEST + 1].lstrip(" \t"), mode="eval"))
+            return any(
+                isinstance(part, _RUNNING)
+                or (isinstance(part, ast.Attribute) and part.attr.startswith("__"))
+                for part in parts
+            )
+    except (SyntaxError, ValueError):
+        return False
+    except (RecursionError, MemoryError):
+        return True
 
 
 def _values(text: str) -> list[Any] | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 
+from fairseq_phrase.data.preprocessing.manifests import key_of_blocks
 from fairseq_phrase.data.preprocessing.parsing import BlockFolder
 from fairseq_phrase.data.preprocessing.staging import staging_area
 from fairseq_phrase.errors import UserError
@@ -80,6 +82,24 @@ def test_blocks_of_another_text_or_parser_are_refused_and_kept(tmp_path):
     (tmp_path / ".partial" / "blocks" / "spm.model").touch()
     assert stop(tmp_path, {"text": "2"}) == 0
     assert not (tmp_path / ".partial" / "blocks" / "spm.model").exists()
+
+
+@pytest.mark.parametrize("name", ["files", "ready", "key.json", "blocks/train"])
+def test_links_in_a_folder_of_a_stranger_are_not_followed(name, tmp_path):
+    home, link = tmp_path / "home", tmp_path / "data" / ".partial" / name
+    home.mkdir()
+    (home / "letter").write_text("mine")
+    link.parent.mkdir(parents=True)
+    link.symlink_to(home / "letter" if name == "key.json" else home)
+    with pytest.raises(UserError, match="is a link, which no run makes"):
+        stop(tmp_path / "data", {"text": "1"})
+    assert (home / "letter").read_text() == "mine"
+
+
+def test_a_run_is_not_continued_with_trees_of_another_file_of_the_same_name():
+    files = {Path("train/t.conllu"): "1", Path("valid/t.conllu"): "2"}
+    changed = {**files, Path("train/t.conllu"): "3"}
+    assert key_of_blocks({}, files) != key_of_blocks({}, changed)
 
 
 def test_blocks_that_take_no_time_are_not_kept(tmp_path):

@@ -27,7 +27,7 @@ from fairseq_phrase.checkpoints.loading import register_all
 from fairseq_phrase.checkpoints.trust import EVALUATED, NOT_EVALUATED, check_trusted, plain_options
 from fairseq_phrase.data.store.identity import matches
 from fairseq_phrase.errors import UserError
-from tests.support.hostile_options import CODE
+from tests.support.hostile_options import CODE, SHELL
 from tests.support.repository import REPOSITORY
 
 register_all()
@@ -114,6 +114,11 @@ def test_old_options_without_their_file_of_subwords_are_converted(bpe, option) -
 @pytest.mark.parametrize("text", CODE)
 def test_code_is_refused_in_options_that_fairseq_evaluates(layout, option, text) -> None:
     refused(state_of(layout, **{option: text}), rf".*\.{option} is .*, which could run as code$")
+
+
+@pytest.mark.parametrize("text", SHELL)
+def test_code_is_refused_in_options_that_plugins_may_evaluate(text) -> None:
+    refused(state_of("cfg", vggblock_enc_config=text), ".*_config is .*, which could run as code$")
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def attach(options: Options) -> Attached:
         earlier.check_tokens(options.protected, dictionary)
         earlier.name_model(manifest, options.bpe_model)
         labels = earlier.label_tables(pipeline.fields, options.labeldict)
-        with unchanged(files):
+        with unchanged(files) as check:
             splits = []
             for name, path in texts.items():
                 corpus = Corpus(f"{name}.{language}", path, 0, files[path])
@@ -125,7 +125,7 @@ def attach(options: Options) -> Attached:
                 splits.append(_checked_split(options, name, side, dictionary, area.files))
             key = key_of(options, (split.sides[0].corpus for split in splits), {language: pipeline})
             blocks = area.open_blocks(key_of_blocks(key, files), are_kept=pipeline.is_slow)
-            folders_of_blocks = parse_and_count(options, splits, blocks)
+            folders_of_blocks = parse_and_count(options, splits, blocks, check)
             count_labels(splits, labels)
             for split in splits:
                 write_split(options, split, folders_of_blocks[split.name], {}, labels)

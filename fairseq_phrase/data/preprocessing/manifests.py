@@ -120,6 +120,8 @@ def key_of(
         existing = [path for path in files if path.is_file()]
         key["label dictionaries"] = digest_of(*existing)[:16] if existing else "none"
     key["list_left_out"] = str(options.list_left_out is not None)
+    if options.target_lang is not None:  # --joined-dictionary may decide it
+        key["bpe of the target"] = options.bpe_of(options.target_lang)
     key["lines of a block"] = str(texts.BLOCK_LINES)
     return {name: value for name, value in key.items() if name not in FREE}
 
@@ -130,18 +132,25 @@ def key_of_blocks(key: Key, files: Mapping[Path, str]) -> Key:
     Args:
         files: the digests of texts and of files of parses.
     """
-    digests = {path.name: digest[:16] for path, digest in files.items()}
+    # Texts of two splits may have the same name, in two folders.
+    numbered = enumerate(files.items())
+    digests = {f"file {n} {path.name}": digest[:16] for n, (path, digest) in numbered}
     return digests | {name: value for name, value in key.items() if name not in _OF_DICTIONARIES}
 
 
-def part_record(key: Key, number: int, parts: int) -> dict[str, str]:
-    """Return what a manifest records of a part (``--parts``), from 1."""
+def part_record(key: Key, files: Mapping[Path, str], number: int, parts: int) -> dict[str, str]:
+    """Return what a manifest records of a part (``--parts``).
+
+    Args:
+        files: as in :func:`key_of_blocks`.
+        number: the part's, from 1.
+    """
     texts_of_key = {name: value for name, value in key.items() if name.startswith("text of train")}
     return {
         "number": str(number),
         "of": str(parts),
         "text": hashlib.sha256(as_bytes(texts_of_key)).hexdigest()[:16],
-        "run": hashlib.sha256(as_bytes(key)).hexdigest()[:16],
+        "run": hashlib.sha256(as_bytes({**key_of_blocks(key, files), **key})).hexdigest()[:16],
     }
 
 

@@ -45,6 +45,8 @@ class BlockFolder:
         self._path = path
         path.mkdir(parents=True, exist_ok=True)
         for file in path.iterdir():
+            if not file.name.isdigit():
+                continue
             try:
                 Block.unpacked(file.read_bytes())
             except zlib.error:
@@ -68,12 +70,13 @@ class BlockFolder:
 
 
 def parse_and_count(
-    options: Options, splits: Sequence[Split], folder: Path
+    options: Options, splits: Sequence[Split], folder: Path, check: Callable[[], None]
 ) -> dict[str, BlockFolder]:
     """Parse and segment all splits, and count what is kept.
 
     Args:
         folder: the folder of blocks.
+        check: raises an error if a text has changed; see :func:`unchanged`.
 
     Returns:
         The blocks, by the split's name.
@@ -88,7 +91,7 @@ def parse_and_count(
             paths = {side.language: side.corpus.path for side in split.sides}
             flat: Counter[str] = Counter()
             causes: defaultdict[str, list[str]] = defaultdict(list)
-            for number, block in enumerate(_blocks(options, split, folders[split.name])):
+            for number, block in enumerate(_blocks(options, split, folders[split.name], check)):
                 split.count(number, block)
                 for line, _, reason in block.left_out:
                     list_line(split.sides[0].corpus.path, line, reason)
@@ -102,13 +105,18 @@ def parse_and_count(
     return folders
 
 
-def _blocks(options: Options, split: Split, folder: BlockFolder) -> Iterator[Block]:
+def _blocks(
+    options: Options, split: Split, folder: BlockFolder, check: Callable[[], None]
+) -> Iterator[Block]:
     """Yield the blocks of a split in order; make those that are not there."""
     corpus = split.sides[0].corpus
     missing = {number for number in range(corpus.blocks) if not folder.holds(number)}
     engine = options.engine.for_lines(corpus.lines, parses=split.is_slow)
     make = partial(BlockMaker, options, split.is_whole, split.sides)
-    made = run_jobs(_jobs(split, missing), make, engine, "the parser and the subword model")
+    surplus: list[UserError] = []
+    made = run_jobs(
+        _jobs(split, missing, surplus), make, engine, "the parser and the subword model"
+    )
     errors: dict[int, UserError] = {}
     sizes = [corpus.lines_before(number) for number in range(corpus.blocks + 1)]
     before = sum(sizes[n + 1] - sizes[n] for n in range(corpus.blocks) if n not in missing)
@@ -126,16 +134,23 @@ def _blocks(options: Options, split: Split, folder: BlockFolder) -> Iterator[Blo
                 if isinstance(result, UserError):
                     errors[made_number] = result
                 else:
+                    check()  # a later run may continue from this block
                     folder.write(made_number, result)
                     progress.update(sizes[made_number + 1] - sizes[made_number])
             if number in errors:
                 raise errors[number]
             yield folder.read(number)
-        deque(made, maxlen=0)  # a file with more parses than lines raises its error after the lines
+        deque(made, maxlen=0)
+        if surplus:
+            raise surplus[0]
 
 
-def _jobs(split: Split, missing: Collection[int]) -> Iterator[Job]:
-    """Yield the missing blocks' lines, with their parses if these are read from files."""
+def _jobs(split: Split, missing: Collection[int], surplus: list[UserError]) -> Iterator[Job]:
+    """Yield the missing blocks' lines, with their parses if these are read from files.
+
+    Args:
+        surplus: gets the error of a file with more parses than lines. Jobs are read ahead.
+    """
     corpus = split.sides[0].corpus
     lines = corpus.chunks(zip(*(read_lines(s.corpus.path) for s in split.sides), strict=True))
     readers = [_read_parses(side) for side in split.sides]
@@ -146,9 +161,7 @@ def _jobs(split: Split, missing: Collection[int]) -> Iterator[Job]:
             yield Job(number, 1 + corpus.lines_before(number), chunk, parses)
         if any(of_side and isinstance(of_side[-1], UserError) for of_side in parses):
             return
-    for surplus in chain.from_iterable(readers):
-        if isinstance(surplus, UserError):
-            raise surplus
+    surplus += (error for error in chain.from_iterable(readers) if isinstance(error, UserError))
 
 
 def _read_parses(side: Side) -> Iterator[Parse | UserError]:

@@ -82,7 +82,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
         is_slow = any(pipeline.is_slow for pipeline in pipelines.values())
         blocks = area.open_blocks(key_of_blocks(key, files), are_kept=is_slow)
         folders = [area.files / folder for folder in options.folders]
-        with unchanged(files):
+        with unchanged(files) as check:
             models = find_models(options, corpora, pipelines, blocks)
             segmenters = make_segmenters(options, models)
             # This loads the segmenters, which also fails before parsing.
@@ -92,7 +92,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
             }
             splits = _make_splits(options, corpora, pipelines, segmenters, folders)
             # First pass. Dictionaries and labels are then final.
-            folders_of_blocks = parse_and_count(options, splits, blocks)
+            folders_of_blocks = parse_and_count(options, splits, blocks, check)
             dictionaries = make_dictionaries(options, splits, vocabularies)
             count_labels(splits, labels)
             # Second pass.
@@ -101,7 +101,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
         _write_models(models, dictionaries, labels, folders[0])
         for number, folder in enumerate(folders, start=1):
             _share(splits, folders[0], folder)
-            part = part_record(key, number, options.parts) if options.parts > 1 else {}
+            part = part_record(key, files, number, options.parts) if options.parts > 1 else {}
             _write_manifests(options, splits, pipelines, labels, folder, part)
             if options.target_lang is None:
                 _link_as_fairseq_names_them(splits, options.source_lang, folder)

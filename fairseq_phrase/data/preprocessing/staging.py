@@ -83,6 +83,10 @@ class StagingArea:
         _move_files(self._ready, self.destination)
 
     def _start(self) -> None:
+        # Folders of strangers may have links to the user's files. rglob does not follow them.
+        for path in (self._root, *self._root.rglob("*")):
+            if path.is_symlink():
+                raise UserError(f"{path} is a link, which no run makes: remove {self._root}")
         if self._ready.is_dir():
             self._move()
             shutil.rmtree(self._root)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -120,8 +120,10 @@ def files_of(text: Path, pipeline: ParsingPipeline | None) -> dict[Path, str]:
 
 
 @contextmanager
-def unchanged(files: Mapping[Path, str]) -> Iterator[None]:
+def unchanged(files: Mapping[Path, str]) -> Iterator[Callable[[], None]]:
     """Check after the block that files are unchanged, also if the block fails.
+
+    The block gets the check, for what it keeps before.
 
     Raises:
         UserError: a file has changed.
@@ -133,7 +135,7 @@ def unchanged(files: Mapping[Path, str]) -> Iterator[None]:
                 raise UserError(f"{path} has changed while it was read: run again when it is final")
 
     try:
-        yield
+        yield check
     except (UserError, ValueError):
         check()
         raise
