@@ -98,8 +98,8 @@ def test_links_in_a_folder_of_a_stranger_are_not_followed(name, tmp_path):
 
 def test_a_run_is_not_continued_with_trees_of_another_file_of_the_same_name():
     files = {Path("train/t.conllu"): "1", Path("valid/t.conllu"): "2"}
-    changed = {**files, Path("train/t.conllu"): "3"}
-    assert key_of_blocks({}, files) != key_of_blocks({}, changed)
+    corrected = {**files, Path("train/t.conllu"): "3"}
+    assert key_of_blocks({}, files) != key_of_blocks({}, corrected)
 
 
 def test_blocks_that_take_no_time_are_not_kept(tmp_path):
