@@ -60,9 +60,9 @@ def stop(folder, key, *, are_kept=True):
     """Start a run that stops after one block; return the number of blocks that it found."""
     with staging_area(folder) as area:
         blocks = area.open_blocks(key, are_kept=are_kept)
-        found = len(list(blocks.glob("*/*")))
-        BlockFolder(blocks / "train").write(found, b"")
-    return found
+        number = len(list(blocks.glob("*/*")))
+        BlockFolder(blocks / "train").write(number, b"")
+    return number
 
 
 def test_blocks_of_another_text_or_parser_are_refused_and_kept(tmp_path):
