@@ -253,7 +253,9 @@ def _keywords(kind: Any) -> frozenset[str] | None:
 class HookedEnsemble(EnsembleModelWithAlignment):
     """fairseq's ensemble, but encoders are called as modules, so their hooks run."""
 
-    def forward_encoder(self, net_input: dict[str, Any]) -> list[Any]:
-        """Encode a batch with each model."""
+    def forward_encoder(self, net_input: dict[str, Any]) -> list[Any] | None:
+        """Encode a batch with each model; None if they have no encoder."""
+        if not self.has_encoder():
+            return None
         inputs = {name: value for name, value in net_input.items() if name != "prev_output_tokens"}
         return [model.encoder(**inputs) for model in self.models]

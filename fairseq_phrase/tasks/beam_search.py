@@ -66,7 +66,9 @@ def obstacle(models: Sequence[Any], options: Mapping[str, Any]) -> str | None:
 
 
 def _has_hooks(module: Any) -> bool:
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+    """Return whether a user has added something to the call of a module."""
+    is_replaced = "forward" in vars(module)
+    return bool(module._forward_hooks or module._forward_pre_hooks or is_replaced)
 
 
 def _is_known(layer: Any) -> bool:

@@ -57,6 +57,7 @@ WITHOUT_CONFIGURATION = {
     "fairseq.file_io.PathManager.copy",
     "fairseq.nan_detector.NanDetector.add_hooks",
     "fairseq.options.parse_args_and_arch",
+    "fairseq.trainer.Trainer._build_optimizer",
     "fairseq.search.DiverseBeamSearch.step",
     "fairseq.tasks.translation_from_pretrained_bart.TranslationFromPretrainedBARTTask.__init__",
 }

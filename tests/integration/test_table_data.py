@@ -294,7 +294,9 @@ def test_every_listed_file_has_a_checksum_and_an_address_that_does_not_change():
     for checksum, file, address in LISTED:
         assert re.fullmatch("[0-9a-f]{64}", checksum)
         assert re.fullmatch(
-            r"https://raw.githubusercontent.com/[^/]+/[^/]+/[0-9a-f]{40}/\S+", address
+            r"https://raw.githubusercontent.com/[^/]+/[^/]+/[0-9a-f]{40}/\S+"
+            r"|https://deb.debian.org/debian/pool/\S+_[\d.-]+_all\.deb",
+            address,
         )
         assert file.endswith(address.rpartition(".")[2])
 
