@@ -113,7 +113,7 @@ def test_an_update_is_measured_beside_fairseqs(tmp_path, data_directory):
     options = "--size smallest --models tree --max-tokens 200 --steps 2 --warmup 0"
     options += " --num-workers 0"
     printed = run(tmp_path, f"training.py whole {data_directory} {options}")
-    for row in ("tree, fairseq's update", "tree"):
+    for row in ("transformer, fairseq's update", "tree"):
         assert f"| {row} " in printed
 
 
