@@ -150,8 +150,9 @@ def content_words(rows: Rows, dictionary: Dictionary) -> Iterator[tuple[str, str
     for number, form, lemma, tag, *_ in rows:
         if tag in CONTENT and number.isdigit():
             entries = (form, form.lower(), lemma, lemma.lower())
-            found = [entry for entry in entries if entry in dictionary]
-            yield from ((number, form, entry) for entry in found[:1])
+            entry = next((entry for entry in entries if entry in dictionary), None)
+            if entry is not None:
+                yield number, form, entry
 
 
 def words_of(text: str) -> list[str]:

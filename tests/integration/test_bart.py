@@ -237,8 +237,8 @@ def _number(word):
 
 
 def _close(value):
-    """Scores are equal to rounding."""
-    return pytest.approx(value, abs=2e-4) if isinstance(value, float) else value
+    """Scores are equal to rounding; lines of P have four digits."""
+    return pytest.approx(value, abs=1.01e-4) if isinstance(value, float) else value
 
 
 def test_an_mbart_with_its_tags_trains_and_translates_as_in_fairseq(
