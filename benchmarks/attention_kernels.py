@@ -41,19 +41,19 @@ from plain_kernels import DenseDefinition, naive_attention
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from fairseq_phrase.modules.phrases.builtin_sources import chain_phrases, token_ngrams, word_ngrams
-from fairseq_phrase.modules.phrases.phrase_attention import hadamard_attention, subset_attention
-from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.positions.folded_positions import folded
-from fairseq_phrase.modules.positions.relative_attention import (
+from fairseq_phrase.methods.phrases.builtin_sources import chain_phrases, token_ngrams, word_ngrams
+from fairseq_phrase.methods.phrases.phrase_attention import hadamard_attention, subset_attention
+from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.methods.positions.folded_positions import folded
+from fairseq_phrase.methods.positions.relative_attention import (
     RelativePositions,
     relative_attention,
     sequential_positions,
 )
-from fairseq_phrase.modules.positions.tree_positions import TreePositions
-from fairseq_phrase.modules.trees.coefficients import branches, coefficients_of
-from fairseq_phrase.modules.trees.tree_attention import HierarchicalAccumulation
-from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+from fairseq_phrase.methods.common.tree_positions import TreePositions
+from fairseq_phrase.methods.accumulation.coefficients import branches, coefficients_of
+from fairseq_phrase.methods.accumulation.tree_attention import HierarchicalAccumulation
+from fairseq_phrase.methods.common.tree_batch import TreeBatch
 from fairseq_phrase.text import markdown_table
 
 PHRASE_ATTENTION = {"subset": subset_attention, "hadamard": hadamard_attention}

@@ -35,8 +35,8 @@ from measuring import add_out, progress, run_command
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from fairseq_phrase.modules.positions import biased_attention
-from fairseq_phrase.modules.positions.biased_attention import pair_bias
+from fairseq_phrase.methods.common import biased_attention
+from fairseq_phrase.methods.common.biased_attention import pair_bias
 
 LENGTHS = (32, 64, 128, 256, 512, 1024)
 #: Of the sums, relative to the largest one.

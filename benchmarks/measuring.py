@@ -21,7 +21,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
-from fairseq_phrase.compat import mkl
+from fairseq_phrase.repairs import mkl
 from fairseq_phrase.cores import num_cores
 
 Run = Callable[[], object]

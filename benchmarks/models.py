@@ -44,7 +44,7 @@ from tree_lstm_lengths import add_tree_lstm_arguments, tree_lstm
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.fairseq_types import Task
 from fairseq_phrase.inference.labelling import Labeller
-from fairseq_phrase.models.config import nested_config
+from fairseq_phrase.methods.config import nested_config
 from fairseq_phrase.models.named_encoder import build_named_encoder
 from fairseq_phrase.text import markdown_table, read_lines
 

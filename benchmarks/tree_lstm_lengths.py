@@ -22,10 +22,10 @@ from measuring import (
 )
 from torch import Tensor, nn
 
-from fairseq_phrase.models.config import nested_config
+from fairseq_phrase.methods.config import nested_config
 from fairseq_phrase.models.syntax_task import ParseLabels
-from fairseq_phrase.models.tree_transformer import TreeEncoder
-from fairseq_phrase.modules.recurrent.tree_lstm import (
+from fairseq_phrase.methods.accumulation.tree_transformer import TreeEncoder
+from fairseq_phrase.methods.recurrent.tree_lstm import (
     ChildSumTreeLSTM,
     TreeLevels,
     constituency_trees,
@@ -172,7 +172,7 @@ def measure_length(
 
 def plot(lengths: list[int], times: list[list[float]], path: Path, conditions: str) -> None:
     """Draw both lines."""
-    from fairseq_phrase.visualization.figures import new_figure, save
+    from fairseq_phrase.lab.pictures.figures import new_figure, save
 
     figure = new_figure(path, (6.0, 4.0))
     axes = figure.subplots()

@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Any:
     """Import :func:`load` or :func:`register` at the first access."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    late = import_module("fairseq_phrase.compat.late_imports")
+    late = import_module("fairseq_phrase.repairs.late_imports")
     late.import_late()
     needed = import_module("fairseq_phrase.optional_packages").fairseq_needed
     with needed(f"{__name__}.{name}"), late.same_logging():

@@ -17,7 +17,7 @@ from statistics import fmean
 
 import numpy as np
 
-from fairseq_phrase.visualization.figures import new_figure, save
+from fairseq_phrase.lab.pictures.figures import new_figure, save
 
 METRIC = "exact match"
 

@@ -82,10 +82,10 @@ find_environment() {
 }
 
 # use_avx512: let MKL use AVX-512 on an AMD processor that has it, which makes a training step 1.7 times
-# as fast (fairseq_phrase/compat/mkl.py). An environment that was made here loads it at every start, also
+# as fast (fairseq_phrase/repairs/mkl.py). An environment that was made here loads it at every start, also
 # for the user's own commands. FAIRSEQ_PHRASE_MKL=avx512 loads it on any processor, for this script.
 use_avx512() {
-    local library mkl=("$PYTHON" -m fairseq_phrase.compat.mkl)
+    local library mkl=("$PYTHON" -m fairseq_phrase.repairs.mkl)
     [ -z "$DRY_RUN" ] || return 0
     [ -z "$OWN_ENVIRONMENT" ] || [ -n "${FAIRSEQ_PHRASE_MKL:-}" ] || "${mkl[@]}" --install || true
     library=$("${mkl[@]}") || exit 1

@@ -33,8 +33,8 @@ from fairseq_phrase.data.store.outputs import (
     write_atomically,
 )
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.evaluation.report.contrastive import FOLDER, SIDES, MinimalPairs, read_pairs
-from fairseq_phrase.evaluation.report.runs import find_runs
+from fairseq_phrase.lab.report.contrastive import FOLDER, SIDES, MinimalPairs, read_pairs
+from fairseq_phrase.lab.report.runs import find_runs
 from fairseq_phrase.text import digest_of, read_lines
 
 _KEY = "key.json"

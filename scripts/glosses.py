@@ -22,8 +22,8 @@ from pathlib import Path
 from parallel_trees import read_sentences, write
 
 from fairseq_phrase.errors import UserError, location
-from fairseq_phrase.evaluation.report.generation import read_generation
-from fairseq_phrase.evaluation.report.runs import find_runs
+from fairseq_phrase.lab.report.generation import read_generation
+from fairseq_phrase.lab.report.runs import find_runs
 from fairseq_phrase.text import read_lines
 
 CONTENT = {"NOUN", "PROPN", "VERB", "ADJ", "ADV", "NUM"}

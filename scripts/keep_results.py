@@ -42,7 +42,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_phrase.evaluation.report.contrastive import FOLDER, shortened
+from fairseq_phrase.lab.report.contrastive import FOLDER, shortened
 
 ARCHIVE, ENCRYPTED, INNER = "outputs.tar.xz", "translations.zip", "translations.tar.xz"
 _PARTS = ("", "*/", "*/*/")  # where a table's parts may be

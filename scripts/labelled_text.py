@@ -38,7 +38,7 @@ from pathlib import Path
 
 from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError, location
-from fairseq_phrase.evaluation.probing.task_files import find_tasks
+from fairseq_phrase.lab.probing.task_files import find_tasks
 from fairseq_phrase.parsers.other_formats import refuse_other_columns, refuse_other_trees
 from fairseq_phrase.syntax.brackets import (
     BYTE_ORDER_MARK,

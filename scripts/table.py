@@ -35,7 +35,7 @@ from omegaconf import OmegaConf
 from rows import Run, Step, load_rows, plan, titles
 from tqdm import tqdm
 
-from fairseq_phrase.compat.late_imports import same_logging
+from fairseq_phrase.repairs.late_imports import same_logging
 from fairseq_phrase.cores import num_cores
 from fairseq_phrase.data.store.outputs import (
     as_bytes,
@@ -45,7 +45,7 @@ from fairseq_phrase.data.store.outputs import (
     write_atomically,
 )
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.evaluation.report.training_log import read_training_log
+from fairseq_phrase.lab.report.training_log import read_training_log
 
 _LITTLE_SPACE = 2**20  # bytes; a command that failed with less was probably stopped by a full disk
 # fairseq-train's log: updates of an epoch, and loss; updates so far, also at the end of an epoch.
@@ -372,7 +372,7 @@ def drop_optimizer_states(folder: Path) -> None:
     """Remove the optimizer's state from the checkpoints of a finished training."""
     import torch
 
-    from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
+    from fairseq_phrase.repairs.checkpoints import make_checkpoints_loadable
 
     make_checkpoints_loadable()
     for path in folder.glob("checkpoint*.pt"):
@@ -584,7 +584,7 @@ def main() -> None:
     if args.baselines is not None:
         check_baselines(args.baselines, rows)
     if args.tokenize:
-        from fairseq_phrase.evaluation.metrics.tokenizers import check_tokenizer
+        from fairseq_phrase.metrics.tokenizers import check_tokenizer
 
         try:
             check_tokenizer(args.tokenize)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fairseq.models.transformer.transformer_base import Embedding
 from torch import Tensor
 
-from fairseq_phrase.models.encoder_method import NeutralOptions, option, register_encoder
-from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder
+from fairseq_phrase.methods.encoder_method import NeutralOptions, option, register_encoder
+from fairseq_phrase.methods.syntax_encoder import SourceStructure, SyntaxEncoder
 
 
 @dataclass

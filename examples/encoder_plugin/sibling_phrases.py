@@ -2,7 +2,7 @@
 
 import torch
 
-from fairseq_phrase.modules.phrases.phrase_sources import phrase_source
+from fairseq_phrase.methods.phrases.phrase_sources import phrase_source
 
 
 @phrase_source("siblings", fields=["words", "heads"])

@@ -12,8 +12,8 @@ from fairseq.modules import LayerNorm
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from fairseq_phrase.models.encoder_method import option, register_encoder
-from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder
+from fairseq_phrase.methods.encoder_method import option, register_encoder
+from fairseq_phrase.methods.syntax_encoder import SourceStructure, SyntaxEncoder
 
 
 @dataclass

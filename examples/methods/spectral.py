@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fairseq_phrase.modules.positions.tree_positions import TreePositions
+from fairseq_phrase.methods.common.tree_positions import TreePositions
 
 #: Eigenvalues of padded words: larger than all eigenvalues of a tree, which are at most its weights' sum.
 _PADDING = 1e6

@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
-from fairseq_phrase.models.syntax_encoder import (
+from fairseq_phrase.methods.syntax_encoder import (
     GatedTokenAttention,
     SourceStructure,
     SyntaxEncoderLayer,
     padded_scores,
 )
-from fairseq_phrase.modules.positions.biased_attention import biased_attention
+from fairseq_phrase.methods.common.biased_attention import biased_attention
 
 
 class TransformedAttention(GatedTokenAttention):
@@ -37,7 +37,7 @@ class TransformedAttention(GatedTokenAttention):
     def forward(
         self, states: Tensor, structure: SourceStructure, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend once, as :class:`~fairseq_phrase.models.syntax_encoder.TokenAttention`."""
+        """Attend once, as :class:`~fairseq_phrase.methods.syntax_encoder.TokenAttention`."""
         query, key, value = self.split(states)
         query, key = self.transform(query, key, structure)
         mask = padded_scores(structure.padding_mask, states.dtype)

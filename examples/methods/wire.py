@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fairseq_phrase.models.encoder_method import option, register_encoder
-from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoder
+from fairseq_phrase.methods.encoder_method import option, register_encoder
+from fairseq_phrase.methods.syntax_encoder import SourceStructure, SyntaxEncoder
 
 from .spectral import tree_spectrum
 from .transformed_attention import TransformedAttention, TransformedLayer

@@ -25,7 +25,7 @@ from fairseq_phrase.checkpoints.trust import plain_options
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.manifest import data_identity
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import ENCODERS, neutral_obstacle
+from fairseq_phrase.methods.encoder_method import ENCODERS, neutral_obstacle
 
 #: The entries of fairseq's ``extra_state`` with the number of a training and the record of its data.
 NUMBER, DATA = "training", "data"

@@ -25,8 +25,8 @@ from omegaconf import OmegaConf, open_dict
 from fairseq_phrase.checkpoints.trust import plain_options
 from fairseq_phrase.data.store.identity import OF_DECODER, UNKNOWN, Entry, matches, why_free
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.config import FlatTransformerConfig, nested_config
-from fairseq_phrase.models.encoder_method import ENCODERS, EncoderMethod
+from fairseq_phrase.methods.config import FlatTransformerConfig, nested_config
+from fairseq_phrase.methods.encoder_method import ENCODERS, EncoderMethod
 
 #: Options of development versions that were removed, and the value that models have today.
 REMOVED_OPTIONS: dict[str, Any] = {

@@ -20,7 +20,7 @@ from fairseq_phrase.checkpoints.options import (
 )
 from fairseq_phrase.checkpoints.parameter_checks import check_sizes, check_ties
 from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
-from fairseq_phrase.compat.checkpoints import rename_old_parameters
+from fairseq_phrase.repairs.checkpoints import rename_old_parameters
 from fairseq_phrase.data.batches.raw_tokens import SourceDictionary
 from fairseq_phrase.data.store.dictionaries import begins_with, labels_fingerprint
 from fairseq_phrase.data.store.identity import (
@@ -31,8 +31,8 @@ from fairseq_phrase.data.store.identity import (
     dictionary_entry,
 )
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.encoder_method import option
-from fairseq_phrase.modules.positions.relation_bias import RelationBias
+from fairseq_phrase.methods.encoder_method import option
+from fairseq_phrase.methods.relations.relation_bias import RelationBias
 
 logger = logging.getLogger(__name__)
 _NAMED = 6

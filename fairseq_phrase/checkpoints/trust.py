@@ -32,7 +32,7 @@ from fairseq.registry import REGISTRIES
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.base import Container, Node
 
-from fairseq_phrase.compat.checkpoints import make_checkpoints_loadable
+from fairseq_phrase.repairs.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.data.store.identity import matches, warn_once
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import names_path

@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> None:
         return
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # for a terminal without box-drawing characters
-    from fairseq_phrase.data.inspection.integrity import load_dictionaries
+    from fairseq_phrase.lab.inspection.integrity import load_dictionaries
 
     by_language: list[list[Any]] = []
     for number, manifest in enumerate(_manifests(args.data)):
@@ -84,7 +84,7 @@ def main(args: argparse.Namespace) -> None:
     # The same line of each language, one below the other.
     drawn = [sentence for group in zip_longest(*by_language) for sentence in group if sentence]
     if drawn:
-        from fairseq_phrase.visualization.terminal_trees import tree_text
+        from fairseq_phrase.lab.pictures.terminal_trees import tree_text
 
         if not args.lines:
             print()
@@ -134,7 +134,7 @@ def _progress(action: str, manifest: Manifest, splits: list[str]) -> tqdm:
 def _check(
     directory: Path, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
 ) -> None:
-    from fairseq_phrase.data.inspection.integrity import verify_split
+    from fairseq_phrase.lab.inspection.integrity import verify_split
 
     with _progress("checking", manifest, splits) as progress:
         for split in splits:
@@ -151,7 +151,7 @@ def _check(
 def _overview(
     directory: Path, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
 ) -> str:
-    from fairseq_phrase.data.inspection.corpus_statistics import (
+    from fairseq_phrase.lab.inspection.corpus_statistics import (
         manifest_text,
         split_statistics,
         statistics_text,
@@ -174,7 +174,7 @@ def _sentences(
     args: argparse.Namespace, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
 ) -> list[Any]:
     """Read the sentences to draw: the same lines of each language."""
-    from fairseq_phrase.data.inspection.parsed_text import ParsedTextReader
+    from fairseq_phrase.lab.inspection.parsed_text import ParsedTextReader
 
     if args.lines:
         sentences = [(split, line) for split in splits[: None if args.splits else 1]

@@ -72,8 +72,8 @@ def main(args: argparse.Namespace) -> None:
     """Run the command."""
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.
     from fairseq_phrase.checkpoints.loading import load_model
-    from fairseq_phrase.models.model_parts import decoder_of
-    from fairseq_phrase.visualization.source_sentence import dataset_sentence, raw_sentence
+    from fairseq_phrase.methods.model_parts import decoder_of
+    from fairseq_phrase.inference.source_sentence import dataset_sentence, raw_sentence
 
     model, task = load_model(args.path, args.data, **loading(args))
     if args.sentence is not None:
@@ -83,16 +83,16 @@ def main(args: argparse.Namespace) -> None:
     # A recurrent encoder does not attend, but its decoder does. Models that label lack a decoder.
     is_recurrent = getattr(model.encoder, "is_recurrent", False) and decoder_of(model) is not None
     if args.picture == "alignment" or (args.picture == "attention" and is_recurrent):
-        from fairseq_phrase.visualization.heat_maps import alignment_picture, plot_alignment
+        from fairseq_phrase.lab.pictures.heat_maps import alignment_picture, plot_alignment
 
         plot_alignment(alignment_picture(model, task, sentence), args.out)
     elif args.picture == "attention":
-        from fairseq_phrase.visualization.encoder_maps import attention_picture
-        from fairseq_phrase.visualization.heat_maps import plot_attention
+        from fairseq_phrase.inference.encoder_maps import attention_picture
+        from fairseq_phrase.lab.pictures.heat_maps import plot_attention
 
         plot_attention(attention_picture(model, sentence, args.layer, args.head), args.out)
     else:
-        from fairseq_phrase.visualization.tree_picture import plot_tree, tree_picture
+        from fairseq_phrase.lab.pictures.tree_picture import plot_tree, tree_picture
 
         picture = tree_picture(model, task, sentence, args.layer, args.encoder)
         plot_tree(picture, args.out)

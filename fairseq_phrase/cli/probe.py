@@ -96,7 +96,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _make(args: argparse.Namespace) -> None:
-    from fairseq_phrase.evaluation.probing.top_constituents import (
+    from fairseq_phrase.lab.probing.top_constituents import (
         from_bracket_files,
         from_parsed_files,
         write_task,
@@ -122,7 +122,7 @@ def _probe(args: argparse.Namespace) -> None:
         raise UserError("name checkpoints with --path and folders of tasks with --tasks")
     if args.names and len(args.names) != len(args.path):
         raise UserError(f"{len(args.path)} checkpoints, but {len(args.names)} --names")
-    from fairseq_phrase.evaluation.probing.task_files import find_tasks
+    from fairseq_phrase.lab.probing.task_files import find_tasks
 
     tasks = find_tasks(args.tasks, args.only, seed=args.seed)
     if args.max_sentences:
@@ -134,9 +134,9 @@ def _probe(args: argparse.Namespace) -> None:
         args.out.mkdir(parents=True, exist_ok=True)
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.
     from fairseq_phrase.checkpoints.loading import load_model
-    from fairseq_phrase.evaluation.probing.classifier import ProbeOptions
-    from fairseq_phrase.evaluation.probing.probe_checkpoints import probe_checkpoints
-    from fairseq_phrase.evaluation.probing.results import (
+    from fairseq_phrase.lab.probing.classifier import ProbeOptions
+    from fairseq_phrase.lab.probing.probe_checkpoints import probe_checkpoints
+    from fairseq_phrase.lab.probing.results import (
         differences,
         differences_table,
         plot_results,

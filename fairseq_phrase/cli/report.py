@@ -91,7 +91,7 @@ def _form(args: argparse.Namespace) -> Any:
         return None
     if args.measure != "exact":
         raise UserError(f"--form {args.form} needs --measure exact, not {args.measure}")
-    from fairseq_phrase.evaluation.metrics.measure_registry import FORMS as MADE
+    from fairseq_phrase.metrics.measure_registry import FORMS as MADE
     from fairseq_phrase.text import read_lines
 
     texts = args.known_forms and list(read_lines(args.known_forms))
@@ -101,16 +101,16 @@ def _form(args: argparse.Namespace) -> Any:
 @command(_parser)
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
-    from fairseq_phrase.evaluation.metrics.functions import load_metrics
-    from fairseq_phrase.evaluation.metrics.measure_registry import LABELLING, Measure
-    from fairseq_phrase.evaluation.metrics.tokenizers import check_tokenizer
-    from fairseq_phrase.evaluation.report.contrastive import read_pairs
-    from fairseq_phrase.evaluation.report.files import write_report
-    from fairseq_phrase.evaluation.report.make_report import ReportOptions, make_report
-    from fairseq_phrase.evaluation.report.references import read_known_words, read_references
-    from fairseq_phrase.evaluation.report.rows import read_row_file
-    from fairseq_phrase.evaluation.report.runs import find_runs
-    from fairseq_phrase.evaluation.report.tables import markdown
+    from fairseq_phrase.metrics.functions import load_metrics
+    from fairseq_phrase.metrics.measure_registry import LABELLING, Measure
+    from fairseq_phrase.metrics.tokenizers import check_tokenizer
+    from fairseq_phrase.lab.report.contrastive import read_pairs
+    from fairseq_phrase.lab.report.files import write_report
+    from fairseq_phrase.lab.report.make_report import ReportOptions, make_report
+    from fairseq_phrase.lab.report.references import read_known_words, read_references
+    from fairseq_phrase.lab.report.rows import read_row_file
+    from fairseq_phrase.lab.report.runs import find_runs
+    from fairseq_phrase.lab.report.tables import markdown
 
     tokenizer = args.tokenize and check_tokenizer(args.tokenize)
     texts = read_references(args.reference, args.subset, args.source or (), args.set_name or ())

@@ -35,7 +35,7 @@ def _count(text: str) -> int:
 @command(_parser)
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
-    from fairseq_phrase.synthetic.corpus import write_corpus
+    from fairseq_phrase.lab.synthetic.corpus import write_corpus
 
     # The held-out splits come first, because they must not depend on the size of the training split.
     sizes = {"valid": args.valid, "test": args.test, "train": args.train}

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface.training import check_trained, has_biases, take_name, with_keywords
-from fairseq_phrase.modules.positions.batch_relations import BatchRelations, PromptRelations
-from fairseq_phrase.modules.positions.huggingface_attention import (
+from fairseq_phrase.methods.relations.batch_relations import BatchRelations, PromptRelations
+from fairseq_phrase.methods.relations.huggingface_attention import (
     ATTENTION,
     PROBE,
     RELATIONS,
@@ -24,7 +24,7 @@ from fairseq_phrase.modules.positions.huggingface_attention import (
     register_attention,
     self_attentions,
 )
-from fairseq_phrase.modules.positions.relation_bias import RelationBias
+from fairseq_phrase.methods.relations.relation_bias import RelationBias
 from fairseq_phrase.optional_packages import import_transformers
 
 Model = TypeVar("Model", bound=nn.Module)

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.modules.positions.huggingface_attention import RelationVectors
-from fairseq_phrase.modules.positions.relation_bias import RelationBias
+from fairseq_phrase.methods.relations.huggingface_attention import RelationVectors
+from fairseq_phrase.methods.relations.relation_bias import RelationBias
 
 #: The modules that hold biases and vectors, in each attention.
 _TABLES = ("relation_bias", "relation_vectors")

@@ -3,7 +3,7 @@
     model = add_tree_losses(model, ParseLoss(0.1), TreePlanting(0.5, trees="spans"))
     model(**encoding, **collate(encoding, parses), **collate_spans(parses), labels=labels).loss
 
-The mathematics are those of fairseq's side (``tasks/tree_losses.py``): ``docs/models/tree_relations.md``.
+The mathematics are those of fairseq's side (``methods/losses/tree_losses.py``): ``docs/models/tree_relations.md``.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from torch import Tensor, nn
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface.batches import parsed
 from fairseq_phrase.huggingface.training import has_biases, take_name, with_keywords
-from fairseq_phrase.modules.positions.batch_relations import check_numbers
-from fairseq_phrase.modules.positions.huggingface_attention import (
+from fairseq_phrase.methods.relations.batch_relations import check_numbers
+from fairseq_phrase.methods.relations.huggingface_attention import (
     PROBE,
     AttentionSizes,
     register_attention,
     self_attentions,
 )
-from fairseq_phrase.modules.positions.parent_pointer import ParentPointer
-from fairseq_phrase.modules.trees.tree_planting import tree_distances, tree_planting
-from fairseq_phrase.modules.trees.tree_regularization import tree_regularization
+from fairseq_phrase.methods.losses.parent_pointer import ParentPointer
+from fairseq_phrase.methods.losses.tree_planting import tree_distances, tree_planting
+from fairseq_phrase.methods.losses.tree_regularization import tree_regularization
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence

@@ -13,7 +13,7 @@ from fairseq.token_generation_constraints import ConstraintNode, UnorderedConstr
 from torch import Tensor
 
 from fairseq_phrase.data.batches.raw_tokens import ends_of
-from fairseq_phrase.evaluation.metrics.tokenizers import is_word_boundary
+from fairseq_phrase.metrics.tokenizers import is_word_boundary
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary

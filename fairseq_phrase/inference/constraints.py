@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.errors import UserError, location
-from fairseq_phrase.evaluation.metrics.tokenizers import loose_words
+from fairseq_phrase.metrics.tokenizers import loose_words
 from fairseq_phrase.inference.constrained_search import RequiredText
 from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import EncodedSentence
@@ -215,7 +215,7 @@ class Glossary:
         segment: segments texts into words and subwords.
         required_text_of: see :class:`Requirements`.
         loose: whether the words are those between spaces, which have punctuation, and in scripts without
-            spaces several words (:func:`fairseq_phrase.evaluation.metrics.tokenizers.loose_words`).
+            spaces several words (:func:`fairseq_phrase.metrics.tokenizers.loose_words`).
     """
 
     def __init__(

@@ -27,23 +27,18 @@ from omegaconf import DictConfig, OmegaConf
 from fairseq_phrase.errors import UserError
 
 # Importing these registers them.
-from fairseq_phrase.models import (  # noqa: F401
-    huggingface_encoder,
-    labeller,
-    parent_scaled_transformer,
-    phrase_transformer,
-    pretrainer,
-    recurrent_encoders,
-    relation_transformer,
-    seq2seq,
-    structural_transformer,
-    transformer_encoder,
-    tree_transformer,
-    xl_transformer,
-)
-from fairseq_phrase.models.config import FlatTransformerConfig, copied
-from fairseq_phrase.models.copying import CopyOptions
-from fairseq_phrase.models.encoder_method import (
+from fairseq_phrase.models import huggingface_encoder, labeller, pretrainer, seq2seq
+from fairseq_phrase.methods.parents import parent_scaled_transformer
+from fairseq_phrase.methods.phrases import phrase_transformer
+from fairseq_phrase.methods.recurrent import recurrent_encoders
+from fairseq_phrase.methods.relations import relation_transformer
+from fairseq_phrase.methods.positions import structural_transformer
+from fairseq_phrase.methods import transformer_encoder
+from fairseq_phrase.methods.accumulation import tree_transformer
+from fairseq_phrase.methods.xl import xl_transformer
+from fairseq_phrase.methods.config import FlatTransformerConfig, copied
+from fairseq_phrase.methods.copying.copying import CopyOptions
+from fairseq_phrase.methods.encoder_method import (
     BROKEN,
     ENCODERS,
     LATE,

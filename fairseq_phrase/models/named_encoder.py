@@ -2,7 +2,7 @@
 
     --arch labeller --encoder tree_transformer --no-subtree-masking --encoder-layers 2
 
-Such a model has fairseq's flat options (:data:`~fairseq_phrase.models.config.FlatTransformerConfig`),
+Such a model has fairseq's flat options (:data:`~fairseq_phrase.methods.config.FlatTransformerConfig`),
 ``--encoder NAME``, the options of all registered encoders, and its own options. So two encoders may share
 an option only if it has the same type and default in both, as the options of positions (from one
 base dataclass). An encoder's name is a good prefix for its own options.
@@ -20,8 +20,8 @@ from fairseq.models.transformer import TransformerModelBase
 from torch import nn
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.config import nested_config
-from fairseq_phrase.models.encoder_method import (
+from fairseq_phrase.methods.config import nested_config
+from fairseq_phrase.methods.encoder_method import (
     BROKEN,
     ENCODERS,
     LATE,
@@ -138,7 +138,7 @@ def build_named_encoder(
     """Build the encoder that ``--encoder`` names, and ask the task for the parses that it needs.
 
     Args:
-        cfg: the model's options, flat or nested by :func:`~fairseq_phrase.models.config.nested_config`.
+        cfg: the model's options, flat or nested by :func:`~fairseq_phrase.methods.config.nested_config`.
         dictionary: the source dictionary.
         embed_tokens: the source embeddings; None makes new ones of ``--encoder-embed-dim``.
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.config import nested_config
-from fairseq_phrase.models.encoder_method import declare, option
+from fairseq_phrase.methods.config import nested_config
+from fairseq_phrase.methods.encoder_method import declare, option
 from fairseq_phrase.models.named_encoder import (
     NamedEncoderModel,
     build_named_encoder,
@@ -22,7 +22,7 @@ from fairseq_phrase.models.named_encoder import (
     register_named_model,
 )
 from fairseq_phrase.models.syntax_task import SyntaxTask
-from fairseq_phrase.modules.causal_window import CausalWindow
+from fairseq_phrase.methods.common.causal_window import CausalWindow
 
 OBJECTIVES = ("masked", "causal", "permutation")
 DIRECTIONS = ("forward", "backward")

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.config import nested_config
-from fairseq_phrase.models.copying import copies, copying_class
+from fairseq_phrase.methods.config import nested_config
+from fairseq_phrase.methods.copying.copying import copies, copying_class
 from fairseq_phrase.models.named_encoder import (
     NamedEncoderModel,
     build_named_encoder,
@@ -25,10 +25,10 @@ from fairseq_phrase.models.seq2seq_options import (
     check_options,
     encoder_width,
 )
-from fairseq_phrase.models.syntax_decoder import over_tokens
-from fairseq_phrase.models.syntax_encoder import TimeFirstEncoder, encoder_output
+from fairseq_phrase.methods.syntax_decoder import over_tokens
+from fairseq_phrase.methods.syntax_encoder import TimeFirstEncoder, encoder_output
 from fairseq_phrase.models.syntax_task import SyntaxTask
-from fairseq_phrase.modules.recurrent.attentive_layers import (
+from fairseq_phrase.methods.recurrent.attentive_layers import (
     CELLS,
     AttentiveLayers,
     CellState,
@@ -38,8 +38,8 @@ from fairseq_phrase.modules.recurrent.attentive_layers import (
     both_directions,
     initialize,
 )
-from fairseq_phrase.modules.recurrent.bidirectional import run_packed
-from fairseq_phrase.modules.recurrent.source_attention import (
+from fairseq_phrase.methods.recurrent.bidirectional import run_packed
+from fairseq_phrase.methods.recurrent.source_attention import (
     BilinearSelfAttention,
     PlainSelfAttention,
     SourceAttention,

@@ -6,10 +6,10 @@ from typing import Any
 from fairseq.dataclass import ChoiceEnum
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.copying import CopyOptions
-from fairseq_phrase.models.encoder_method import option
-from fairseq_phrase.modules.recurrent.attentive_layers import CELLS
-from fairseq_phrase.modules.recurrent.source_attention import SCORES, WINDOWS
+from fairseq_phrase.methods.copying.copying import CopyOptions
+from fairseq_phrase.methods.encoder_method import option
+from fairseq_phrase.methods.recurrent.attentive_layers import CELLS
+from fairseq_phrase.methods.recurrent.source_attention import SCORES, WINDOWS
 
 #: The value of ``--encoder`` for :class:`RecurrentEncoder`, the only unregistered encoder.
 RECURRENT = "recurrent"

@@ -20,8 +20,8 @@ from torch.nn.functional import embedding, pad
 
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.model_parts import encoder_of
-from fairseq_phrase.models.syntax_encoder import add_neutral
+from fairseq_phrase.methods.model_parts import encoder_of
+from fairseq_phrase.methods.syntax_encoder import add_neutral
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 
 #: The factor for a subword's position in its word.

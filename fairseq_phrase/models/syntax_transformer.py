@@ -9,10 +9,10 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from torch import nn
 
-from fairseq_phrase.models.config import nested_config
-from fairseq_phrase.models.copying import copies, copying_class
-from fairseq_phrase.models.encoder_method import EncoderMethod
-from fairseq_phrase.models.syntax_decoder import SyntaxDecoder
+from fairseq_phrase.methods.config import nested_config
+from fairseq_phrase.methods.copying.copying import copies, copying_class
+from fairseq_phrase.methods.encoder_method import EncoderMethod
+from fairseq_phrase.methods.syntax_decoder import SyntaxDecoder
 from fairseq_phrase.models.syntax_task import SyntaxTask, require_parses
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from torch import Tensor
 from fairseq_phrase.checkpoints.identity import begin_neutrally, prune
 from fairseq_phrase.checkpoints.options import model_entries, task_entries
 from fairseq_phrase.checkpoints.pretrained import begin_from_checkpoint, scaled_step, take_options
-from fairseq_phrase.compat.inference import truncate_as_trained
+from fairseq_phrase.repairs.inference import truncate_as_trained
 from fairseq_phrase.data.store.identity import (
     OF_EACH_MODEL,
     Entry,
@@ -25,11 +25,11 @@ from fairseq_phrase.data.store.identity import (
 from fairseq_phrase.data.store.manifest import data_identity
 from fairseq_phrase.data.store.parts import check_parts
 from fairseq_phrase.fairseq_types import Dictionary
-from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.methods.encoder_method import option
 from fairseq_phrase.models.huggingface_encoder import take_configuration
-from fairseq_phrase.models.model_parts import encoder_of
+from fairseq_phrase.methods.model_parts import encoder_of
 from fairseq_phrase.models.source_factors import begin_with_factors
-from fairseq_phrase.training.update import UpdateTask
+from fairseq_phrase.tasks.update import UpdateTask
 
 
 @dataclass

@@ -33,12 +33,12 @@ from fairseq_phrase.data.store.layout import PREPROCESS
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.copying import CopyingDecoder
-from fairseq_phrase.models.encoder_method import option
-from fairseq_phrase.models.model_parts import decoder_of
+from fairseq_phrase.methods.copying.copying import CopyingDecoder
+from fairseq_phrase.methods.encoder_method import option
+from fairseq_phrase.methods.model_parts import decoder_of
 from fairseq_phrase.models.source_factors import HookedEnsemble, SourceFactors, leave_out_unknown
-from fairseq_phrase.modules.parse_batch import MakeStructure
-from fairseq_phrase.tasks.added_losses import CoverageCriterion, check_layers
+from fairseq_phrase.methods.common.parse_batch import MakeStructure
+from fairseq_phrase.methods.losses.added_losses import CoverageCriterion, check_layers
 from fairseq_phrase.tasks.beam_search import (
     FastGenerator,
     FastGeneratorWithAlignment,
@@ -48,9 +48,9 @@ from fairseq_phrase.tasks.beam_search import (
 from fairseq_phrase.tasks.fairseq_interactive import RawTextTask
 from fairseq_phrase.tasks.identity_task import IdentifiedTask, IdentityOptions
 from fairseq_phrase.tasks.language_tags import LanguageTagOptions, LanguageTagTask
-from fairseq_phrase.tasks.tree_losses import LossSetting, TreeLossOptions, wanted_losses
+from fairseq_phrase.methods.losses.tree_losses import LossSetting, TreeLossOptions, wanted_losses
 from fairseq_phrase.tasks.validation_bleu import ValidationBleuOptions, ValidationBleuTask
-from fairseq_phrase.training.update import UpdateOptions
+from fairseq_phrase.tasks.update import UpdateOptions
 
 #: The choices of ``--batch-order``.
 BATCH_ORDERS = ("source", "longest-side")
@@ -336,7 +336,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Batch a dataset, with the seed of subword sampling.
 
-        Outside training, sentences are not dropped (:mod:`fairseq_phrase.compat`).
+        Outside training, sentences are not dropped (:mod:`fairseq_phrase.repairs`).
         """
         sampling = getattr(dataset, "sampling", None)  # fairseq's datasets have none
         if sampling is not None:

@@ -5,10 +5,10 @@ patches fairseq and lets its commands print the same as ours; an import by a lib
 """
 
 from fairseq_phrase.checkpoints.guards import guard_checkpoints
-from fairseq_phrase.compat.commands import print_user_errors_plainly, quieten
-from fairseq_phrase.compat.ending import end_quickly
-from fairseq_phrase.compat.mkl import log_advice
-from fairseq_phrase.compat.patches import patch_fairseq
+from fairseq_phrase.repairs.commands import print_user_errors_plainly, quieten
+from fairseq_phrase.repairs.ending import end_quickly
+from fairseq_phrase.repairs.mkl import log_advice
+from fairseq_phrase.repairs.patches import patch_fairseq
 
 print_user_errors_plainly()
 quieten()

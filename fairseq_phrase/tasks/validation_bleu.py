@@ -10,7 +10,7 @@ from typing import Any, Optional
 from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks.translation import TranslationTask
 
-from fairseq_phrase.models.encoder_method import option
+from fairseq_phrase.methods.encoder_method import option
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class ValidationBleuTask(TranslationTask):
 
     @cached_property
     def _bleu_tokenizer(self) -> str:
-        from fairseq_phrase.evaluation.metrics.tokenizers import check_tokenizer, tokenizer_of
+        from fairseq_phrase.metrics.tokenizers import check_tokenizer, tokenizer_of
 
         option = self.cfg.eval_bleu_tokenize
         if option is not None:
@@ -45,7 +45,7 @@ class ValidationBleuTask(TranslationTask):
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build a model; for a training, log how BLEU is computed."""
         if self.cfg.eval_bleu and not self.cfg.eval_tokenized_bleu and not from_checkpoint:
-            from fairseq_phrase.evaluation.metrics.translation import bleu_metric
+            from fairseq_phrase.metrics.translation import bleu_metric
 
             metric = bleu_metric([""], tokenizer=self._bleu_tokenizer)
             logger.info(f"--eval-bleu: {metric.get_signature()}")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_phrase.modules.trees.tree_attention import HierarchicalAccumulation
+from fairseq_phrase.methods.accumulation.tree_attention import HierarchicalAccumulation
 
 
 def build(heads: int = 2, width: int = 4, **options) -> HierarchicalAccumulation:

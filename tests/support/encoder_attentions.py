@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from fairseq_phrase.models.encoder_method import translation_encoders
-from fairseq_phrase.models.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
+from fairseq_phrase.methods.encoder_method import translation_encoders
+from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 
 #: By title, the encoder and the options. Those that start neutrally have no gate.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {

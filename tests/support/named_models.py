@@ -9,7 +9,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 
-from fairseq_phrase.models.config import nested_config
+from fairseq_phrase.methods.config import nested_config
 from fairseq_phrase.models.named_encoder import build_named_encoder
 from fairseq_phrase.testing import SIZES, any_label_dictionary, randomized
 

@@ -6,14 +6,14 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fairseq_phrase.modules.phrases.builtin_sources import (
+from fairseq_phrase.methods.phrases.builtin_sources import (
     chain_phrases,
     phrases_of_members,
     token_ngrams,
     without_phrases,
     word_ngrams,
 )
-from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch
 from tests.support.hostile import trees
 
 TokenSets = set[tuple[int, ...]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairseq_phrase.data.inspection.parsed_text import ParsedText
+from fairseq_phrase.lab.inspection.parsed_text import ParsedText
 
 
 def sentence(words, heads=None, deprels=(), tags=(), tree=None, subwords=None):

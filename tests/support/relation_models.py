@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import AutoModel
 
-from fairseq_phrase.modules.positions.relation_bias import TREE_RELATIONS
+from fairseq_phrase.methods.relations.relation_bias import TREE_RELATIONS
 from tests.support.huggingface_models import small_config
 
 LABELS = ["det", "nsubj", "root"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairseq_phrase.data.inspection.sentence_blocks import Ragged, SentenceBlock
+from fairseq_phrase.lab.inspection.sentence_blocks import Ragged, SentenceBlock
 
 
 def ragged(rows):

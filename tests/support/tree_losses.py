@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from fairseq_phrase.models.encoder_method import ENCODERS
-from fairseq_phrase.tasks.tree_losses import TreeLossOptions
+from fairseq_phrase.methods.encoder_method import ENCODERS
+from fairseq_phrase.methods.losses.tree_losses import TreeLossOptions
 
 
 def make_sample(dictionary, inputs):

@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+from fairseq_phrase.methods.common.tree_batch import TreeBatch
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.trees.tree_attention import HierarchicalAccumulation
+from fairseq_phrase.methods.accumulation.tree_attention import HierarchicalAccumulation
 from tests.support.tree_strategies import Tree
 
 

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from fairseq_phrase.modules.phrases.phrase_attention import PhraseAttention
-from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
+from fairseq_phrase.methods.phrases.phrase_attention import PhraseAttention
+from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch
 
 
 def literal_adjacency(batch: PhraseBatch) -> Tensor:

@@ -1,7 +1,7 @@
 """What the phrases of one sentence are, by definition: the reference for the batched builders.
 
 These functions take one sentence and are written to be read. The encoder builds the same
-phrases for a whole padded batch on the device (:mod:`fairseq_phrase.modules.phrases.phrase_batch`), and
+phrases for a whole padded batch on the device (:mod:`fairseq_phrase.methods.phrases.phrase_batch`), and
 the tests hold the two against each other.
 
 A *unit* is whatever phrases are made of: a token or a whole word. All indices are 0-based.

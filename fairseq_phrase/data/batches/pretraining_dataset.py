@@ -12,7 +12,7 @@ from fairseq.data import FairseqDataset, data_utils
 from fairseq_phrase.data.batches.objectives import MakeSource
 from fairseq_phrase.data.batches.source_batches import collate_parses, make_structures
 from fairseq_phrase.data.batches.text_blocks import SegmentPairs, TextBlocks, parsed_tokens
-from fairseq_phrase.modules.parse_batch import MakeStructure
+from fairseq_phrase.methods.common.parse_batch import MakeStructure
 from fairseq_phrase.syntax.fields import PREFIX
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from fairseq_phrase.data.store.dictionaries import as_entry
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError, as_given
 from fairseq_phrase.fairseq_types import Dictionary
-from fairseq_phrase.modules.parse_batch import MADE, ROWS, MakeStructure, ParseBatch
+from fairseq_phrase.methods.common.parse_batch import MADE, ROWS, MakeStructure, ParseBatch
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence, Unparsed
 

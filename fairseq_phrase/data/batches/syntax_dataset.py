@@ -22,7 +22,7 @@ from fairseq_phrase.data.batches.tree_sources import Trees, field_of
 from fairseq_phrase.data.store.layout import rerun
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.modules.parse_batch import MakeStructure
+from fairseq_phrase.methods.common.parse_batch import MakeStructure
 from fairseq_phrase.syntax.fields import PREFIX
 
 #: Parses of a dataset's sentences; a store can also read a batch's parses at once.

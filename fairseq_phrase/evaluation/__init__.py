@@ -1,1 +1,0 @@
-"""Metrics, reports of runs, and probing."""

@@ -1,0 +1,1 @@
+"""What makes and reads experiments. Nothing but commands imports it."""

@@ -1,0 +1,142 @@
+"""A split's text and parses in blocks: long arrays of many sentences, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairseq_phrase.data.store.indexed import IndexedReader
+from fairseq_phrase.data.store.layout import rerun, shared_index
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.syntax.fields import FIELDS
+
+#: The dictionaries of a language's text and labels, by ``text`` and field:
+#: :func:`fairseq_phrase.lab.inspection.integrity.load_dictionaries` reads them.
+Dictionaries = dict[str, Any]
+
+#: The largest number of values of text and parses in a block, unless its first sentence has more.
+BLOCK_VALUES = 1 << 18
+_BLOCK_SENTENCES = 1 << 15
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """The concatenated arrays of several sentences.
+
+    Attributes:
+        values: all values. Shape: ``(values,)``, int64.
+        offsets: the start of each sentence, and the end of the last. Shape: ``(sentences + 1,)``
+    """
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """The number of values in each sentence. Shape: ``(sentences,)``."""
+        return np.diff(self.offsets)
+
+    @property
+    def sentences(self) -> np.ndarray:
+        """The sentence of each value, from 0. Shape: ``(values,)``."""
+        return np.repeat(np.arange(len(self.offsets) - 1), self.sizes)
+
+    @property
+    def positions(self) -> np.ndarray:
+        """The position of each value within its sentence, from 0. Shape: ``(values,)``."""
+        first = np.repeat(self.offsets[:-1], self.sizes)
+        positions: np.ndarray = np.arange(len(first)) - first
+        return positions
+
+
+@dataclass(frozen=True)
+class SentenceBlock:
+    """Consecutive sentences of a split.
+
+    Attributes:
+        first: index of the first sentence, from 0.
+        arrays: ``text`` and the fields of the parses (:data:`fairseq_phrase.syntax.fields.FIELDS`).
+    """
+
+    first: int
+    arrays: dict[str, Ragged]
+
+    def __len__(self) -> int:
+        return len(self.arrays["text"].offsets) - 1
+
+
+class SplitFiles:
+    """The text and the parses of one split, opened without a check of their fingerprints.
+
+    Args:
+        split: the split's name with its language pair, ``train.de-en``.
+
+    Attributes:
+        readers: the files by ``text`` and field.
+        sentences: the number of sentences, the same in all files.
+
+    Raises:
+        UserError: a file is missing, truncated, or not in fairseq's format.
+    """
+
+    def __init__(self, directory: Path, manifest: Manifest, split: str):
+        self.split = split
+        self.prefix = directory / f"{split}.{manifest.language}"
+        self.readers = {"text": IndexedReader(self.prefix)}
+        for name in FIELDS:
+            if name in manifest.fields:
+                index = shared_index(name, manifest.fields)
+                self.readers[name] = IndexedReader(
+                    f"{self.prefix}.{name}", f"{self.prefix}.{index}" if index else None
+                )
+        self.sentences = min(map(len, self.readers.values()))
+
+    def bytes_of(self, name: str) -> int:
+        """Return the size of a field's files on disk, including its separate index, if any."""
+        prefix = self.path_of(name)
+        paths = (Path(f"{prefix}.bin"), Path(f"{prefix}.idx"))
+        return sum(path.stat().st_size for path in paths if path.is_file())
+
+    def path_of(self, name: str) -> Path:
+        """Return the path, without its ending, of ``text`` or a field."""
+        return self.prefix if name == "text" else Path(f"{self.prefix}.{name}")
+
+    def blocks(self) -> Iterator[SentenceBlock]:
+        """Read all sentences once.
+
+        Raises:
+            UserError: an index is damaged; all sentences before that line have been yielded.
+        """
+        first = 0
+        while first < self.sentences:
+            last = min(self.sentences, first + _BLOCK_SENTENCES)
+            gaps = {name: reader.first_gap(first, last) for name, reader in self.readers.items()}
+            last = min([last, *(gap for gap in gaps.values() if gap is not None)])
+            if last == first:
+                name = next(name for name, gap in gaps.items() if gap == first)
+                raise UserError(
+                    f"{self.path_of(name)}.idx, line {first + 1}: expected its values right between "
+                    "the blocks of the lines before and after, found another start or size; "
+                    f"{rerun(self.path_of(name).parent)}"
+                )
+            sizes = sum(
+                reader.sizes[first:last].astype(np.int64) for reader in self.readers.values()
+            )
+            ends = np.cumsum(sizes)
+            count = int(np.searchsorted(ends, BLOCK_VALUES, side="right"))
+            stop = min(last, first + max(1, count))
+            yield self._block(first, stop)
+            first = stop
+
+    def _block(self, first: int, stop: int) -> SentenceBlock:
+        arrays = {}
+        for name, reader in self.readers.items():
+            offsets = np.zeros(stop - first + 1, dtype=np.int64)
+            np.cumsum(reader.sizes[first:stop], out=offsets[1:])
+            arrays[name] = Ragged(reader.between(first, stop).astype(np.int64), offsets)
+        return SentenceBlock(first, arrays)

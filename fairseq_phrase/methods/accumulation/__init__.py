@@ -1,0 +1,1 @@
+"""The tree Transformer: hierarchical accumulation over constituents."""

@@ -1,0 +1,1 @@
+"""What several methods need: parses and trees as tensors, projections, attention with biases. Torch alone."""

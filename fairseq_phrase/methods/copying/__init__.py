@@ -1,0 +1,1 @@
+"""Copying of source words."""

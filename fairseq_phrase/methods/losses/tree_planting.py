@@ -1,0 +1,75 @@
+"""Tree-planting: a loss that makes attention between words decrease with their distance in the tree.
+
+Source: Yoshida, Someya and Oseki, *Tree-Planted Transformers* (Findings of ACL 2024);
+``docs/models/tree_losses.md``. With the number of edges D_ij between the words i and j in a tree and
+the attention A_ij of a head from the word i to the word j:
+
+    S_ij = exp(-D_ij) / Σ_k exp(-D_ik),   loss_i = KL(S_i ‖ A_i)
+
+k runs over the words that i sees: on both sides, or on the left only with a causal mask, as in the paper.
+A word's attention is the mean over its subwords, to a word the sum over that word's subwords.
+*Decision*: attention to tokens outside words and to other nodes does not count: A is normalized over
+words.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import kl_div
+
+from fairseq_phrase.methods.common.tree_positions import TreePositions
+from fairseq_phrase.methods.common.tensors import exact_product, upcast
+
+
+def tree_planting(
+    weights: Tensor, words: Tensor, distances: Tensor, visible: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Compare attention with distances; return the sum of the losses, and their number.
+
+    Args:
+        weights: attention, of tokens and optionally of other nodes after them.
+            Shape: (batch, heads, nodes, nodes)
+        words: 0-based index of the word each token belongs to, -1 at tokens outside words and at
+            padding. Shape: (batch, tokens)
+        distances: D. Shape: (batch, words, words)
+        visible: True where the tokens of a row may attend; None for all. Shape: (batch, nodes, nodes)
+    """
+    tokens = words.size(1)
+    weights = upcast(weights[:, :, :tokens, :tokens])
+    limits, index = torch.finfo(weights.dtype), torch.arange(distances.size(1), device=words.device)
+    # Whether a token belongs to a word. Shape: (batch, 1, words, tokens)
+    of_word = (words[:, None] == index[:, None])[:, None]
+    is_word = of_word.any(3)
+    is_seen = is_word[:, :, None]
+    with torch.autocast(words.device.type, enabled=False):
+        of_word = of_word.to(weights.dtype)
+        # A sum also over the subwords of i: its number cancels when the row is normalized.
+        between = of_word @ weights @ of_word.mT
+        if visible is not None:
+            pairs = visible[:, None, :tokens, :tokens].to(weights.dtype)
+            is_seen = of_word @ pairs @ of_word.mT > 0
+    target = (-distances).to(weights.dtype)[:, None].masked_fill(~is_seen, limits.min)
+    total = between.sum(3, keepdim=True)
+    attention = between.clamp(min=limits.tiny).log() - total.clamp(min=limits.tiny).log()
+    losses = kl_div(attention, target.softmax(3).expand_as(attention), reduction="none").sum(3)
+    return losses.where(is_word, 0.0).sum(), is_word.sum() * weights.size(1)
+
+
+def tree_distances(words: Tensor, tree: Tensor) -> Tensor:
+    """Count the edges between words, undefined at padding. Shape: (batch, words, words), int64.
+
+    Args:
+        words: as for :func:`tree_planting`.
+        tree: the heads or the constituents of a batch.
+            Shape: (batch, words) or (batch, constituents, 3)
+    """
+    if tree.dim() == 2:
+        return TreePositions(words, tree, words < 0).word_distances()
+    # A word is a leaf below the smallest constituent that it belongs to.
+    index = torch.arange(words.size(1), device=words.device)
+    inside = (tree[..., :1] <= index) & (index < tree[..., 1:2])
+    common = exact_product(inside.mT, inside)
+    depths = common.diagonal(dim1=1, dim2=2)
+    distances = depths[:, :, None] + depths[:, None] - 2 * common + 2
+    return distances.masked_fill(index[:, None] == index, 0)

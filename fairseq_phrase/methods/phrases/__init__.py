@@ -1,0 +1,1 @@
+"""The PhraseTransformer: attention over phrases."""

@@ -1,0 +1,239 @@
+"""Phrases as nodes of an encoder: their first states, their positions, and what a causal model sees.
+
+Their first states follow Algorithm 1, line 2.
+
+*Decision* (not from a paper): a phrase has the position of its highest word, the leftmost if several
+words are equally high. Its depth is the smallest depth of its words. Its relative positions are the
+relative positions of the first subword of its highest word. So a phrase has the relative position 0
+to its highest word, and two phrases have the relative position of their highest words.
+
+In a causal model a phrase of the tokens i..j belongs to the position j (backward: i). Only nodes that
+belong to this position or to a later one see it. A token therefore does not attend to phrases that end
+after it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from fairseq_phrase.methods.common.causal_window import CausalWindow
+from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, PhraseEdges, count
+from fairseq_phrase.methods.positions.relative_attention import RelativePositions
+from fairseq_phrase.methods.common.tensors import cached_property, upcast
+
+FIRST_STATES = ("zero", "mean", "attention", "ends")
+
+
+def with_phrases(states: Tensor, phrases: PhraseBatch, init: str | nn.Module = "zero") -> Tensor:
+    """Append the phrases' first states to the tokens'. Shape: (batch, nodes, width).
+
+    Args:
+        states: token states. Shape: (batch, tokens, width)
+        init: ``"zero"``; ``"mean"`` for the mean of the states of the phrase's tokens; or a learned
+            module, :class:`PooledPhrases` or :class:`EndsOfPhrases`. First states are 0 at slots
+            without a phrase.
+
+    Raises:
+        ValueError: if ``init`` is unknown or the shape does not fit the batch.
+    """
+    batch, num_tokens, width = states.shape
+    if (batch, num_tokens) != (phrases.batch_size, phrases.num_tokens):
+        raise ValueError(
+            f"states of shape {tuple(states.shape)} do not fit a batch of {phrases.batch_size} "
+            f"sentences of {phrases.num_tokens} tokens"
+        )
+    num_phrases = phrases.num_nodes - num_tokens
+    if init == "zero":
+        return pad(states, (0, 0, 0, num_phrases))
+    if isinstance(init, nn.Module):
+        first = init(states, phrases)
+    elif init == "mean":
+        first = _means(states, phrases)
+    else:
+        raise ValueError(f"unknown initial phrase state {init!r}, expected 'zero' or 'mean'")
+    # (batch * phrases, width) -> (batch, phrases, width)
+    first = first.view(batch, num_phrases, width).to(states.dtype)
+    is_padding = phrases.padding_mask[:, num_tokens:, None]
+    return torch.cat([states, first.masked_fill(is_padding, 0.0)], dim=1)
+
+
+def _means(states: Tensor, phrases: PhraseBatch) -> Tensor:
+    """Return the mean of each phrase's tokens. Shape: (batch * phrases, width)."""
+    phrase, token = phrases.memberships
+    slots = phrases.batch_size * (phrases.num_nodes - phrases.num_tokens)
+    # (batch, tokens, width) -> (memberships, width)
+    tokens = upcast(states.flatten(0, 1).index_select(0, token))
+    sums = tokens.new_zeros(slots, tokens.size(1)).index_add(0, phrase, tokens)
+    return sums / count(phrase, slots).clamp(min=1)[:, None]
+
+
+class PooledPhrases(nn.Module):
+    """First states as weighted means of the phrases' tokens, separately for each head's dimensions.
+
+    A token's weight is a softmax, over the phrase's tokens, of a linear function of its state. The
+    function starts at 0, so the first states start as the mean of the tokens.
+    """
+
+    def __init__(self, width: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.score = nn.Linear(width, num_heads, bias=False)
+        nn.init.zeros_(self.score.weight)
+
+    def forward(self, states: Tensor, phrases: PhraseBatch) -> Tensor:
+        """Pool; see :func:`with_phrases`. Shape: (batch * phrases, width)."""
+        phrase, token = phrases.memberships
+        slots = phrases.batch_size * (phrases.num_nodes - phrases.num_tokens)
+        # (batch, tokens, width) -> (memberships, heads), (memberships, heads, head width)
+        scores = upcast(self.score(states)).flatten(0, 1).index_select(0, token)
+        tokens = upcast(states.flatten(0, 1)).index_select(0, token)
+        tokens = tokens.unflatten(1, (self.num_heads, -1))
+        # The maximum cancels out, so it does not need a gradient.
+        maxima = scores.new_full((slots, self.num_heads), -math.inf).scatter_reduce(
+            0, phrase[:, None].expand_as(scores), scores.detach(), "amax"
+        )
+        weights = (scores - maxima[phrase]).exp()
+        sums = weights.new_zeros(slots, self.num_heads).index_add(0, phrase, weights)
+        weighed = tokens * (weights / sums[phrase])[:, :, None]
+        return cast(
+            Tensor,
+            weighed.new_zeros(slots, *weighed.shape[1:]).index_add(0, phrase, weighed).flatten(1),
+        )
+
+
+class EndsOfPhrases(nn.Module):
+    """First states as a projection of the concatenated states of the first and last token.
+
+    The projection starts as their mean.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(2 * width, width, bias=False)
+        with torch.no_grad():
+            self.projection.weight.copy_(torch.eye(width).repeat(1, 2) / 2)
+
+    def forward(self, states: Tensor, phrases: PhraseBatch) -> Tensor:
+        """Project; see :func:`with_phrases`. Shape: (batch * phrases, width)."""
+        phrase, token = phrases.memberships
+        slots = phrases.batch_size * (phrases.num_nodes - phrases.num_tokens)
+        empty = token.new_zeros(slots)
+        first = empty.scatter_reduce(0, phrase, token, "amin", include_self=False)
+        last = empty.scatter_reduce(0, phrase, token, "amax", include_self=False)
+        rows = states.flatten(0, 1)
+        ends = torch.cat([rows.index_select(0, first), rows.index_select(0, last)], dim=1)
+        return cast(Tensor, self.projection(ends))
+
+
+class PositionedPhrases(PhraseBatch):
+    """The nodes of a batch with their depths and relative positions.
+
+    Args:
+        depths: depth of each token in its tree; 0 for all tokens without a tree; then a phrase
+            has the position of its first token. Shape: (batch, tokens), int64
+        relative: by kind, the tokens' relative positions.
+            Shape of each: (batch or 1, tokens, tokens), int64
+
+    Attributes:
+        depths: depth of each node; 0 at padding. Shape: (batch, nodes), int64
+        relative: the nodes' relative positions; None without any kind.
+    """
+
+    def __init__(
+        self,
+        phrases: PhraseBatch,
+        depths: Tensor,
+        relative: Mapping[str, Tensor],
+        clips: Mapping[str, int],
+    ) -> None:
+        super().__init__(
+            padding_mask=phrases.padding_mask, num_tokens=phrases.num_tokens, pairs=phrases.pairs
+        )
+        self._of_tokens = depths, relative, clips
+        tokens = self._representatives(depths)
+        self.depths = depths.gather(1, tokens).masked_fill(self.padding_mask, 0)
+        self.relative: RelativePositions | None = None
+        if clips:
+            between = {kind: _between(tokens, position) for kind, position in relative.items()}
+            self.relative = RelativePositions.from_kinds(between, clips, self.padding_mask)
+
+    @cached_property
+    def tokens(self) -> PositionedPhrases:
+        """The tokens without phrases, with their positions."""
+        return PositionedPhrases(super().tokens, *self._of_tokens)
+
+    def _representatives(self, depths: Tensor) -> Tensor:
+        """Find the token whose position each node has. Shape: (batch, nodes), int64."""
+        batch, num_tokens = depths.shape
+        position = torch.arange(num_tokens, device=depths.device).expand(batch, num_tokens)
+        phrase, token = self.memberships
+        # The phrase's smallest token in this order is the leftmost of its highest tokens.
+        order = (depths * num_tokens + position).view(-1)[token]
+        smallest = order.new_zeros(batch * (self.num_nodes - num_tokens))
+        smallest.scatter_reduce_(0, phrase, order, "amin", include_self=False)
+        # The remainder is the token's index in its sentence.
+        return torch.cat([position, smallest.view(batch, -1) % max(num_tokens, 1)], dim=1)
+
+
+def _between(tokens: Tensor, relative: Tensor) -> Tensor:
+    """Look up nodes' relative positions in the tokens' positions. Shape: (batch, nodes, nodes)."""
+    relative = relative.expand(len(tokens), -1, -1)
+    queries = relative.gather(1, tokens[:, :, None].expand(-1, -1, relative.size(2)))
+    return queries.gather(2, tokens[:, None, :].expand(-1, queries.size(1), -1))
+
+
+class CausalPhrases(PhraseBatch):
+    """The nodes of a batch; each sees the nodes that belong to its position or to an earlier one.
+
+    Args:
+        phrases: the nodes; the tokens of each phrase are adjacent.
+        window: defines the direction of the past; without a context.
+
+    Attributes:
+        visible: True where a query sees a key; padding included. Shape: (batch, nodes, nodes)
+        relative: the relative positions of all nodes with the same mask, or None.
+    """
+
+    def __init__(self, phrases: PhraseBatch, window: CausalWindow) -> None:
+        starts, sizes = phrases.extents
+        visible = window.visible(starts, starts + sizes - 1)
+        # Padded nodes are adjacent to themselves and see themselves.
+        self.visible = ~window.masked_pairs(visible, phrases.padding_mask)
+        super().__init__(
+            padding_mask=phrases.padding_mask,
+            num_tokens=phrases.num_tokens,
+            pairs=phrases.pairs,
+        )
+        self._all, self._window = phrases, window
+        self.relative: RelativePositions | None = None
+        if isinstance(phrases, PositionedPhrases) and phrases.relative is not None:
+            self.relative = replace(phrases.relative, masked=~self.visible)
+
+    @cached_property
+    def edges(self) -> PhraseEdges:
+        """The adjacent pairs of which the query sees the key, sorted by query."""
+        query, key = self._all.edges
+        is_visible = self.visible.flatten(0, 1)[query, key % self.num_nodes]
+        return PhraseEdges(query[is_visible], key[is_visible])
+
+    @cached_property
+    def adjacency(self) -> Tensor:
+        """A of eq. 6, without later nodes. Shape: (batch, nodes, nodes)."""
+        return self._all.adjacency & self.visible
+
+    @cached_property
+    def key_mask(self) -> Tensor:
+        """The keys that phase 1 attends to. Shape: (batch, 1, nodes, nodes)."""
+        return self.visible[:, None]
+
+    @cached_property
+    def tokens(self) -> CausalPhrases:
+        """The tokens without phrases."""
+        return CausalPhrases(self._all.tokens, self._window)

@@ -1,0 +1,1 @@
+"""Relative positions in the sentence and in the tree: the structural-position Transformer."""

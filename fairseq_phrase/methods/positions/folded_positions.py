@@ -1,0 +1,124 @@
+"""Relative positions of long sentences on a CPU: one lookup per pair instead of one per kind.
+
+Most pairs of a long sentence are *far*: their position in the sentence is clipped, so their row of the
+first table is its first or its last. These pairs look up a sum of two rows that is computed once.
+
+Example: both kinds are clipped to -1, 0 and 1. The rows of the first table (sentence) are a0, a1, a2,
+those of the second (tree) b0, b1, b2. The joint table has 15 rows:
+
+    row   0      1      2      3      4      5      6  7        8        9, 11, 13   10, 12, 14
+          a0+b0  a0+b1  a0+b2  a2+b0  a2+b1  a2+b2  0  a1 - a0  a2 - a0  a0+b0       a2+b2
+
+- Rows 0 to 5 are for far pairs. A pair at -7 in the sentence and 0 in the tree looks up row 1, a0 + b1.
+- Rows 6 to 8 are what the few *near* pairs add to a row of the first three. A pair at 0 and 0 looks up
+  row 1 and row 7: a0 + b1 + (a1 - a0) = a1 + b1.
+- Rows 9 to 14 are copies of rows 0 and 5: both positions are clipped, as they often are in deep trees.
+  Adjacent keys take the row and its copies in turn, because sums of gradients are then faster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fairseq_phrase.methods.positions.relative_attention import RelativePositions
+from fairseq_phrase.methods.common.tensors import may_read, one_of
+
+# One row and three copies of it.
+_COPIES = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldedPositions(RelativePositions):
+    """Positions of one or two kinds. The first kind is the same for all sentences.
+
+    Attributes:
+        rows: of the first kind only.
+        size: number of rows of the first table.
+        joint: number of rows of the joint table.
+        columns: for each pair, query * joint + its row. Shape: (batch or 1, queries * keys), int64
+        near: the near pairs. Shape: (near pairs,), int64
+        cells: for each near pair, query * joint + its row of the second part.
+            Shape: (near pairs,), int64
+    """
+
+    size: int
+    joint: int
+    columns: Tensor
+    near: Tensor
+    cells: Tensor
+
+    def by_kind(self) -> dict[str, Tensor]:
+        """Recover the clipped positions by kind. Shape of each: (batch or 1, queries, keys), int64."""
+        second = torch.arange(self.size, max(self.num_rows, self.size + 1))
+        parts = second, second, second.new_zeros(self.size), second[[0, -1]].repeat(_COPIES - 1)
+        rows = torch.cat(parts)[self.columns % self.joint].unflatten(1, self.rows[0].shape[1:])
+        all_rows = (*self.rows, rows)[: len(self.clips)]
+        return RelativePositions(all_rows, self.num_rows, clips=self.clips).by_kind()
+
+    def sentence(self, index: int) -> FoldedPositions:
+        """Take the positions of one sentence of the batch."""
+        masked = one_of(self.masked, index)
+        if masked is not None and not masked.any():
+            masked = None
+        return replace(self, masked=masked, columns=one_of(self.columns, index))
+
+    def table(self, rows: Tensor) -> Tensor:
+        """Make the joint table. Shape: (joint, head width)."""
+        first, second = rows.split([self.size, len(rows) - self.size])
+        if not len(second):
+            second = rows.new_zeros(1, rows.size(1))
+        far = torch.cat([first[:1] + second, first[-1:] + second])
+        ends = torch.stack([far[0], far[-1]])
+        return torch.cat([far, first - first[:1], *[ends] * (_COPIES - 1)])
+
+    def _look_up(self, per_row: Tensor) -> Tensor:
+        batch, heads, queries, _ = per_row.shape
+        flat = per_row.reshape(batch, heads, -1)
+        pairs = flat.new_empty(batch, heads, queries * queries)
+        for index, values in enumerate(pairs):
+            torch.index_select(flat[index], 1, one_of(self.columns, index)[0], out=values)
+        near = flat.flatten(0, 1).index_select(1, self.cells)
+        pairs.flatten(0, 1).index_add_(1, self.near, near)
+        return pairs.view(batch, heads, queries, queries)
+
+    def _sums(self, pairs: Tensor) -> Tensor:
+        batch, heads, queries, _ = pairs.shape
+        flat, sums = pairs.flatten(2), pairs.new_zeros(batch, heads, queries * self.joint)
+        sums.scatter_add_(2, self.columns[:, None].expand_as(flat), flat)
+        near = flat.flatten(0, 1).index_select(1, self.near)
+        sums.flatten(0, 1).index_add_(1, self.cells, near)
+        return sums.view(batch, heads, queries, self.joint)
+
+
+def folded(positions: RelativePositions) -> RelativePositions:
+    """Fold positions where that is faster: on a CPU, in sentences few of whose pairs are near."""
+    first, *second = positions.rows
+    if not first.is_cpu or not may_read(first) or len(first) > 1 or len(second) > 1:
+        return positions
+    size = 2 * next(iter(positions.clips.values())) + 1
+    is_last = first == size - 1
+    near = ((first > 0) & ~is_last).flatten().nonzero().squeeze(1)
+    if 4 * len(near) > first.numel():
+        return positions
+    width = max(positions.num_rows - size, 1)
+    num_far, joint = 2 * width, 2 * width + size + 2 * (_COPIES - 1)
+    # The joint table's row of each row of the first part, for each of the copies.
+    rows = torch.arange(num_far).repeat(_COPIES, 1)
+    rows[1:, [0, -1]] = torch.arange(num_far + size, joint).view(-1, 2)
+    far = is_last * width + torch.arange(first.size(2)) % _COPIES * num_far
+    columns = rows.flatten()[far + (second[0] - size) if second else far]
+    starts = torch.arange(first.size(1))[:, None] * joint
+    return FoldedPositions(
+        rows=(first,),
+        num_rows=positions.num_rows,
+        masked=positions.masked,
+        clips=positions.clips,
+        size=size,
+        joint=joint,
+        columns=columns.add_(starts).flatten(1),
+        near=near,
+        cells=(starts + num_far + first).flatten()[near],
+    )

@@ -1,0 +1,1 @@
+"""The relation-biased Transformer: biases and vectors of the relations between words."""

@@ -1,1 +1,0 @@
-"""Attention layers and position encodings: torch only, no fairseq."""

@@ -1,1 +1,0 @@
-"""Positions in the sentence and in the dependency tree."""

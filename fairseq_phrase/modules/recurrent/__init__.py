@@ -1,1 +1,0 @@
-"""Recurrent networks over sequences, trees and documents, and attention of their decoders."""

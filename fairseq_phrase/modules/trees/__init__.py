@@ -1,1 +1,0 @@
-"""Attention over constituency trees with hierarchical accumulation."""

@@ -1,0 +1,1109 @@
+"""The runner of a table's rows: what it runs, what it leaves out, and what it says of failures."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import itertools
+import json
+import os
+import re
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import zipfile
+from contextlib import nullcontext
+
+import pytest
+import torch
+import yaml
+from omegaconf import OmegaConf
+
+from tests.support.commands import losses
+from tests.support.commands import run as run_command
+from tests.support.repository import REPOSITORY
+from tests.support.warm_start import python
+
+sys.path.insert(0, str(REPOSITORY / "scripts"))
+from rows import KINDS, Run, Step, flags, load_rows, plan, share_out, titles
+from table import (
+    Forecast,
+    Runner,
+    advance,
+    choose_gpus,
+    data_fingerprints,
+    main,
+    parse_arguments,
+    repair_last_checkpoint,
+    whole_fingerprint,
+)
+from tqdm import tqdm
+
+TABLES = REPOSITORY / "configs" / "tables"
+SETTINGS = {
+    name: [TABLES / "multi30k_table1.yaml", TABLES / f"multi30k_table1.{name}.yaml"]
+    for name in ("tuned", "paper")
+}
+ROWS = load_rows(SETTINGS["tuned"])
+
+
+def write_table(folder, **content):
+    path = folder / "table.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+def test_a_row_holds_what_it_builds_on_and_what_is_its_own(tmp_path):
+    path = write_table(
+        tmp_path,
+        model={"dropout": 0.3, "layers": 4},
+        optimizer={"_name": "adam"},
+        rows={
+            "small": {"title": "Small", "model": {"_name": "transformer", "layers": 2}},
+            "plain": {"title": "Plain"},
+        },
+    )
+    rows = load_rows([path])
+    assert list(rows) == ["small", "plain"]
+    assert rows["small"] == {
+        "title": "Small",
+        "model": {"dropout": 0.3, "layers": 2, "_name": "transformer"},
+        "optimizer": {"_name": "adam"},
+    }
+    assert rows["plain"]["model"] == {"dropout": 0.3, "layers": 4}
+
+
+def test_a_later_file_changes_what_all_rows_share_and_single_rows(tmp_path):
+    table = write_table(
+        tmp_path,
+        model={"layers": 4, "dropout": 0.3},
+        rows={"a": {"title": "A", "paper": 1.5}, "b": {"title": "B", "model": {"layers": 6}}},
+    )
+    setting = tmp_path / "setting.yaml"
+    setting.write_text("model: {dropout: 0.1}\nrows: {a: {paper: 28.90, model: {layers: 2}}}\n")
+    rows = load_rows([table, setting])
+    assert rows["a"]["model"] == {"layers": 2, "dropout": 0.1}
+    assert rows["b"]["model"] == {"layers": 6, "dropout": 0.1}
+    assert titles([table, setting], numbers=True) == {
+        "a": {"title": "A", "paper": "28.90"},
+        "b": {"title": "B"},
+    }
+    assert titles([table, setting], numbers=False) == {"a": {"title": "A"}, "b": {"title": "B"}}
+
+
+def test_options_become_the_flags_that_fairseq_train_takes():
+    row = {
+        "task": {"_name": "syntax_translation"},
+        "model": {"_name": "transformer", "share_all_embeddings": True, "no_such": False},
+        "optimization": {"lr": [0.005], "update_freq": [2, 4], "max_update": None},
+        "optimizer": {"_name": "adam", "adam_betas": "(0.9,0.98)"},
+    }
+    assert flags(row) == [
+        "--task", "syntax_translation", "--arch", "transformer", "--share-all-embeddings",
+        "--lr", "0.005", "--update-freq", "2,4", "--optimizer", "adam", "--adam-betas",
+        "(0.9,0.98)",
+    ]  # fmt: skip
+
+
+def run_of(folder, name, *scripts, trains=True):
+    """A run whose steps are little shell scripts."""
+    steps = [
+        Step(f"step{number}", ["bash", "-c", script], folder / name / f"step{number}.txt", trains)
+        for number, script in enumerate(scripts)
+    ]
+    return Run(name, 1, folder / name, steps, {})
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """Plan a run with changes of the command line and of its row; its steps print their name."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("train.de-en.de.bin", "dict.de.txt"):
+        (data / name).write_text(name)
+
+    def made(row=None, **changes):
+        settings = {
+            "data": data,
+            "source_lang": "de",
+            "target_lang": "en",
+            "out": tmp_path / "runs",
+        }
+        settings |= {"average": 1, "max_update": 9, "max_epoch": None, "raw": None, "parser": None}
+        settings |= {"subsets": "test", "precision": "fp32", "gpus_per_run": 1}
+        settings |= {"train_flags": "", "generate_flags": ""}
+        table = {
+            "task": {"_name": "translation"},
+            "optimization": {"update_freq": [2]},
+            **(row or {}),
+        }
+        run = plan(argparse.Namespace(**settings | changes), "row", table, 1)
+        for step in run.steps:
+            step.command = ["echo", step.name]
+        return run
+
+    return made
+
+
+def run_all(*runs):
+    runner = Runner([], jobs=1)
+    runner.run(runs)
+    return runner.failures.get("row, seed 1", "")
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_run_of_other_options_or_data_is_refused_and_kept(planned, tmp_path, is_finished):
+    folder = tmp_path / "runs" / "row" / "seed1"
+    assert not run_all(planned())
+    if not is_finished:
+        (folder / "generate-test.txt").unlink()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for changes, first, second in (
+        ({"train_flags": "--lr 0.1"}, "train: --lr (none)", "train: --lr 0.1"),
+        ({"max_update": 8}, "train: --max-update 9", "train: --max-update 8"),
+        ({"row": {"model": {"_name": "a"}}}, "train: --arch (none)", "train: --arch a"),
+        ({"generate_flags": "--beam 2"}, "translate test: --beam 5", "translate test: --beam 2"),
+    ):
+        reason = run_all(planned(**changes))
+        assert reason.startswith(f"{folder} was made with {first}; this run has {second}")
+        assert f"give another --out, or remove {folder} to begin this run anew" in reason
+    (tmp_path / "data" / "dict.de.txt").write_text("other symbols")
+    data_fingerprints.cache_clear()
+    assert f"{folder} was made with DATA/dict.de.txt" in run_all(planned())
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["model.pt", "folder"])
+def test_a_file_that_a_flag_names_is_compared_by_its_content(planned, tmp_path, name):
+    path, logs = tmp_path / name, tmp_path / "logs"
+    path.mkdir() if name == "folder" else path.write_text("weights")
+    logs.mkdir()
+    flags = {"train_flags": f"--finetune-from-model {path} --tensorboard-logdir {logs}"}
+    assert not run_all(planned(**flags))
+    (logs / "events").write_text("more")
+    assert not run_all(planned(**flags))
+    (path / "weights" if name == "folder" else path).write_text("others")
+    whole_fingerprint.cache_clear()
+    assert f"FILE/train --finetune-from-model {name} " in run_all(planned(**flags))
+    shutil.rmtree(path) if name == "folder" else path.unlink()
+    assert not run_all(planned(**flags))
+
+
+def test_only_a_training_that_continues_must_keep_its_precision(planned, tmp_path):
+    key = tmp_path / "runs" / "row" / "seed1" / "key.json"
+    assert not run_all(planned())
+    before = key.read_bytes()
+    more = planned(precision="bf16", subsets="test,test1")
+    assert not run_all(more)
+    assert not more.left()
+    assert set(json.loads(before)) < set(json.loads(key.read_bytes()))
+    assert "train: --bf16" not in json.loads(key.read_bytes())
+    key.with_name("train.done").unlink()
+    assert "was made with train: --bf16 (none); this" in run_all(planned(precision="bf16"))
+
+
+def test_a_run_goes_on_with_more_steps_data_and_gpus_and_elsewhere(planned, tmp_path):
+    assert not run_all(planned())
+    (tmp_path / "runs" / "row" / "seed1" / "train.done").unlink()
+    (tmp_path / "data" / "test1.de-en.de.bin").write_text("more")
+    data_fingerprints.cache_clear()
+    (tmp_path / "data").rename(tmp_path / "moved")
+    (tmp_path / "runs").rename(tmp_path / "elsewhere")
+    changes = {"subsets": "test,test1", "gpus_per_run": 2, "data": tmp_path / "moved"}
+    run = planned(**changes, out=tmp_path / "elsewhere")
+    assert [step.name for step in run.left()] == ["train", "translate test1"]
+    assert not run_all(run)
+    assert not run.left()
+
+
+def test_a_run_of_an_earlier_version_goes_on(planned, tmp_path):
+    assert not run_all(planned())
+    (tmp_path / "runs" / "row" / "seed1" / "key.json").unlink()
+    assert not run_all(planned(max_update=8))
+
+
+PHRASES = {
+    "translation": {"_name": "phrase_transformer"},
+    "tagging": {"_name": "labeller", "encoder": "phrase_transformer"},
+}
+
+
+@pytest.mark.parametrize("model", PHRASES.values(), ids=PHRASES)
+@pytest.mark.parametrize("has_key", [True, False])
+def test_a_run_from_before_an_option_is_a_run_with_the_value_of_that_time(
+    planned, tmp_path, model, has_key
+):
+    """As kept results are: a key and a log that do not know the option, or no key."""
+    folder = tmp_path / "runs" / "row" / "seed1"
+    assert not run_all(planned({"model": model}))
+    key = json.loads((folder / "key.json").read_text())
+    assert key.pop("train: --phrase-residual") == "both"
+    (folder / "key.json").write_text(json.dumps(key))
+    if not has_key:
+        (folder / "key.json").unlink()
+    reason = run_all(planned({"model": model}))
+    assert reason.startswith(f"{folder} was made with train: --phrase-residual each; this run has ")
+    residual_run = planned({"model": model | {"phrase_residual": "each"}})
+    assert not run_all(residual_run)
+    assert not residual_run.left()
+    assert "--phrase-residual both" in run_all(planned({"model": model}))
+
+
+def test_a_log_that_knows_an_option_says_its_value(planned, tmp_path):
+    model = PHRASES["translation"]
+    assert not run_all(planned({"model": model}))
+    folder = tmp_path / "runs" / "row" / "seed1"
+    (folder / "key.json").unlink()
+    options = "{'_name': None, 'common': {'seed': 1}, 'model': {'phrase_residual': both}}"
+    line = f"2026-11-28 10:00:00 | INFO | fairseq_cli.train | {options}\n"
+    (folder / "train.log").write_text(line)
+    assert not run_all(planned({"model": model}))
+    assert "--phrase-residual both" in run_all(
+        planned({"model": model | {"phrase_residual": "each"}})
+    )
+
+
+def test_a_later_option_of_another_encoder_is_in_no_key(planned, tmp_path):
+    model = {"_name": "labeller", "encoder": "structural_transformer"}
+    assert not run_all(planned({"model": model}))
+    key = (tmp_path / "runs" / "row" / "seed1" / "key.json").read_text()
+    assert "phrase-residual" not in key
+    assert "structural_transformer" in key
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"row": {"checkpoint": {"no_save_optimizer_state": True}}},
+        {"train_flags": "--no-save-optimizer-state --lr 1"},
+    ],
+)
+def test_a_training_keeps_the_optimizers_state_until_it_has_ended(planned, tmp_path, changes):
+    flags = {"row": changes.get("row"), "train_flags": changes.get("train_flags", "")}
+    assert "--no-save-optimizer-state" not in str(planned(**flags).steps[0])
+    run = planned(**flags)
+    run.folder.mkdir(parents=True)
+    saved = "{'model': {}, 'last_optimizer_state': {'step': 1}}"
+    script = f"import sys, torch; torch.save({saved}, sys.argv[1])"
+    checkpoint = run.folder / "checkpoint_last.pt"
+    save = Step(
+        "train", [python(), "-c", script, str(checkpoint)], run.steps[0].output, trains=True
+    )
+    stops = Step("train", ["bash", "-c", f"{shlex.join(save.command)}; exit 1"], save.output, True)
+    for step, entries in ((stops, {"model", "last_optimizer_state"}), (save, {"model"})):
+        run.steps = [step]
+        run_all(run)
+        assert set(torch.load(checkpoint, weights_only=True)) == entries
+    assert [path.name for path in run.folder.glob("checkpoint*")] == ["checkpoint_last.pt"]
+
+
+def test_a_failed_row_says_why_and_does_not_stop_the_others(tmp_path):
+    runner = Runner([], jobs=2)
+    runner.run(
+        [
+            run_of(tmp_path, "bad", "echo the reason; exit 3", "echo never"),
+            *(run_of(tmp_path, f"good{number}", "echo one", "echo two") for number in range(3)),
+        ]
+    )
+    assert list(runner.failures) == ["bad, seed 1"]
+    assert "step0 ended with status 3" in runner.failures["bad, seed 1"]
+    assert "the reason" in runner.failures["bad, seed 1"]
+    assert not (tmp_path / "bad" / "step1.txt").exists()
+    for number in range(3):
+        assert (tmp_path / f"good{number}" / "step1.txt").read_text() == "two\n"
+
+
+def test_a_folder_that_cannot_be_written_fails_its_row_alone(tmp_path):
+    (tmp_path / "bad").write_text("a file where the run's folder should be")
+    runner = Runner([], jobs=1)
+    runner.run([run_of(tmp_path, "bad", "echo one"), run_of(tmp_path, "good", "echo one")])
+    assert list(runner.failures) == ["bad, seed 1"]
+    assert f"File exists: '{tmp_path}/bad'" in runner.failures["bad, seed 1"]
+    assert (tmp_path / "good" / "step0.txt").read_text() == "one\n"
+
+
+def test_a_finished_step_is_not_run_again_and_a_failed_one_is(tmp_path):
+    fails_once = f"echo x; [ -e {tmp_path}/mark ] || {{ touch {tmp_path}/mark; exit 1; }}"
+    run = run_of(tmp_path, "row", "echo once", fails_once)
+    for failures in (1, 0):
+        runner = Runner([], jobs=1)
+        runner.run([run])
+        assert len(runner.failures) == failures
+    assert (tmp_path / "row" / "step0.txt").read_text() == "once\n"
+    assert (tmp_path / "row" / "step1.txt").read_text() == "x\nx\n"
+    written = (tmp_path / "row" / "commands.sh").read_text()
+    Runner([], jobs=1).run([run_of(tmp_path, "row", "echo other", "echo commands")])
+    assert (tmp_path / "row" / "commands.sh").read_text() == written
+
+
+def test_two_scripts_do_not_work_on_one_run(tmp_path):
+    started, go_on = tmp_path / "started", tmp_path / "go_on"
+    waiting = f"touch {started}; until [ -e {go_on} ]; do sleep 0.1; done; echo first"
+    first, second = Runner([], 1), Runner([], 1)
+    thread = threading.Thread(target=first.run, args=([run_of(tmp_path, "row", waiting)],))
+    thread.start()
+    while not started.exists():
+        assert thread.is_alive()
+        thread.join(0.1)
+    late = run_of(tmp_path, "row", waiting)
+    second.run([late])
+    go_on.touch()
+    thread.join()
+    message = f"another run (process {os.getpid()} on {os.uname().nodename}, or a command that it"
+    assert message in second.failures["row, seed 1"]
+    assert not first.failures
+    assert (tmp_path / "row" / "step0.txt").read_text() == "first\n"
+    second.run([late])  # it is finished, and not locked any longer
+    assert (tmp_path / "row" / "step0.txt").read_text() == "first\n"
+
+
+#: A runner whose only step writes its process number and sleeps.
+_SLEEPER = """
+import signal, sys
+from pathlib import Path
+sys.path[:0] = sys.argv[1:3]
+from table import Runner, stop_when_told
+from tests.commands.test_table_runner import run_of
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, which may run the tests, ignores it
+stop_when_told()
+Runner([], 1).run([run_of(Path(sys.argv[3]), "row", "echo $$ >pipe; exec sleep 60")])
+"""
+
+
+@pytest.fixture
+def sleeper(tmp_path):
+    """The process of a runner, and a descriptor of its step's process."""
+    os.mkfifo(tmp_path / "pipe")
+    command = [sys.executable, "-c", _SLEEPER, str(REPOSITORY), str(REPOSITORY / "scripts")]
+    with subprocess.Popen(
+        [*command, str(tmp_path)], cwd=tmp_path, stderr=subprocess.DEVNULL
+    ) as runner:
+        step = os.pidfd_open(int((tmp_path / "pipe").read_text()))
+        yield runner, step
+        runner.kill()
+        if not has_ended(step, 0):
+            signal.pidfd_send_signal(step, signal.SIGKILL)
+        os.close(step)
+
+
+def has_ended(step, seconds):
+    return bool(select.select([step], [], [], seconds)[0])
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_a_runner_that_is_told_to_stop_stops_its_training(sleeper, sent):
+    runner, step = sleeper
+    runner.send_signal(sent)
+    assert runner.wait(30) == 128 + sent
+    assert has_ended(step, 0)
+
+
+def test_a_training_that_outlives_its_runner_keeps_the_run(sleeper, tmp_path):
+    killed, step = sleeper
+    killed.kill()
+    killed.wait()
+    runner = Runner([], 1)
+    runner.run([run_of(tmp_path, "row", "echo second")])
+    assert f"(process {killed.pid} on" in runner.failures["row, seed 1"]
+    assert "or a command that it started) is at work in" in runner.failures["row, seed 1"]
+    signal.pidfd_send_signal(step, signal.SIGKILL)
+    assert has_ended(step, 30)
+    runner = Runner([], 1)
+    runner.run([run_of(tmp_path, "row", "echo second")])
+    assert not runner.failures
+
+
+def test_output_that_is_not_whole_is_not_taken_for_finished(tmp_path):
+    run = run_of(tmp_path, "row", "echo half; exit 1", trains=False)
+    Runner([], jobs=1).run([run])
+    assert not run.steps[0].output.exists()
+
+
+def test_a_short_row_gives_way_to_longer_ones(tmp_path):
+    rows = {"long": {}, "short": {"nice": 2, "model": {"_name": "transformer"}}}
+    table = write_table(tmp_path, task={"_name": "translation"}, rows=rows)
+    arguments = ["run", str(table), "--data", str(tmp_path), "-s", "de", "-t", "en"]
+    options = parse_arguments([*arguments, "--out", str(tmp_path / "runs"), "--average", "1"])
+    runs = [plan(options, name, row, 1) for name, row in load_rows([table]).items()]
+    assert "nice" not in json.dumps([[run.key, run.options] for run in runs])
+    # In its session, and the session's among others, if this system shares cores among sessions.
+    of_session = "/proc/$$/autogroup"
+    waits = (
+        f"until [ ! -e {of_session} ] || grep -q 'nice 2' {of_session}; do sleep 0.1; done; nice"
+    )
+    runs[0].steps = run_of(tmp_path / "runs", "long", "nice").steps
+    runs[1].steps = run_of(tmp_path / "runs", "short", waits).steps
+    for run in runs:
+        run.folder = tmp_path / "runs" / run.row
+        Runner([], jobs=1).do(run, tqdm(file=io.StringIO()), dict(os.environ))
+    first, second = ((run.folder / "step0.txt").read_text() for run in runs)
+    assert int(second) - int(first) == min(2, 19 - int(first))
+
+
+def test_gpus_are_shared_out_and_hidden_where_none_is_asked_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # each waits for the other
+    ends = {"a": f"echo >{tmp_path}/pipe", "b": f"read <{tmp_path}/pipe"}
+    Runner(["2", "5"], jobs=2).run(
+        [run_of(tmp_path, name, f"echo $CUDA_VISIBLE_DEVICES; {end}") for name, end in ends.items()]
+    )
+    devices = {(tmp_path / name / "step0.txt").read_text().strip() for name in "ab"}
+    assert devices == {"2", "5"}
+    Runner([], jobs=1).run([run_of(tmp_path, "c", "echo [$CUDA_VISIBLE_DEVICES]")])
+    assert (tmp_path / "c" / "step0.txt").read_text() == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("visible", "given", "expected"),
+    [
+        ("", ["--gpus", "0,1"], ["0", "1"]),
+        ("", [], ["0", "1", "2", "3"]),
+        ("3,5,6,7", ["--gpus", "1,0"], ["5", "3"]),
+        ("GPU-8932f937,GPU-1b21,2,3", ["--gpus-per-run", "2"], ["GPU-8932f937,GPU-1b21", "2,3"]),
+    ],
+)
+def test_gpus_are_counted_among_those_that_the_user_lets_be_seen(
+    visible, given, expected, monkeypatch
+):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert choose_gpus(parse_arguments(["run", "table.yaml", *given])) == expected
+
+
+def test_gpus_that_train_together_train_only(tmp_path):
+    show_devices = "echo $CUDA_VISIBLE_DEVICES"
+    folder = tmp_path / "row"
+    steps = [
+        Step(name, ["bash", "-c", show_devices], folder / f"{name}.txt", trains=name == "train")
+        for name in ("train", "translate")
+    ]
+    Runner(["2,5"], jobs=1).run([Run("row", 1, folder, steps, {})])
+    assert (folder / "train.txt").read_text() == "2,5\n"
+    assert (folder / "translate.txt").read_text() == "2\n"
+
+
+def ending(updates, epochs=None):
+    """Options that say when a training ends."""
+    return {"optimization": {"max_update": updates, "max_epoch": epochs}}
+
+
+def test_a_training_ends_at_its_updates_or_epochs_whichever_come_first(tmp_path):
+    def most(updates, epochs):
+        return Run("row", 1, tmp_path, [], ending(updates, epochs)).updates(289)
+
+    assert most(8000, 6) == 6 * 289
+    assert most(1000, 6) == 1000
+    assert most(None, 6) == 6 * 289
+    assert most(8000, None) == 8000
+    assert most(None, None) is None
+
+
+def test_bars_in_a_log_have_a_line_a_minute(tmp_path, capfd):
+    runner = Runner([], jobs=1)
+
+    def do(run, bar, environment):
+        seconds = itertools.count(bar.start_t)
+        bar._time = lambda: next(seconds)
+        for name in range(9):
+            bar.set_description(str(name), refresh=sys.stderr.isatty())
+            bar.update()
+
+    runner.do = do
+    runner._in_slot(Run("row", 1, tmp_path, [], ending(8000, 6)))
+    assert capfd.readouterr().err.count("\r") <= 3  # its start and its end
+
+
+def test_the_bar_of_a_training_goes_to_the_end_of_its_epochs(tmp_path):
+    line = (
+        "| train_inner | epoch 003:     50 / 289 loss=4.633, ppl=13.08, num_updates=628, lr=0.001\n"
+    )
+    log = tmp_path / "train.log"
+    log.write_text(line * 3)
+    with tqdm(total=8000, file=io.StringIO()) as bar:
+        advance(bar, log, Run("row", 1, tmp_path, [], ending(8000, 6)))
+        assert (bar.n, bar.total, bar.postfix) == (628, 6 * 289, "loss 4.633")
+
+
+def test_what_a_training_did_before_it_was_stopped_is_no_measure_of_its_speed(tmp_path):
+    line = "| train_inner | epoch 003:     50 / 289 loss=4.633, num_updates={}, lr=0.001"
+    log = tmp_path / "row" / "train.log"
+    log.parent.mkdir()
+    log.write_text(line.format(628) + "\n")
+    ended = "| train | epoch 003 | loss 4.6 | num_updates 712 | lr 0.001"
+    printed = f"echo '{line.format(700)}'; echo '{ended}'"
+    steps = [Step("train", ["bash", "-c", printed], log, True)]
+    with tqdm(total=9, initial=5, file=io.StringIO()) as bar:
+        Runner([], jobs=1).do(
+            Run("row", 1, log.parent, steps, ending(8000)), bar, {"CUDA_VISIBLE_DEVICES": ""}
+        )
+        assert (bar.initial, bar.n, bar.total) == (628, 712, 712), "it ended early, and is all done"
+
+
+def test_the_time_that_trainings_take_on_this_machine_is_printed_once(monkeypatch, capsys):
+    """Of three trainings two run at a time, with 0.5 and 1 seconds an update after a slow start."""
+    clock = iter([100.0, 100.0, 120.0, 140.0, 150.0])
+    monkeypatch.setattr("table.time.monotonic", lambda: next(clock))
+    forecast = Forecast(jobs=2)
+    forecast.trainings = 3
+    forecast.update("a", 10, 810)
+    forecast.update("b", 10, 410)
+    forecast.update("a", 50, 810)  # 380 seconds remain
+    assert capsys.readouterr().err == ""
+    forecast.update("b", 50, 410)  # 360 seconds remain
+    forecast.update("b", 60, 410)
+    # On average 370 seconds for each of three, two at a time.
+    assert capsys.readouterr().err == "On this machine, the trainings take 9 min more.\n"
+
+
+def test_a_last_checkpoint_that_was_truncated_gives_way_to_the_newest_whole_one(tmp_path):
+    for name in ("checkpoint_1_100.pt", "checkpoint_2_200.pt"):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("name", name)
+    os.utime(tmp_path / "checkpoint_1_100.pt", (1, 1))
+    (tmp_path / "checkpoint_3_300.pt").write_bytes(b"truncated")
+    last = tmp_path / "checkpoint_last.pt"
+    last.write_bytes(b"truncated")
+    repair_last_checkpoint(tmp_path)
+    assert last.read_bytes() == (tmp_path / "checkpoint_2_200.pt").read_bytes()
+    repair_last_checkpoint(tmp_path)
+    assert zipfile.ZipFile(last).read("name") == b"checkpoint_2_200.pt"
+
+
+def test_a_training_that_ended_and_was_not_marked_is_not_resumed(tmp_path):
+    """A training that reached its updates inside an epoch would be resumed for one more update."""
+    run = run_of(tmp_path, "row", "echo translated")
+    run.folder.mkdir()
+    log = run.folder / "train.log"
+    begun, ended = (
+        f"2026-01-01 00:00:00 | INFO | fairseq_cli.train | {text}\n"
+        for text in ("{'_name': None, 'common': {}}", "done training in 1.0 seconds")
+    )
+    with zipfile.ZipFile(run.folder / "checkpoint_last.pt", "w") as archive:
+        archive.writestr("name", "whole")
+    run.steps.insert(0, Step("train", ["bash", "-c", "echo more updates"], log, trains=True))
+    for text, resumed in ((begun + ended, False), (begun + ended + begun, True)):
+        log.write_text(text)
+        run.steps[0].done.unlink(missing_ok=True)
+        run_all(run)
+        assert ("more updates" in log.read_text()) == resumed
+        assert run.steps[0].done.exists()
+
+
+def test_gpus_divide_the_steps_of_an_update_or_are_refused():
+    row = {"optimization": {"update_freq": [8, 4]}}
+    share_out(row, 4, "row")
+    assert row == {"optimization": {"update_freq": [2, 1]}}
+    with pytest.raises(SystemExit, match=r"row row has update_freq 2,1 on one GPU, which 2 cannot"):
+        share_out(row, 2, "row")
+    with pytest.raises(SystemExit, match="has update_freq 1 on one GPU"):
+        share_out({}, 2, "row")
+
+
+def command(*arguments, action="run", files=SETTINGS["tuned"]):
+    script = [REPOSITORY / "scripts" / "table.py", action, *files]
+    return subprocess.run(
+        [python(), *map(str, script), "--data", "D", "-s", "de", "-t", "en", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+    )
+
+
+def test_gpus_that_train_together_must_be_there(tmp_path):
+    rows = ["--rows", "transformer", "--out", str(tmp_path)]
+    process = command(*rows, "--gpus-per-run", "1", "--dry-run")
+    assert "--distributed-world-size 1 " in process.stdout  # of fairseq-generate
+    refused = command(*rows, "--gpus-per-run", "0")
+    assert "--gpus-per-run 0: expected at least 1" in refused.stderr
+
+
+def test_a_row_says_how_many_checkpoints_are_averaged_and_how_it_is_translated(tmp_path):
+    table = write_table(
+        tmp_path,
+        task={"_name": "translation"},
+        checkpoint={"keep_last_epochs": 3},
+        generation={"lenpen": 0.6, "beam": 4},
+        rows={"row": {"title": "Row"}},
+    )
+    common = ["--out", str(tmp_path), "--dry-run"]
+    planned_commands = command(*common, files=[table]).stdout
+    assert "--last 3 " in planned_commands
+    assert "--beam 4 " in planned_commands
+    assert "--lenpen 0.6 " in planned_commands
+    assert "generation" not in planned_commands
+    flags = ["--average", "1", "--generate-flags", "--beam 2"]
+    overruled = command(*common, *flags, files=[table]).stdout
+    assert f"fairseq-phrase-average {tmp_path}/row/seed1/checkpoint_last.pt --out" in overruled
+    assert overruled.index("--beam 4 ") < overruled.index("--beam 2 "), "the last one holds"
+
+
+def test_a_row_is_also_translated_with_an_early_checkpoint(tmp_path):
+    table = write_table(
+        tmp_path,
+        task={"_name": "translation"},
+        early=90,
+        checkpoint={"keep_last_epochs": 1},
+        optimization={"max_update": 200},
+        rows={"row": {"title": "Row"}},
+    )
+    printed = command("--out", str(tmp_path), "--dry-run", files=[table]).stdout
+    folder = f"{tmp_path}/row/seed1"
+    assert f"fairseq-phrase-average {folder} --updates 90 --out {folder}/updates90.pt" in printed
+    (early,) = [line for line in printed.splitlines() if "generate-updates90.txt" in line]
+    assert f"--path {folder}/updates90.pt" in early
+    assert "--gen-subset test " in early
+    short = command("--out", str(tmp_path), "--dry-run", "--max-update", "90", files=[table]).stdout
+    assert "updates90" not in short
+
+
+def test_with_patience_the_checkpoints_around_the_best_are_kept_and_averaged(tmp_path):
+    table = write_table(
+        tmp_path,
+        task={"_name": "translation"},
+        checkpoint={"keep_last_epochs": 10, "patience": 10},
+        rows={"row": {"title": "Row"}},
+    )
+    common = ["--out", str(tmp_path), "--dry-run"]
+    printed = command(*common, files=[table]).stdout
+    assert f"fairseq-phrase-average {tmp_path}/row/seed1 --around-best 10 --out" in printed
+    # The best is followed by the patience's 10; of the 9 others, 4 are before it.
+    assert "--keep-last-epochs 15 --patience 10 " in printed
+    assert "--around-best 3 " in command(*common, "--average", "3", files=[table]).stdout
+    single = command(*common, "--average", "1", files=[table]).stdout
+    assert "--keep-last-epochs 10 " in single
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--max-epoch", "2"], "3 checkpoints are to be averaged, and with this --max-epoch the "),
+        (
+            ["--average", "5", "--max-epoch", "4"],
+            "may write only 4, one an epoch: give --average 4",
+        ),
+        (["--train-flags", "--max-epoch 2"], "with this --max-epoch the training may write only 2"),
+        (["--max-epoch", "6", "--train-flags", "--save-interval 3"], "may write only 2,"),
+        (["--train-flags", "--patience 1"], "with this --patience the training may write only 2"),
+        (["--max-update", "2", "--average", "3"], "with this --max-update the training may write "),
+        (
+            ["--max-update", "20", "--data", "DATA"],
+            "with this --max-update the training may write ",
+        ),
+    ],
+)
+def test_an_average_of_more_epochs_than_there_will_be_is_refused_before_training(
+    flags, message, tmp_path
+):
+    table = write_table(
+        tmp_path,
+        task={"_name": "translation"},
+        checkpoint={"keep_last_epochs": 3},
+        dataset={"max_tokens": 1000},
+        optimization={"update_freq": [2]},
+        rows={"row": {"title": "Row"}},
+    )
+    # 20 updates of at most 2,000 tokens are 2 epochs of 16,000.
+    (tmp_path / "train.de-en.en.bin").write_bytes(bytes(4 * 16_000))
+    flags = [str(tmp_path) if flag == "DATA" else flag for flag in flags]
+    refused = command("--out", str(tmp_path / "out"), *flags, files=[table])
+    assert refused.returncode == 1
+    assert message in refused.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_as_many_epochs_are_kept_as_are_averaged(tmp_path):
+    table = write_table(
+        tmp_path,
+        task={"_name": "translation"},
+        checkpoint={"keep_last_epochs": 3},
+        rows={"row": {"title": "Row"}},
+    )
+    printed = command("--out", str(tmp_path), "--dry-run", "--average", "5", files=[table]).stdout
+    assert "--keep-last-epochs 5 " in printed
+
+
+def test_a_precision_needs_a_gpu_only_where_a_training_is_left(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    table = write_table(tmp_path, task={"_name": "translation"}, rows={"row": {"title": "Row"}})
+    run = tmp_path / "rows" / "row" / "seed1"
+
+    def ended(action, *options) -> str:
+        words = [action, str(table), "--precision", "bf16", "--data", "D", "-s", "de", "-t", "en"]
+        monkeypatch.setattr(sys, "argv", ["table.py", *words, *options])
+        try:
+            main()
+        except SystemExit as error:
+            return str(error)
+        return capsys.readouterr().out
+
+    message = "--precision bf16 needs a GPU, and none is here or named: --precision "
+    assert message in ended("names", "--out", str(tmp_path))
+    assert message in ended("run", "--out", str(tmp_path / "rows"))
+    run.mkdir(parents=True)
+    for name in ("train.done", "average.txt", "generate-test.txt"):
+        (run / name).touch()
+    assert ended("names", "--out", str(tmp_path)) == "row\n"
+    assert ended("run", "--out", str(tmp_path / "rows")) == ""
+    assert message in ended("run", "--seeds", "1,2", "--out", str(tmp_path / "rows"))
+
+
+def test_a_row_with_a_metric_uses_its_best_checkpoint(tmp_path):
+    table = write_table(
+        tmp_path,
+        task={"_name": "syntax_labelling"},
+        steps="labelling",
+        checkpoint={"best_checkpoint_metric": "accuracy"},
+        rows={"row": {"title": "Row"}},
+    )
+    common = ["--out", str(tmp_path), "--dry-run"]
+    for arguments in ([], ["--average", "1"]):  # which --max-update sets
+        printed = command(*common, *arguments, files=[table]).stdout
+        assert f"fairseq-phrase-average {tmp_path}/row/seed1/checkpoint_best.pt --out" in printed
+        assert "--best-checkpoint-metric accuracy" in printed
+    refused = command(*common, "--average", "5", files=[table])
+    assert refused.returncode
+    assert "--average 5: this table uses the checkpoint with the best accuracy" in refused.stderr
+
+
+def test_a_row_of_a_plugin_is_trained_and_used_with_it(tmp_path):
+    table = write_table(
+        tmp_path,
+        task={"_name": "syntax_labelling"},
+        model={"_name": "labeller"},
+        common={"log_format": "simple"},
+        rows={
+            "wire": {
+                "title": "W",
+                "steps": "labelling",
+                "common": {"user_dir": "examples/methods"},
+            },
+            "translated": {"title": "T", "common": {"user_dir": "examples/methods"}},
+            "tree": {"title": "Tree", "steps": "labelling"},
+        },
+    )
+    common = ["--average", "1", "--out", str(tmp_path / "rows"), "--dry-run"]
+    lines = command(*common, files=[table]).stdout.splitlines()
+    plugins = {}
+    for line in lines:
+        words = shlex.split(line)
+        plugin = [words[i + 1] for i, word in enumerate(words) if word == "--user-dir"]
+        if words[0].startswith("fairseq"):
+            row = next(row for row in ("wire", "translated", "tree") if f"rows/{row}/" in line)
+            plugins.setdefault(row, {})[words[0]] = plugin
+    plugin = ["examples/methods"]
+    average = {"fairseq-phrase-average": []}
+    assert plugins == {
+        "wire": {"fairseq-train": plugin, **average, "fairseq-phrase-label": plugin},
+        "translated": {"fairseq-train": plugin, **average, "fairseq-generate": plugin},
+        "tree": {"fairseq-train": ["fairseq_phrase"], **average, "fairseq-phrase-label": []},
+    }
+
+
+def test_every_command_of_every_row_can_be_looked_at_before(tmp_path):
+    for files in SETTINGS.values():
+        process = command("--out", str(tmp_path), "--dry-run", "--seeds", "1,2", files=files)
+        assert process.returncode == 0, process.stderr
+        assert process.stdout.count("fairseq-train D ") == 2 * len(ROWS) == 50
+        assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_row_is_named_with_those_there_are(tmp_path):
+    process = command("--rows", "transformer,nobody", "--out", str(tmp_path))
+    assert process.returncode == 1
+    assert "no row nobody" in process.stderr
+    assert "phrase_k2" in process.stderr
+
+
+def test_no_gpu_is_used_where_none_is_asked_for():
+    assert choose_gpus(parse_arguments(["run", "table.yaml", "--gpus", "none"])) == []
+
+
+def test_gpus_that_are_not_there_are_refused(tmp_path):
+    process = command("--rows", "transformer", "--gpus", "99", "--out", str(tmp_path))
+    assert process.returncode == 1
+    assert "--gpus 99: this machine has" in process.stderr
+    assert "--gpus none trains on the CPU" in process.stderr
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_two_settings_have_the_same_rows_but_for_their_sizes(name):
+    ours, theirs = (load_rows(files)[name] for files in SETTINGS.values())
+    shared = [load_rows(files)["transformer"]["model"] for files in SETTINGS.values()]
+    for row, sizes in zip((ours, theirs), shared, strict=True):
+        for option in sizes:
+            if option != "_name":
+                row["model"].pop(option, None)
+        assert row.pop("optimization")["max_update"] == 8000
+        row["lr_scheduler"].pop("warmup_updates")
+    assert ours == theirs
+
+
+#: Words in the titles of rows, and the option that such a row has.
+FORMS = {
+    r"two residuals": ("phrase_residual", "each"),
+    r"Linear|identity": ("phrase_activation", "identity"),
+    r"alone|without phrases": ("phrase_source", "none"),
+    r"Semantic|dependency (?:edges|chains)": ("phrase_source", "dependency"),
+    r"of chunks": ("phrase_source", "chunk"),
+    r"A = 1": ("phrase_mask", "all"),
+    r"k=3": ("phrase_max_length", 3),
+    r"Gated Transformer": ("attention_gate", True),
+    r"start scale 0\.1$": ("attention_start_scale", 0.1),
+    r"start scale 0\.25$": ("attention_start_scale", 0.25),
+}
+TABLES_OF_PHRASES = [
+    "chunking", "learning_curves", "multi30k_table1", "ptb_tagging_table2", "quickstart",
+    "sst_imdb_table", "which_syntax",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES_OF_PHRASES)
+def test_the_title_of_a_row_says_the_form_of_its_encoder(name):
+    rows = load_rows([REPOSITORY / "configs" / "tables" / f"{name}.yaml"])
+    models = {row["title"]: row["model"] for row in rows.values()}
+    assert len(models) == len(rows), "no two rows have one title"
+    count = 0
+    for title, model in models.items():
+        kind = f"{model.get('_name')} {model.get('encoder')}"
+        if "phrase_transformer" not in kind and not re.search("start scale|Gated", title):
+            assert not {option for option in model if option.startswith(("phrase_", "attention_"))}
+            continue
+        expected = dict(value for words, value in FORMS.items() if re.search(words, title))
+        options = {option for option, _ in FORMS.values()}
+        defaults = [("phrase_max_length", 2), ("phrase_source", "ngram")]
+        defaults += [("phrase_activation", "sigmoid")]
+        actual = {
+            option: value
+            for option, value in model.items()
+            if option in options and (option, value) not in defaults
+        }
+        assert actual == expected, title
+        count += 1
+    assert count > 1
+
+
+SETTINGS_OF_CURVES = (
+    "post_norm",
+    "post_norm_lr0.001",
+    "post_norm_lr0.0005",
+    "pre_norm",
+    "paper_size",
+)
+
+
+@pytest.mark.parametrize("setting", SETTINGS_OF_CURVES)
+def test_learning_curves_write_and_read_the_checkpoint_of_the_early_translation(setting):
+    tables = REPOSITORY / "configs" / "tables"
+    files = [tables / "learning_curves.yaml", tables / f"learning_curves.{setting}.yaml"]
+    script = (REPOSITORY / "scripts" / "learning_curves.sh").read_text()
+    for row in load_rows(files).values():
+        early, checkpoint = row["early"], row["checkpoint"]
+        assert early % checkpoint["save_interval_updates"] == 0
+        assert checkpoint["keep_interval_updates_pattern"] == early
+        assert early < row["optimization"]["max_update"]
+        assert early % row["dataset"]["validate_interval_updates"] == 0
+        assert re.findall(r"--early generate-updates(\d+)\.txt", script) == [str(early)]
+
+
+def test_learning_curves_with_pre_norm_are_those_with_post_norm_but_for_the_norms():
+    tables = REPOSITORY / "configs" / "tables"
+    post_norm, pre_norm = (
+        yaml.safe_load((tables / f"learning_curves.{setting}.yaml").read_text())
+        for setting in ("post_norm", "pre_norm")
+    )
+    for side in ("encoder", "decoder"):
+        assert post_norm["model"].pop(f"{side}_normalize_before") is False
+        assert pre_norm["model"].pop(f"{side}_normalize_before") is True
+    assert post_norm == pre_norm
+
+
+@pytest.mark.parametrize("name", TABLES_OF_PHRASES)
+def test_a_row_named_each_is_its_row_with_two_residuals(name):
+    file = REPOSITORY / "configs" / "tables" / f"{name}.yaml"
+    rows, titles_of_rows = load_rows([file]), titles([file], numbers=True)
+    pairs = [(row.removesuffix("_each"), row) for row in rows if row.endswith("_each")]
+    assert pairs
+    for row, residual_row in pairs:
+        model = rows[row]["model"]
+        assert model | {"phrase_residual": "each"} == rows[residual_row]["model"]
+        assert "phrase_residual" not in model
+        assert titles_of_rows[residual_row] == titles_of_rows[row] | {
+            "title": f"{titles_of_rows[row]['title']}, two residuals"
+        }
+
+
+@pytest.mark.parametrize("task", ["sst5", "sst2"])
+def test_the_rows_of_sst_learn_what_an_unknown_word_is(task):
+    # With all phrases in training a word occurs at least twice, so that --min-count 2 leaves no unknown
+    # words there.
+    files = [TABLES / "sst_imdb_table.yaml", TABLES / f"sst_imdb_table.{task}.yaml"]
+    assert all(row["model"].get("word_dropout", 0.0) > 0 for row in load_rows(files).values())
+
+
+def test_the_control_has_the_parameters_of_phrase_k2_in_either_setting():
+    for files in SETTINGS.values():
+        rows = load_rows(files)
+        size = rows["phrase_k2"]["model"]["encoder_embed_dim"]
+        widened = [
+            rows[name]["model"]["encoder_ffn_embed_dim"]
+            for name in ("phrase_k2", "transformer_equal_parameters")
+        ]
+        second_attention = 4 * size * (size + 1) + 2 * size  # of a layer, with its norm
+        added = (widened[1] - widened[0]) * (2 * size + 1)
+        assert 0 <= added - second_attention < size
+
+
+def test_rows_are_chosen_by_name_or_number():
+    assert command("--rows", "2", action="names").stdout == "transformer,linear_k2\n"
+    assert command(action="names").stdout == f"{','.join(ROWS)}\n"
+    assert command("--rows", "tree,phrase_k2", action="names").stdout == "tree,phrase_k2\n"
+
+
+def test_a_row_or_seed_that_is_named_twice_is_run_once():
+    """Two runs at a time would share a folder, and one of them would fail."""
+    twice = command("--rows", "tree,tree", "--seeds", "2,2", "--dry-run")
+    assert twice.stdout == command("--rows", "tree", "--seeds", "2", "--dry-run").stdout
+    assert twice.stdout.count("fairseq-train D ") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--rows", "0"], f"--rows 0: expected 1 to {len(ROWS)}: the table has transformer"),
+        (["--rows", "99"], f"--rows 99: expected 1 to {len(ROWS)}: the table has transformer"),
+        (["--baselines", "tree,tre"], "--baselines: no row tre: the table has transformer, "),
+        (["--baselines", ""], "--baselines: no row : the table has transformer, "),
+        (["--tokenize", "13b"], "--tokenize 13b: expected one of 13a"),
+        (["--seeds", "one"], "argument --seeds: invalid numbers value: 'one'"),
+        (["--train-flags", "'--lr 1"], "--train-flags '--lr 1: No closing quotation"),
+        (["--generate-flags", "--lenpen '1"], "--generate-flags --lenpen '1: No closing quotation"),
+    ],
+)
+def test_options_of_which_nothing_can_be_made_are_named(arguments, message):
+    process = command(*arguments, "--dry-run")
+    assert process.returncode != 0
+    assert message in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "message"),
+    [
+        ("translation", "--beem 4", "fairseq-generate: unrecognized arguments: --beem 4"),
+        ("translation", "--lenpen long", "fairseq-generate: argument --lenpen: invalid"),
+        ("translation", "--lenpen 0.6", None),
+        ("labelling", "--max-token many", "fairseq-phrase-label: argument --max-token"),
+    ],
+)
+def test_flags_that_follow_a_training_are_checked_before_it(
+    kind, flags, message, tmp_path, monkeypatch
+):
+    file = write_table(tmp_path, steps=kind, task={"_name": "syntax_translation"}, rows={"one": {}})
+    words = ["run", str(file), "-s", "de", "-t", "en", "--data", "D", f"--generate-flags={flags}"]
+    monkeypatch.setattr(sys, "argv", ["table.py", *words, "--dry-run"])
+    with nullcontext() if message is None else pytest.raises(SystemExit, match=message):
+        main()
+
+
+def test_a_training_needs_data_and_languages(monkeypatch):
+    files = map(str, SETTINGS["tuned"])
+    monkeypatch.setattr(sys, "argv", ["table.py", "run", *files, "--data", "D", "--dry-run"])
+    with pytest.raises(SystemExit, match="a training needs -s, -t"):
+        main()
+
+
+def test_each_run_keeps_its_options(tmp_path):
+    run = run_of(tmp_path, "row", "echo one")
+    run.options = {"model": {"_name": "transformer"}, "optimization": {"lr": [0.5]}}
+    Runner([], jobs=1).run([run])
+    assert OmegaConf.load(tmp_path / "row" / "row.yaml") == run.options
+
+
+def test_hydra_trains_from_the_options_that_a_run_keeps(data_directory, tmp_path):
+    row = ROWS["phrase_k2"] | {"common": {"user_dir": str(REPOSITORY / "fairseq_phrase")}}
+    row["common"] |= {"cpu": True, "log_format": "simple", "log_interval": 1}
+    row["model"] |= {f"{side}coder_layers": 1 for side in ("en", "de")}
+    row["optimization"] |= {"max_update": 2}
+    path = write_table(tmp_path, rows={"row": row})
+    args = argparse.Namespace(
+        data=data_directory, source_lang="de", target_lang="en", out=tmp_path, subsets="test", raw=None,
+        average=1, max_update=2, max_epoch=None, precision="fp32", train_flags="",
+        generate_flags="", gpus_per_run=1,
+    )  # fmt: skip
+    planned = plan(args, "row", load_rows([path])["row"], seed=7)
+    OmegaConf.save(planned.options, tmp_path / "row.yaml")
+    log = run_command(
+        "fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "row",
+        f"++task.data={data_directory}", "++task.source_lang=de", "++task.target_lang=en",
+        f"++checkpoint.save_dir={tmp_path}", f"hydra.run.dir={tmp_path}",
+    )  # fmt: skip
+    assert sorted(losses(log)) == [1, 2]
+    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
+    assert state["cfg"]["model"]["_name"] == "phrase_transformer"
+    assert state["cfg"]["common"]["seed"] == 7
+
+
+def test_a_row_says_what_kind_of_steps_it_has(tmp_path, monkeypatch, capsys):
+    def labelling(args, options, folder):
+        return [Step("score", ["score", options["model"]["_name"]], folder / "score.txt")]
+
+    path = write_table(
+        tmp_path, model={"_name": "tagger"}, rows={"tags": {"title": "T", "steps": "labelling"}}
+    )
+    monkeypatch.setitem(KINDS, "labelling", labelling)
+    monkeypatch.setattr(sys, "argv", ["table.py", "run", str(path), "--dry-run", "--out", "OUT"])
+    main()
+    assert capsys.readouterr().out == "# tags, seed 1\nscore tagger >OUT/tags/seed1/score.txt\n"
+
+
+def test_a_kind_of_steps_that_nobody_knows_is_named_with_those_there_are(tmp_path):
+    path = write_table(tmp_path, rows={"row": {"title": "Row", "steps": "nothing"}})
+    process = command("--dry-run", files=[path])
+    assert process.returncode == 1
+    assert "row row has steps 'nothing': expected one of translation" in process.stderr
+
+
+def test_a_table_that_is_no_table_is_named(tmp_path):
+    path = tmp_path / "table.yaml"
+    path.write_text("model: {dropout: 0.1")
+    process = command("--dry-run", files=[path])
+    assert process.returncode == 1
+    assert f'"{path}", line 1' in process.stderr
+    assert "Traceback" not in process.stderr
+    process = command("--dry-run", files=[write_table(tmp_path, model={"dropout": 0.1})])
+    assert "has no rows" in process.stderr
+    for rows in (["transformer", "mine"], {"mine": "transformer"}):
+        process = command("--dry-run", files=[write_table(tmp_path, rows=rows)])
+        assert "expected names of rows below rows:" in process.stderr
+        assert "Traceback" not in process.stderr
+    process = command("--dry-run", files=[tmp_path / "nowhere.yaml"])
+    assert f"No such file or directory: '{tmp_path}/nowhere.yaml'" in process.stderr
+
+
+def test_what_runs_is_ended_when_the_runner_is_stopped(tmp_path):
+    """As by Ctrl-C: a run that goes on is terminated, and one that waits does not begin."""
+    os.mkfifo(tmp_path / "began")
+    os.mkfifo(tmp_path / "never")
+    waits = f"trap 'echo ended; exit 1' TERM; echo >{tmp_path}/began; read <{tmp_path}/never"
+    runner = Runner([], jobs=1)
+
+    def interrupt():
+        (tmp_path / "began").read_text()
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    # pytest-xdist's workers ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            runner.run([run_of(tmp_path, "a", waits), run_of(tmp_path, "b", "echo never")])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    thread.join()
+    assert not (tmp_path / "a" / "step0.done").exists()
+    assert not (tmp_path / "b").exists()
+    assert runner.failures == {}

@@ -1,1 +1,0 @@
-"""Tests that train models or parsers, or start commands."""

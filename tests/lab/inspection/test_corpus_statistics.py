@@ -1,0 +1,143 @@
+"""Statistics of a data directory, against loops over its sentences."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from fairseq_phrase.lab.inspection import sentence_blocks
+from fairseq_phrase.lab.inspection.corpus_statistics import (
+    SplitStatistics,
+    Spread,
+    split_statistics,
+)
+from fairseq_phrase.lab.inspection.integrity import load_dictionaries
+from fairseq_phrase.data.store.indexed import IndexedReader
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
+from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.dependency import DependencyTree
+from tests.support.sentence_blocks import block
+from tests.support.stores import TREE_FIELDS
+from tests.twins.projectivity import is_projective
+
+SPLIT = "valid.de-en"
+
+
+@pytest.fixture(scope="module")
+def parses(data_directory):
+    store = ParseStore(data_directory, SPLIT, "de", set(TREE_FIELDS))
+    return [store[index] for index in range(len(store))]
+
+
+def counted(data_directory, **left_out):
+    manifest = Manifest.load(data_directory, "de")
+    manifest.splits[SPLIT].left_out = left_out
+    dictionaries = load_dictionaries(data_directory, manifest)
+    return split_statistics(data_directory, manifest, SPLIT, dictionaries)
+
+
+@pytest.fixture(params=[1, 300, 1 << 20])
+def statistics(data_directory, monkeypatch, request):
+    monkeypatch.setattr(sentence_blocks, "BLOCK_VALUES", request.param)
+    return counted(data_directory)
+
+
+def spread(values_by_line):
+    """The plain twin of :class:`Spread`, from each line's numbers."""
+    values = [value for row in values_by_line for value in row]
+    largest = max(values)
+    line = 1 + next(line for line, row in enumerate(values_by_line) if largest in row)
+    return Spread(len(values), sum(values), largest, line)
+
+
+def test_lines_are_those_of_the_text_if_some_are_left_out(data_directory):
+    of_sentences, of_text = (
+        {name: spread for name, spread in vars(counted(data_directory, **left_out)).items()
+         if isinstance(spread, Spread)}
+        for left_out in ({}, {"empty": "1-3", "too_long": "5"})
+    )  # fmt: skip
+    assert all(spread.line for spread in of_sentences.values())
+    for name, spread in of_sentences.items():
+        assert of_text[name].line == (4 if spread.line == 1 else spread.line + 4)
+
+
+def test_words_and_subwords_are_counted(statistics, parses):
+    words = [int(parse["words"][-1]) + 1 for parse in parses]
+    assert statistics.sentences == 100
+    assert statistics.words == spread([[count] for count in words])
+    assert statistics.subwords == spread([[len(parse["words"])] for parse in parses])
+    assert statistics.subwords_per_word == spread(
+        [np.bincount(p["words"]).tolist() for p in parses]
+    )
+    assert statistics.lengths.tolist() == np.bincount(words).tolist()
+    assert statistics.length_quantile(0.5) == sorted(words)[49]
+    assert statistics.length_quantile(0.95) == sorted(words)[94]
+    assert statistics.length_quantile(1) == max(words)
+
+
+def test_dependency_trees_are_counted(statistics, parses):
+    trees = [DependencyTree(parse["heads"]) for parse in parses]
+    dependents = [
+        list(Counter(h for w, h in enumerate(tree.heads.tolist()) if w != h).values())
+        for tree in trees
+    ]
+    assert statistics.depths == spread([tree.depths.tolist() for tree in trees])
+    assert statistics.heights == spread([[int(tree.depths.max())] for tree in trees])
+    assert statistics.dependents == spread(dependents)
+    assert statistics.projective == sum(map(is_projective, trees))
+
+
+def test_constituents_are_counted(statistics, parses):
+    trees = [
+        ConstituencyTree(parse["spans"][:, :2], ["X"] * len(parse["spans"]), 999)
+        for parse in parses
+    ]
+    assert statistics.constituents == spread([[len(tree)] for tree in trees])
+    assert statistics.children == spread([[*map(len, tree.children[:-1])] for tree in trees])
+    levels = [[int(tree.depths.max()) + 1] if len(tree) else [] for tree in trees]
+    assert statistics.levels == spread(levels)
+
+
+def test_labels_bytes_and_unknown_subwords_are_counted(statistics, parses, data_directory):
+    for name in ("deprels", "tags"):
+        expected = Counter(value for parse in parses for value in parse[name].tolist())
+        assert {n: c for n, c in enumerate(statistics.labels[name].tolist()) if c} == expected
+    expected = Counter(value for parse in parses for value in parse["spans"][:, 2].tolist())
+    assert {n: c for n, c in enumerate(statistics.labels["spans"].tolist()) if c} == expected
+    names = [path.name for path in data_directory.iterdir() if path.name.startswith(f"{SPLIT}.de.")]
+    sizes = sum((data_directory / n).stat().st_size for n in names if n.count(".") == 4)
+    assert sum(statistics.bytes.values()) == sizes > 0
+    text = IndexedReader(data_directory / f"{SPLIT}.de")
+    unknown = sum(int((text[index] == 3).sum()) for index in range(100))
+    assert statistics.unknown == unknown
+
+
+def test_a_crossing_arc_is_not_projective_and_an_empty_line_is_nothing():
+    crossing = {
+        "text": [5, 6, 7, 8, 2],
+        "words": [0, 1, 2, 3],
+        "heads": [2, 3, 2, 2],
+        "spans": [0, 2, 4, 0, 4, 4],
+    }
+    empty = {name: [2] if name == "text" else [] for name in crossing}
+    straight = {**crossing, "heads": [1, 2, 2, 2], "text": [5, 3, 3, 8, 2], "spans": []}
+    statistics = SplitStatistics("train.de-en")
+    statistics.add(block([empty, crossing, empty], first=0), unknown=3)
+    statistics.add(block([empty, straight], first=3), unknown=3)
+    assert statistics.projective == 4
+    assert statistics.sentences == 5
+    assert statistics.words == Spread(5, 8, 4, 2)
+    assert statistics.heights == Spread(2, 4, 2, 2)
+    assert statistics.dependents == Spread(4, 6, 2, 2)
+    assert statistics.constituents == Spread(5, 2, 2, 2)
+    assert statistics.levels == Spread(1, 2, 2, 2)
+    assert statistics.children == Spread(2, 5, 3, 2)
+    assert statistics.unknown == 2
+    assert statistics.lengths.tolist() == [3, 0, 0, 0, 2]
+
+
+def test_nothing_has_no_quantile():
+    assert SplitStatistics("train.de-en").length_quantile(0.5) is None

@@ -1,0 +1,46 @@
+"""Messages of fairseq's commands."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from fairseq_phrase import register
+from fairseq_phrase.repairs.commands import print_user_errors_plainly
+from tests.support.trainings import Training, size_flags
+
+register()
+MODEL = ["--arch", "transformer", *size_flags()]
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (
+            "bin/fairseq-train",
+            "interrupted. The same command continues from checkpoint_last.pt, if ",
+        ),
+        ("bin/fairseq-hydra-train", "interrupted. The same command continues from checkpoint_last"),
+        ("bin/fairseq-generate", "interrupted\n"),
+    ],
+)
+def test_an_interrupted_command_prints_one_line(program, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    monkeypatch.setattr(sys, "argv", [program])
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    print_user_errors_plainly()
+    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+    printed = capsys.readouterr().err
+    assert printed.startswith(message)
+    assert printed.count("\n") == 1
+
+
+@pytest.mark.parametrize("arch", ["transformer", "structural_transformer"])
+def test_a_training_that_diverges_ends_with_its_cause(data_directory, tmp_path, caplog, arch):
+    flags = ["--arch", arch, *size_flags(), "--lr", "1e30", "--warmup-updates", "1"]
+    training = Training(data_directory, *flags, "--save-dir", tmp_path)
+    with pytest.raises(FloatingPointError, match="gradients are Nan/Inf"):
+        training.update(4)
+    assert "NaN detected in output of encoder.layers.0" in caplog.text  # by fairseq
+    assert (tmp_path / "crash.pt").exists()

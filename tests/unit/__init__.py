@@ -1,1 +1,0 @@
-"""Fast tests: no subprocess, no training, no command of fairseq, no trained parser."""
