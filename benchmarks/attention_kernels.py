@@ -41,6 +41,10 @@ from plain_kernels import DenseDefinition, naive_attention
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from fairseq_phrase.methods.accumulation.coefficients import branches, coefficients_of
+from fairseq_phrase.methods.accumulation.tree_attention import HierarchicalAccumulation
+from fairseq_phrase.methods.common.tree_batch import TreeBatch
+from fairseq_phrase.methods.common.tree_positions import TreePositions
 from fairseq_phrase.methods.phrases.builtin_sources import chain_phrases, token_ngrams, word_ngrams
 from fairseq_phrase.methods.phrases.phrase_attention import hadamard_attention, subset_attention
 from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch
@@ -50,10 +54,6 @@ from fairseq_phrase.methods.positions.relative_attention import (
     relative_attention,
     sequential_positions,
 )
-from fairseq_phrase.methods.common.tree_positions import TreePositions
-from fairseq_phrase.methods.accumulation.coefficients import branches, coefficients_of
-from fairseq_phrase.methods.accumulation.tree_attention import HierarchicalAccumulation
-from fairseq_phrase.methods.common.tree_batch import TreeBatch
 from fairseq_phrase.text import markdown_table
 
 PHRASE_ATTENTION = {"subset": subset_attention, "hadamard": hadamard_attention}

@@ -26,8 +26,8 @@ from fairseq_phrase.data.batches.syntax_dataset import SyntaxDataset
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.methods.common.parse_batch import MakeStructure
-from fairseq_phrase.methods.phrases.phrase_sources import list_phrases
 from fairseq_phrase.methods.common.tree_batch import tree_sizes
+from fairseq_phrase.methods.phrases.phrase_sources import list_phrases
 from fairseq_phrase.text import markdown_table
 
 

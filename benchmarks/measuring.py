@@ -21,8 +21,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
-from fairseq_phrase.repairs import mkl
 from fairseq_phrase.cores import num_cores
+from fairseq_phrase.repairs import mkl
 
 Run = Callable[[], object]
 Command = Callable[[argparse.Namespace], "int | None"]

@@ -42,11 +42,11 @@ from scipy.stats import binomtest
 from scipy.stats import f as fisher
 from scipy.stats import t as student
 
+from fairseq_phrase.lab.report.generation import read_generation
 from fairseq_phrase.metrics.interface import Statistics
 from fairseq_phrase.metrics.over_seeds import ErrorParts, error_parts
 from fairseq_phrase.metrics.over_sentences import LEVEL, sentence_p_value, sentence_weights
 from fairseq_phrase.metrics.translation import bleu_metric, bleu_scores, sentence_statistics
-from fairseq_phrase.lab.report.generation import read_generation
 from fairseq_phrase.text import markdown_table, read_lines
 
 SEEDS = (2, 3, 5)

@@ -53,9 +53,9 @@ from translation_models import (
     write_dictionaries,
 )
 
-from fairseq_phrase.repairs.patches import patch_fairseq
 from fairseq_phrase.methods.common.biased_attention import biased_attention
 from fairseq_phrase.methods.common.tensors import infinite
+from fairseq_phrase.repairs.patches import patch_fairseq
 from fairseq_phrase.text import markdown_table
 
 PRECISIONS = ("fp32", "bf16", "fp16")

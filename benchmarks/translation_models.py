@@ -24,8 +24,8 @@ import fairseq_phrase
 from fairseq_phrase.data.batches.source_batches import make_structures
 from fairseq_phrase.data.batches.syntax_dataset import SyntaxDataset
 from fairseq_phrase.fairseq_types import Task
-from fairseq_phrase.methods.encoder_method import translation_encoders
 from fairseq_phrase.methods.common.parse_batch import to_device
+from fairseq_phrase.methods.encoder_method import translation_encoders
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS

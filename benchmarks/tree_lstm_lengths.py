@@ -22,14 +22,14 @@ from measuring import (
 )
 from torch import Tensor, nn
 
-from fairseq_phrase.methods.config import nested_config
-from fairseq_phrase.models.syntax_task import ParseLabels
 from fairseq_phrase.methods.accumulation.tree_transformer import TreeEncoder
+from fairseq_phrase.methods.config import nested_config
 from fairseq_phrase.methods.recurrent.tree_lstm import (
     ChildSumTreeLSTM,
     TreeLevels,
     constituency_trees,
 )
+from fairseq_phrase.models.syntax_task import ParseLabels
 from fairseq_phrase.text import markdown_table
 
 LAYERS, HEADS, WIDTH, LABELS = 2, 4, 64, 30

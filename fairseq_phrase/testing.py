@@ -30,14 +30,14 @@ from fairseq_phrase.data.batches.source_batches import (
     make_structures,
     numbered_parse,
 )
+from fairseq_phrase.inference.encoder_maps import attention_picture
+from fairseq_phrase.inference.source_sentence import SourceSentence
 from fairseq_phrase.methods.encoder_method import ENCODERS, translation_encoders
 from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.sentence import Edge, EncodedSentence
-from fairseq_phrase.inference.encoder_maps import attention_picture
-from fairseq_phrase.inference.source_sentence import SourceSentence
 
 LABELS = ("one", "two", "three", "four")
 SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2, "layers": 2}

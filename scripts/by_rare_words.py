@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.metrics.forms import ExactMatch
 from fairseq_phrase.lab.report.generation import check_same_test_set, read_generation
 from fairseq_phrase.lab.report.runs import find_runs
+from fairseq_phrase.metrics.forms import ExactMatch
 from fairseq_phrase.text import markdown_table, read_lines
 
 GROUPS = ("all in the question", "some not in the question", "none")

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from fairseq_phrase.text import escape_markdown, markdown_table
 from fairseq_phrase.lab.pictures.figures import new_figure, save
+from fairseq_phrase.text import escape_markdown, markdown_table
 
 
 def read_report(folder: Path) -> dict[str, tuple[str, float | None, float | None]]:

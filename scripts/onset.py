@@ -23,9 +23,9 @@ import yaml
 from scipy.stats import ttest_ind
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.metrics.over_seeds import holm
 from fairseq_phrase.lab.report.generation import read_generation
 from fairseq_phrase.lab.report.training_log import Validation, read_training_log
+from fairseq_phrase.metrics.over_seeds import holm
 from fairseq_phrase.text import markdown_table, read_lines
 
 

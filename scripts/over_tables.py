@@ -15,8 +15,8 @@ import csv
 import sys
 from pathlib import Path
 
-from fairseq_phrase.metrics.over_seeds import SeedComparison, mean_over_tables
 from fairseq_phrase.lab.report.tables import format_p
+from fairseq_phrase.metrics.over_seeds import SeedComparison, mean_over_tables
 from fairseq_phrase.text import markdown_table
 
 COLUMNS = ("difference", "low", "high", "p", "error", "freedom", "seed_error")

@@ -35,7 +35,6 @@ from omegaconf import OmegaConf
 from rows import Run, Step, load_rows, plan, titles
 from tqdm import tqdm
 
-from fairseq_phrase.repairs.late_imports import same_logging
 from fairseq_phrase.cores import num_cores
 from fairseq_phrase.data.store.outputs import (
     as_bytes,
@@ -46,6 +45,7 @@ from fairseq_phrase.data.store.outputs import (
 )
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.lab.report.training_log import read_training_log
+from fairseq_phrase.repairs.late_imports import same_logging
 
 _LITTLE_SPACE = 2**20  # bytes; a command that failed with less was probably stopped by a full disk
 # fairseq-train's log: updates of an epoch, and loss; updates so far, also at the end of an epoch.

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fairseq_phrase.methods.encoder_method import option, register_encoder
-from fairseq_phrase.methods.syntax_encoder import SourceStructure, SyntaxEncoder
-from fairseq_phrase.methods.positions.path_positions import token_paths
 from fairseq_phrase.methods.common.tensors import upcast
+from fairseq_phrase.methods.encoder_method import option, register_encoder
+from fairseq_phrase.methods.positions.path_positions import token_paths
+from fairseq_phrase.methods.syntax_encoder import SourceStructure, SyntaxEncoder
 
 from .transformed_attention import TransformedAttention, TransformedLayer
 

@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
+from fairseq_phrase.methods.common.biased_attention import biased_attention
 from fairseq_phrase.methods.syntax_encoder import (
     GatedTokenAttention,
     SourceStructure,
     SyntaxEncoderLayer,
     padded_scores,
 )
-from fairseq_phrase.methods.common.biased_attention import biased_attention
 
 
 class TransformedAttention(GatedTokenAttention):

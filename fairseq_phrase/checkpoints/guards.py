@@ -34,14 +34,14 @@ from fairseq_phrase.checkpoints.options import (
 )
 from fairseq_phrase.checkpoints.parameter_checks import check_sizes, check_ties
 from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
-from fairseq_phrase.repairs.checkpoints import override_options, rename_old_parameters
-from fairseq_phrase.repairs.inference import TRUNCATED, options_of
-from fairseq_phrase.repairs.patches import patch
-from fairseq_phrase.repairs.resuming import record_processes
 from fairseq_phrase.data.store.identity import Identity, Tolerance, check, log_record
 from fairseq_phrase.data.store.parts import log_text
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.model_parts import encoder_of
+from fairseq_phrase.repairs.checkpoints import override_options, rename_old_parameters
+from fairseq_phrase.repairs.inference import TRUNCATED, options_of
+from fairseq_phrase.repairs.patches import patch
+from fairseq_phrase.repairs.resuming import record_processes
 
 #: fairseq's own tasks have no options of the comparison.
 WITHOUT_OPTIONS = Tolerance(option="")

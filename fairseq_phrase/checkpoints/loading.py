@@ -21,13 +21,13 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from fairseq_phrase.checkpoints.guards import guard_checkpoints
 from fairseq_phrase.checkpoints.identity import RecordingTask, identity_of
 from fairseq_phrase.checkpoints.trust import plain_options
-from fairseq_phrase.repairs.checkpoints import make_checkpoints_loadable
-from fairseq_phrase.repairs.patches import patch_fairseq
-from fairseq_phrase.repairs.uncompiled import replace_missing_extensions
 from fairseq_phrase.data.store.data_directory import languages_in_names
 from fairseq_phrase.data.store.identity import Tolerance, check
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.encoder_method import BROKEN
+from fairseq_phrase.repairs.checkpoints import make_checkpoints_loadable
+from fairseq_phrase.repairs.patches import patch_fairseq
+from fairseq_phrase.repairs.uncompiled import replace_missing_extensions
 
 _PACKAGE = Path(__file__).parents[1]
 #: The smallest valid value of a size option, by the last word of its name.

@@ -20,7 +20,6 @@ from fairseq_phrase.checkpoints.options import (
 )
 from fairseq_phrase.checkpoints.parameter_checks import check_sizes, check_ties
 from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
-from fairseq_phrase.repairs.checkpoints import rename_old_parameters
 from fairseq_phrase.data.batches.raw_tokens import SourceDictionary
 from fairseq_phrase.data.store.dictionaries import begins_with, labels_fingerprint
 from fairseq_phrase.data.store.identity import (
@@ -33,6 +32,7 @@ from fairseq_phrase.data.store.identity import (
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.encoder_method import option
 from fairseq_phrase.methods.relations.relation_bias import RelationBias
+from fairseq_phrase.repairs.checkpoints import rename_old_parameters
 
 logger = logging.getLogger(__name__)
 _NAMED = 6

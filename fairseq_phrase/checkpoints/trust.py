@@ -32,10 +32,10 @@ from fairseq.registry import REGISTRIES
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.base import Container, Node
 
-from fairseq_phrase.repairs.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.data.store.identity import matches, warn_once
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import names_path
+from fairseq_phrase.repairs.checkpoints import make_checkpoints_loadable
 
 #: Options that are removed: they permit differences, run programs or write files. Trees and source
 #: factors come from the record, separately for each model of an ensemble.

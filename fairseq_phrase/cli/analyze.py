@@ -32,8 +32,8 @@ def main(args: argparse.Namespace) -> None:
     """Run the command."""
     # fairseq takes seconds to import: --help and wrong arguments do not wait for it.
     from fairseq_phrase.checkpoints.loading import load_model
-    from fairseq_phrase.lab.pictures.constituent_maps import nonterminal_shares, shares_table
     from fairseq_phrase.inference.source_sentence import dataset_batches
+    from fairseq_phrase.lab.pictures.constituent_maps import nonterminal_shares, shares_table
 
     model, task = load_model(args.path, args.data, **loading(args))
     table = shares_table(nonterminal_shares(model, dataset_batches(task, args.subset)))

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TextIO
 
 import fairseq_phrase
+from fairseq_phrase.errors import UserError, file_of, is_full, without_controls
+from fairseq_phrase.optional_packages import fairseq_needed
 from fairseq_phrase.repairs.ending import end_quickly
 from fairseq_phrase.repairs.late_imports import import_late
 from fairseq_phrase.repairs.mkl import advice
 from fairseq_phrase.repairs.suggestions import fail
-from fairseq_phrase.errors import UserError, file_of, is_full, without_controls
-from fairseq_phrase.optional_packages import fairseq_needed
 
 _OUTPUT = "standard output"
 _PACKAGE = Path(fairseq_phrase.__file__).resolve().parent

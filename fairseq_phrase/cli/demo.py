@@ -81,9 +81,9 @@ def main(args: argparse.Namespace) -> None:
     check_address(args.host, args.port)  # loading models takes time
     require_parsers(args.source_parser)
     # FastAPI and fairseq take seconds to import; --help and wrong arguments do not need them.
+    from fairseq_phrase.inference.translator import load
     from fairseq_phrase.lab.demo.answers import example_of
     from fairseq_phrase.lab.demo.server import make_app
-    from fairseq_phrase.inference.translator import load
 
     options = loading(args)
     models = {name: load(path, args.data, **options) for name, path in paths.items()}

@@ -151,12 +151,12 @@ def _check(
 def _overview(
     directory: Path, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
 ) -> str:
+    from fairseq_phrase.data.store.reader import ParseStore
     from fairseq_phrase.lab.inspection.corpus_statistics import (
         manifest_text,
         split_statistics,
         statistics_text,
     )
-    from fairseq_phrase.data.store.reader import ParseStore
 
     for split in splits:
         ParseStore(directory, split, manifest.language, set())  # compares the fingerprints

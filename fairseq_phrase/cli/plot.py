@@ -72,8 +72,8 @@ def main(args: argparse.Namespace) -> None:
     """Run the command."""
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.
     from fairseq_phrase.checkpoints.loading import load_model
-    from fairseq_phrase.methods.model_parts import decoder_of
     from fairseq_phrase.inference.source_sentence import dataset_sentence, raw_sentence
+    from fairseq_phrase.methods.model_parts import decoder_of
 
     model, task = load_model(args.path, args.data, **loading(args))
     if args.sentence is not None:

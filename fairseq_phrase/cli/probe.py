@@ -134,6 +134,7 @@ def _probe(args: argparse.Namespace) -> None:
         args.out.mkdir(parents=True, exist_ok=True)
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.
     from fairseq_phrase.checkpoints.loading import load_model
+    from fairseq_phrase.inference.model_files import device_named
     from fairseq_phrase.lab.probing.classifier import ProbeOptions
     from fairseq_phrase.lab.probing.probe_checkpoints import probe_checkpoints
     from fairseq_phrase.lab.probing.results import (
@@ -142,7 +143,6 @@ def _probe(args: argparse.Namespace) -> None:
         plot_results,
         short_names,
     )
-    from fairseq_phrase.inference.model_files import device_named
 
     names = args.names or short_names(args.path)
     baseline = args.baseline or names[0]

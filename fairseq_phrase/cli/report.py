@@ -101,9 +101,6 @@ def _form(args: argparse.Namespace) -> Any:
 @command(_parser)
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
-    from fairseq_phrase.metrics.functions import load_metrics
-    from fairseq_phrase.metrics.measure_registry import LABELLING, Measure
-    from fairseq_phrase.metrics.tokenizers import check_tokenizer
     from fairseq_phrase.lab.report.contrastive import read_pairs
     from fairseq_phrase.lab.report.files import write_report
     from fairseq_phrase.lab.report.make_report import ReportOptions, make_report
@@ -111,6 +108,9 @@ def main(args: argparse.Namespace) -> None:
     from fairseq_phrase.lab.report.rows import read_row_file
     from fairseq_phrase.lab.report.runs import find_runs
     from fairseq_phrase.lab.report.tables import markdown
+    from fairseq_phrase.metrics.functions import load_metrics
+    from fairseq_phrase.metrics.measure_registry import LABELLING, Measure
+    from fairseq_phrase.metrics.tokenizers import check_tokenizer
 
     tokenizer = args.tokenize and check_tokenizer(args.tokenize)
     texts = read_references(args.reference, args.subset, args.source or (), args.set_name or ())

@@ -31,12 +31,12 @@ def _parser() -> argparse.ArgumentParser:
 @command(_parser)
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
-    from fairseq_phrase.metrics.measure_registry import Measure
-    from fairseq_phrase.metrics.tokenizers import check_tokenizer
     from fairseq_phrase.lab.report.make_report import ReportOptions, make_report
     from fairseq_phrase.lab.report.references import read_references
     from fairseq_phrase.lab.report.runs import find_runs
     from fairseq_phrase.lab.report.tables import markdown, scores_json
+    from fairseq_phrase.metrics.measure_registry import Measure
+    from fairseq_phrase.metrics.tokenizers import check_tokenizer
 
     texts = read_references(args.reference, "test")
     measure = Measure(tokenizer=args.tokenize and check_tokenizer(args.tokenize))

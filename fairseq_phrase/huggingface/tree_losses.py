@@ -24,6 +24,9 @@ from torch import Tensor, nn
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.huggingface.batches import parsed
 from fairseq_phrase.huggingface.training import has_biases, take_name, with_keywords
+from fairseq_phrase.methods.losses.parent_pointer import ParentPointer
+from fairseq_phrase.methods.losses.tree_planting import tree_distances, tree_planting
+from fairseq_phrase.methods.losses.tree_regularization import tree_regularization
 from fairseq_phrase.methods.relations.batch_relations import check_numbers
 from fairseq_phrase.methods.relations.huggingface_attention import (
     PROBE,
@@ -31,9 +34,6 @@ from fairseq_phrase.methods.relations.huggingface_attention import (
     register_attention,
     self_attentions,
 )
-from fairseq_phrase.methods.losses.parent_pointer import ParentPointer
-from fairseq_phrase.methods.losses.tree_planting import tree_distances, tree_planting
-from fairseq_phrase.methods.losses.tree_regularization import tree_regularization
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence

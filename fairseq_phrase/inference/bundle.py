@@ -47,8 +47,8 @@ from fairseq_phrase.data.subwords.segmenters import SEGMENTER_GROUP, model_name
 from fairseq_phrase.data.subwords.text_encoder import segmenter_of
 from fairseq_phrase.errors import UserError, as_given, named_in_errors
 from fairseq_phrase.inference.model_card import CardOptions, model_card
-from fairseq_phrase.models.architectures import ENCODER_GROUP
 from fairseq_phrase.methods.phrases.phrase_sources import PHRASE_SOURCE_GROUP
+from fairseq_phrase.models.architectures import ENCODER_GROUP
 from fairseq_phrase.parsers import PARSER_GROUP, names_path, without_path
 from fairseq_phrase.syntax.fields import FIELD_GROUP
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask

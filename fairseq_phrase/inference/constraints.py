@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.errors import UserError, location
-from fairseq_phrase.metrics.tokenizers import loose_words
 from fairseq_phrase.inference.constrained_search import RequiredText
+from fairseq_phrase.metrics.tokenizers import loose_words
 from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.text import read_lines

@@ -27,8 +27,8 @@ from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.factored_tokens import SEPARATOR, factor_rows, vocabulary
 from fairseq_phrase.inference.model_card import CardOptions
 from fairseq_phrase.inference.model_files import load_ensemble
-from fairseq_phrase.models.source_factors import FactoredEmbedding, factored_embedding
 from fairseq_phrase.methods.positions.structural_transformer import StructuralEncoder
+from fairseq_phrase.models.source_factors import FactoredEmbedding, factored_embedding
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 from fairseq_phrase.optional_packages import import_transformers, optional_packages
 

@@ -16,14 +16,14 @@ from fairseq.tasks import TASK_REGISTRY
 from torch import Tensor
 
 from fairseq_phrase.checkpoints.loading import SavedModel, build_models, read_checkpoint
-from fairseq_phrase.repairs.commands import use_idle_cores
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.metrics.labels import LabelMetrics, SpanMetrics, label_scores, mark_spans
 from fairseq_phrase.inference.constraints import Line, ParallelTexts
 from fairseq_phrase.inference.model_files import device_named, models_and_data
 from fairseq_phrase.inference.raw_lines import numbered
 from fairseq_phrase.methods.common.parse_batch import to_device
+from fairseq_phrase.metrics.labels import LabelMetrics, SpanMetrics, label_scores, mark_spans
 from fairseq_phrase.parsers.pipeline import Parse
+from fairseq_phrase.repairs.commands import use_idle_cores
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.tasks.syntax_labelling import SyntaxLabellingTask, too_long
 

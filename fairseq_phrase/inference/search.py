@@ -21,10 +21,10 @@ from torch import Tensor
 from fairseq_phrase.data.batches.raw_tokens import SourceDictionary, ends_of
 from fairseq_phrase.data.subwords.marked_words import words_by_marks
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.metrics.tokenizers import has_space_between
 from fairseq_phrase.inference.constrained_search import ConstrainedSearch
 from fairseq_phrase.inference.constraints import LinePart
 from fairseq_phrase.inference.raw_lines import TargetForm
+from fairseq_phrase.metrics.tokenizers import has_space_between
 from fairseq_phrase.syntax.sentence import EncodedSentence
 
 if TYPE_CHECKING:

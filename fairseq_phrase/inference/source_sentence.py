@@ -18,8 +18,8 @@ from fairseq_phrase.data.store.copied_words import slot
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.marked_words import words_by_marks
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.syntax_task import SyntaxTask
 from fairseq_phrase.methods.common.parse_batch import to_device
+from fairseq_phrase.models.syntax_task import SyntaxTask
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 from fairseq_phrase.syntax.sentence import EncodedSentence, ParsedSentence
 

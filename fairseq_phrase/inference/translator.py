@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any, overload
 import torch
 from fairseq import utils
 
-from fairseq_phrase.repairs.commands import use_idle_cores
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError, as_given
-from fairseq_phrase.metrics.tokenizers import begins_unspaced
 from fairseq_phrase.inference.constrained_search import RequiredText
 from fairseq_phrase.inference.constraints import (
     Glossary,
@@ -26,6 +24,7 @@ from fairseq_phrase.inference.constraints import (
     TextPerLine,
     word_translations,
 )
+from fairseq_phrase.inference.encoder_maps import SentenceAttention, sentence_attention
 from fairseq_phrase.inference.factored_tokens import token_texts
 from fairseq_phrase.inference.model_files import device_named, load_ensemble
 from fairseq_phrase.inference.raw_lines import (
@@ -44,12 +43,13 @@ from fairseq_phrase.inference.search import (
     written_tokens,
 )
 from fairseq_phrase.inference.search_options import SearchOptions, check_positive
+from fairseq_phrase.inference.source_sentence import SourceSentence, raw_sentence
 from fairseq_phrase.methods.common.parse_batch import MADE
+from fairseq_phrase.metrics.tokenizers import begins_unspaced
 from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
+from fairseq_phrase.repairs.commands import use_idle_cores
 from fairseq_phrase.syntax.sentence import ParsedSentence
-from fairseq_phrase.inference.encoder_maps import SentenceAttention, sentence_attention
-from fairseq_phrase.inference.source_sentence import SourceSentence, raw_sentence
 
 if TYPE_CHECKING:
     from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask

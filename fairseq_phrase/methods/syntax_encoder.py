@@ -25,13 +25,13 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.config import check_heads, kept_layers
-from fairseq_phrase.methods.encoder_method import AttentionOptions, neutral_obstacle
+from fairseq_phrase.methods.common.biased_attention import biased_attention
 from fairseq_phrase.methods.common.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.methods.common.parse_batch import MakeStructure, ParseBatch
-from fairseq_phrase.methods.common.biased_attention import biased_attention
 from fairseq_phrase.methods.common.projections import HeadsAttention
 from fairseq_phrase.methods.common.tensors import infinite, masked_keys
+from fairseq_phrase.methods.config import check_heads, kept_layers
+from fairseq_phrase.methods.encoder_method import AttentionOptions, neutral_obstacle
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary

@@ -6,9 +6,9 @@ from typing import Any
 
 from fairseq.models.transformer import TransformerConfig
 
+from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.methods.encoder_method import register_encoder
 from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder
-from fairseq_phrase.methods.common.parse_batch import ParseBatch
 
 
 # No translation architecture: fairseq already has one of this name.

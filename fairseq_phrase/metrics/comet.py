@@ -34,11 +34,7 @@ class Comet:
 
     def __init__(self, model: str = "Unbabel/wmt22-comet-da") -> None:
         self._python = os.environ.get(PYTHON) or sys.executable
-        program = (
-            files("fairseq_phrase.metrics")
-            .joinpath("comet_worker.py")
-            .read_text("utf-8")
-        )
+        program = files("fairseq_phrase.metrics").joinpath("comet_worker.py").read_text("utf-8")
         # Modules that this process finds by PYTHONPATH may not fit the other interpreter.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         try:

@@ -10,8 +10,15 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.methods.config import check_heads
 from fairseq_phrase.methods.encoder_method import option, register_encoder
+from fairseq_phrase.methods.relations.relation_options import (
+    RelationOptions,
+    check_relations,
+    parse_fields,
+)
+from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder, TimeFirstEncoder, encoder_output
 from fairseq_phrase.models.huggingface_vocabulary import (
     Frame,
     frame_of,
@@ -19,13 +26,6 @@ from fairseq_phrase.models.huggingface_vocabulary import (
     numbers_of,
     read_frame,
 )
-from fairseq_phrase.methods.relations.relation_options import (
-    RelationOptions,
-    check_relations,
-    parse_fields,
-)
-from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder, TimeFirstEncoder, encoder_output
-from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.optional_packages import import_transformers
 from fairseq_phrase.text import read_json
 

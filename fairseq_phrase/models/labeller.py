@@ -12,14 +12,6 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.config import nested_config
-from fairseq_phrase.methods.encoder_method import declare, option
-from fairseq_phrase.models.named_encoder import (
-    NamedEncoderModel,
-    build_named_encoder,
-    register_named_model,
-)
-from fairseq_phrase.models.syntax_task import SyntaxTask
 from fairseq_phrase.methods.common.labelling import (
     WordDropout,
     first_of_words,
@@ -28,7 +20,15 @@ from fairseq_phrase.methods.common.labelling import (
     with_first_token,
 )
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
+from fairseq_phrase.methods.config import nested_config
+from fairseq_phrase.methods.encoder_method import declare, option
 from fairseq_phrase.methods.recurrent.hierarchical_attention import AttentionSum
+from fairseq_phrase.models.named_encoder import (
+    NamedEncoderModel,
+    build_named_encoder,
+    register_named_model,
+)
+from fairseq_phrase.models.syntax_task import SyntaxTask
 
 #: The values of ``--pooling``, by labelled unit. The first is the default.
 POOLINGS = {"word": ("first", "mean"), "sentence": ("mean", "cls", "attention", "root")}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.methods.common.causal_window import CausalWindow
 from fairseq_phrase.methods.config import nested_config
 from fairseq_phrase.methods.encoder_method import declare, option
 from fairseq_phrase.models.named_encoder import (
@@ -22,7 +23,6 @@ from fairseq_phrase.models.named_encoder import (
     register_named_model,
 )
 from fairseq_phrase.models.syntax_task import SyntaxTask
-from fairseq_phrase.methods.common.causal_window import CausalWindow
 
 OBJECTIVES = ("masked", "causal", "permutation")
 DIRECTIONS = ("forward", "backward")

@@ -13,21 +13,6 @@ from torch.nn.functional import linear
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.config import nested_config
 from fairseq_phrase.methods.copying.copying import copies, copying_class
-from fairseq_phrase.models.named_encoder import (
-    NamedEncoderModel,
-    build_named_encoder,
-    register_named_model,
-    report_other_encoders,
-)
-from fairseq_phrase.models.seq2seq_options import (
-    RECURRENT,
-    Seq2SeqOptions,
-    check_options,
-    encoder_width,
-)
-from fairseq_phrase.methods.syntax_decoder import over_tokens
-from fairseq_phrase.methods.syntax_encoder import TimeFirstEncoder, encoder_output
-from fairseq_phrase.models.syntax_task import SyntaxTask
 from fairseq_phrase.methods.recurrent.attentive_layers import (
     CELLS,
     AttentiveLayers,
@@ -45,6 +30,21 @@ from fairseq_phrase.methods.recurrent.source_attention import (
     SourceAttention,
     SourceStates,
 )
+from fairseq_phrase.methods.syntax_decoder import over_tokens
+from fairseq_phrase.methods.syntax_encoder import TimeFirstEncoder, encoder_output
+from fairseq_phrase.models.named_encoder import (
+    NamedEncoderModel,
+    build_named_encoder,
+    register_named_model,
+    report_other_encoders,
+)
+from fairseq_phrase.models.seq2seq_options import (
+    RECURRENT,
+    Seq2SeqOptions,
+    check_options,
+    encoder_width,
+)
+from fairseq_phrase.models.syntax_task import SyntaxTask
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.encoder_method import EncoderMethod, neutral_obstacle
 from fairseq_phrase.methods.common.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.methods.common.tensors import may_read
+from fairseq_phrase.methods.encoder_method import EncoderMethod, neutral_obstacle
 from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretra
 from fairseq.trainer import Trainer
 from fairseq_cli import generate
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.repairs.checkpoints import make_checkpoints_loadable
 from fairseq_phrase.repairs.commands import (
     keep_arguments,
@@ -48,7 +49,6 @@ from fairseq_phrase.repairs.resuming import (
     save_all_state,
 )
 from fairseq_phrase.repairs.uncompiled import replace_missing_extensions
-from fairseq_phrase.errors import UserError
 
 _Function = Callable[..., Any]
 SETTING = "FAIRSEQ_PHRASE_REPAIRS"

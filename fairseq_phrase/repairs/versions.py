@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, distributions, requires, ve
 from pathlib import Path
 
 import fairseq_phrase
-from fairseq_phrase.repairs.mkl import is_loaded
 from fairseq_phrase.cores import num_cores
+from fairseq_phrase.repairs.mkl import is_loaded
 
 _NAME = re.compile(r"[\w.-]+")
 # Extras of the project: tools, whose packages no result depends on, and lists of other extras.

@@ -21,9 +21,6 @@ from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithA
 from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
-from fairseq_phrase.methods.copying.copying import CopyingDecoder, copying_class
-from fairseq_phrase.methods.model_parts import decoder_of
-from fairseq_phrase.methods.syntax_decoder import SyntaxDecoder, over_tokens
 from fairseq_phrase.methods.accumulation.tree_transformer import (
     TreeCrossAttention,
     TreeDecoder,
@@ -32,6 +29,9 @@ from fairseq_phrase.methods.accumulation.tree_transformer import (
 from fairseq_phrase.methods.common.node_attention import node_attention
 from fairseq_phrase.methods.common.projections import project
 from fairseq_phrase.methods.common.tensors import infinite
+from fairseq_phrase.methods.copying.copying import CopyingDecoder, copying_class
+from fairseq_phrase.methods.model_parts import decoder_of
+from fairseq_phrase.methods.syntax_decoder import SyntaxDecoder, over_tokens
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,6 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig, OmegaConf
 
-from fairseq_phrase.repairs.commands import use_idle_cores
-from fairseq_phrase.repairs.inference import truncated_tokens
 from fairseq_phrase.data.batches.raw_tokens import (
     LINE,
     RawDataset,
@@ -34,8 +32,10 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.segmenter import Segmenter
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder, segmenter_of
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.encoder_method import option
 from fairseq_phrase.methods.common.parse_batch import to_device
+from fairseq_phrase.methods.encoder_method import option
+from fairseq_phrase.repairs.commands import use_idle_cores
+from fairseq_phrase.repairs.inference import truncated_tokens
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.sentence import EncodedSentence
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from fairseq_phrase.checkpoints.identity import begin_neutrally, prune
 from fairseq_phrase.checkpoints.options import model_entries, task_entries
 from fairseq_phrase.checkpoints.pretrained import begin_from_checkpoint, scaled_step, take_options
-from fairseq_phrase.repairs.inference import truncate_as_trained
 from fairseq_phrase.data.store.identity import (
     OF_EACH_MODEL,
     Entry,
@@ -26,9 +25,10 @@ from fairseq_phrase.data.store.manifest import data_identity
 from fairseq_phrase.data.store.parts import check_parts
 from fairseq_phrase.fairseq_types import Dictionary
 from fairseq_phrase.methods.encoder_method import option
-from fairseq_phrase.models.huggingface_encoder import take_configuration
 from fairseq_phrase.methods.model_parts import encoder_of
+from fairseq_phrase.models.huggingface_encoder import take_configuration
 from fairseq_phrase.models.source_factors import begin_with_factors
+from fairseq_phrase.repairs.inference import truncate_as_trained
 from fairseq_phrase.tasks.update import UpdateTask
 
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from fairseq_phrase.data.store.dictionaries import warn_of_unknown_labels
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.metrics.labels import SpanMetrics, mark_spans
 from fairseq_phrase.fairseq_types import Dictionary
 from fairseq_phrase.methods.encoder_method import option
 from fairseq_phrase.methods.losses.added_losses import calls_of
+from fairseq_phrase.metrics.labels import SpanMetrics, mark_spans
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
 
 logger = logging.getLogger(__name__)

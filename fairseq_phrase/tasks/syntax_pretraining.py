@@ -31,9 +31,9 @@ from fairseq_phrase.data.store.identity import MASK
 from fairseq_phrase.data.store.manifest import Manifest, languages_in
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.methods.common.parse_batch import MakeStructure
 from fairseq_phrase.methods.encoder_method import declare, option
 from fairseq_phrase.models.pretrainer import Objective
-from fairseq_phrase.methods.common.parse_batch import MakeStructure
 from fairseq_phrase.syntax.constituency import ROOT_LABEL
 from fairseq_phrase.tasks.identity_task import IdentifiedTask, IdentityOptions
 from fairseq_phrase.tasks.update import UpdateOptions

@@ -33,12 +33,13 @@ from fairseq_phrase.data.store.layout import PREPROCESS
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.methods.common.parse_batch import MakeStructure
 from fairseq_phrase.methods.copying.copying import CopyingDecoder
 from fairseq_phrase.methods.encoder_method import option
+from fairseq_phrase.methods.losses.added_losses import CoverageCriterion, check_layers
+from fairseq_phrase.methods.losses.tree_losses import LossSetting, TreeLossOptions, wanted_losses
 from fairseq_phrase.methods.model_parts import decoder_of
 from fairseq_phrase.models.source_factors import HookedEnsemble, SourceFactors, leave_out_unknown
-from fairseq_phrase.methods.common.parse_batch import MakeStructure
-from fairseq_phrase.methods.losses.added_losses import CoverageCriterion, check_layers
 from fairseq_phrase.tasks.beam_search import (
     FastGenerator,
     FastGeneratorWithAlignment,
@@ -48,9 +49,8 @@ from fairseq_phrase.tasks.beam_search import (
 from fairseq_phrase.tasks.fairseq_interactive import RawTextTask
 from fairseq_phrase.tasks.identity_task import IdentifiedTask, IdentityOptions
 from fairseq_phrase.tasks.language_tags import LanguageTagOptions, LanguageTagTask
-from fairseq_phrase.methods.losses.tree_losses import LossSetting, TreeLossOptions, wanted_losses
-from fairseq_phrase.tasks.validation_bleu import ValidationBleuOptions, ValidationBleuTask
 from fairseq_phrase.tasks.update import UpdateOptions
+from fairseq_phrase.tasks.validation_bleu import ValidationBleuOptions, ValidationBleuTask
 
 #: The choices of ``--batch-order``.
 BATCH_ORDERS = ("source", "longest-side")

@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 
 from fairseq_phrase.checkpoints.loading import register_all
 from fairseq_phrase.checkpoints.trust import check_trusted
-from fairseq_phrase.repairs.checkpoints import override_options
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.repairs.checkpoints import override_options
 
 register_all()
 #: The options of fairseq's segmenters that name files.

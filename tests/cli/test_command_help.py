@@ -18,9 +18,9 @@ import fairseq_phrase
 from fairseq_phrase import cli, option_values
 from fairseq_phrase.__main__ import main as fairseq_phrase_main
 from fairseq_phrase.data.subwords.segmenters import SEGMENTERS
+from fairseq_phrase.lab.synthetic.corpus import LANGUAGES
 from fairseq_phrase.metrics.measure_registry import FORMS
 from fairseq_phrase.parsers.registry import _BUILT_IN
-from fairseq_phrase.lab.synthetic.corpus import LANGUAGES
 from tests.support.repository import REPOSITORY
 
 COMMANDS = [

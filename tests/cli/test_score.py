@@ -7,9 +7,9 @@ import sacrebleu
 
 from fairseq_phrase.cli.score import main
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.metrics import tokenizers
-from fairseq_phrase.lab.report.generation import read_generation
 from fairseq_phrase.inference.model_card import read_scores
+from fairseq_phrase.lab.report.generation import read_generation
+from fairseq_phrase.metrics import tokenizers
 from tests.support.report_table import table_lines
 from tests.support.run_folders import LogWriter
 

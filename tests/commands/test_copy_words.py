@@ -15,9 +15,9 @@ from fairseq.hub_utils import GeneratorHubInterface
 from fairseq_phrase.data.store.copied_words import copied_path, stored
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.lab.probing.probe_checkpoints import EncodedLines, SentenceVectors
 from fairseq_phrase.inference import translator as translators
 from fairseq_phrase.inference.source_sentence import dataset_sentence
+from fairseq_phrase.lab.probing.probe_checkpoints import EncodedLines, SentenceVectors
 from tests.support.commands import run
 from tests.support.data_tasks import make_task
 from tests.support.stores import write_arrays

@@ -19,11 +19,11 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from fairseq_phrase.cli.demo import main, named_paths
-from fairseq_phrase.lab.demo import server
-from fairseq_phrase.lab.demo.server import make_app
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search
 from fairseq_phrase.inference.translator import load
+from fairseq_phrase.lab.demo import server
+from fairseq_phrase.lab.demo.server import make_app
 from fairseq_phrase.parsers import registry
 from fairseq_phrase.syntax.sentence import Edge
 from fairseq_phrase.text import read_lines

@@ -9,8 +9,8 @@ import pytest
 from fairseq_cli import train as fairseq_train
 from hydra._internal.utils import run_and_report
 
-from fairseq_phrase.repairs.commands import print_user_errors_plainly
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.repairs.commands import print_user_errors_plainly
 from tests.support.commands import PHRASE, TRAINING, run
 from tests.support.repository import REPOSITORY
 

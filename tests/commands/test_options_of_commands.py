@@ -10,8 +10,8 @@ import torch
 from fairseq_cli import train, validate
 
 from fairseq_phrase import register
-from fairseq_phrase.repairs.commands import print_user_errors_plainly
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.repairs.commands import print_user_errors_plainly
 from tests.support.trainings import size_flags
 
 register()

@@ -22,8 +22,8 @@ from fairseq_phrase.data.store.outputs import (
 )
 from fairseq_phrase.errors import UserError, file_of
 from fairseq_phrase.inference.bundle import _write_weights, new_folder
-from fairseq_phrase.text import written_together
 from fairseq_phrase.lab.pictures.figures import new_figure, save
+from fairseq_phrase.text import written_together
 
 
 def test_both_sides_of_a_difference_are_named(tmp_path):

@@ -25,8 +25,8 @@ from fairseq_cli import validate as fairseq_validate
 from omegaconf import OmegaConf
 
 from fairseq_phrase.checkpoints import guards
-from fairseq_phrase.repairs import patches
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.repairs import patches
 from tests.support.commands import SIZES, TRAINING, losses, run
 from tests.support.repository import REPOSITORY
 

@@ -15,10 +15,10 @@ from fairseq_cli import interactive
 from fairseq_cli import train as fairseq_train
 
 import fairseq_phrase.tasks.user_directory  # noqa: F401  what --user-dir does to messages
-from fairseq_phrase.repairs.commands import use_idle_cores
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import registry
 from fairseq_phrase.parsers.interfaces import LineParser, split_at_white_space
+from fairseq_phrase.repairs.commands import use_idle_cores
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask

@@ -16,13 +16,13 @@ from fairseq_cli import train as fairseq_train
 from omegaconf import OmegaConf
 
 from fairseq_phrase.checkpoints.options import model_entries
+from fairseq_phrase.data.store.identity import Identity, check
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.repairs.resuming import (
     continue_all_state,
     continue_among_shards,
     save_all_state,
 )
-from fairseq_phrase.data.store.identity import Identity, check
-from fairseq_phrase.errors import UserError
 from fairseq_phrase.tasks import syntax_translation  # noqa: F401
 from tests.support.commands import SIZES, TRAINING, run, run_by_two_processes, train_with_stops
 

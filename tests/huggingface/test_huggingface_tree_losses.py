@@ -23,16 +23,16 @@ from fairseq_phrase.huggingface import (
     remove_tree_losses,
 )
 from fairseq_phrase.huggingface.tree_losses import _recorded
-from fairseq_phrase.methods.losses.parent_pointer import ParentPointer
-from fairseq_phrase.methods.losses.tree_planting import tree_distances, tree_planting
-from fairseq_phrase.methods.losses.tree_regularization import tree_regularization
 from fairseq_phrase.methods.losses.added_losses import Call
+from fairseq_phrase.methods.losses.parent_pointer import ParentPointer
 from fairseq_phrase.methods.losses.tree_losses import (
     LossSetting,
     ParseLossCriterion,
     TreePlantingCriterion,
     TreeRegularizationCriterion,
 )
+from fairseq_phrase.methods.losses.tree_planting import tree_distances, tree_planting
+from fairseq_phrase.methods.losses.tree_regularization import tree_regularization
 from fairseq_phrase.testing import build_model, make_dictionary
 from tests.support.huggingface_models import small_config, write_bert, write_family
 from tests.support.selection import first_fast

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder
-from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.inference.encoder_maps import (
     MAX_NODES,
     AttentionPicture,
     Panel,
     attention_picture,
 )
+from fairseq_phrase.inference.source_sentence import SourceSentence
 from fairseq_phrase.lab.pictures.figures import save
 from fairseq_phrase.lab.pictures.heat_maps import draw_attention, plot_attention
-from fairseq_phrase.inference.source_sentence import SourceSentence
+from fairseq_phrase.methods.common.parse_batch import ParseBatch
+from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder
 from tests.support import structural_models as structural
 from tests.support import tree_models as tree
 from tests.support.phrase_models import batch, build

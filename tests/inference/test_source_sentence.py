@@ -14,8 +14,8 @@ from fairseq_phrase.data.subwords.marked_words import words_by_marks
 from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
 from fairseq_phrase.data.subwords.segmenters import WholeWords
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.inference.source_sentence import SourceSentence, require_length
+from fairseq_phrase.syntax.sentence import EncodedSentence
 
 
 def sentence(tokens, words=None, constituents=()):

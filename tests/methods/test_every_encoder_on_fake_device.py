@@ -17,12 +17,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_phrase.data.batches.source_batches import make_structures
-from fairseq_phrase.methods.encoder_method import ENCODERS, translation_encoders
-from fairseq_phrase.models.huggingface_encoder import HuggingFaceEncoder
-from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
-from fairseq_phrase.methods.relations.relation_bias import _constant
 from fairseq_phrase.methods.common.tree_batch import TreeBatch, counted_true_at, tree_sizes
+from fairseq_phrase.methods.encoder_method import ENCODERS, translation_encoders
+from fairseq_phrase.methods.relations.relation_bias import _constant
+from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder
+from fairseq_phrase.models.huggingface_encoder import HuggingFaceEncoder
 from fairseq_phrase.testing import build_model, make_batch
 from tests.support.selection import first_of_each
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fairseq_phrase.checkpoints.loading import register
-from fairseq_phrase.methods.encoder_method import ENCODERS
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
+from fairseq_phrase.methods.encoder_method import ENCODERS
 from fairseq_phrase.testing import CHECKS, build_model, make_batch, make_dictionary
 from tests.support.registrations import registrations_undone
 from tests.support.repository import REPOSITORY

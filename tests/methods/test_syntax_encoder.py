@@ -8,8 +8,8 @@ from fairseq.modules import FairseqDropout
 from torch import nn
 
 from fairseq_phrase import testing
-from fairseq_phrase.methods.syntax_encoder import GatedEncoderLayer, SyntaxEncoderLayer
 from fairseq_phrase.methods.common.projections import HeadsAttention
+from fairseq_phrase.methods.syntax_encoder import GatedEncoderLayer, SyntaxEncoderLayer
 from fairseq_phrase.testing import LENGTHS, SIZES, build_model, encode, make_batch
 from tests.support.encoder_attentions import PLAIN, VARIANTS, attentions_of
 

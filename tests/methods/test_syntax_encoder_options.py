@@ -10,12 +10,12 @@ from omegaconf import OmegaConf
 
 from fairseq_phrase.checkpoints.options import model_entries
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.methods.common.causal_window import CausalWindow
+from fairseq_phrase.methods.common.projections import head_gate
 from fairseq_phrase.methods.encoder_method import neutral_obstacle
 from fairseq_phrase.methods.phrases.phrase_transformer import NodeAttention
-from fairseq_phrase.methods.syntax_encoder import padded_scores
-from fairseq_phrase.methods.common.causal_window import CausalWindow
 from fairseq_phrase.methods.relations import relation_bias
-from fairseq_phrase.methods.common.projections import head_gate
+from fairseq_phrase.methods.syntax_encoder import padded_scores
 from fairseq_phrase.testing import LENGTHS, build_model, encode, make_batch
 from tests.support.encoder_attentions import PLAIN, VARIANTS, attentions_of
 from tests.support.selection import first_of_each

@@ -13,10 +13,10 @@ import pytest
 import sacrebleu
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.lab.report.references import ReferenceText
 from fairseq_phrase.metrics.comet import Comet
 from fairseq_phrase.metrics.corrections import Gleu
 from fairseq_phrase.metrics.functions import METRIC_GROUP, load_metrics
-from fairseq_phrase.lab.report.references import ReferenceText
 from tests.support.packages import install_package
 from tests.support.report_table import (
     REFERENCES,

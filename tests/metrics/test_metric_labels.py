@@ -12,11 +12,11 @@ from seqeval.metrics import f1_score
 from sklearn.metrics import accuracy_score
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.lab.report.make_report import ReportOptions
 from fairseq_phrase.metrics.forms import ExactMatch
 from fairseq_phrase.metrics.labels import UNKNOWN_WORDS, LabelMetrics, SpanMetrics, mark_spans
 from fairseq_phrase.metrics.measure_registry import Measure
 from fairseq_phrase.metrics.over_sentences import mcnemar_p_value
-from fairseq_phrase.lab.report.make_report import ReportOptions
 from tests.support.report_table import records, report
 from tests.support.run_folders import write_run
 

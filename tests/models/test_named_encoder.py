@@ -16,18 +16,18 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from torch import nn
 
-from fairseq_phrase.repairs.patches import patch_fairseq
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models import architectures
+from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.methods.encoder_method import ENCODERS, register_encoder
+from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder
+from fairseq_phrase.models import architectures
 from fairseq_phrase.models.named_encoder import (
     NAMED_MODELS,
     NamedEncoderModel,
     build_named_encoder,
     register_named_model,
 )
-from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder
-from fairseq_phrase.methods.common.parse_batch import ParseBatch
+from fairseq_phrase.repairs.patches import patch_fairseq
 from fairseq_phrase.testing import SIZES, any_label_dictionary, make_batch, make_dictionary
 
 NAME = "model_with_any_encoder"

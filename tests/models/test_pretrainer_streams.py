@@ -12,8 +12,8 @@ from fairseq_phrase.data.batches.objectives import Permuted
 from fairseq_phrase.data.batches.pretraining_dataset import PretrainingDataset
 from fairseq_phrase.data.batches.text_blocks import BlockSample, TextBlocks
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.pretrainer import Objective
 from fairseq_phrase.methods.common.causal_window import CausalWindow
+from fairseq_phrase.models.pretrainer import Objective
 from fairseq_phrase.testing import make_dictionary, randomized
 from tests.support.named_models import build_encoder, make_task, options
 from tests.twins.two_streams import two_streams as definition

@@ -10,10 +10,10 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.encoder_maps import attention_maps
 from fairseq_phrase.methods.encoder_method import translation_encoders
 from fairseq_phrase.models.source_factors import HookedEnsemble, SourceFactors, reading
 from fairseq_phrase.testing import build_model, make_batch
-from fairseq_phrase.inference.encoder_maps import attention_maps
 from tests.support.data_tasks import make_task
 from tests.support.recurrent_models import build_recurrent
 

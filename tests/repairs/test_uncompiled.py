@@ -14,9 +14,9 @@ from fairseq.scoring import bleu
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.repairs import uncompiled
 from fairseq_phrase.repairs.uncompiled import data_utils_fast, libbleu, token_block_utils_fast
-from fairseq_phrase.errors import UserError
 from tests.twins import batches as twins
 
 MODES = ["none", "complete", "complete_doc", "eos"]

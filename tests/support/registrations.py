@@ -10,8 +10,8 @@ from fairseq import models as fairseq_models
 from fairseq.utils import import_user_module
 from hydra.core.config_store import ConfigStore
 
-from fairseq_phrase.models import architectures
 from fairseq_phrase.methods.encoder_method import ENCODERS
+from fairseq_phrase.models import architectures
 
 _REGISTRIES = [
     ENCODERS, fairseq_models.MODEL_REGISTRY, fairseq_models.MODEL_DATACLASS_REGISTRY,

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from fairseq_phrase.data.batches.source_batches import collate_parses, numbered_parse, truncated
 from fairseq_phrase.data.batches.text_blocks import joined_parses
 from fairseq_phrase.data.batches.tree_sources import TreeSource
-from fairseq_phrase.lab.inspection.integrity import _edges
-from fairseq_phrase.lab.inspection.sentence_blocks import Ragged
 from fairseq_phrase.data.store.layout import shared_index
 from fairseq_phrase.data.subwords.encoded_sentences import encode_words
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.lab.inspection.integrity import _edges
+from fairseq_phrase.lab.inspection.sentence_blocks import Ragged
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.interfaces import LineParser, flat, without_trees

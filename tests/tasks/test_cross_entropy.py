@@ -18,7 +18,6 @@ from torch.nn.functional import linear
 from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_phrase.methods.losses.added_losses import CoverageCriterion
-from fairseq_phrase.testing import build_model, make_batch
 from fairseq_phrase.tasks import cross_entropy
 from fairseq_phrase.tasks.cross_entropy import (
     CRITERIA,
@@ -26,6 +25,7 @@ from fairseq_phrase.tasks.cross_entropy import (
     projection_of,
     smoothed_cross_entropy,
 )
+from fairseq_phrase.testing import build_model, make_batch
 from tests.support.accumulations import Largest
 from tests.support.recurrent_models import build_recurrent
 from tests.support.tolerance import assert_same, error

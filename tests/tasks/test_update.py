@@ -12,9 +12,9 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 
 from fairseq_phrase.data.store.identity import why_free
 from fairseq_phrase.methods.encoder_method import translation_encoders
-from fairseq_phrase.testing import build_model, make_batch, make_dictionary
 from fairseq_phrase.tasks.adam import few_launches
 from fairseq_phrase.tasks.cross_entropy import CRITERIA
+from fairseq_phrase.testing import build_model, make_batch, make_dictionary
 from tests.support.optimizers import build_optimizer
 from tests.support.selection import first_of_each
 from tests.support.tree_losses import make_criterion, make_sample, own_inputs

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from fairseq_phrase.methods.positions.structural_transformer import path_sizes
 from fairseq_phrase.methods.common.tree_positions import sinusoids
+from fairseq_phrase.methods.positions.structural_transformer import path_sizes
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.structural_models import HEADS, SUBWORDS
 from tests.twins.dependency import relative_position

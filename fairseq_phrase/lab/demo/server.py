@@ -9,9 +9,9 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from fairseq_phrase.lab.demo.answers import answer, example_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import Translator
+from fairseq_phrase.lab.demo.answers import answer, example_of
 from fairseq_phrase.optional_packages import optional_packages
 
 with optional_packages("the page needs FastAPI", "fastapi uvicorn"):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_phrase.data.store.layout import with_labels
+from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.lab.inspection.integrity import RecordChecker, in_words, word_counts
 from fairseq_phrase.lab.inspection.parsed_text import printable
 from fairseq_phrase.lab.inspection.sentence_blocks import (
@@ -16,8 +18,6 @@ from fairseq_phrase.lab.inspection.sentence_blocks import (
     SentenceBlock,
     SplitFiles,
 )
-from fairseq_phrase.data.store.layout import with_labels
-from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.syntax.tree_arrays import (
     constituent_arities,

@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairseq_phrase.lab.inspection.sentence_blocks import (
-    Dictionaries,
-    Ragged,
-    SentenceBlock,
-    SplitFiles,
-)
 from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.indexed import IndexedReader
 from fairseq_phrase.data.store.layout import rerun, with_labels
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError, location
+from fairseq_phrase.lab.inspection.sentence_blocks import (
+    Dictionaries,
+    Ragged,
+    SentenceBlock,
+    SplitFiles,
+)
 from fairseq_phrase.syntax.fields import FIELDS, ParseField
 from fairseq_phrase.syntax.tree_arrays import dependency_depths, previous_smaller
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_phrase.lab.inspection.sentence_blocks import Dictionaries
 from fairseq_phrase.data.store.indexed import IndexedReader
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.lab.inspection.sentence_blocks import Dictionaries
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.encoder_maps import attention_maps
+from fairseq_phrase.methods.common.tree_batch import TreeBatch
 from fairseq_phrase.methods.model_parts import decoder_of
 from fairseq_phrase.models.source_factors import HookedEnsemble
-from fairseq_phrase.methods.common.tree_batch import TreeBatch
 from fairseq_phrase.text import markdown_table
-from fairseq_phrase.inference.encoder_maps import attention_maps
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary

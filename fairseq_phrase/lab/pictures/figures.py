@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.errors import UserError, named_in_errors
-from fairseq_phrase.optional_packages import optional_packages
 from fairseq_phrase.lab.pictures.fonts import use_fonts
+from fairseq_phrase.optional_packages import optional_packages
 
 
 def new_figure(path: Path, size: tuple[float, float]) -> Any:

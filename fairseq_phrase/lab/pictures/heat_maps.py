@@ -15,10 +15,10 @@ import torch
 from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.data.subwords.marked_words import words_by_marks
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.lab.pictures.constituent_maps import translate
 from fairseq_phrase.inference.encoder_maps import AttentionPicture, Panel
-from fairseq_phrase.lab.pictures.figures import columns_of, new_figure, save, wrapped
 from fairseq_phrase.inference.source_sentence import SourceSentence, require_length, written
+from fairseq_phrase.lab.pictures.constituent_maps import translate
+from fairseq_phrase.lab.pictures.figures import columns_of, new_figure, save, wrapped
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Task

@@ -21,8 +21,8 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.lab.probing.classifier import Probe, ProbeOptions, probe
 from fairseq_phrase.lab.probing.results import Results
 from fairseq_phrase.lab.probing.task_files import ProbingTask
-from fairseq_phrase.methods.model_parts import encoder_of
 from fairseq_phrase.methods.common.parse_batch import to_device
+from fairseq_phrase.methods.model_parts import encoder_of
 from fairseq_phrase.optional_packages import optional_packages
 from fairseq_phrase.syntax.sentence import EncodedSentence
 

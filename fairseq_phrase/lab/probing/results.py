@@ -12,6 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.lab.pictures.figures import new_figure, save
+from fairseq_phrase.lab.probing.classifier import Probe
+from fairseq_phrase.lab.probing.task_files import GROUPS, ProbingTask, title
 from fairseq_phrase.metrics.interface import percentages
 from fairseq_phrase.metrics.over_seeds import (
     SeedComparison,
@@ -20,10 +23,7 @@ from fairseq_phrase.metrics.over_seeds import (
     resample_sentences,
 )
 from fairseq_phrase.metrics.over_sentences import TRIALS
-from fairseq_phrase.lab.probing.classifier import Probe
-from fairseq_phrase.lab.probing.task_files import GROUPS, ProbingTask, title
 from fairseq_phrase.text import markdown_table
-from fairseq_phrase.lab.pictures.figures import new_figure, save
 
 MAJORITY = "majority"
 _COLUMNS = 5

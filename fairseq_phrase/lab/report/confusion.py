@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_phrase.metrics.labels import LabelMetrics, label_scores
-from fairseq_phrase.lab.report.rows import Report, Row
 from fairseq_phrase.lab.pictures.figures import new_figure, save
+from fairseq_phrase.lab.report.rows import Report, Row
+from fairseq_phrase.metrics.labels import LabelMetrics, label_scores
 
 _MOST = 20  # labels in the picture and in the table
 

@@ -37,9 +37,7 @@ def page(
     """
     heading, *lines = table_cells(report)
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    source = (
-        files("fairseq_phrase.lab.report").joinpath("page.html").read_text(encoding="utf-8")
-    )
+    source = files("fairseq_phrase.lab.report").joinpath("page.html").read_text(encoding="utf-8")
     return environment.from_string(source).render(
         report=report,
         heading=heading,

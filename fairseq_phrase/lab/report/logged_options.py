@@ -11,8 +11,8 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY
 
 from fairseq_phrase.checkpoints.loading import register_all
 from fairseq_phrase.checkpoints.options import REMOVED_OPTIONS
-from fairseq_phrase.repairs.late_imports import same_logging
 from fairseq_phrase.methods.encoder_method import ENCODERS
+from fairseq_phrase.repairs.late_imports import same_logging
 
 
 def comparable_options(logged: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:

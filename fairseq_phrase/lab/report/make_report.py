@@ -11,6 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.lab.report.contrastive import MinimalPairs, accuracies
+from fairseq_phrase.lab.report.generation import check_same_sources
+from fairseq_phrase.lab.report.notes import table_notes
+from fairseq_phrase.lab.report.references import ReferenceText
+from fairseq_phrase.lab.report.rows import Report, Row, RowTitle
+from fairseq_phrase.lab.report.runs import Run, RunFolder, check_alike, read_run
 from fairseq_phrase.metrics.interface import Metrics
 from fairseq_phrase.metrics.measure_registry import LABELLING, Measure
 from fairseq_phrase.metrics.over_seeds import compare_seeds, holm, resample_sentences
@@ -21,12 +27,6 @@ from fairseq_phrase.metrics.over_sentences import (
     sentence_p_value,
     summarize,
 )
-from fairseq_phrase.lab.report.contrastive import MinimalPairs, accuracies
-from fairseq_phrase.lab.report.generation import check_same_sources
-from fairseq_phrase.lab.report.notes import table_notes
-from fairseq_phrase.lab.report.references import ReferenceText
-from fairseq_phrase.lab.report.rows import Report, Row, RowTitle
-from fairseq_phrase.lab.report.runs import Run, RunFolder, check_alike, read_run
 
 
 def compare_over_sentences(

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fairseq_phrase.metrics.interface import Metrics
-from fairseq_phrase.metrics.over_seeds import same_seed_p_value
-from fairseq_phrase.metrics.over_sentences import LEVEL, TESTS
 from fairseq_phrase.lab.report.generation import Generation, other_lines
 from fairseq_phrase.lab.report.references import ReferenceText
 from fairseq_phrase.lab.report.rows import Row
 from fairseq_phrase.lab.report.runs import Run
 from fairseq_phrase.lab.report.text_form import form_differences
+from fairseq_phrase.metrics.interface import Metrics
+from fairseq_phrase.metrics.over_seeds import same_seed_p_value
+from fairseq_phrase.metrics.over_sentences import LEVEL, TESTS
 
 _ENOUGH_SEEDS, _CLAIM = 3, 5  # seeds of a comparison, and of a claim
 #: Values of options without effect, as fairseq logs them.

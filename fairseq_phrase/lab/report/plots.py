@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fairseq_phrase.lab.pictures.figures import new_figure, save
 from fairseq_phrase.lab.report.rows import Report, Row
 from fairseq_phrase.lab.report.runs import Run
-from fairseq_phrase.lab.pictures.figures import new_figure, save
 
 _BUCKETS = 6
 _SMALLEST_BUCKET = 30  # sentences: a score of fewer sentences is not reliable

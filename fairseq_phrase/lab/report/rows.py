@@ -12,12 +12,12 @@ import numpy as np
 import yaml
 
 from fairseq_phrase.errors import UserError, location
-from fairseq_phrase.metrics.interface import Metrics, Statistics
-from fairseq_phrase.metrics.over_seeds import SeedComparison
-from fairseq_phrase.metrics.over_sentences import SentenceComparison
 from fairseq_phrase.lab.report.contrastive import Accuracy, MinimalPairs
 from fairseq_phrase.lab.report.references import ReferenceText
 from fairseq_phrase.lab.report.runs import Run, RunFolder
+from fairseq_phrase.metrics.interface import Metrics, Statistics
+from fairseq_phrase.metrics.over_seeds import SeedComparison
+from fairseq_phrase.metrics.over_sentences import SentenceComparison
 from fairseq_phrase.text import read_lines
 
 

@@ -8,10 +8,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, stdev
 
-from fairseq_phrase.metrics.over_seeds import SeedComparison
 from fairseq_phrase.lab.report.confusion import is_labelled, label_cells
 from fairseq_phrase.lab.report.contrastive import Accuracy
 from fairseq_phrase.lab.report.rows import Report, Row
+from fairseq_phrase.metrics.over_seeds import SeedComparison
 from fairseq_phrase.text import escape_markdown, markdown_code, markdown_table
 
 NONE = "-"  # shown instead of a missing number

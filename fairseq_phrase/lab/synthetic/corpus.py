@@ -12,13 +12,13 @@ from typing import TextIO
 from tqdm import tqdm
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.option_values import MAX_WORDS, SYNTHETIC_LANGUAGES
 from fairseq_phrase.lab.synthetic import english, german
 from fairseq_phrase.lab.synthetic.grammar import MAX_DEPTH, Grammar
 from fairseq_phrase.lab.synthetic.lexicon import Lexicon, default_lexicon
 from fairseq_phrase.lab.synthetic.meaning import Event, Oblique, Thing, Utterance
 from fairseq_phrase.lab.synthetic.rules import RULES
 from fairseq_phrase.lab.synthetic.tree import Sentence, read_off
+from fairseq_phrase.option_values import MAX_WORDS, SYNTHETIC_LANGUAGES
 from fairseq_phrase.text import written_together
 
 LANGUAGES = {"de": german.sentence, "en": english.sentence}

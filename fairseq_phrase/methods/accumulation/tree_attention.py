@@ -14,10 +14,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fairseq_phrase.methods.accumulation.coefficients import Indices, coefficients_of
 from fairseq_phrase.methods.common.node_attention import node_attention
 from fairseq_phrase.methods.common.projections import HeadsAttention, project
 from fairseq_phrase.methods.common.tensors import upcast
-from fairseq_phrase.methods.accumulation.coefficients import Indices, coefficients_of
 from fairseq_phrase.methods.common.tree_batch import TreeBatch
 
 CONVENTIONS = ("paper", "released")

@@ -14,6 +14,15 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.methods.accumulation.tree_attention import (
+    CONVENTIONS,
+    HierarchicalAccumulation,
+    TreeSelfAttention,
+)
+from fairseq_phrase.methods.common.node_attention import node_attention
+from fairseq_phrase.methods.common.parse_batch import MakeStructure, ParseBatch
+from fairseq_phrase.methods.common.projections import project
+from fairseq_phrase.methods.common.tree_batch import TreeBatch, tree_sizes
 from fairseq_phrase.methods.encoder_method import NeutralOptions, option, register_encoder
 from fairseq_phrase.methods.syntax_decoder import SyntaxDecoder
 from fairseq_phrase.methods.syntax_encoder import (
@@ -22,15 +31,6 @@ from fairseq_phrase.methods.syntax_encoder import (
     add_neutral,
     wrap_layer,
 )
-from fairseq_phrase.methods.common.node_attention import node_attention
-from fairseq_phrase.methods.common.parse_batch import MakeStructure, ParseBatch
-from fairseq_phrase.methods.common.projections import project
-from fairseq_phrase.methods.accumulation.tree_attention import (
-    CONVENTIONS,
-    HierarchicalAccumulation,
-    TreeSelfAttention,
-)
-from fairseq_phrase.methods.common.tree_batch import TreeBatch, tree_sizes
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary

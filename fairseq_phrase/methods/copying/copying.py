@@ -19,8 +19,8 @@ from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.encoder_method import declare, option
 from fairseq_phrase.methods.copying.pointer import COPIES, CopyScores, CopySource
+from fairseq_phrase.methods.encoder_method import declare, option
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Task

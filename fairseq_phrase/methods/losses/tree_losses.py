@@ -22,12 +22,12 @@ from torch.nn.functional import linear
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.encoder_method import option
-from fairseq_phrase.methods.model_parts import encoder_of
-from fairseq_phrase.methods.syntax_encoder import SyntaxEncoderLayer
+from fairseq_phrase.methods.losses.added_losses import AddedLoss, Call, Loss, calls_of
 from fairseq_phrase.methods.losses.parent_pointer import ParentPointer
 from fairseq_phrase.methods.losses.tree_planting import tree_distances, tree_planting
 from fairseq_phrase.methods.losses.tree_regularization import tree_regularization
-from fairseq_phrase.methods.losses.added_losses import AddedLoss, Call, Loss, calls_of
+from fairseq_phrase.methods.model_parts import encoder_of
+from fairseq_phrase.methods.syntax_encoder import SyntaxEncoderLayer
 
 
 @dataclass

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import kl_div
 
-from fairseq_phrase.methods.common.tree_positions import TreePositions
 from fairseq_phrase.methods.common.tensors import exact_product, upcast
+from fairseq_phrase.methods.common.tree_positions import TreePositions
 
 
 def tree_planting(

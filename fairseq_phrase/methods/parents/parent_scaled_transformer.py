@@ -10,9 +10,10 @@ from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.encoder_method import NeutralOptions, option, register_encoder
-from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
+from fairseq_phrase.methods.common.tensors import masked_keys
+from fairseq_phrase.methods.common.tree_positions import TreePositions
+from fairseq_phrase.methods.encoder_method import NeutralOptions, option, register_encoder
 from fairseq_phrase.methods.parents.parent_scaling import (
     SCALINGS,
     ParentDistances,
@@ -20,8 +21,7 @@ from fairseq_phrase.methods.parents.parent_scaling import (
     parent_middles,
     parent_scales,
 )
-from fairseq_phrase.methods.common.tree_positions import TreePositions
-from fairseq_phrase.methods.common.tensors import masked_keys
+from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 
 
 @dataclass

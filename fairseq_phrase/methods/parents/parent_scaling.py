@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from fairseq_phrase.methods.common.biased_attention import biased_attention
-from fairseq_phrase.methods.common.tree_positions import TreePositions
 from fairseq_phrase.methods.common.projections import HeadsAttention
 from fairseq_phrase.methods.common.tensors import upcast
+from fairseq_phrase.methods.common.tree_positions import TreePositions
 
 SCALINGS = ("multiply", "prior")
 #: σ, in subwords, as in the paper.

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
+from fairseq_phrase.methods.common.tensors import check_mask, check_tensor, exact_product, may_read
+from fairseq_phrase.methods.common.tree_batch import TreeBatch
 from fairseq_phrase.methods.phrases.ngram_phrases import (
     check_max_length,
     token_ngrams,
@@ -28,8 +30,6 @@ from fairseq_phrase.methods.phrases.phrase_sources import (
     listed_phrases,
     phrase_source,
 )
-from fairseq_phrase.methods.common.tensors import check_mask, check_tensor, exact_product, may_read
-from fairseq_phrase.methods.common.tree_batch import TreeBatch
 
 
 @phrase_source("ngram", fields=lambda options: ["words"] if options.phrase_unit == "word" else [])

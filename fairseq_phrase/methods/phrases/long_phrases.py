@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, count, number_parts
 from fairseq_phrase.methods.common.tensors import applied, for_device, upcast
+from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, count, number_parts
 
 # Pairs whose rows are gathered at once. On the CPU, 512 to 2048 were equally fast, and a single
 # gather was 2 times slower; on other devices the number bounds memory (128 MiB at width 512).

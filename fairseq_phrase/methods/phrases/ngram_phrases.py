@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, PhraseEdges
 from fairseq_phrase.methods.common.tensors import check_mask, may_read
+from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, PhraseEdges
 
 
 @dataclass(frozen=True)

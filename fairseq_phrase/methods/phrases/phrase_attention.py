@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from fairseq_phrase.methods.common.node_attention import node_attention
-from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, num_part_positions
 from fairseq_phrase.methods.common.biased_attention import pair_bias, scaled_scores
+from fairseq_phrase.methods.common.node_attention import node_attention
 from fairseq_phrase.methods.common.projections import HeadsAttention, project
+from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, num_part_positions
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,

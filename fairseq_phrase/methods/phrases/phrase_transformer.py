@@ -16,19 +16,10 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.config import kept_layers, trained_layers
-from fairseq_phrase.methods.encoder_method import option, register_encoder, size
-from fairseq_phrase.methods.positions.positioned_encoder import (
-    PositionedEncoder,
-    PositionOptions,
-    build_relative_attention,
-    check_positions,
-    needs_tree,
-    relative_clips,
-)
-from fairseq_phrase.methods.syntax_encoder import AttentionBlock, SyntaxEncoderLayer
 from fairseq_phrase.methods.common.causal_window import CausalWindow
 from fairseq_phrase.methods.common.parse_batch import MakeStructure, ParseBatch
+from fairseq_phrase.methods.config import kept_layers, trained_layers
+from fairseq_phrase.methods.encoder_method import option, register_encoder, size
 from fairseq_phrase.methods.phrases.phrase_attention import (
     ACTIVATIONS,
     GATES,
@@ -51,7 +42,16 @@ from fairseq_phrase.methods.phrases.phrase_sources import (
     listed_phrases,
     load_source,
 )
+from fairseq_phrase.methods.positions.positioned_encoder import (
+    PositionedEncoder,
+    PositionOptions,
+    build_relative_attention,
+    check_positions,
+    needs_tree,
+    relative_clips,
+)
 from fairseq_phrase.methods.positions.relative_attention import RelativeAttention
+from fairseq_phrase.methods.syntax_encoder import AttentionBlock, SyntaxEncoderLayer
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary

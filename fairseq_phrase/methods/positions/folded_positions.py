@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fairseq_phrase.methods.positions.relative_attention import RelativePositions
 from fairseq_phrase.methods.common.tensors import may_read, one_of
+from fairseq_phrase.methods.positions.relative_attention import RelativePositions
 
 # One row and three copies of it.
 _COPIES = 4

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
-from fairseq_phrase.methods.common.tree_positions import DepthEncoding, TreePositions
 from fairseq_phrase.methods.common.tensors import may_read
+from fairseq_phrase.methods.common.tree_positions import DepthEncoding, TreePositions
 
 
 def token_paths(levels: int, branches: int, src_tokens: Tensor, parse: ParseBatch) -> list[Any]:

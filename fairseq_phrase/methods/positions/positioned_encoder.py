@@ -12,19 +12,19 @@ from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor, nn
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.encoder_method import NeutralOptions, option
-from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
-from fairseq_phrase.methods.positions.relative_attention import (
-    RelativeAttention,
-    sequential_positions,
-)
 from fairseq_phrase.methods.common.tree_positions import (
     FUSIONS,
     RELATIONS,
     DepthEncoding,
     TreePositions,
 )
+from fairseq_phrase.methods.encoder_method import NeutralOptions, option
+from fairseq_phrase.methods.positions.relative_attention import (
+    RelativeAttention,
+    sequential_positions,
+)
+from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from fairseq_phrase.methods.recurrent.bidirectional import BidirectionalLayer
 from fairseq_phrase.methods.common.tensors import check_tensor, upcast
+from fairseq_phrase.methods.recurrent.bidirectional import BidirectionalLayer
 from fairseq_phrase.syntax.sentence_boundaries import sentences_of_dependencies
 
 

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.encoder_method import option, register_encoder
-from fairseq_phrase.methods.syntax_encoder import TimeFirstEncoder, encoder_output
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
+from fairseq_phrase.methods.encoder_method import option, register_encoder
 from fairseq_phrase.methods.recurrent.bidirectional import BidirectionalLayer
 from fairseq_phrase.methods.recurrent.hierarchical_attention import (
     HierarchicalAttention,
@@ -29,6 +28,7 @@ from fairseq_phrase.methods.recurrent.tree_lstm import (
     constituency_trees,
     dependency_trees,
 )
+from fairseq_phrase.methods.syntax_encoder import TimeFirstEncoder, encoder_output
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary

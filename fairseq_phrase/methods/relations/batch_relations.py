@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.methods.common.tensors import check_tensor
+from fairseq_phrase.methods.common.tree_positions import TreePositions
 from fairseq_phrase.methods.relations.relation_bias import (
     GRAPH_RELATIONS,
     NUM_BUCKETS,
@@ -20,8 +22,6 @@ from fairseq_phrase.methods.relations.relation_bias import (
     sentence_buckets,
     tree_relations,
 )
-from fairseq_phrase.methods.common.tree_positions import TreePositions
-from fairseq_phrase.methods.common.tensors import check_tensor
 
 # Versions of torch before 2.7 lack the first.
 _is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)

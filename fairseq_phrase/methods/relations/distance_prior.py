@@ -12,10 +12,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from fairseq_phrase.methods.common.biased_attention import biased_attention
-from fairseq_phrase.methods.relations.relation_bias import PairRelations
-from fairseq_phrase.methods.common.tree_positions import TreePositions
 from fairseq_phrase.methods.common.projections import HeadsAttention
 from fairseq_phrase.methods.common.tensors import infinite
+from fairseq_phrase.methods.common.tree_positions import TreePositions
+from fairseq_phrase.methods.relations.relation_bias import PairRelations
 
 
 def token_distances(tree: TreePositions) -> Tensor:

@@ -17,12 +17,12 @@ from torch.nn.functional import dropout as drop_out
 from torch.nn.functional import pad
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.relations.batch_relations import BatchRelations, LabelledEdges
 from fairseq_phrase.methods.common.biased_attention import (
     biased_attention,
     pair_bias,
     scaled_scores,
 )
+from fairseq_phrase.methods.relations.batch_relations import BatchRelations, LabelledEdges
 from fairseq_phrase.methods.relations.relation_bias import NUM_BUCKETS, RelationBias
 
 #: The attention's name in transformers, which checks that a model has sdpa because the name contains it.

@@ -24,9 +24,9 @@ from fairseq_phrase.methods.common.biased_attention import (
     pair_bias,
     scaled_scores,
 )
-from fairseq_phrase.methods.common.tree_positions import TreePositions
 from fairseq_phrase.methods.common.projections import HeadsAttention
 from fairseq_phrase.methods.common.tensors import applied, is_long, may_read, one_of, upcast
+from fairseq_phrase.methods.common.tree_positions import TreePositions
 
 #: The relation of a key's word to the query's word. Two words at distance 2 are siblings unless one is
 #: above the other, so distances begin with 3.

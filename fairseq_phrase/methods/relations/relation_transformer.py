@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING, Any
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
-from fairseq_phrase.methods.encoder_method import register_encoder
-from fairseq_phrase.methods.relations.relation_options import (
-    RelationOptions,
-    check_relations,
-    label_field,
-    parse_fields,
-    reads_trees,
-)
-from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.methods.common.parse_batch import MakeStructure, ParseBatch
+from fairseq_phrase.methods.common.tensors import masked_keys
+from fairseq_phrase.methods.common.tree_positions import TreePositions
+from fairseq_phrase.methods.encoder_method import register_encoder
+from fairseq_phrase.methods.positions.relative_attention import RelativePositions
 from fairseq_phrase.methods.relations.distance_prior import DistancePriorAttention, token_distances
 from fairseq_phrase.methods.relations.relation_bias import (
     PairRelations,
@@ -30,15 +25,20 @@ from fairseq_phrase.methods.relations.relation_bias import (
     tree_relations,
     with_co_heads,
 )
+from fairseq_phrase.methods.relations.relation_options import (
+    RelationOptions,
+    check_relations,
+    label_field,
+    parse_fields,
+    reads_trees,
+)
 from fairseq_phrase.methods.relations.relation_vectors import (
     RelationVectorAttention,
     label_rows,
     most_labels,
     relation_positions,
 )
-from fairseq_phrase.methods.positions.relative_attention import RelativePositions
-from fairseq_phrase.methods.common.tree_positions import TreePositions
-from fairseq_phrase.methods.common.tensors import masked_keys
+from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary

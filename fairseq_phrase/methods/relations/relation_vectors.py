@@ -17,6 +17,11 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
+from fairseq_phrase.methods.common.projections import HeadsAttention
+from fairseq_phrase.methods.positions.relative_attention import (
+    RelativePositions,
+    relative_attention,
+)
 from fairseq_phrase.methods.relations.relation_bias import (
     _CHILD,
     _PARENT,
@@ -26,11 +31,6 @@ from fairseq_phrase.methods.relations.relation_bias import (
     EdgePairs,
     edge_pairs,
 )
-from fairseq_phrase.methods.positions.relative_attention import (
-    RelativePositions,
-    relative_attention,
-)
-from fairseq_phrase.methods.common.projections import HeadsAttention
 
 
 def _ranks(slots: Tensor, last: int) -> Tensor:

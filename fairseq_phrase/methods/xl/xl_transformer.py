@@ -9,10 +9,10 @@ import torch
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor, nn
 
-from fairseq_phrase.methods.encoder_method import register_encoder
-from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.methods.common.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
+from fairseq_phrase.methods.encoder_method import register_encoder
+from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder, SyntaxEncoderLayer
 from fairseq_phrase.methods.xl.xl_attention import PairStructure, XLAttention, distance_encodings
 
 if TYPE_CHECKING:

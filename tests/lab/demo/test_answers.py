@@ -9,9 +9,9 @@ import pytest
 
 import fairseq_phrase
 from fairseq_phrase.data.store.manifest import Manifest, fingerprint
-from fairseq_phrase.lab.demo.answers import MAX_NODES, answer, attention_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search
+from fairseq_phrase.lab.demo.answers import MAX_NODES, answer, attention_of
 from fairseq_phrase.parsers import registry
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree

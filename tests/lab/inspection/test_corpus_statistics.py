@@ -7,6 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from fairseq_phrase.data.store.indexed import IndexedReader
+from fairseq_phrase.data.store.manifest import Manifest
+from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.lab.inspection import sentence_blocks
 from fairseq_phrase.lab.inspection.corpus_statistics import (
     SplitStatistics,
@@ -14,9 +17,6 @@ from fairseq_phrase.lab.inspection.corpus_statistics import (
     split_statistics,
 )
 from fairseq_phrase.lab.inspection.integrity import load_dictionaries
-from fairseq_phrase.data.store.indexed import IndexedReader
-from fairseq_phrase.data.store.manifest import Manifest
-from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.sentence_blocks import block

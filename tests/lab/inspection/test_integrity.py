@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from fairseq_phrase.lab.inspection import sentence_blocks
-from fairseq_phrase.lab.inspection.integrity import load_dictionaries, verify_split
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.lab.inspection import sentence_blocks
+from fairseq_phrase.lab.inspection.integrity import load_dictionaries, verify_split
 from tests.support.data_directories import SPLIT, copied, rewrite, sign
 from tests.support.stores import write_arrays
 

@@ -10,9 +10,9 @@ from fairseq.data import Dictionary
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.lab.inspection.integrity import RecordChecker
 from fairseq_phrase.data.subwords.encoded_sentences import words_of_subwords
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.lab.inspection.integrity import RecordChecker
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.hostile import constituents, trees

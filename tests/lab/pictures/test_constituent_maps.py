@@ -10,10 +10,10 @@ import torch
 from fairseq.data import Dictionary
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.inference.source_sentence import SourceSentence
 from fairseq_phrase.lab.pictures import constituent_maps as tree_attention
 from fairseq_phrase.lab.pictures import tree_picture
 from fairseq_phrase.lab.pictures.constituent_maps import Share, nonterminal_shares, shares_table
-from fairseq_phrase.inference.source_sentence import SourceSentence
 from fairseq_phrase.lab.pictures.tree_picture import MAX_LEAVES, TreePicture, layout, plot_tree
 from tests.support.phrase_models import WORDS
 from tests.support.phrase_models import build as build_phrase_transformer

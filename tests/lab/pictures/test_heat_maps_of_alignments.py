@@ -13,14 +13,14 @@ from fairseq_phrase.checkpoints import loading
 from fairseq_phrase.cli import plot
 from fairseq_phrase.data.batches.raw_tokens import SourceDictionary
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.testing import any_label_dictionary, build_model, make_batch, make_dictionary
-from fairseq_phrase.lab.pictures import heat_maps
 from fairseq_phrase.inference import source_sentence
-from fairseq_phrase.lab.pictures.constituent_maps import nonterminal_shares
 from fairseq_phrase.inference.encoder_maps import attention_picture
-from fairseq_phrase.lab.pictures.heat_maps import alignment_picture, plot_alignment
 from fairseq_phrase.inference.source_sentence import SourceSentence
+from fairseq_phrase.lab.pictures import heat_maps
+from fairseq_phrase.lab.pictures.constituent_maps import nonterminal_shares
+from fairseq_phrase.lab.pictures.heat_maps import alignment_picture, plot_alignment
 from fairseq_phrase.lab.pictures.tree_picture import tree_picture
+from fairseq_phrase.testing import any_label_dictionary, build_model, make_batch, make_dictionary
 from tests.support import labellers
 from tests.support.recurrent_models import build_recurrent
 

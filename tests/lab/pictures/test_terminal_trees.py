@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 
+from fairseq_phrase.lab.pictures.terminal_trees import MAX_WORDS, arc_rows, tree_text
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.sentence import Edge
-from fairseq_phrase.lab.pictures.terminal_trees import MAX_WORDS, arc_rows, tree_text
 from tests.support.hostile import constituents, trees
 from tests.support.parsed_texts import sentence
 

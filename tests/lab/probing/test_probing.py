@@ -428,9 +428,7 @@ def test_what_one_number_of_workers_found_is_not_trained_again_by_another(
             values = np.random.default_rng(1).normal(size=(2, 340, 1000)).astype(np.float32)
             return dict(enumerate(values))
 
-    monkeypatch.setattr(
-        "fairseq_phrase.lab.probing.probe_checkpoints.SentenceVectors", Vectors
-    )
+    monkeypatch.setattr("fairseq_phrase.lab.probing.probe_checkpoints.SentenceVectors", Vectors)
     monkeypatch.setattr(
         "fairseq_phrase.lab.probing.probe_checkpoints.EncodedLines.encode", lambda *_: None
     )

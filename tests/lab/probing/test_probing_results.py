@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairseq_phrase.metrics.over_seeds import holm
 from fairseq_phrase.lab.probing.classifier import Probe
 from fairseq_phrase.lab.probing.results import Results, differences, differences_table
 from fairseq_phrase.lab.probing.task_files import Example, ProbingTask
+from fairseq_phrase.metrics.over_seeds import holm
 
 EXAMPLE = [Example("a", "1")]
 TASKS = ("sentence_length", "word_content", "tree_depth")

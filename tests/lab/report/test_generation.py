@@ -8,10 +8,10 @@ import pytest
 from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import OmegaConf
 
-from fairseq_phrase.repairs.commands import _shorten_configuration
 from fairseq_phrase.data.store.identity import Entry, Identity, Tolerance, check
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.lab.report.generation import read_generation, read_interactive_speed
+from fairseq_phrase.repairs.commands import _shorten_configuration
 from tests.support.run_folders import write_generation, write_interactive
 
 SOURCES = ["Ein Hund schläft.", "Zwei Katzen.", "Wir singen ein Lied\u2028zu Hause."]

@@ -16,14 +16,14 @@ import sacrebleu
 from sacrebleu.metrics import BLEU
 
 from fairseq_phrase.data.store.identity import LOGGED, Entry, Identity
-from fairseq_phrase.metrics.translation import TranslationMetrics
+from fairseq_phrase.lab.pictures.figures import save
 from fairseq_phrase.lab.report import files, plots
 from fairseq_phrase.lab.report.files import marked_phrases
 from fairseq_phrase.lab.report.files import row_differences as largest
 from fairseq_phrase.lab.report.plots import length_buckets
 from fairseq_phrase.lab.report.text_form import form_differences
+from fairseq_phrase.metrics.translation import TranslationMetrics
 from fairseq_phrase.text import markdown_code
-from fairseq_phrase.lab.pictures.figures import save
 from tests.support.report_table import (
     FILES,
     REFERENCES,

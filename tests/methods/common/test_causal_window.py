@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fairseq_phrase.methods.encoder_method import ENCODERS
 from fairseq_phrase.methods.common.causal_window import CausalWindow
+from fairseq_phrase.methods.encoder_method import ENCODERS
 from fairseq_phrase.testing import make_batch, make_dictionary
 from tests.support.named_models import build_encoder
 

@@ -7,14 +7,14 @@ import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 
 from fairseq_phrase.methods.encoder_method import translation_encoders
-from fairseq_phrase.methods.losses.tree_planting import tree_distances, tree_planting
-from fairseq_phrase.methods.losses.tree_regularization import tree_regularization
 from fairseq_phrase.methods.losses.added_losses import calls_of
 from fairseq_phrase.methods.losses.tree_losses import (
     ParseLossCriterion,
     TreePlantingCriterion,
     TreeRegularizationCriterion,
 )
+from fairseq_phrase.methods.losses.tree_planting import tree_distances, tree_planting
+from fairseq_phrase.methods.losses.tree_regularization import tree_regularization
 from fairseq_phrase.testing import build_model, make_batch, make_dictionary
 from tests.support.tolerance import assert_same
 from tests.support.tree_losses import make_criterion, make_sample, own_inputs, with_loss

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.methods.common.tensors import masked_keys
+from fairseq_phrase.methods.common.tree_positions import TreePositions
 from fairseq_phrase.methods.parents.parent_scaling import (
     SCALINGS,
     parent_middles,
     parent_scaled_attention,
     parent_scales,
 )
-from fairseq_phrase.methods.common.tree_positions import TreePositions
-from fairseq_phrase.methods.common.tensors import masked_keys
 from fairseq_phrase.testing import build_model, encode, make_batch
 from tests.support.tolerance import assert_same
 

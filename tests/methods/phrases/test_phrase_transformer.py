@@ -13,12 +13,12 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.methods.config import nested_config
 from fairseq_phrase.methods.encoder_method import ENCODERS
-from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
-from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.methods.phrases.phrase_batch import ListedPairs
 from fairseq_phrase.methods.phrases.phrase_sources import phrase_source, registered_sources
+from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel
 from fairseq_phrase.testing import (
     build_model,
     make_batch,

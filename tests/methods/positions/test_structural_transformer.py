@@ -14,10 +14,10 @@ from fairseq.options import get_training_parser, parse_args_and_arch
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.positions import structural_transformer
+from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.methods.config import nested_config
 from fairseq_phrase.methods.encoder_method import ENCODERS
-from fairseq_phrase.methods.common.parse_batch import ParseBatch
+from fairseq_phrase.methods.positions import structural_transformer
 from fairseq_phrase.methods.positions.path_positions import token_paths
 from fairseq_phrase.testing import build_model
 from tests.support.structural_models import SUBWORDS, TABLE_1, batch, build, config, encode

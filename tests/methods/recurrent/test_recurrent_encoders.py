@@ -10,9 +10,9 @@ from fairseq.data import Dictionary
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.methods.encoder_method import ENCODERS
 from fairseq_phrase.models.named_encoder import build_named_encoder
-from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.testing import SIZES, any_label_dictionary, make_batch, make_dictionary
 
 NAMES = ("lstm", "tree_lstm", "han")

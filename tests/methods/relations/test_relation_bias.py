@@ -8,10 +8,11 @@ import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.encoder_method import ENCODERS
-from fairseq_phrase.methods.common import tensors
-from fairseq_phrase.methods.common import biased_attention
+from fairseq_phrase.methods.common import biased_attention, tensors
 from fairseq_phrase.methods.common.biased_attention import pair_bias
+from fairseq_phrase.methods.common.tensors import masked_keys
+from fairseq_phrase.methods.common.tree_positions import TreePositions
+from fairseq_phrase.methods.encoder_method import ENCODERS
 from fairseq_phrase.methods.relations.relation_bias import (
     GRAPH_RELATIONS,
     NUM_BUCKETS,
@@ -25,8 +26,6 @@ from fairseq_phrase.methods.relations.relation_bias import (
     sentence_buckets,
     tree_relations,
 )
-from fairseq_phrase.methods.common.tree_positions import TreePositions
-from fairseq_phrase.methods.common.tensors import masked_keys
 from fairseq_phrase.testing import build_model, encode, make_batch
 from tests.support.tolerance import assert_same
 from tests.twins.tree_relations import (

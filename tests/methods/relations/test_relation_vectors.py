@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.encoder_method import ENCODERS
 from fairseq_phrase.methods.common import tensors
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
+from fairseq_phrase.methods.encoder_method import ENCODERS
 from fairseq_phrase.methods.relations.relation_bias import GRAPH_RELATIONS, edge_pairs
 from fairseq_phrase.methods.relations.relation_vectors import label_rows, most_labels
 from fairseq_phrase.testing import build_model
