@@ -4,7 +4,7 @@
 with fairseq.
 
 An import changes nothing, and importing this package imports no other module. So
-``fairseq_phrase.syntax`` needs only NumPy, and ``fairseq_phrase.modules`` needs only torch.
+``fairseq_phrase.syntax`` needs only NumPy, and the attention of ``fairseq_phrase.methods`` only torch.
 """
 
 from importlib import import_module

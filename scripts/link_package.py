@@ -29,7 +29,7 @@ def link() -> str:
         )
     for name in EXTENSIONS:
         if not any(Path(f"{fairseq / name}{suffix}").exists() for suffix in EXTENSION_SUFFIXES):
-            replacement = PACKAGE / "compat" / "uncompiled" / f"{Path(name).name}.py"
+            replacement = PACKAGE / "repairs" / "uncompiled" / f"{Path(name).name}.py"
             _link(fairseq / f"{name}.py", replacement, installed)
     link_path = site / PACKAGE.name
     if not _link(link_path, PACKAGE, installed):

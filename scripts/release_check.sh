@@ -84,5 +84,6 @@ python -m pip install --quiet pytest pytest-timeout hypothesis conllu
 cd "$WORK/source"
 rm -r fairseq_phrase # the tests are of the wheel
 python -m pytest -q tests/commands/test_huggingface_example.py \
-    tests/unit/test_{conllu,parsers,pipeline,tree_arrays,huggingface_training,tree_positions}.py
+    tests/parsers/test_{conllu,parsers,pipeline}.py tests/syntax/test_tree_arrays.py \
+    tests/huggingface/test_huggingface_training.py tests/methods/common/test_tree_positions.py
 say "Ready: dist/, notes.md and results.tar.gz in $WORK"

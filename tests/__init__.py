@@ -1,1 +1,1 @@
-"""The tests: fast ones in ``unit``, those that train or start commands in ``integration``."""
+"""The tests mirror the package, and are fast but for those of ``commands``, which train and start processes."""

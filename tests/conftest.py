@@ -22,6 +22,10 @@ from hypothesis import settings
 import fairseq_phrase
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.cli import synthetic as synthetic_command
+from fairseq_phrase.data.preprocessing.subword_models import (
+    CharacterOptions,
+    train_sentencepiece,
+)
 from fairseq_phrase.data.subwords.segmenters import SentencePieceSegmenter
 from tests.support import data_workers, refusals, warm_start
 from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
@@ -88,6 +92,23 @@ def data_directory(synthetic_corpus, tmp_path_factory) -> Path:
 def segmenter(data_directory) -> SentencePieceSegmenter:
     """The subword model of :func:`data_directory`."""
     return SentencePieceSegmenter(data_directory / "spm.model")
+
+
+@pytest.fixture(scope="session")
+def dictionary() -> Any:
+    """Thirty words. Tests do not change it."""
+    from fairseq_phrase.testing import make_dictionary
+
+    return make_dictionary()
+
+
+@pytest.fixture(scope="session")
+def normalizing(tmp_path_factory):
+    """A model with SentencePiece's default normal form, which removes invisible characters."""
+    model = tmp_path_factory.mktemp("nmt") / "spm.model"
+    characters = CharacterOptions("nmt_nfkc")
+    train_sentencepiece(["das Haus", "die Frau"] * 9, model, 16, 1, characters)
+    return SentencePieceSegmenter(model)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,8 @@
     model = add_tree_losses(model, ParseLoss(0.1), TreePlanting(0.5, trees="spans"))
     model(**encoding, **collate(encoding, parses), **collate_spans(parses), labels=labels).loss
 
-The mathematics are those of fairseq's side (``methods/losses/tree_losses.py``): ``docs/models/tree_relations.md``.
+The mathematics are those of fairseq's side (``methods/losses/tree_losses.py``):
+``docs/models/tree_relations.md``.
 """
 
 from __future__ import annotations

@@ -25,10 +25,12 @@ from hydra.core.config_store import ConfigNode, ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from fairseq_phrase.errors import UserError
+
+# Importing encoders registers them.
 from fairseq_phrase.methods import transformer_encoder
 from fairseq_phrase.methods.accumulation import tree_transformer
 from fairseq_phrase.methods.config import FlatTransformerConfig, copied
-from fairseq_phrase.methods.copying.copying import CopyOptions
+from fairseq_phrase.methods.copying.copying_decoder import CopyOptions
 from fairseq_phrase.methods.encoder_method import (
     BROKEN,
     ENCODERS,
@@ -43,8 +45,6 @@ from fairseq_phrase.methods.positions import structural_transformer
 from fairseq_phrase.methods.recurrent import recurrent_encoders
 from fairseq_phrase.methods.relations import relation_transformer
 from fairseq_phrase.methods.xl import xl_transformer
-
-# Importing these registers them.
 from fairseq_phrase.models import huggingface_encoder, labeller, pretrainer, seq2seq
 from fairseq_phrase.models.named_encoder import NAMED_MODELS, NamedModel
 from fairseq_phrase.models.syntax_transformer import SyntaxTransformerModel

@@ -6,7 +6,7 @@ from typing import Any
 from fairseq.dataclass import ChoiceEnum
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.copying.copying import CopyOptions
+from fairseq_phrase.methods.copying.copying_decoder import CopyOptions
 from fairseq_phrase.methods.encoder_method import option
 from fairseq_phrase.methods.recurrent.attentive_layers import CELLS
 from fairseq_phrase.methods.recurrent.source_attention import SCORES, WINDOWS

@@ -29,7 +29,7 @@ from fairseq_phrase.methods.accumulation.tree_transformer import (
 from fairseq_phrase.methods.common.node_attention import node_attention
 from fairseq_phrase.methods.common.projections import project
 from fairseq_phrase.methods.common.tensors import infinite
-from fairseq_phrase.methods.copying.copying import CopyingDecoder, copying_class
+from fairseq_phrase.methods.copying.copying_decoder import CopyingDecoder, copying_class
 from fairseq_phrase.methods.model_parts import decoder_of
 from fairseq_phrase.methods.syntax_decoder import SyntaxDecoder, over_tokens
 

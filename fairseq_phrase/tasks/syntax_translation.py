@@ -34,7 +34,7 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.common.parse_batch import MakeStructure
-from fairseq_phrase.methods.copying.copying import CopyingDecoder
+from fairseq_phrase.methods.copying.copying_decoder import CopyingDecoder
 from fairseq_phrase.methods.encoder_method import option
 from fairseq_phrase.methods.losses.added_losses import CoverageCriterion, check_layers
 from fairseq_phrase.methods.losses.tree_losses import LossSetting, TreeLossOptions, wanted_losses

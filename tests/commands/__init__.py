@@ -1,0 +1,1 @@
+"""Tests that train models or parsers, or start commands."""

@@ -23,7 +23,7 @@ from fairseq.sequence_scorer import SequenceScorer
 
 from fairseq_phrase.inference.source_sentence import SourceSentence
 from fairseq_phrase.lab.pictures import heat_maps
-from fairseq_phrase.methods.copying.pointer import COPIES
+from fairseq_phrase.methods.copying.copy_scores import COPIES
 from fairseq_phrase.methods.encoder_method import ENCODERS
 from fairseq_phrase.methods.losses.added_losses import CoverageCriterion
 from fairseq_phrase.testing import any_label_dictionary, build_model, make_batch

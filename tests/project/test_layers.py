@@ -13,20 +13,13 @@ from tests.support.repository import REPOSITORY
 PACKAGE = REPOSITORY / "fairseq_phrase"
 #: Packages from the ground up. Each imports only from those before it.
 PACKAGES = (
-    "compat", "syntax", "modules", "parsers", "huggingface", "data.store", "data.subwords",
-    "data.preprocessing", "data.batches", "data.inspection", "models", "visualization", "checkpoints",
-    "evaluation.metrics", "evaluation.report", "evaluation.probing", "training", "tasks",
-    "inference", "demo", "cli",
+    "repairs", "syntax", "parsers", "methods", "huggingface", "data.store", "data.subwords",
+    "data.preprocessing", "data.batches", "models", "checkpoints", "metrics", "tasks", "inference",
+    "lab", "cli",
 )  # fmt: skip
 MAY_IMPORT = {name: set(PACKAGES[:index]) for index, name in enumerate(PACKAGES)}
 #: Packages that import fewer.
-MAY_IMPORT |= {
-    "syntax": set(),
-    "modules": {"syntax"},
-    "evaluation.metrics": set(),
-    "synthetic": {"syntax"},
-}
-MAY_IMPORT["cli"] |= {"synthetic"}
+MAY_IMPORT |= {"syntax": set(), "methods": {"syntax"}, "metrics": set()}
 #: What a reader of a model reads at most: its file and what it imports inside the package, to the ground.
 MOST_FILES, MOST_LINES = 20, 4250
 
@@ -89,14 +82,15 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 MODELS = sorted(
-    path.stem for path in (PACKAGE / "models").glob("*.py")
-    if path.stem not in ("__init__", "architectures")  # architectures imports all models
+    name for name in MODULES
+    if name.startswith(("fairseq_phrase.methods.", "fairseq_phrase.models."))
+    and name != "fairseq_phrase.models.architectures"  # it imports all models
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_model_is_read_in_few_files(model):
-    read, new = set(), {f"fairseq_phrase.models.{model}"}
+    read, new = set(), {model}
     while new:
         read |= new
         new = {m for name in new for m in imported_modules(MODULES[name], later_too=False)} - read

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import fairseq_phrase
 from fairseq_phrase.inference.constrained_search import ConstrainedSearch, RequiredText
 from fairseq_phrase.inference.search import SamplingBySentence
-from fairseq_phrase.methods.copying.pointer import COPIES
+from fairseq_phrase.methods.copying.copy_scores import COPIES
 from fairseq_phrase.methods.encoder_method import translation_encoders
 from fairseq_phrase.tasks.beam_search import (
     BestWords,

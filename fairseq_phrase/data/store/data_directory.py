@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from fairseq.data import Dictionary, data_utils, indexed_dataset
@@ -95,13 +96,15 @@ def refuse_unknown_words(text: str, dictionary: Dictionary) -> None:
             )
 
 
-def check_copying(task: TranslationTask) -> None:
-    """Check the data of fairseq's own task, as this project's tasks check their data.
+def check_copying(task: Any) -> None:
+    """Check the data if the task is fairseq's own; this project's tasks check theirs.
 
     Raises:
         UserError: the model would train on unknown words, or on slots for unknown words.
     """
     target = task.target_dictionary
+    if not isinstance(task, TranslationTask) or type(target) is not Dictionary:
+        return
     if number_of_slots(target.indices):
         raise UserError(
             f"--copy: the data have {slot(1)} in place of unknown words, which only --task "

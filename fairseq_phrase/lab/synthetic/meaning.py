@@ -1,7 +1,7 @@
 """The meaning of a sentence, independent of language.
 
-:mod:`~fairseq_phrase.lab.synthetic.grammar` draws meanings at random. Both languages express the same object,
-which makes the grammar synchronous.
+:mod:`~fairseq_phrase.lab.synthetic.grammar` draws meanings at random. Both languages express the same
+object, which makes the grammar synchronous.
 """
 
 from __future__ import annotations

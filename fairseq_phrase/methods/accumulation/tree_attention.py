@@ -5,8 +5,8 @@ puts the nonterminals and leaves on a grid of (m + 1) rows and n columns (F). It
 along each column (U), adds embeddings of their position in the grid (E), and sums over the leaves with
 learned weights (V). All of these steps are linear in leaves, nonterminals and embeddings, so this module
 builds no grid. A constant linear map of the leaves' weights w gives the coefficients of all nodes and
-embeddings in every nonterminal (:mod:`fairseq_phrase.methods.accumulation.coefficients`). The rest is products
-of small dense matrices.
+embeddings in every nonterminal (:mod:`fairseq_phrase.methods.accumulation.coefficients`). The rest is
+products of small dense matrices.
 """
 
 from __future__ import annotations

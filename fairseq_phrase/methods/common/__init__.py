@@ -1,1 +1,1 @@
-"""What several methods need: parses and trees as tensors, projections, attention with biases. Torch alone."""
+"""What several methods need: parses and trees as tensors, projections, attention with biases."""

@@ -13,8 +13,8 @@ from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.copying.copying import source_words
-from fairseq_phrase.methods.copying.pointer import COPIES
+from fairseq_phrase.methods.copying.copy_scores import COPIES
+from fairseq_phrase.methods.copying.copying_decoder import source_words
 from fairseq_phrase.methods.encoder_method import translation_encoders
 from fairseq_phrase.testing import build_model, make_batch, random_sentence
 from tests.support.recurrent_models import build_recurrent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fairseq_phrase.methods.copying.pointer import (
+from fairseq_phrase.methods.copying.copy_scores import (
     OUTSIDE,
     CopySource,
     GateCopy,

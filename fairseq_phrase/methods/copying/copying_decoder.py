@@ -1,8 +1,8 @@
 """``--copy``: decoders that copy source words, for recurrent decoders and the Transformer's, any encoder.
 
 A copying decoder returns the scores of words joined with the scores of source positions
-(:mod:`fairseq_phrase.methods.copying.pointer`). Criteria, beam search, ensembles and the scorer of references
-take a softmax of these scores, as for any other decoder.
+(:mod:`fairseq_phrase.methods.copying.copy_scores`). Criteria, beam search, ensembles and the scorer of
+references take a softmax of these scores, as for any other decoder.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import FairseqIncrementalDecoder
-from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.methods.copying.pointer import COPIES, CopyScores, CopySource
+from fairseq_phrase.methods.copying.copy_scores import COPIES, CopyScores, CopySource
 from fairseq_phrase.methods.encoder_method import declare, option
 
 if TYPE_CHECKING:
@@ -91,11 +90,6 @@ class CopyingDecoder(FairseqIncrementalDecoder):
             kind: a name in :data:`COPIES`.
         """
         source, target = task.source_dictionary, task.target_dictionary
-        if isinstance(task, TranslationTask) and type(target) is Dictionary:
-            # Needed only for fairseq's own task: this project's tasks check their data themselves.
-            from fairseq_phrase.data.store.data_directory import check_copying
-
-            check_copying(task)
         width: Any = self.output_embed_dim
         self.copy_scores = COPIES[kind](width, source_width)
         self.source_padding = source.pad()
