@@ -25,8 +25,7 @@ COLOURS = {
     "data/store/": "#d9d2ec",
     "data/batches/": "#c9def2",
     "tasks/": "#bfe3e0",
-    "modules/": "#f2c9d6",
-    "models/": "#e6d3b3",
+    "methods/": "#f2c9d6",
     "fairseq": "#e4e4e4",
 }
 #: Column, row, package, what it is, the example in it.
@@ -39,9 +38,9 @@ BOXES = {
     "store": ("corpus", 5, "data/store/", "parse on disk", "*.words  *.heads  …  syntax.de.json"),
     "dataset": ("batch", 0, "data/batches/", "SyntaxDataset", "a sample of fairseq and its parse"),
     "collater": ("batch", 1, "data/batches/", "collater", "net_input: src_tokens  src_words …"),
-    "parse": ("batch", 2, "modules/", "ParseBatch", "checked: parse['words'], parse['heads']"),
-    "structure": ("batch", 3, "models/", "encoder.structure", "once a batch: phrases, positions, a tree"),
-    "layers": ("batch", 4, "models/", "first states, layers", "attention of modules/ over the structure"),
+    "parse": ("batch", 2, "methods/", "ParseBatch", "checked: parse['words'], parse['heads']"),
+    "structure": ("batch", 3, "methods/", "encoder.structure", "once a batch: phrases, a tree, …"),
+    "layers": ("batch", 4, "methods/", "first states, layers", "attention over the structure"),
     "decoder": ("batch", 5, "fairseq", "decoder", "translation"),
     "raw": ("line", 0, "", "a raw line at inference", "Ein Hund bellt"),
     "source": ("line", 1, "data/subwords/", "TextEncoder", "parser and subwords of the manifest"),

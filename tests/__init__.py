@@ -1,1 +1,1 @@
-"""The tests mirror the package, and are fast but for those of ``commands``, which train and start processes."""
+"""The tests mirror the package. Those of ``commands`` train and start processes, all others are fast."""

@@ -458,8 +458,8 @@ class SyntaxEncoder(TimeFirstEncoder, TransformerEncoderBase):
             causal: the window of visible positions; None for all. Only for an encoder without
                 :meth:`causal_obstacle`.
             **parse: the batch's parse, ``src_words``, ``src_heads``, …
-                (:class:`~fairseq_phrase.methods.common.parse_batch.ParseBatch`). It may include fields that
-                only another model of an ensemble needs.
+                (:class:`~fairseq_phrase.methods.common.parse_batch.ParseBatch`). It may include
+                fields that only another model of an ensemble needs.
 
         Returns:
             The output of fairseq's encoder, for the nodes that the decoder attends to: ``encoder_out``

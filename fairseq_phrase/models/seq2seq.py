@@ -10,7 +10,6 @@ from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from fairseq_phrase.data.store.data_directory import check_copying
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.config import nested_config
 from fairseq_phrase.methods.copying.copying_decoder import copies, copying_class
@@ -351,6 +350,8 @@ class Seq2SeqModel(NamedEncoderModel, FairseqEncoderDecoderModel):
         if not copies(cfg, is_recurrent=True):
             return cls(cfg, encoder, Seq2SeqDecoder(cfg, target, target_embedding))
         decoder = copying_class(Seq2SeqDecoder)(cfg, target, target_embedding)
+        from fairseq_phrase.data.store.data_directory import check_copying
+
         check_copying(task)
         decoder.start_copying(str(cfg.copy), encoder_width(cfg), task)
         return cls(cfg, encoder, decoder)

@@ -9,7 +9,6 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models.transformer import TransformerConfig, TransformerModelBase
 from torch import nn
 
-from fairseq_phrase.data.store.data_directory import check_copying
 from fairseq_phrase.methods.config import nested_config
 from fairseq_phrase.methods.copying.copying_decoder import copies, copying_class
 from fairseq_phrase.methods.encoder_method import EncoderMethod
@@ -41,6 +40,8 @@ class SyntaxTransformerModel(TransformerModelBase):
         copying = copies(cfg)
         model = super().build_model(cfg, task)
         if copying:
+            from fairseq_phrase.data.store.data_directory import check_copying
+
             check_copying(task)
             model.decoder.start_copying(str(cfg.copy), cfg.encoder.embed_dim, task)
         return cast(SyntaxTransformerModel, model)

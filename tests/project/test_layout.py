@@ -36,7 +36,6 @@ def imported(name: str) -> set[str]:
 
 
 def test_tests_mirror_the_package():
-    """Beside ``commands`` (processes, trainings), ``scripts``, ``project`` and ``twins``, the folders are the package's."""
     rooms = {Path(name).parent.as_posix() for name in FILES if Path(name).name.startswith("test_")}
     others = {"commands", "scripts", "project", "twins"}
     assert others < rooms

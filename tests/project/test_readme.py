@@ -280,11 +280,11 @@ def test_the_architecture_lists_every_package():
     text = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| `([\w/]+)/` \|", text, re.MULTILINE)
     package = REPOSITORY / "fairseq_phrase"
-    for name in ("*", "data/*", "evaluation/*"):
+    for name in ("*", "data/*"):
         packages = {
             path.parent.relative_to(package) for path in package.glob(f"{name}/__init__.py")
         }
-        assert {path.as_posix() for path in packages} - {"data", "evaluation"} <= set(listed)
+        assert {path.as_posix() for path in packages} - {"data"} <= set(listed)
     assert all((package / name).is_dir() for name in listed)
 
 
