@@ -258,12 +258,12 @@ def decode(options: argparse.Namespace) -> None:
     if options.transformers:
         models += [replace(built, name=built.name + _EXPORTED) for built in own]
     if options.ctranslate2:
-        from fairseq_phrase.inference.exports import obstacle
+        from fairseq_phrase.inference.exports import export_obstacle
 
         models += [
             replace(built, name=f"{built.name}{_CONVERTED}{kind}")
             for built in own
-            if obstacle(built.model) is None
+            if export_obstacle(built.model) is None
             for kind in ("float32", "int8")
         ]
     if options.text:

@@ -24,7 +24,7 @@ from fairseq_phrase.checkpoints.identity import (
     NUMBER,
     RecordingTask,
     begin_neutrally,
-    data_of,
+    data_record_of,
     identity_of,
 )
 from fairseq_phrase.checkpoints.options import (
@@ -39,7 +39,7 @@ from fairseq_phrase.data.store.parts import log_text
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.model_parts import encoder_of
 from fairseq_phrase.repairs.checkpoints import override_options, rename_old_parameters
-from fairseq_phrase.repairs.inference import TRUNCATED, options_of
+from fairseq_phrase.repairs.inference import TRUNCATED, command_options
 from fairseq_phrase.repairs.patches import patch
 from fairseq_phrase.repairs.resuming import record_processes
 
@@ -147,7 +147,7 @@ def _save_record(save: Any, self: Trainer, filename: str, extra_state: dict[str,
     state = {**extra_state, NUMBER: attributes.setdefault(NUMBER, uuid4().hex[:8])}
     if not isinstance(self.task, RecordingTask):
         if DATA not in attributes:
-            attributes[DATA] = data_of(plain_options(self.cfg.task)).as_dict()
+            attributes[DATA] = data_record_of(plain_options(self.cfg.task)).as_dict()
         state[DATA] = attributes[DATA]
     return save(self, filename, state)
 
@@ -158,9 +158,9 @@ def _compare_data(load: Any, self: FairseqTask, state_dict: dict[str, Any]) -> N
         trained = Identity.from_dict(
             state_dict["identity"], state_dict.get("checkpoint", "the checkpoint")
         )
-        cfg = plain_options(options_of(self))
+        cfg = plain_options(command_options(self))
         current = replace(
-            data_of(cfg).only("source", "target"), where=f"this run on {cfg.get('data')}"
+            data_record_of(cfg).only("source", "target"), where=f"this run on {cfg.get('data')}"
         )
         check(trained.only_named(current.entries.keys()), current, "use", WITHOUT_OPTIONS)
     load(self, state_dict)

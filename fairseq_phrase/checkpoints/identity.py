@@ -75,11 +75,11 @@ def identity_of(state: Mapping[str, Any], path: str | Path) -> Identity:
             entries[name] = replace(entry, part=now.part, kind=now.kind)
         return replace(record, entries=entries)
     stored = (state.get("extra_state") or {}).get(DATA)
-    data = data_of(task) if stored is None else Identity.from_dict(stored, path)
+    data = data_record_of(task) if stored is None else Identity.from_dict(stored, path)
     return Identity({**entries, **data.entries}, is_whole=False, where=path)
 
 
-def data_of(task: Mapping[str, Any]) -> Identity:
+def data_record_of(task: Mapping[str, Any]) -> Identity:
     """Return the record of the dictionaries of a task's data directory, if it is there."""
     directory = split_paths(str(task.get("data") or "."))[0]
     source, target = task.get("source_lang"), task.get("target_lang")

@@ -138,7 +138,7 @@ def _probe(args: argparse.Namespace) -> None:
     from fairseq_phrase.lab.probing.classifier import ProbeOptions
     from fairseq_phrase.lab.probing.probe_checkpoints import probe_checkpoints
     from fairseq_phrase.lab.probing.results import (
-        differences,
+        baseline_differences,
         differences_table,
         plot_results,
         short_names,
@@ -161,7 +161,7 @@ def _probe(args: argparse.Namespace) -> None:
         finished=None if args.out is None else args.out / "finished",
     )
     table = results.table()
-    if compared := differences(results, baseline):
+    if compared := baseline_differences(results, baseline):
         table += f"\n\n{differences_table(compared, baseline)}"
     print(table)
     if args.out is not None:

@@ -90,7 +90,7 @@ def stock_options(cfg: Any = TransformerConfig) -> dict[str, Any]:
     return {name: value for name, value in options.items() if not name.endswith("_name")}
 
 
-def obstacle(model: Any) -> str | None:
+def export_obstacle(model: Any) -> str | None:
     """Return the part of a model that CTranslate2 cannot compute; None if it computes all."""
     kind: Any = type(model)
     if factored_embedding(model.encoder) is not None:
@@ -191,7 +191,7 @@ def export_ctranslate2(
         languages = {"source_lang": source, "target_lang": target}
         (model,), task = build_models([saved], directory, **languages, **identity)
         _refuse_tags(task, checkpoint)
-        reason = obstacle(model)
+        reason = export_obstacle(model)
         if reason is not None:
             raise UserError(
                 f"CTranslate2 cannot run {checkpoint}: it has {reason}; use a bundle or --to transformers"
@@ -232,7 +232,7 @@ def _try(folder: Path, words: list[str]) -> None:
 def save_ctranslate2(
     model: Any, task: SourceTask, folder: Path | str, quantization: str | None = None
 ) -> None:
-    """Write a model without an :func:`obstacle` in CTranslate2's format.
+    """Write a model without an :func:`export_obstacle` in CTranslate2's format.
 
     Args:
         folder: an empty folder.

@@ -48,7 +48,7 @@ def load_ensemble(
     return build_models(saved, directory, source_parser=source_parser, **languages, **identity)
 
 
-def data_of(paths: str, data: str | Path | None, read: Read) -> tuple[Identity, str]:
+def data_and_parser_of(paths: str, data: str | Path | None, read: Read) -> tuple[Identity, str]:
     """Return the record of the data that a model is used with, and the name of their parser.
 
     Args:

@@ -28,7 +28,7 @@ from fairseq_phrase.data.store.outputs import (
 from fairseq_phrase.errors import UserError, named_in_errors
 from fairseq_phrase.inference.bundle import CONTENTS, is_bundle
 from fairseq_phrase.inference.constraints import Line
-from fairseq_phrase.inference.model_files import Read, data_of, read_translator
+from fairseq_phrase.inference.model_files import Read, data_and_parser_of, read_translator
 from fairseq_phrase.parsers import load_parser, names_path, resolve
 from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.syntax.sentence import Unparsed
@@ -97,7 +97,7 @@ def output_key(
         content = path / CONTENTS if is_bundle(path) else path  # which has digests of the others
         require_file(content, "model")
         key[f"model {number}"] = _content(content)
-    data, parser = data_of(options["path"], options["data"], read)
+    data, parser = data_and_parser_of(options["path"], options["data"], read)
     for name, entry in data.entries.items():
         digest = "" if entry.label == entry.value else f" {_short(entry.value.encode())}"
         key[name] = f"{entry.label}{digest}"

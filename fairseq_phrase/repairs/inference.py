@@ -14,7 +14,7 @@ _Function = Callable[..., Any]
 TRUNCATED = "max_source_positions_of_truncated_sources"
 
 
-def options_of(task: Any) -> Any:
+def command_options(task: Any) -> Any:
     """Return a task's configuration: ``args`` of fairseq's older tasks, whose ``cfg`` is None."""
     cfg = getattr(task, "cfg", None)
     return getattr(task, "args", None) if cfg is None else cfg
@@ -27,7 +27,7 @@ def truncate_as_trained(task: Any, state: Mapping[str, Any]) -> None:
         state: the state of the model's task, from its checkpoint.
     """
     if (positions := state.get(TRUNCATED)) is not None:
-        options = options_of(task)
+        options = command_options(task)
         options.truncate_source = True
         options.max_source_positions = min(options.max_source_positions, positions)
 

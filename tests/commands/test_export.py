@@ -22,7 +22,7 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM
 import fairseq_phrase
 from fairseq_phrase.cli import export as export_command
 from fairseq_phrase.inference import exports, search
-from fairseq_phrase.inference.exports import obstacle, stock_options
+from fairseq_phrase.inference.exports import export_obstacle, stock_options
 from fairseq_phrase.inference.search import Hypothesis
 from fairseq_phrase.inference.transformers_model import CACHE
 from fairseq_phrase.parsers import registry
@@ -373,11 +373,11 @@ def test_options_that_need_more_than_this_machine_are_known(name):
         encoder=EncDecBaseConfig(), decoder=DecoderConfig(), quant_noise=QuantNoiseConfig()
     )
     model = TransformerModelBase(cfg, FairseqEncoder(None), FairseqDecoder(None))
-    assert obstacle(model) is None
+    assert export_obstacle(model) is None
     value, is_refused = UNBUILT[name]
     setattr(cfg, name, value)
     flag = f"--{name.replace('_', '-')} {value}"
-    assert obstacle(model) == (flag if is_refused else None)
+    assert export_obstacle(model) == (flag if is_refused else None)
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -10,7 +10,7 @@ import pytest
 import fairseq_phrase
 from fairseq_phrase.cli.export import main as export
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.exports import obstacle, save_ctranslate2
+from fairseq_phrase.inference.exports import export_obstacle, save_ctranslate2
 from fairseq_phrase.parsers import registry
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
@@ -67,7 +67,7 @@ def loaded(data, tmp_path, options):
 @pytest.mark.parametrize("title", EXPORTED)
 def test_ctranslate2_computes_the_scores_of_this_package(title, data, tmp_path):
     translator = loaded(data, tmp_path, EXPORTED[title])
-    assert obstacle(translator.models[0]) is None
+    assert export_obstacle(translator.models[0]) is None
     save_ctranslate2(translator.models[0], translator.task, tmp_path)
     converted = ctranslate2.Translator(str(tmp_path), device="cpu")
     scored = converted.score_batch(translator.tokens(LINES), [target.split() for target in TARGETS])
@@ -93,7 +93,7 @@ def test_a_label_with_ctranslate2s_separator_is_refused(data, tmp_path):
 
 @pytest.mark.parametrize("reason", REFUSED)
 def test_a_part_that_ctranslate2_lacks_is_named(reason, data, tmp_path):
-    reason_given = obstacle(loaded(data, tmp_path, REFUSED[reason]).models[0])
+    reason_given = export_obstacle(loaded(data, tmp_path, REFUSED[reason]).models[0])
     assert reason_given is not None
     assert reason_given.startswith(reason)
 

@@ -224,7 +224,6 @@ def given_labels(
         languages: the parsed languages. Labels known only to another language's parses are left out.
         all_of_them: require the dictionary of every field, as ``--labeldict`` does; otherwise missing
             dictionaries are made.
-            ones are made.
 
     Raises:
         UserError: a dictionary is missing or malformed, or does not belong to the directory's parses.

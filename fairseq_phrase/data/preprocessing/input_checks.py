@@ -1,6 +1,6 @@
 """What is checked before anything is parsed or written: the options, and the files that they name.
 
-:func:`check_models` and :func:`check_directory` are called once, in this order, by preprocessing.
+:func:`check_models` and :func:`check_destination` are called once, in this order, by preprocessing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairseq_phrase.data.preprocessing.labelled import (
     refuse_names_of_labels,
 )
 from fairseq_phrase.data.preprocessing.options import CharacterOptions, Options
-from fairseq_phrase.data.preprocessing.texts import Corpus, languages_of
+from fairseq_phrase.data.preprocessing.texts import Corpus, languages_with_text
 from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.manifest import Manifest, languages_in, model_entry
@@ -144,7 +144,7 @@ def check_texts(
             )  # fmt: skip
 
 
-def check_directory(options: Options) -> None:
+def check_destination(options: Options) -> None:
     """Check what the data directory already holds.
 
     Raises:
@@ -165,7 +165,7 @@ def _refuse_to_forget(options: Options, directory: Path) -> None:
     names_of_texts = {
         f"{options.split_name(name)}.{language}"
         for name, prefix in options.splits.items()
-        for language in languages_of(options, name, prefix)
+        for language in languages_with_text(options, name, prefix)
     }
     dictionary_paths = dict(
         zip(options.languages, (options.srcdict, options.tgtdict), strict=False)

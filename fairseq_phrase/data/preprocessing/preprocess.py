@@ -20,7 +20,7 @@ from fairseq_phrase.data.preprocessing.dictionaries import (
 )
 from fairseq_phrase.data.preprocessing.existing_parses import given_labels, manifests_of
 from fairseq_phrase.data.preprocessing.input_checks import (
-    check_directory,
+    check_destination,
     check_fields,
     check_models,
     check_texts,
@@ -77,7 +77,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     labels = _label_tables(options, pipelines)
     with staging_area(options.directory) as area:
         # Also splits that a stopped run has not yet moved there.
-        check_directory(options)
+        check_destination(options)
         key = key_of(options, chain.from_iterable(corpora.values()), pipelines)
         is_slow = any(pipeline.is_slow for pipeline in pipelines.values())
         blocks = area.open_blocks(key_of_blocks(key, files), are_kept=is_slow)

@@ -68,7 +68,9 @@ def find_corpora(
     """
     corpora, files = {}, {}
     for name, prefix in options.splits.items():
-        paths = {lang: find_text(prefix, lang) for lang in languages_of(options, name, prefix)}
+        paths = {
+            lang: find_text(prefix, lang) for lang in languages_with_text(options, name, prefix)
+        }
         for language, path in paths.items():
             files.update(files_of(path, pipelines.get(language)))
         parts = options.parts if is_training(name) else 1
@@ -94,7 +96,7 @@ def find_corpora(
     return corpora, files
 
 
-def languages_of(options: Options, name: str, prefix: str) -> tuple[str, ...]:
+def languages_with_text(options: Options, name: str, prefix: str) -> tuple[str, ...]:
     """Return a split's languages; a test set of new text may lack the target."""
     languages = options.languages
     needed = options.labels or options.copy_words or languages[-1] in options.parsing

@@ -169,7 +169,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 Differences = Mapping[tuple[str, str], SeedComparison]
 
 
-def differences(results: Results, baseline: str, resamples: int = TRIALS) -> Differences:
+def baseline_differences(results: Results, baseline: str, resamples: int = TRIALS) -> Differences:
     """Compare the averages of groups of tasks over seeds, at each model's last probed layer.
 
     :func:`~fairseq_phrase.metrics.over_seeds.compare_seeds` computes interval and p. p is

@@ -249,7 +249,7 @@ def write_corpus(
         UserError: no sentence is requested, or the directory holds a corpus.
     """
     directory = Path(out)
-    check_directory(directory, sizes)
+    check_corpus_directory(directory, sizes)
     source_lang, target_lang = SYNTHETIC_LANGUAGES
     groups = distinct_groups(seed, source_lang, target_lang, max_words)
     with written_together(directory) as folder, text_files(folder) as file:
@@ -263,7 +263,7 @@ def write_corpus(
                     file(f"{name}.ptb").write(sentence.brackets + "\n")
 
 
-def check_directory(directory: Path, sizes: Mapping[str, int]) -> None:
+def check_corpus_directory(directory: Path, sizes: Mapping[str, int]) -> None:
     """Check that there is something to write and that two corpora are not mixed.
 
     Raises:

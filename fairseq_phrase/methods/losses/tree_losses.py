@@ -78,7 +78,7 @@ def attention_layer(model: Any, flag: str) -> Any:
     return layer
 
 
-class TreeLoss(AddedLoss):
+class TreeLossCriterion(AddedLoss):
     """A criterion with a loss that a layer of the encoder gets from trees; :meth:`over` makes it.
 
     Attributes:
@@ -197,7 +197,7 @@ class TreeLoss(AddedLoss):
             metrics.log_scalar(cls.accuracy, 100 * correct / count, count, round=2)
 
 
-class ParseLossCriterion(TreeLoss):
+class ParseLossCriterion(TreeLossCriterion):
     """A criterion with the parse loss added."""
 
     suffix = "WithParseLoss"
@@ -233,7 +233,7 @@ class ParseLossCriterion(TreeLoss):
         return super().load_state_dict(state_dict or self.state_dict(), *args, **kwargs)
 
 
-class TreeRegularizationCriterion(TreeLoss):
+class TreeRegularizationCriterion(TreeLossCriterion):
     """A criterion with TreeReg added, on the first heads' columns of the layer's new states."""
 
     option, heads, field = "tree_regularization", 0, "spans"
@@ -249,7 +249,7 @@ class TreeRegularizationCriterion(TreeLoss):
         return tree_regularization(states, trees["words"], trees["spans"])
 
 
-class TreePlantingCriterion(TreeLoss):
+class TreePlantingCriterion(TreeLossCriterion):
     """A criterion with tree-planting added, on the attention of the first heads."""
 
     option, field, logged = "tree_planting", "heads", "planting"
@@ -272,14 +272,14 @@ class TreePlantingCriterion(TreeLoss):
 
 #: The losses, in the order in which they are added. Only the last one has parameters, so checkpoints fit
 #: with and without the other losses.
-TREE_LOSSES: Sequence[type[TreeLoss]] = (
+TREE_LOSSES: Sequence[type[TreeLossCriterion]] = (
     TreeRegularizationCriterion,
     TreePlantingCriterion,
     ParseLossCriterion,
 )
 
 
-def wanted_losses(cfg: TreeLossOptions) -> list[type[TreeLoss]]:
+def wanted_losses(cfg: TreeLossOptions) -> list[type[TreeLossCriterion]]:
     """Return the losses whose λ is not 0.
 
     Raises:
