@@ -160,7 +160,7 @@ def main(namespace: argparse.Namespace) -> None:
         engine=engine, characters=CharacterOptions(form, coverage, fallback), **args,
     )  # fmt: skip
     for name, counts in preprocess(options).items():
-        print(f"{name}: {report(options, counts)}")
+        print(f"{name}: {summary_line(options, counts)}")
     for language, side in parsing.items():
         if side.parser == "none":
             print(
@@ -213,7 +213,7 @@ def _parsing(args: dict[str, Any]) -> dict[str, ParsingOptions]:
     }
 
 
-def report(options: Options, counts: SplitCounts) -> str:
+def summary_line(options: Options, counts: SplitCounts) -> str:
     """Summarize a split's result in one line."""
     parts = [f"{counts.kept} {'sentences' if options.labels else 'sentence pairs'}"]
     empty = counts.empty

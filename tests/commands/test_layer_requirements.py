@@ -17,7 +17,8 @@ OF_FAIRSEQ = {
     f"fairseq_phrase.methods.{name}" for name in (
         "config", "encoder_method", "model_parts", "syntax_decoder", "syntax_encoder",
         "transformer_encoder", "accumulation.tree_transformer", "copying.copying_decoder",
-        "losses.added_losses", "losses.tree_losses", "parents.parent_scaled_transformer", "phrases.phrase_transformer",
+        "losses.added_losses", "losses.tree_losses", "parents.parent_scaled_transformer",
+        "phrases.phrase_transformer",
         "positions.positioned_encoder", "positions.structural_transformer",
         "recurrent.recurrent_encoders", "relations.relation_options", "relations.relation_transformer",
         "xl.xl_transformer",

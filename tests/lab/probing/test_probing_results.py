@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fairseq_phrase.lab.probing.classifier import Probe
-from fairseq_phrase.lab.probing.results import Results, differences, differences_table
+from fairseq_phrase.lab.probing.results import Results, baseline_differences, differences_table
 from fairseq_phrase.lab.probing.task_files import Example, ProbingTask
 from fairseq_phrase.metrics.over_seeds import holm
 
@@ -39,7 +39,7 @@ def results(rates, seeds, layers=(0, 1)):
 
 def test_averages_of_the_last_layer_are_compared_with_the_baselines():
     probed = results({"one": 0.6, "two": 0.8, "three": 0.6}, (3, 3, 4))
-    compared = differences(probed, "one", resamples=2000)
+    compared = baseline_differences(probed, "one", resamples=2000)
     assert list(compared) == [
         ("two", "surface"), ("three", "surface"), ("two", "syntactic"), ("three", "syntactic"),
     ]  # fmt: skip
@@ -58,7 +58,9 @@ def test_averages_of_the_last_layer_are_compared_with_the_baselines():
 
 def test_the_baseline_may_be_any_model():
     probed = results({"one": 0.6, "two": 0.8}, (2, 2))
-    first, two = (differences(probed, baseline, resamples=500) for baseline in ("one", "two"))
+    first, two = (
+        baseline_differences(probed, baseline, resamples=500) for baseline in ("one", "two")
+    )
     assert {model for model, _ in first} == {"two"}
     for (_, group), difference in first.items():
         assert difference.difference == pytest.approx(-two["one", group].difference)
@@ -67,13 +69,13 @@ def test_the_baseline_may_be_any_model():
 @pytest.mark.parametrize(("seeds", "models"), [((1, 3, 3), []), ((3, 1, 2), ["three"])])
 def test_a_model_with_one_seed_is_not_compared(seeds, models):
     probed = results({"one": 0.6, "two": 0.8, "three": 0.7}, seeds)
-    compared = differences(probed, "one", resamples=500)
+    compared = baseline_differences(probed, "one", resamples=500)
     assert list(dict.fromkeys(model for model, _ in compared)) == models
 
 
 def test_the_table_has_a_line_for_each_model_and_says_how_it_was_tested():
     probed = results({"one": 0.6, "two": 0.8}, (3, 3))
-    compared = differences(probed, "one", resamples=500)
+    compared = baseline_differences(probed, "one", resamples=500)
     heading, _, line, _, note = differences_table(compared, "one").splitlines()
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert [cell.strip() for cell in heading.strip("|").split("|")] == [
