@@ -15,6 +15,11 @@
 #   --direction SRC-TGT     de-en, en-de; any other with --data (de-en)
 #   --fractions LIST        fractions of the training data, 1 or 1/K, separated by commas. 1/K takes one of K
 #                           sentences. Each has a table. Several also have a curve (1)
+#   --text raw|authors      authors: what the authors' repository (nxphi47/tree_transformer) trains on, and its updates
+#                           (configs/tables/iwslt14_trees.authors.yaml): the lower-cased Moses tokens of
+#                           fairseq's prepare-iwslt14.sh, 10,000 merges of subword-nmt. BLEU is then measured on such
+#                           text. FAIRSEQ_PHRASE_PARSER=corenlp reads CoreNLP's trees beside it. raw: 10,000
+#                           subwords of SentencePiece (raw)
 #   --data DIR              text that you have: DIR/{train,dev,test}.{SRC,TGT}, .gz too
 #
 # With --slice and without --data, the text is the project's own synthetic corpus.
@@ -23,24 +28,53 @@ cd "$(dirname "$0")/.."
 . scripts/common.sh
 . scripts/table.sh
 
-DIRECTION=de-en FRACTIONS=1 DATA=''
+DIRECTION=de-en FRACTIONS=1 TEXT=raw DATA=''
 parse_options
 [[ $DIRECTION =~ ^[a-z]+-[a-z]+$ ]] || die "--direction $DIRECTION: expected two languages, such as de-en"
 [ -n "$DATA" ] || check_one_of "without --data, --direction" "$DIRECTION" de-en en-de
 SHARES='^(1|1/[1-9][0-9]*)(,(1|1/[1-9][0-9]*))*$'
 [[ $FRACTIONS =~ $SHARES ]] || die "--fractions $FRACTIONS: expected 1 or 1/K, commas between them"
 SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
-open_table plot "iwslt14_trees.$DIRECTION" "direction=$DIRECTION data=$DATA" configs/tables/iwslt14_trees.yaml
+VARIANT= CHOICES="direction=$DIRECTION data=$DATA" EXTRAS=plot SETTINGS_OF=()
+if [ "$TEXT" != raw ]; then
+    [ -z "$DATA" ] || die "--text $TEXT and --data: the text that you have stays as it is"
+    VARIANT=.$TEXT CHOICES+=" text=$TEXT" EXTRAS+=,moses SETTINGS_OF=("configs/tables/iwslt14_trees.$TEXT.yaml")
+fi
+open_table "$EXTRAS" "iwslt14_trees.$DIRECTION$VARIANT" "$CHOICES" configs/tables/iwslt14_trees.yaml "${SETTINGS_OF[@]}"
 
 download_iwslt14() {
-    local archive=data/iwslt14/de-en.tgz split language
-    download https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz "$archive"
+    download https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz "$ARCHIVE"
+}
+
+raw_iwslt14() {
+    local split language
+    download_iwslt14
     for split in train dev test; do
         for language in de en; do
             make_file "data/iwslt14/$split.$language" \
-                python scripts/iwslt14.py "$archive" de-en "$split" "$language"
+                python scripts/iwslt14.py "$ARCHIVE" de-en "$split" "$language"
         done
     done
+}
+
+# authors_text: make their text, of a slice from the synthetic corpus, and set its segmentation and BLEU's tokens.
+authors_text() {
+    local split language codes=$OUT/raw/codes
+    WHAT+=", lower-cased tokens of Moses" MEASURED=(--tokenize none)
+    SUBWORDS=(--bpe subword_nmt --bpe-codes "$codes" --source-tokenized --target-tokenized)
+    if [ -n "$SLICE" ]; then
+        for split in train valid test; do
+            for language in de en; do
+                make_file "$OUT/raw/moses/$split.$language" python scripts/moses.py "$CORPUS/$split" "$language"
+            done
+        done
+        CORPUS=$OUT/raw/moses DEV=$OUT/raw/moses/valid TEST=$OUT/raw/moses/test
+    else
+        CORPUS=$OUT/raw DEV=$OUT/raw/dev TEST=$OUT/raw/test
+        [ -e "$TEST.en" ] || { download_iwslt14; run python scripts/iwslt14.py "$ARCHIVE" de-en moses "$OUT/raw"; }
+    fi
+    [ -e "$codes" ] || run subword-nmt learn-joint-bpe-and-vocab --input "$CORPUS/train.de" "$CORPUS/train.en" \
+        --output "$codes" --symbols "$(num_subwords 10000)" --write-vocabulary "$codes.de" "$codes.en"
 }
 
 # Whether Stanza is installed, with a constituency model of the source language.
@@ -60,40 +94,42 @@ find_constituents() {
     fi
     case "$PARSER" in
         none) die "trees need a parser: FAIRSEQ_PHRASE_PARSER=stanza:$SOURCE, or spacy:MODEL" ;;
-        stanza:* | ptb) CONSTITUENTS=parser ;;
+        stanza:* | ptb | corenlp*) CONSTITUENTS=parser ;;
     esac
 }
 
 say "Data"
-VOCABULARY=10000 WHAT="IWSLT14 $DIRECTION"
+ARCHIVE=data/iwslt14/de-en.tgz WHAT="IWSLT14 $DIRECTION"
+SUBWORDS=(--max-length 175 --vocab-size 10000) MEASURED=(--lowercase)
 if [ -n "$DATA" ]; then
     find_text own "$DATA"
-    TEXT=$FOUND DEV=$FOUND/dev TEST=$FOUND/test WHAT="$DATA $DIRECTION"
+    CORPUS=$FOUND DEV=$FOUND/dev TEST=$FOUND/test WHAT="$DATA $DIRECTION"
 elif [ -n "$SLICE" ]; then
-    TEXT=$OUT/raw DEV=$OUT/raw/valid TEST=$OUT/raw/test VOCABULARY=500 WHAT="synthetic corpus $DIRECTION"
-    synthetic_text "$TEXT" "$SLICE" 100
-elif find_kept iwslt14; then
-    TEXT=$FOUND DEV=$FOUND/dev TEST=$FOUND/test
-else
-    download_iwslt14
+    CORPUS=$OUT/raw DEV=$OUT/raw/valid TEST=$OUT/raw/test WHAT="synthetic corpus $DIRECTION"
+    SUBWORDS=(--max-length 175 --vocab-size 500)
+    synthetic_text "$CORPUS" "$SLICE" 100
+elif [ "$TEXT" = raw ] && find_kept iwslt14; then
+    CORPUS=$FOUND DEV=$FOUND/dev TEST=$FOUND/test
+elif [ "$TEXT" = raw ]; then
+    raw_iwslt14
     CORPORA+=(iwslt14=data/iwslt14)
-    TEXT=data/iwslt14 DEV=data/iwslt14/dev TEST=data/iwslt14/test
+    CORPUS=data/iwslt14 DEV=data/iwslt14/dev TEST=data/iwslt14/test
 fi
+[ "$TEXT" = raw ] || authors_text
 find_constituents
 CURVE=()
 for FRACTION in ${FRACTIONS//,/ }; do
     PART=${FRACTION#1/} FOLDER=$OUT/fraction-${FRACTION//\//-}
-    TRAIN=$TEXT/train
+    TRAIN=$CORPUS/train
     if [ -n "$SLICE" ] || [ "$PART" != 1 ]; then
         TRAIN=$FOLDER/raw/train
         for language in "$SOURCE" "$TARGET"; do
             make_file "$TRAIN.$language" \
-                python scripts/slice.py "$TEXT/train" "$language" ${SLICE:+$((SLICE / PART))} --every "$PART"
+                python scripts/slice.py "$CORPUS/train" "$language" ${SLICE:+$((SLICE / PART))} --every "$PART"
         done
     fi
     preprocess "$FOLDER/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" \
-        --max-length 175 --vocab-size "$VOCABULARY" --joined-dictionary \
-        --constituents "$CONSTITUENTS"
+        "${SUBWORDS[@]}" --joined-dictionary --constituents "$CONSTITUENTS"
 
     say "Rows ($FOLDER)"
     # An epoch of a K-th has a K-th of an epoch's updates: checkpoints are equally many updates apart.
@@ -102,7 +138,7 @@ for FRACTION in ${FRACTIONS//,/ }; do
     REFERENCE=$TEST.$TARGET
     [ -e "$REFERENCE" ] || [ -n "$DRY_RUN" ] || REFERENCE=$REFERENCE.gz
     report "$FOLDER/rows" "$FOLDER/report" test "$REFERENCE" numbers \
-        "$WHAT, $FRACTION of the training data, constituents of $PARSER ($CONSTITUENTS)" --lowercase
+        "$WHAT, $FRACTION of the training data, constituents of $PARSER ($CONSTITUENTS)" "${MEASURED[@]}"
     CURVE+=("$FRACTION=$FOLDER/report")
 done
 if [ "${#CURVE[@]}" -gt 1 ] && [ -z "$DATA_ONLY" ]; then

@@ -185,6 +185,25 @@ def test_the_iwslt_archive_gives_parallel_text(iwslt_archive):
         assert len(test) == 5
 
 
+def test_the_authors_text_of_iwslt_is_of_moses_tokens_and_lengths(iwslt_archive, tmp_path):
+    iwslt14.write_moses(iwslt_archive, "de-en", tmp_path)
+    for language in ("de", "en"):
+        train, dev, test = (
+            (tmp_path / f"{split}.{language}").read_text("utf-8").splitlines()
+            for split in ("train", "dev", "test")
+        )
+        assert train[:3] == [f"title {language}", f"about {language}", f"{language} 0.0"]
+        assert dev == [f"{language} 0.20", f"{language} 1.18"]
+        assert test[0] == f"ted.dev2010 r &amp; d , {language}"
+
+
+def test_the_authors_lengths_of_pairs():
+    assert iwslt14.is_kept(("a " * 175, "b " * 117))
+    for pair in (("a " * 176, "b " * 150), ("a " * 4, "b b"), ("", "b"), ("a " * 175, "b " * 116)):
+        assert not iwslt14.is_kept(pair)
+        assert not iwslt14.is_kept(pair[::-1])
+
+
 def test_an_archive_without_the_pair_is_named(iwslt_archive):
     with pytest.raises(SystemExit, match=r"has no en-fr/train\.tags\.en-fr\.en"):
         list(iwslt14.side(iwslt_archive, "en-fr", "train", "en"))

@@ -89,6 +89,22 @@ def test_shares_of_the_training_text(trained_pipeline, tmp_path):
 
 
 @pytest.mark.slow
+def test_the_text_of_the_tree_papers_authors(trained_pipeline, tmp_path):
+    parser = pipeline_of("de", trained_pipeline)
+    manifest = texts_of(
+        "iwslt14_trees",
+        tmp_path,
+        "--slice",
+        "150",
+        "--text",
+        "authors",
+        FAIRSEQ_PHRASE_PARSER=parser,
+    )
+    assert manifest["tokenized"]
+    assert sizes_of(manifest)["train"] == 150
+
+
+@pytest.mark.slow
 def test_other_corpora_of_the_table_of_syntax(gold_corpus, trained_pipeline, tmp_path):
     source, target = (
         (gold_corpus / f"train.{language}").read_text().splitlines() for language in ("en", "de")
