@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -153,16 +153,7 @@ def build_models(
     models: list[Any] = []
     task: Any = None
     for model in saved:
-        for part, registry in (("model", ARCH_MODEL_REGISTRY), ("task", TASK_REGISTRY)):
-            if (name := model.name(part)) not in registry:
-                raise UserError(
-                    f"{model.path} holds a {part} '{name}', "
-                    + BROKEN.get(
-                        str(name),
-                        "which neither fairseq nor this package has: import the package that defines "
-                        "it, in a command by --user-dir FOLDER",
-                    )
-                )
+        _check_names(model)
         _check_sizes(model)
         with _building(model, data):
             overwrite_args_by_name(model.state["cfg"], {"data": str(data), **task_options})
@@ -170,12 +161,36 @@ def build_models(
                 [str(model.path)], state=model.state, task=task
             )
         if not isinstance(task, RecordingTask):  # one of stock fairseq does not compare records
-            record = identity_of(model.state, model.path)
-            current = identity_of({"cfg": model.state["cfg"]}, str(data))
-            allow, strict = task_options["allow_difference"], task_options["strict_identity"]
-            check(record, current, "use", Tolerance(allow, strict))
+            _compare(model, data, task_options)
         models += [model.eval() for model in built]
     return models, task
+
+
+def _check_names(saved: SavedModel) -> None:
+    """Check that the model and the task are registered.
+
+    Raises:
+        UserError: one of them is not.
+    """
+    unknown = (
+        "which neither fairseq nor this package has: import the package that defines it, in a command by "
+        "--user-dir FOLDER"
+    )
+    for part, registry in (("model", ARCH_MODEL_REGISTRY), ("task", TASK_REGISTRY)):
+        if (name := saved.name(part)) not in registry:
+            reason = BROKEN.get(str(name), unknown)
+            raise UserError(f"{saved.path} holds a {part} '{name}', {reason}")
+
+
+def _compare(saved: SavedModel, data: str | Path, options: Mapping[str, Any]) -> None:
+    """Compare the record of the training with the data.
+
+    Raises:
+        UserError: they differ.
+    """
+    trained = identity_of(saved.state, saved.path)
+    here = identity_of({"cfg": saved.state["cfg"]}, str(data))
+    check(trained, here, "use", Tolerance(options["allow_difference"], options["strict_identity"]))
 
 
 def _check_sizes(saved: SavedModel) -> None:
