@@ -95,7 +95,7 @@ def install_parser(folder: Path) -> None:
 def run(folder: Path, options: argparse.Namespace) -> tuple[float, int, int]:
     """Run the command; return its seconds, its peak memory in bytes, and the peak of the disk."""
     command = [
-        sys.executable, "-m", "fairseq_phrase.cli", "preprocess", "-s", "xx", "-t", "yy",
+        sys.executable, "-m", "fairseq_phrase", "preprocess", "-s", "xx", "-t", "yy",
         "--trainpref", str(folder / "train"), "--destdir", str(folder / "data"),
         "--parser", options.parser, "--constituents", "from-dependencies",
         "--joined-dictionary", "--vocab-size", "1000",

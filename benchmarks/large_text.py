@@ -62,7 +62,7 @@ def run(*command: object) -> tuple[float, int]:
 
 def ours(command: str) -> list[object]:
     """Return how a command of this project begins."""
-    return [sys.executable, "-m", "fairseq_phrase.cli", command]
+    return [sys.executable, "-m", "fairseq_phrase", command]
 
 
 def make_model(folder: Path, command: str) -> list[object]:

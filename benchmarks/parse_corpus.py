@@ -224,7 +224,7 @@ def memory_table(
                 with open(folder / f"train.{language}", "w", encoding="utf-8") as out:
                     out.writelines(islice(varied(path), size))
             command = [
-                sys.executable, "-m", "fairseq_phrase.cli", "preprocess", "-s", "xx", "-t", "yy",
+                sys.executable, "-m", "fairseq_phrase", "preprocess", "-s", "xx", "-t", "yy",
                 "--trainpref", str(folder / "train"), "--destdir", str(folder / "data"),
                 "--parser", f"spacy:{pipeline}", "--constituents", "from-dependencies",
                 "--on-error", "flat", "--joined-dictionary", "--vocab-size", str(vocabulary),

@@ -102,11 +102,10 @@ def test_choices_are_what_the_package_has():
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
-@pytest.mark.parametrize("module", ["fairseq_phrase", "fairseq_phrase.cli"])
-def test_the_package_lists_its_commands(module, arguments, capsys, monkeypatch):
+def test_the_package_lists_its_commands(arguments, capsys, monkeypatch):
     project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["fairseq-phrase", *arguments])
-    runpy.run_module(module, run_name="__main__")
+    runpy.run_module("fairseq_phrase", run_name="__main__")
     printed = capsys.readouterr().out
     assert "`" not in printed  # marks of docstrings
     listed = re.findall(r"^(fairseq-phrase-\S+) +\w", printed, re.MULTILINE)
@@ -156,7 +155,7 @@ def test_a_command_runs_as_a_module(command, capsys, monkeypatch):
     name = {"inspect_data": "inspect"}.get(command, command)
     for module, arguments in (
         (f"fairseq_phrase.cli.{command}", []),
-        ("fairseq_phrase.cli", [name]),
+        ("fairseq_phrase", [name]),
     ):
         monkeypatch.setattr(sys, "argv", ["python", *arguments, "--version"])
         monkeypatch.delitem(sys.modules, module, raising=False)

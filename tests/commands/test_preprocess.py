@@ -148,7 +148,7 @@ def test_nothing_but_the_documented_files_is_left(data_directory):
 
 
 def test_the_command_runs_as_a_module_and_reports_its_counts(small_corpus, tmp_path):
-    command = [python(), "-m", "fairseq_phrase.cli", "preprocess", "-s", "de", "-t", "en"]
+    command = [python(), "-m", "fairseq_phrase", "preprocess", "-s", "de", "-t", "en"]
     command += ["--trainpref", str(small_corpus / "train"), "--destdir", str(tmp_path / "out")]
     command += ["--vocab-size", "200", "--parser", "conllu"]
     process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)

@@ -359,7 +359,7 @@ def test_what_a_killed_run_left_does_not_hinder_the_next(workplace):
 
 def test_a_process_prints_one_message_and_no_traceback(workplace):
     workplace.write("en", workplace.lines("en")[:-1])
-    command = [python(), "-m", "fairseq_phrase.cli", "preprocess", *workplace.arguments()]
+    command = [python(), "-m", "fairseq_phrase", "preprocess", *workplace.arguments()]
     process = subprocess.run(command, capture_output=True, text=True)
     assert (process.returncode, process.stdout) == (2, "")
     assert process.stderr.startswith("fairseq-phrase-preprocess: error: ")

@@ -382,7 +382,7 @@ def test_a_copy_is_not_replaced_by_a_link(clone, site):
 
 
 def test_a_command_says_that_fairseq_would_import_another_copy(tmp_path):
-    command = [sys.executable, "-m", "fairseq_phrase.cli", "synthetic", "--help"]
+    command = [sys.executable, "-m", "fairseq_phrase", "synthetic", "--help"]
     copy = tmp_path / "fairseq_phrase"
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
 

@@ -10,7 +10,7 @@ import sys
 def test_files_are_byte_identical_in_processes_that_hash_differently(tmp_path):
     for hash_seed in ("1", "2"):
         out = tmp_path / hash_seed
-        command = [sys.executable, "-m", "fairseq_phrase.cli", "synthetic", "--out", str(out)]
+        command = [sys.executable, "-m", "fairseq_phrase", "synthetic", "--out", str(out)]
         options = ["--train", "80", "--valid", "5", "--test", "5", "--seed", "7"]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         subprocess.run([*command, *options], check=True, env=environment, capture_output=True)
