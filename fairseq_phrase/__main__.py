@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif name == "--version" and not arguments:
         print(f"fairseq-phrase {fairseq_phrase.__version__}")
     elif sorted([name, *arguments]) == ["--verbose", "--version"]:
-        print(import_module("fairseq_phrase.cli.versions").report())
+        print(import_module("fairseq_phrase.lab.versions").report())
     else:
         modules = {key.removeprefix(PREFIX): module for key, (module, _) in commands().items()}
         if name not in modules:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from datetime import datetime, timezone
 
-from fairseq_phrase.cli.versions import machine, settings, software
+from fairseq_phrase.lab.versions import machine, settings, software
 
 
 def commit() -> str:

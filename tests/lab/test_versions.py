@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from fairseq_phrase.cli import versions
+from fairseq_phrase.lab import versions
 
 
 def test_settings_name_files_without_their_folders(monkeypatch):
