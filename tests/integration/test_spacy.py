@@ -1,6 +1,7 @@
 """spaCy on real pipelines and hostile text."""
 
 import json
+import pickle
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -141,6 +142,13 @@ def test_threads_may_share_a_parser_that_forgets(parser, forgetful_parser):
     with ThreadPoolExecutor(2) as threads:
         parses = list(threads.map(forgetful_parser.parse, parts))
     assert [*map(content, parses)] == [content(parser.parse(part)) for part in parts]
+
+
+def test_a_parser_that_has_parsed_goes_to_other_processes(small_parser):
+    expected = small_parser.parse(["Der Hund schläft."])[0].tree.heads.tolist()
+    other = pickle.loads(pickle.dumps(small_parser))
+    assert other.version == small_parser.version
+    assert other.parse(["Der Hund schläft."])[0].tree.heads.tolist() == expected
 
 
 def test_a_line_longer_than_spacy_parses_comes_back_unparsed(trained_pipeline):

@@ -1,6 +1,7 @@
 """Stanza, with real models that its own trainers made of the synthetic corpus."""
 
 import json
+import pickle
 import shutil
 import socket
 import sys
@@ -354,7 +355,7 @@ def test_nothing_is_printed_or_looked_up(models, offline, capfd):
 
 def test_an_alias_names_the_language(models, parser):
     aliased = load_parser(f"stanza:german@{models}")
-    assert aliased.version == parser.version
+    assert aliased.version == pickle.loads(pickle.dumps(aliased)).version == parser.version
     assert aliased.tokenize([MULTI_WORD])[0].words == MULTI_WORDS
 
 
