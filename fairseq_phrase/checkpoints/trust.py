@@ -21,6 +21,7 @@ import warnings
 import zipfile
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from enum import Enum
 from functools import lru_cache
@@ -201,7 +202,7 @@ class _Reader:
             )
         if is_kept or not text:
             return text
-        values = None if _runs(text) else _values(text)
+        values = _values(text)
         may_be_word = not _matches(names[-1], EVALUATED) or _EVALUATED_TEXT.fullmatch(text)
         if values is None or not (values or may_be_word):
             raise self._refusal(names, f"is {text!r:.100}, which could run as code")
@@ -236,36 +237,33 @@ _RUNNING = (
 )  # fmt: skip
 
 
-def _runs(text: str) -> bool:
-    """Return whether a text could run as code, in an option that fairseq or a plugin evaluates."""
+def _values(text: str) -> list[Any] | None:
+    """Return what a text is as JSON and as a literal of Python.
+
+    Returns:
+        None for a text that could run as code, where fairseq or a plugin evaluates it, or that is too
+        large to tell.
+    """
+    values: list[Any] = []
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            parts = ast.walk(ast.parse(text[: _LONGEST + 1].lstrip(" \t"), mode="eval"))
-            return any(
-                isinstance(part, _RUNNING)
-                or (isinstance(part, ast.Attribute) and part.attr.startswith("__"))
-                for part in parts
-            )
-    except (SyntaxError, ValueError):
-        return False
+            warnings.simplefilter("ignore")  # such as those of invalid escapes
+            with suppress(ValueError):
+                values.append(json.loads(text[: _LONGEST + 1]))
+            with suppress(SyntaxError, ValueError, TypeError):
+                expression = ast.parse(text[: _LONGEST + 1].lstrip(" \t"), mode="eval")
+                if any(map(_runs, ast.walk(expression))):
+                    return None
+                values.append(ast.literal_eval(expression))
     except (RecursionError, MemoryError):
-        return True
-
-
-def _values(text: str) -> list[Any] | None:
-    """Return what a text is as JSON and as a literal of Python; None if it is too large to tell."""
-    values: list[Any] = []
-    for read in (json.loads, ast.literal_eval):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # such as those of invalid escapes
-                values.append(read(text[: _LONGEST + 1]))
-        except (ValueError, SyntaxError, TypeError):
-            continue
-        except (RecursionError, MemoryError):
-            return None
+        return None
     return None if len(text) > _LONGEST else values
+
+
+def _runs(part: ast.AST) -> bool:
+    return isinstance(part, _RUNNING) or (
+        isinstance(part, ast.Attribute) and part.attr.startswith("__")
+    )
 
 
 def _content(value: Any) -> Any:

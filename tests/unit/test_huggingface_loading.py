@@ -282,8 +282,8 @@ def test_a_tokenizer_that_parses_goes_to_other_processes(parsing):
 def test_a_tokenizer_that_parses_shares_no_settings_with_its_model(parsing):
     for one, other in (parsing, parsing[::-1]):
         one("a cat", truncation=True, max_length=3, padding="max_length")
-        assert one.backend_tokenizer.truncation and one.backend_tokenizer.padding
-        assert not (other.backend_tokenizer.truncation or other.backend_tokenizer.padding)
+        assert None not in (one.backend_tokenizer.truncation, one.backend_tokenizer.padding)
+        assert other.backend_tokenizer.truncation is other.backend_tokenizer.padding is None
         one("a cat")
     parsing[0].add_tokens("newword")
     assert "newword" not in parsing[1].get_vocab()
