@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import subprocess
 import sys
 
 import pytest
 
+from fairseq_phrase.compat import late_imports
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.optional_packages import import_transformers
 from tests.support.repository import REPOSITORY
@@ -111,6 +114,13 @@ def test_what_fairseq_and_spacy_import_late_works_when_it_is_used():
         [sys.executable, "-c", LATE], capture_output=True, text=True, cwd=REPOSITORY
     )
     assert process.returncode == 0, process.stderr
+
+
+def test_what_reads_all_modules_takes_a_late_one_for_a_module(monkeypatch):
+    monkeypatch.setitem(sys.modules, "late", late_imports._Late("late"))
+    assert inspect.getmodule(inspect.currentframe()).__name__ == __name__
+    with pytest.raises(ModuleNotFoundError, match="'late' is not a package"):
+        importlib.import_module("late.part")
 
 
 @pytest.mark.slow

@@ -359,6 +359,18 @@ def test_an_alias_names_the_language(models, parser):
     assert aliased.tokenize([MULTI_WORD])[0].words == MULTI_WORDS
 
 
+def test_an_alias_of_an_alias_names_the_language(tmp_path):
+    resources = {"a": {"alias": "b"}, "b": {"alias": "de"}, "de": {"packages": {"default": {
+        "depparse": "gsd", "optional": {"constituency": "x"}}}}}  # fmt: skip
+    (tmp_path / "resources.json").write_text(json.dumps(resources))
+    (tmp_path / "de" / "depparse").mkdir(parents=True)
+    (tmp_path / "de" / "depparse" / "gsd.pt").touch()
+    for name in ("a", "b", "de"):
+        assert load_parser(f"stanza:{name}@{tmp_path}").files == [
+            tmp_path / "de" / "depparse" / "gsd.pt"
+        ]
+
+
 def test_models_that_stanza_downloaded_are_found(models, monkeypatch):
     monkeypatch.setattr("stanza.resources.common.DEFAULT_MODEL_DIR", str(models))
     assert load_parser("stanza:de").tokenize([MULTI_WORD])[0].words == MULTI_WORDS
