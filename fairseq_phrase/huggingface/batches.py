@@ -390,7 +390,7 @@ def parsing_tokenizer(
     return _with_state_of(deepcopy(tokenizer), Parsing)
 
 
-def _with_state_of(tokenizer: Any, kind: type) -> Any:
+def _with_state_of(tokenizer: Any, kind: Any) -> Any:
     """Return a tokenizer of another class that shares the state of one."""
     other = kind.__new__(kind)
     vars(other).update(vars(tokenizer))

@@ -135,6 +135,7 @@ def own_bundle(bundle, tmp_path):
         ("model.structural_clip", 10**7, r"asks for more than [\d,]+ parameters, and the file has"),
         ("model.dropout", "high", r"cannot be used with .*: ValidationError: Value 'high'"),
         ("task.source_lang", ["de"], r"names the language \['de'\]: it is damaged"),
+        ("task.source_lang", "/../de", r"names the language '/\.\./de': it is damaged"),
         ("model.decoder_xformers_att_config", "print(1)", "could run as code"),
     ],
 )

@@ -142,7 +142,9 @@ def test_a_parser_with_other_weights_is_named_and_weights_are_read_only_if_dates
     record(parser_stamp="of other dates")
     build()
     record(parser_digest="ab", parser_stamp="of other dates")
-    with pytest.raises(UserError, match=r"differ in parser .* ab and .*: parse with the training's"):
+    with pytest.raises(
+        UserError, match=r"differ in parser .* ab and .*: parse with the training's"
+    ):
         build()
     TextEncoder.from_data(data, "de", spec)
     assert "differ in parser " in caplog.text
