@@ -370,6 +370,7 @@ def test_the_metadata_of_the_card_are_a_hubs(checkpoint, tmp_path, form) -> None
     card = (out / "README.md").read_text(encoding="utf-8")
     assert "| BLEU     | 41.25   | nrefs:1\\|case:mixed" in card
     assert metadata_repeats(card) == 2
+    assert "## Training data\n\n- data: multi30k, wmt14\n\n" in card
 
 
 def metadata_repeats(card: str) -> int:
