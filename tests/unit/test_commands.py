@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from fairseq_phrase import register
-from fairseq_phrase.cli.command import standard_stream
 from fairseq_phrase.compat.commands import name_missing_choices, print_user_errors_plainly
 from fairseq_phrase.errors import UserError
 from tests.support.trainings import Training, size_flags
@@ -46,15 +45,6 @@ def test_a_training_that_diverges_ends_with_its_cause(data_directory, tmp_path, 
         training.update(4)
     assert "NaN detected in output of encoder.layers.0" in caplog.text  # by fairseq
     assert (tmp_path / "crash.pt").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "message"), [("stdin", "input is closed: .*< FILE"), ("stdout", "output is .*> FILE")]
-)
-def test_a_standard_stream_that_is_closed_is_named(name, message, monkeypatch):
-    monkeypatch.setattr(sys, name, None)
-    with pytest.raises(UserError, match=f"standard {message}"):
-        standard_stream(name)
 
 
 @pytest.mark.parametrize(

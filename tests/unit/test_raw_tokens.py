@@ -20,6 +20,7 @@ from fairseq_phrase.data.batches.raw_tokens import (
     unpadded,
 )
 from fairseq_phrase.errors import UserError
+from fairseq_phrase.tasks.fairseq_interactive import SyntaxBPE, SyntaxBPEConfig
 from fairseq_phrase.tasks.language_tags import LanguageTagTask
 
 PADDING = 1
@@ -67,6 +68,11 @@ def test_options_that_need_the_end_of_a_sentence_last_are_refused_with_tags(opti
     cfg = {"langs": "de,en", "source_lang": "de", "target_lang": "en", **needed, **options}
     with pytest.raises(UserError, match=message):
         LanguageTagTask(SimpleNamespace(**cfg), SourceDictionary(), SourceDictionary())
+
+
+def test_raw_text_needs_the_data_that_segment_it():
+    with pytest.raises(UserError, match="need --task syntax_translation, or --syntax-data DIR"):
+        SyntaxBPE(SyntaxBPEConfig())
 
 
 def test_indices_of_other_text_carry_nothing(dictionary):

@@ -19,6 +19,7 @@ from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.visualization.source_sentence import (
     SourceSentence,
     dataset_batches,
+    raw_sentence,
     require_length,
 )
 
@@ -86,6 +87,11 @@ def test_batches_of_a_data_set_have_the_pairs_that_fit_the_model(dictionary):
     data.tgt = None
     with pytest.raises(UserError, match="test has no targets"):
         next(dataset_batches(task, "test"))
+
+
+def test_a_task_that_reads_no_raw_text_is_named():
+    with pytest.raises(UserError, match="does not parse raw text: name a sentence by its --line"):
+        raw_sentence(FairseqTask(Namespace()), "Leute")
 
 
 def test_without_a_parse_words_begin_at_white_space():
