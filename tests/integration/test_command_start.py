@@ -123,6 +123,25 @@ def test_what_reads_all_modules_takes_a_late_one_for_a_module(monkeypatch):
         importlib.import_module("late.part")
 
 
+def test_a_process_ends_while_input_may_still_come():
+    code = """
+import sys
+from fairseq_phrase.inference.raw_lines import ahead
+print(next(ahead(sys.stdin, str)), end="")
+sys.exit(3)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        process.stdin.write("a line\n")
+        process.stdin.flush()
+        try:
+            assert process.wait(100) == 3
+        finally:
+            process.kill()
+        assert process.stdout.read() == "a line\n"
+
+
 @pytest.mark.slow
 def test_what_a_script_has_imported_stays():
     code = (

@@ -274,17 +274,17 @@ def parsing(tmp_path):
 def test_a_tokenizer_that_parses_goes_to_other_processes(parsing):
     parsing[0].padding_side = "left"
     lines = ["the old dog", "a cat"]
-    for other in (pickle.loads(pickle.dumps(parsing[0])), copy.deepcopy(parsing[0])):
-        assert other(lines, padding=True) == parsing[0](lines, padding=True)
-        assert other.padding_side == "left"
+    for tokenizer in (pickle.loads(pickle.dumps(parsing[0])), copy.deepcopy(parsing[0])):
+        assert tokenizer(lines, padding=True) == parsing[0](lines, padding=True)
+        assert tokenizer.padding_side == "left"
 
 
 def test_a_tokenizer_that_parses_shares_no_settings_with_its_model(parsing):
-    for one, other in (parsing, parsing[::-1]):
-        one("a cat", truncation=True, max_length=3, padding="max_length")
-        assert None not in (one.backend_tokenizer.truncation, one.backend_tokenizer.padding)
-        assert other.backend_tokenizer.truncation is other.backend_tokenizer.padding is None
-        one("a cat")
+    for first, second in (parsing, parsing[::-1]):
+        first("a cat", truncation=True, max_length=3, padding="max_length")
+        assert None not in (first.backend_tokenizer.truncation, first.backend_tokenizer.padding)
+        assert second.backend_tokenizer.truncation is second.backend_tokenizer.padding is None
+        first("a cat")
     parsing[0].add_tokens("newword")
     assert "newword" not in parsing[1].get_vocab()
 
@@ -305,6 +305,8 @@ def test_each_row_of_a_long_text_has_the_tree_of_the_text(parsing, lines, kind):
 def test_rows_of_different_lengths_are_lists(parsing):
     rows = parsing[0](["a cat", "the old dog"])
     assert list(map(len, rows["src_words"])) == list(map(len, rows["input_ids"])) == [4, 5]
+    with pytest.raises(UserError, match="expected one parse per sentence: 1 for 2 sentences"):
+        collate(parsing[1](["a cat", "the old dog"]), [*Chains().parse(["a cat"])])
     with pytest.raises(UserError, match="tokenize with padding"):
         collate(parsing[1](["a cat", "the old dog"]), [*Chains().parse(["a cat", "the old dog"])])
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from types import SimpleNamespace
 
@@ -55,25 +53,6 @@ def test_the_thread_ends_when_the_caller_does():
     next(iterator)
     iterator.close()
     assert ended.wait(10)
-
-
-def test_a_process_ends_while_input_may_still_come():
-    code = """
-import sys
-from fairseq_phrase.inference.raw_lines import ahead
-print(next(ahead(sys.stdin, str)), end="")
-sys.exit(3)
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        process.stdin.write("a line\n")
-        process.stdin.flush()
-        try:
-            assert process.wait(100) == 3
-        finally:
-            process.kill()
-        assert process.stdout.read() == "a line\n"
 
 
 def test_closing_waits_for_the_work_on_an_item_but_for_no_further_input():

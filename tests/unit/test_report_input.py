@@ -82,6 +82,11 @@ def test_an_unfinished_training_is_refused_and_left_out_on_demand(table, capsys)
     )
 
 
+def test_several_rows_do_not_get_one_name(table, capsys):
+    message = refusal(table, capsys, runs=("mine=runs",))
+    assert "runs has 2 rows: they cannot all be named 'mine'" in message
+
+
 def test_plots_name_what_is_left_out():
     titles = [plots._title(SimpleNamespace(left_out=runs), "Curves") for runs in ([], ["a run"])]
     assert titles == ["Curves", "Curves (PARTIAL: runs left out)"]

@@ -1,28 +1,23 @@
 """Words first: every subword's word is known by construction, and nothing of the text is lost."""
 
-import shutil
 from collections import Counter
-from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.encoded_sentences import encode_sentence, marked_words
 from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
 from fairseq_phrase.data.subwords.segmenters import WholeWords
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import LineParser, load_parser, names_path
+from fairseq_phrase.parsers import names_path
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import Expansion, ParsedSentence
 from fairseq_phrase.text import is_invisible, read_lines
-from tests.support.data_directories import copied
 from tests.support.hostile import SNIPPETS, lines, trees
 from tests.twins.alignment import check_words
 
@@ -123,34 +118,6 @@ def test_data_parsed_from_files_asks_for_a_parser_of_new_text(data_directory):
     for read in (encoder.encode_lines, encoder.segment_lines):
         with pytest.raises(UserError, match='source_parser="spacy:MODEL"'):
             read(["Ein Hund"])
-
-
-def test_a_parser_with_other_weights_is_named_and_weights_are_read_only_if_dates_differ(
-    data_directory, trained_pipeline, tmp_path, monkeypatch, caplog
-):
-    """Another training of a pipeline has the same name and version."""
-    data = copied(data_directory, tmp_path / "data")
-    spec = f"spacy:{shutil.copytree(trained_pipeline, tmp_path / 'pipeline')}"
-    parser, manifest = load_parser(spec), Manifest.load(data, "de")
-    parsing = {"parser": spec, "constituents": "none", "parser_version": parser.version}
-    weights = {"parser_digest": parser.digest, "parser_stamp": parser.stamp}
-    build = partial(TextEncoder.from_data, data, "de", spec, strict=True)
-
-    def record(**changes):
-        replace(manifest, **parsing, **weights | changes).save(data)
-
-    record(parser_stamp="of other dates")
-    build()
-    record(parser_digest="ab", parser_stamp="of other dates")
-    with pytest.raises(
-        UserError, match=r"differ in parser .* ab and .*: parse with the training's"
-    ):
-        build()
-    TextEncoder.from_data(data, "de", spec)
-    assert "differ in parser " in caplog.text
-    record()
-    monkeypatch.setattr(LineParser, "digest", property(lambda parser: pytest.fail("they are read")))
-    build()
 
 
 def test_names_of_parsers_are_told_from_paths(tmp_path, monkeypatch):
