@@ -117,13 +117,13 @@ def _check_types(record: Any) -> None:
         ValueError: a field, or a part of it, has another type.
     """
     for name, kind in get_type_hints(type(record)).items():
-        value, inner = getattr(record, name), get_args(kind)
-        pairs = [(value, get_origin(kind) or kind)]
-        if isinstance(value, list | dict) and inner:
-            pairs += [(part, inner[0]) for part in value]
-        if isinstance(value, dict):
-            pairs += [(part, inner[1]) for part in value.values()]
-        if any(of is not Any and type(part) is not of for part, of in pairs):
+        value, kinds = getattr(record, name), get_args(kind)
+        fits = type(value) is (get_origin(kind) or kind)
+        if fits and kinds:
+            columns = zip(*value.items(), strict=True) if isinstance(value, dict) else [value]
+            pairs = [(p, of) for of, part in zip(kinds, columns, strict=False) for p in part]
+            fits = all(of is Any or type(part) is of for part, of in pairs)
+        if not fits:
             raise ValueError(f"its {name} is {value!r:.100}")
 
 
