@@ -131,7 +131,8 @@ def languages_of(saved: SavedModel, directory: str | Path) -> tuple[str, str]:
     config = saved.task_config
     languages: Any = (getattr(config, "source_lang", None), getattr(config, "target_lang", None))
     for name in languages:
-        if name is not None and not (isinstance(name, str) and name.isprintable()):
+        is_name = isinstance(name, str) and name.isprintable() and Path(name).name == name
+        if name is not None and not is_name:
             raise UserError(f"{saved.path} names the language {name!r}: it is damaged")
     return languages_in_names(directory) if None in languages else languages
 

@@ -21,6 +21,7 @@ import warnings
 import zipfile
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from enum import Enum
 from functools import lru_cache
@@ -75,7 +76,7 @@ EVALUATED = (
 _LAYERS = r"\[[\d,() ]*\] *(\* *\d{1,3} *)?"
 _EVALUATED_TEXT = re.compile(rf"{_LAYERS}(\+ *{_LAYERS})*|none|plain|bilinear", re.ASCII)
 _matches = lru_cache(maxsize=8192)(matches)
-_MOST_VALUES, _DEEPEST, _LONGEST = 100_000, 30, 100_000
+_MOST_VALUES, _DEEPEST, _LONGEST, _MOST_BITS = 100_000, 30, 100_000, 4_096
 
 
 def plain_options(cfg: Any) -> dict[str, Any]:
@@ -165,8 +166,10 @@ class _Reader:
         return copy
 
     def _copy(self, value: Any, names: tuple[str, ...], is_kept: bool) -> Any:
-        if value is None or type(value) in (bool, int, float) or isinstance(value, Enum):
+        if value is None or _is_number(value):
             return value
+        if type(value) is int:
+            raise self._refusal(names, "is too large a number")
         if type(value) is str:
             return self._text(value, names, is_kept)
         if type(value) in (list, tuple):
@@ -181,8 +184,8 @@ class _Reader:
         """Copy options by name, without those that are removed."""
         section = {}
         for key, value in options.items():
-            if type(key) not in (str, int, float, bool) and not isinstance(key, Enum):
-                raise self._refusal(names, f"has an option named {key!r:.100}")
+            if type(key) is not str and not _is_number(key):
+                raise self._refusal(names, f"has an option named by a {type(key).__name__}")
             place, value = (*names, str(key)), _content(value)
             if _is_removed(place[-1], value):
                 section[key] = self._removed(value, place)
@@ -201,7 +204,7 @@ class _Reader:
             )
         if is_kept or not text:
             return text
-        values = None if _runs(text) else _values(text)
+        values = _values(text)
         may_be_word = not _matches(names[-1], EVALUATED) or _EVALUATED_TEXT.fullmatch(text)
         if values is None or not (values or may_be_word):
             raise self._refusal(names, f"is {text!r:.100}, which could run as code")
@@ -236,36 +239,33 @@ _RUNNING = (
 )  # fmt: skip
 
 
-def _runs(text: str) -> bool:
-    """Return whether a text could run as code, in an option that fairseq or a plugin evaluates."""
+def _values(text: str) -> list[Any] | None:
+    """Return what a text is as JSON and as a literal of Python.
+
+    Returns:
+        None for a text that could run as code, where fairseq or a plugin evaluates it, or that is too
+        large to tell.
+    """
+    values: list[Any] = []
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            parts = ast.walk(ast.parse(text[: _LONGEST + 1].lstrip(" \t"), mode="eval"))
-            return any(
-                isinstance(part, _RUNNING)
-                or (isinstance(part, ast.Attribute) and part.attr.startswith("__"))
-                for part in parts
-            )
-    except (SyntaxError, ValueError):
-        return False
+            warnings.simplefilter("ignore")  # such as those of invalid escapes
+            with suppress(ValueError):
+                values.append(json.loads(text[: _LONGEST + 1]))
+            with suppress(SyntaxError, ValueError, TypeError):
+                expression = ast.parse(text[: _LONGEST + 1].lstrip(" \t"), mode="eval")
+                if any(map(_runs, ast.walk(expression))):
+                    return None
+                values.append(ast.literal_eval(expression))
     except (RecursionError, MemoryError):
-        return True
-
-
-def _values(text: str) -> list[Any] | None:
-    """Return what a text is as JSON and as a literal of Python; None if it is too large to tell."""
-    values: list[Any] = []
-    for read in (json.loads, ast.literal_eval):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # such as those of invalid escapes
-                values.append(read(text[: _LONGEST + 1]))
-        except (ValueError, SyntaxError, TypeError):
-            continue
-        except (RecursionError, MemoryError):
-            return None
+        return None
     return None if len(text) > _LONGEST else values
+
+
+def _runs(part: ast.AST) -> bool:
+    return isinstance(part, _RUNNING) or (
+        isinstance(part, ast.Attribute) and part.attr.startswith("__")
+    )
 
 
 def _content(value: Any) -> Any:
@@ -275,12 +275,19 @@ def _content(value: Any) -> Any:
     return value._content if isinstance(value, Container) else value._value()
 
 
+def _is_number(value: Any) -> bool:
+    """Return whether a value is a number that Python prints, or a name for one."""
+    if type(value) is int:
+        return value.bit_length() <= _MOST_BITS
+    return type(value) in (bool, float) or isinstance(value, Enum)
+
+
 def _is_removed(name: str, value: Any) -> bool:
     """Return whether an option has a value that is removed."""
     if _matches(name, REMOVED):
         return value is not None
     if _matches(name, PARSERS):
-        return names_path(str(value))
+        return names_path(value) if isinstance(value, str) else value is not None
     is_text = isinstance(value, str) and value not in ("", "True", "False", "???")
     is_file = _matches(name, FILES) and not _matches(name, NOT_EVALUATED)
     return is_file and (is_text or isinstance(value, list))

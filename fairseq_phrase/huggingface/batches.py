@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -72,13 +73,19 @@ def _of_prompt(words: list[int | None], length: int) -> list[int | None]:
 
 
 def _words_of_tokens(
-    tokenized: Any, row: int, sentence: ParsedSentence, text: str | None, may_go_on: bool
+    tokenized: Any,
+    row: int,
+    sentence: ParsedSentence,
+    text: str | None,
+    may_go_on: bool,
+    may_end: bool,
 ) -> list[int | None]:
     """Return the word of each token: the word in which the token ends.
 
     Args:
         text: the text in which the sentence is; None for :func:`text_of`.
         may_go_on: whether the text may go on after the sentence.
+        may_end: whether the row may be a part of the text that ends before the sentence.
 
     Raises:
         UserError: the sentence is not in the text, or the text goes on or ends early.
@@ -106,9 +113,8 @@ def _words_of_tokens(
             f"sentence {row}: the tokens go on after its last word: give text_of(sentence), or for a "
             "decoder whose prompt goes on, only_prompts=True"
         )
-    if not tokenized.encodings[row].overflowing and _is_visible(
-        "".join(sentence.words[last + 1 :])
-    ):
+    may_end = may_end or tokenized.encodings[row].overflowing
+    if not may_end and _is_visible("".join(sentence.words[last + 1 :])):
         raise UserError(
             f"sentence {row}: the tokens end before its word {sentence.words[last + 1]!r}: give "
             "text_of(sentence)"
@@ -200,19 +206,44 @@ def collate(
             words than its parse or is not in its text, it has no tree or graph, an edge has a wrong end,
             or a label is unknown.
     """
+    rows = _rows(tokenized, parses, labels, source, only_prompts, texts)
+    try:
+        # Rows without words would be floats.
+        batch = {name: torch.tensor(values, dtype=torch.long) for name, values in rows.items()}
+    except ValueError:
+        raise UserError("collate: the rows have different lengths: tokenize with padding") from None
+    if source != "heads":
+        batch["src_edges"] = batch["src_edges"].view(len(rows["src_words"]), -1, 3)
+    return batch
+
+
+def _rows(
+    tokenized: Any,
+    parses: Sequence[Any],
+    labels: Sequence[str],
+    source: str,
+    only_prompts: bool,
+    texts: Sequence[str] | None,
+) -> dict[str, list[Any]]:
+    """Return the lists of :func:`collate`; ``src_words`` has no padding of its own."""
+    sentences = _sentences_of_rows(tokenized, len(parses))
     parses = [p if isinstance(p, tuple | list) else parsed(p) for p in parses]
+    parses = [parses[sentence] for sentence in sentences]
     read: Callable[..., Any] = _heads_and_labels if source == "heads" else partial(_edges, source)
     structures: list[Any] = [read(row, parse) for row, parse in enumerate(parses)]
     try:
         words = [
             tokenized.word_ids(row) if isinstance(parse, Sequence)
-            else _words_of_tokens(tokenized, row, parse, texts[row] if texts else None, only_prompts)
-            for row, parse in enumerate(parses)
+            else _words_of_tokens(
+                tokenized, row, parse, texts[sentence] if texts else None, only_prompts,
+                may_end=sentences.count(sentence) > 1,
+            )
+            for row, (sentence, parse) in enumerate(zip(sentences, parses, strict=True))
         ]  # fmt: skip
-    except (AttributeError, ValueError, IndexError):
+    except (AttributeError, ValueError):
         raise UserError(
-            "the tokenizer does not know which word each token belongs to (word_ids), or there are "
-            "more parses than sentences: use a fast tokenizer, for all sentences"
+            "the tokenizer does not know which word each token belongs to (word_ids): use a fast "
+            "tokenizer"
         ) from None
     if only_prompts:
         pairs = zip(parses, structures, strict=True)
@@ -222,11 +253,24 @@ def collate(
     numbers = {label: number for number, label in enumerate(labels)}
     rows = {"src_words": [[-1 if word is None else word for word in row] for row in words]}
     rows |= (_tree_rows if source == "heads" else _edge_rows)(structures, counts, numbers)
-    # Rows without words would be floats.
-    batch = {name: torch.tensor(values, dtype=torch.long) for name, values in rows.items()}
-    if source != "heads":
-        batch["src_edges"] = batch["src_edges"].view(len(words), -1, 3)
-    return batch
+    return rows
+
+
+def _sentences_of_rows(tokenized: Any, count: int) -> list[int]:
+    """Return the sentence of each row: a long one has several (``return_overflowing_tokens``).
+
+    Args:
+        count: number of parses.
+
+    Raises:
+        UserError: there are more or fewer parses than sentences.
+    """
+    rows = getattr(tokenized, "encodings", None) or range(count)
+    parts = getattr(tokenized, "data", {}).get("overflow_to_sample_mapping", range(len(rows)))
+    sentences = [int(sentence) for sentence in parts]
+    if (length := max(sentences, default=-1) + 1) != count:
+        raise UserError(f"expected one parse per sentence: {count} for {length} sentences")
+    return sentences
 
 
 def _heads_and_labels(
@@ -313,7 +357,7 @@ def parsing_tokenizer(
         pipeline("text-classification", model, tokenizer=parsing_tokenizer(tokenizer, parser))
 
     Args:
-        tokenizer: a fast tokenizer. It is not changed.
+        tokenizer: a fast tokenizer, which is copied.
         parser: a parser of lines, such as ``fairseq_phrase.parsers.load_parser("spacy:MODEL")``.
         labels, source: as in :func:`collate`.
     """
@@ -327,18 +371,27 @@ def parsing_tokenizer(
                 )
             parses = list(parser.parse(lines))
             encoded = super().__call__(text if isinstance(text, str) else lines, **options)
-            fields: dict[str, Any] = collate(encoded, parses, labels, source, texts=lines)
-            kind = options.get("return_tensors")
-            if kind is None:
-                fields = {name: rows.tolist() for name, rows in fields.items()}
-                if isinstance(text, str):
+            if (kind := options.get("return_tensors")) is None:
+                fields: dict[str, Any] = _rows(encoded, parses, labels, source, False, lines)
+                if isinstance(text, str) and not options.get("return_overflowing_tokens"):
                     fields = {name: rows[0] for name, rows in fields.items()}
-            encoded.update(
-                fields if kind in (None, "pt") else {n: r.numpy() for n, r in fields.items()}
-            )
+            else:
+                fields = collate(encoded, parses, labels, source, texts=lines)
+                if kind != "pt":
+                    fields = {name: rows.numpy() for name, rows in fields.items()}
+            encoded.update(fields)
             return encoded
 
+        def __reduce__(self) -> tuple[Any, ...]:
+            stock = _with_state_of(self, type(tokenizer))
+            return parsing_tokenizer, (stock, parser, labels, source)
+
     take_name(Parsing, type(tokenizer))
-    parsing: Any = Parsing.__new__(Parsing)
-    vars(parsing).update(vars(tokenizer))
-    return parsing
+    return _with_state_of(deepcopy(tokenizer), Parsing)
+
+
+def _with_state_of(tokenizer: Any, kind: Any) -> Any:
+    """Return a tokenizer of another class that shares the state of one."""
+    other = kind.__new__(kind)
+    vars(other).update(vars(tokenizer))
+    return other

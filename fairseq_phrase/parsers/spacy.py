@@ -71,6 +71,10 @@ class SpacyParser(LineParser):
         self._tokenizer: Any = None
         self._lock = RLock()  # only one thread at a time may load or use memory zones
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the folder only, from which another process loads the pipeline."""
+        return type(self), (str(self._folder),)
+
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence | Unparsed]:
         """Parse lines; if spaCy finds several sentences in a line, later roots depend on the first.
 

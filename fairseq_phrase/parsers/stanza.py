@@ -173,6 +173,11 @@ class StanzaParser(LineParser):
         self.version = f"{self._language} ({listed}){surface}, Stanza {stanza.__version__}"
         self._tokenizer: Any = None
         self._analyzer: Any = None
+        self._model = model
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the name only, with which another process loads the models."""
+        return type(self), (self._model,)
 
     def parse(self, lines: Sequence[str]) -> list[ParsedSentence | Unparsed]:
         """Parse lines; if Stanza finds several sentences in a line, their trees are joined.

@@ -186,7 +186,22 @@ def test_only_the_types_of_options_are_accepted(layout, value) -> None:
     refused(state_of(layout, data=value), f".* is a {type(value).__name__}, which no option is")
 
 
-@pytest.mark.parametrize("name", [b"print()", (1, 2), None])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("option", ["x", "source_parser", "data", "x_path", "encoder_layers"])
+def test_numbers_that_python_does_not_print_are_refused_or_removed(option, layout, sign) -> None:
+    state = state_of(layout, **{option: sign * 10**5000})
+    if option == "source_parser":
+        check_trusted(state, "a.pt")
+        assert "'source_parser': None" in str(state) or "source_parser=None" in str(state)
+    else:
+        refused(state, rf".*\.{option} is too large a number")
+    check_trusted(state_of(layout, **{option: sign * 10**1000}), "a.pt")
+
+
+@pytest.mark.parametrize(
+    "name", [b"print()", (1, 2), None, 10**5000], ids=lambda x: type(x).__name__
+)
 def test_only_texts_and_numbers_name_options(name) -> None:
     refused({"cfg": {"model": {name: 1}}}, r"cfg\.model has an option named ")
 

@@ -196,6 +196,33 @@ def test_similar_names_are_suggested(arguments, message, capsys):
     assert re.search(message, capsys.readouterr().err.strip())
 
 
+_LANGUAGES = ["-s", "de", "-t", "en"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["translate", "--path", "x", "--unk-dictionary", "y"], "needs --replace-unk"),
+        (["preprocess", *_LANGUAGES], "nothing to do: give --trainpref, --validpref"),
+        (["attach", "x", *_LANGUAGES, "--bpe", "none"], "nothing to do: give --trainpref"),
+        (
+            ["attach", "x", *_LANGUAGES, "--bpe", "none", "--trainpref", "x", "--lang", "fr"],
+            "--lang fr is neither the source language nor the target language",
+        ),
+        (["export", "x", "y", "z", "--quantization", "int8"], "needs --to ctranslate2"),
+        (
+            ["export", "x", "y", "z", "--to", "ctranslate2", "--license", "mit"],
+            "--to ctranslate2 writes no model card: leave its options out",
+        ),
+    ],
+)
+def test_options_that_need_others_are_named(arguments, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        fairseq_phrase_main(arguments)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["preprocess", "attach"])
 def test_every_parser_is_named(command):
     help_text = " ".join(parsers_of(command)[0].format_help().split())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import pytest
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.optional_packages import import_transformers
+from fairseq_phrase.repairs import late_imports
 from tests.support.repository import REPOSITORY
 
 # Each of these takes from a tenth of a second to several seconds.
@@ -111,6 +114,32 @@ def test_what_fairseq_and_spacy_import_late_works_when_it_is_used():
         [sys.executable, "-c", LATE], capture_output=True, text=True, cwd=REPOSITORY
     )
     assert process.returncode == 0, process.stderr
+
+
+def test_what_reads_all_modules_takes_a_late_one_for_a_module(monkeypatch):
+    monkeypatch.setitem(sys.modules, "late", late_imports._Late("late"))
+    assert inspect.getmodule(inspect.currentframe()).__name__ == __name__
+    with pytest.raises(ModuleNotFoundError, match="'late' is not a package"):
+        importlib.import_module("late.part")
+
+
+def test_a_process_ends_while_input_may_still_come():
+    code = """
+import sys
+from fairseq_phrase.inference.raw_lines import ahead
+print(next(ahead(sys.stdin, str)), end="")
+sys.exit(3)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        process.stdin.write("a line\n")
+        process.stdin.flush()
+        try:
+            assert process.wait(100) == 3
+        finally:
+            process.kill()
+        assert process.stdout.read() == "a line\n"
 
 
 @pytest.mark.slow

@@ -277,6 +277,10 @@ def test_subword_nmt_without_codes_or_with_a_model_is_refused(moses, tmp_path, c
     for options, message in (
         (["--bpe", "subword_nmt"], "needs the model that it learned: --bpe-codes FILE"),
         (["--bpe-codes", moses / "codes"], "--bpe-codes needs --bpe subword_nmt"),
+        (
+            ["--bpe", "subword_nmt", "--bpe-codes", moses / "codes", "--normal-form", "nfkc"],
+            "--byte-fallback are for a SentencePiece model that is trained here",
+        ),
         (["--bpe", "subword_nmt", "--bpe-codes", tmp_path / "none"], "is not there"),
         (["--ray-address", "auto"], "--ray-address needs --engine ray"),
         (["--parse", "target", "--source-tokenized"], "if the source is not parsed"),

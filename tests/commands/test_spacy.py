@@ -1,19 +1,25 @@
 """spaCy on real pipelines and hostile text."""
 
 import json
+import pickle
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import spacy
 from hypothesis import given
 
+from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.encoded_sentences import marked_words
+from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
 from fairseq_phrase.parsers.interfaces import split_at_white_space
 from fairseq_phrase.parsers.spacy import SpacyParser, _unused
+from tests.support.data_directories import copied
 from tests.support.hostile import SNIPPETS, lines
 from tests.support.well_formed import assert_well_formed
 
@@ -141,6 +147,41 @@ def test_threads_may_share_a_parser_that_forgets(parser, forgetful_parser):
     with ThreadPoolExecutor(2) as threads:
         parses = list(threads.map(forgetful_parser.parse, parts))
     assert [*map(content, parses)] == [content(parser.parse(part)) for part in parts]
+
+
+def test_a_parser_that_has_parsed_goes_to_other_processes(small_parser):
+    expected = small_parser.parse(["Der Hund schläft."])[0].tree.heads.tolist()
+    unpickled = pickle.loads(pickle.dumps(small_parser))
+    assert unpickled.version == small_parser.version
+    assert unpickled.parse(["Der Hund schläft."])[0].tree.heads.tolist() == expected
+
+
+def test_a_parser_with_other_weights_is_named_and_weights_are_read_only_if_dates_differ(
+    data_directory, trained_pipeline, tmp_path, monkeypatch, caplog
+):
+    """Another training of a pipeline has the same name and version."""
+    data = copied(data_directory, tmp_path / "data")
+    spec = f"spacy:{shutil.copytree(trained_pipeline, tmp_path / 'pipeline')}"
+    parser, manifest = load_parser(spec), Manifest.load(data, "de")
+    parsing = {"parser": spec, "constituents": "none", "parser_version": parser.version}
+    weights = {"parser_digest": parser.digest, "parser_stamp": parser.stamp}
+    build = partial(TextEncoder.from_data, data, "de", spec, strict=True)
+
+    def record(**changes):
+        replace(manifest, **parsing, **weights | changes).save(data)
+
+    record(parser_stamp="of other dates")
+    build()
+    record(parser_digest="ab", parser_stamp="of other dates")
+    with pytest.raises(
+        UserError, match=r"differ in parser .* ab and .*: parse with the training's"
+    ):
+        build()
+    TextEncoder.from_data(data, "de", spec)
+    assert "differ in parser " in caplog.text
+    record()
+    monkeypatch.setattr(LineParser, "digest", property(lambda parser: pytest.fail("they are read")))
+    build()
 
 
 def test_a_line_longer_than_spacy_parses_comes_back_unparsed(trained_pipeline):

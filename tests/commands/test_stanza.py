@@ -1,6 +1,7 @@
 """Stanza, with real models that its own trainers made of the synthetic corpus."""
 
 import json
+import pickle
 import shutil
 import socket
 import sys
@@ -354,8 +355,20 @@ def test_nothing_is_printed_or_looked_up(models, offline, capfd):
 
 def test_an_alias_names_the_language(models, parser):
     aliased = load_parser(f"stanza:german@{models}")
-    assert aliased.version == parser.version
+    assert aliased.version == pickle.loads(pickle.dumps(aliased)).version == parser.version
     assert aliased.tokenize([MULTI_WORD])[0].words == MULTI_WORDS
+
+
+def test_an_alias_of_an_alias_names_the_language(tmp_path):
+    resources = {"a": {"alias": "b"}, "b": {"alias": "de"}, "de": {"packages": {"default": {
+        "depparse": "gsd", "optional": {"constituency": "x"}}}}}  # fmt: skip
+    (tmp_path / "resources.json").write_text(json.dumps(resources))
+    (tmp_path / "de" / "depparse").mkdir(parents=True)
+    (tmp_path / "de" / "depparse" / "gsd.pt").touch()
+    for name in ("a", "b", "de"):
+        assert load_parser(f"stanza:{name}@{tmp_path}").files == [
+            tmp_path / "de" / "depparse" / "gsd.pt"
+        ]
 
 
 def test_models_that_stanza_downloaded_are_found(models, monkeypatch):

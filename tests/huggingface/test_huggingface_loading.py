@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import sys
 from functools import partial
 
@@ -260,6 +262,53 @@ def test_pipelines_read_trees_by_a_tokenizer_that_parses(tmp_path, size):
         parsing("a cat", "a dog")
     with pytest.raises(UserError, match="pairs and words have no parse"):
         parsing([["a", "cat"]], is_split_into_words=True)
+
+
+@pytest.fixture
+def parsing(tmp_path):
+    write_bert(tmp_path / "bert", ["the old dog", "a cat"] * 5)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "bert")
+    return parsing_tokenizer(tokenizer, Chains(), LABELS), tokenizer
+
+
+def test_a_tokenizer_that_parses_goes_to_other_processes(parsing):
+    parsing[0].padding_side = "left"
+    lines = ["the old dog", "a cat"]
+    for tokenizer in (pickle.loads(pickle.dumps(parsing[0])), copy.deepcopy(parsing[0])):
+        assert tokenizer(lines, padding=True) == parsing[0](lines, padding=True)
+        assert tokenizer.padding_side == "left"
+
+
+def test_a_tokenizer_that_parses_shares_no_settings_with_its_model(parsing):
+    for first, second in (parsing, parsing[::-1]):
+        first("a cat", truncation=True, max_length=3, padding="max_length")
+        assert None not in (first.backend_tokenizer.truncation, first.backend_tokenizer.padding)
+        assert second.backend_tokenizer.truncation is second.backend_tokenizer.padding is None
+        first("a cat")
+    parsing[0].add_tokens("newword")
+    assert "newword" not in parsing[1].get_vocab()
+
+
+@pytest.mark.parametrize("kind", [None, "pt", "np"])
+@pytest.mark.parametrize("lines", ["the old dog", ["a cat", "the old dog"]])
+def test_each_row_of_a_long_text_has_the_tree_of_the_text(parsing, lines, kind):
+    options = {"truncation": True, "max_length": 4, "return_overflowing_tokens": True}
+    rows = parsing[0](lines, padding=True, return_tensors=kind, **options)
+    words = [[-1, 0, 1, -1], [-1, 2, -1, -1]]  # of the old dog
+    heads, labels = [[0, 0, 0]] * 2, [[0, 1, 2]] * 2
+    if isinstance(lines, list):
+        words, heads, labels = [words[0], *words], [[0, 0, -1], *heads], [[0, 1, 0], *labels]
+    for name, expected in (("words", words), ("heads", heads), ("deprels", labels)):
+        assert torch.as_tensor(rows[f"src_{name}"]).tolist() == expected
+
+
+def test_rows_of_different_lengths_are_lists(parsing):
+    rows = parsing[0](["a cat", "the old dog"])
+    assert list(map(len, rows["src_words"])) == list(map(len, rows["input_ids"])) == [4, 5]
+    with pytest.raises(UserError, match="expected one parse per sentence: 1 for 2 sentences"):
+        collate(parsing[1](["a cat", "the old dog"]), [*Chains().parse(["a cat"])])
+    with pytest.raises(UserError, match="tokenize with padding"):
+        collate(parsing[1](["a cat", "the old dog"]), [*Chains().parse(["a cat", "the old dog"])])
 
 
 def test_the_code_in_the_folder_names_what_to_install(tmp_path, monkeypatch):

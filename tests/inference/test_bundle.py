@@ -135,6 +135,7 @@ def own_bundle(bundle, tmp_path):
         ("model.structural_clip", 10**7, r"asks for more than [\d,]+ parameters, and the file has"),
         ("model.dropout", "high", r"cannot be used with .*: ValidationError: Value 'high'"),
         ("task.source_lang", ["de"], r"names the language \['de'\]: it is damaged"),
+        ("task.source_lang", "/../de", r"names the language '/\.\./de': it is damaged"),
         ("model.decoder_xformers_att_config", "print(1)", "could run as code"),
     ],
 )
@@ -369,6 +370,7 @@ def test_the_metadata_of_the_card_are_a_hubs(checkpoint, tmp_path, form) -> None
     card = (out / "README.md").read_text(encoding="utf-8")
     assert "| BLEU     | 41.25   | nrefs:1\\|case:mixed" in card
     assert metadata_repeats(card) == 2
+    assert "## Training data\n\n- data: multi30k, wmt14\n\n" in card
 
 
 def metadata_repeats(card: str) -> int:

@@ -7,14 +7,20 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, LanguagePairDataset
+from fairseq.tasks import FairseqTask
 
 from fairseq_phrase.data.batches.source_batches import SourceBatcher
 from fairseq_phrase.data.subwords.marked_words import words_by_marks
 from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
 from fairseq_phrase.data.subwords.segmenters import WholeWords
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.source_sentence import SourceSentence, require_length
+from fairseq_phrase.inference.source_sentence import (
+    SourceSentence,
+    dataset_batches,
+    raw_sentence,
+    require_length,
+)
 from fairseq_phrase.syntax.sentence import EncodedSentence
 
 
@@ -64,6 +70,28 @@ def test_a_subword_that_is_a_space_alone_shows_only_where_its_word_is_split():
     source = sentence(["▁ein", "▁", "☃", "▁", "</s>"], [0, 1, 1, 2, -1])
     assert [source.label([token]) for token in range(4)] == ["ein", "[▁]☃", "▁[☃]", "▁"]
     assert source.text == "ein ☃ ▁"
+
+
+def test_batches_of_a_data_set_have_the_pairs_that_fit_the_model(dictionary):
+    lengths = [3, 9, 2, 4, 5]
+    sentences = [torch.full((length,), 4 + i) for i, length in enumerate(lengths)]
+    data = LanguagePairDataset(
+        sentences, lengths, dictionary, sentences, lengths, dictionary, shuffle=False
+    )
+    task = FairseqTask(Namespace(max_source_positions=5, max_target_positions=4))
+    task.datasets["test"] = data
+    task.load_dataset = lambda subset: None
+    for _ in range(2):
+        batches = list(dataset_batches(task, "test"))
+        assert sorted(id for batch in batches for id in batch["id"].tolist()) == [0, 2, 3]
+    data.tgt = None
+    with pytest.raises(UserError, match="test has no targets"):
+        next(dataset_batches(task, "test"))
+
+
+def test_a_task_that_reads_no_raw_text_is_named():
+    with pytest.raises(UserError, match="does not parse raw text: name a sentence by its --line"):
+        raw_sentence(FairseqTask(Namespace()), "Leute")
 
 
 def test_without_a_parse_words_begin_at_white_space():

@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 
+from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import transformers_model
 from fairseq_phrase.inference.exports import export_transformers
 from fairseq_phrase.inference.transformers_model import FairseqPhraseConfig, FairseqPhraseModel
@@ -75,3 +76,8 @@ def test_the_configuration_of_a_folder_does_not_choose_code(tmp_path, monkeypatc
     model = FairseqPhraseModel.from_pretrained(folder)
     assert model.config._attn_implementation == "eager"
     assert model.config._experts_implementation != "sonicmoe"
+
+
+def test_a_model_that_was_exported_is_not_saved():
+    with pytest.raises(UserError, match="use fairseq-phrase-export"):
+        FairseqPhraseModel.save_pretrained(None)

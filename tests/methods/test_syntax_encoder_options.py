@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from argparse import Namespace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from fairseq_phrase.methods.common.projections import head_gate
 from fairseq_phrase.methods.encoder_method import neutral_obstacle
 from fairseq_phrase.methods.phrases.phrase_transformer import NodeAttention
 from fairseq_phrase.methods.relations import relation_bias
-from fairseq_phrase.methods.syntax_encoder import padded_scores
+from fairseq_phrase.methods.syntax_encoder import adapt_attentions, padded_scores
 from fairseq_phrase.testing import LENGTHS, build_model, encode, make_batch
 from tests.support.encoder_attentions import PLAIN, VARIANTS, attentions_of
 from tests.support.selection import first_of_each
@@ -196,3 +197,8 @@ def test_dropout_of_attention_weights_is_retained_at_inference(dictionary, name,
         )
         first, second = (encode(model, inputs) for _ in range(2))
         assert torch.equal(first, second) != varies, (retained, modules)
+
+
+def test_an_attention_that_takes_no_gate_is_named():
+    with pytest.raises(UserError, match="--attention-gate: derive Identity from HeadsAttention"):
+        adapt_attentions(Namespace(self_attn=torch.nn.Identity()), Namespace(attention_gate=True))

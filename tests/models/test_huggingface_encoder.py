@@ -7,6 +7,7 @@ import os
 import pickle
 import re
 import shutil
+from argparse import Namespace
 from functools import partial
 
 import pytest
@@ -25,7 +26,7 @@ from fairseq_phrase.checkpoints.trust import load_checkpoint
 from fairseq_phrase.data.subwords.encoded_sentences import encode_sentence
 from fairseq_phrase.data.subwords.segmenters import EveryWord, TokenizerSegmenter, tokenizer_file
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.models.huggingface_encoder import take_configuration
+from fairseq_phrase.models.huggingface_encoder import HuggingFaceEncoder, take_configuration
 from fairseq_phrase.models.huggingface_vocabulary import load_tokenizer
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.testing import SIZES
@@ -578,3 +579,9 @@ def test_marks_are_segmented_as_in_their_line(make, tmp_path):
     for line in LINES:  # words with labels, and without a parse
         subwords = tokenizer.encode(line, add_special_tokens=False).tokens
         assert EveryWord(segmenter).segment_line(line) == subwords
+
+
+def test_layers_are_not_pruned_by_fairseqs_names():
+    cfg = Namespace(encoder=Namespace(layers_to_keep="0,2"))
+    with pytest.raises(UserError, match="--encoder-layers-to-keep 0,2 prunes layers by fairseq's"):
+        HuggingFaceEncoder(cfg, Dictionary(), None)

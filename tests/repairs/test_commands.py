@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from fairseq_phrase import register
-from fairseq_phrase.repairs.commands import print_user_errors_plainly
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.repairs.commands import name_missing_choices, print_user_errors_plainly
 from tests.support.trainings import Training, size_flags
 
 register()
@@ -44,3 +45,16 @@ def test_a_training_that_diverges_ends_with_its_cause(data_directory, tmp_path, 
         training.update(4)
     assert "NaN detected in output of encoder.layers.0" in caplog.text  # by fairseq
     assert (tmp_path / "crash.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "message"), [(KeyError, "--task translation"), (RuntimeError, "--arch phrase_tr")]
+)
+def test_choices_that_fairseq_needs_are_named(error, message):
+    def fail(*arguments):
+        raise error(*arguments)
+
+    with pytest.raises(UserError, match=f"such as {message}"):
+        name_missing_choices(fail, *([None] if error is KeyError else []))
+    with pytest.raises(error, match="another"):
+        name_missing_choices(fail, "another")

@@ -16,7 +16,7 @@ import os
 import sys
 from pathlib import Path
 
-LIMIT = 51
+LIMIT = 33
 PACKAGE = Path(__file__).resolve().parents[2] / "fairseq_phrase"
 
 

@@ -10,7 +10,12 @@ from torch.nn.functional import one_hot, pad
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.metrics.labels import SpanMetrics
-from fairseq_phrase.tasks.syntax_labelling import check_spans, log_f1, span_counts
+from fairseq_phrase.tasks.syntax_labelling import (
+    SyntaxLabellingTask,
+    check_spans,
+    log_f1,
+    span_counts,
+)
 
 NAMES = ("O", "B-NP", "I-NP", "B-VP", "I-VP")
 
@@ -60,3 +65,8 @@ def test_labels_that_mark_no_spans_are_refused(labelled, names):
     check_spans("word", dictionary())
     with pytest.raises(UserError, match="--eval-spans: the labels mark no spans"):
         check_spans(labelled, dictionary(names))
+
+
+def test_a_labeller_does_not_generate():
+    with pytest.raises(UserError, match="predicted by fairseq-phrase-label, not by fairseq-gen"):
+        SyntaxLabellingTask.build_generator(None)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from fairseq_phrase.data.store.dictionaries import begins_with, number_of_labels, read_labels
 from fairseq_phrase.data.store.identity import (
@@ -108,6 +108,23 @@ def pipeline_entries(pipeline: ParsingPipeline, digest: str | None = None) -> di
 def model_entry(file: str | Path, digest: str, part: str = "text") -> Entry:
     """Return the entry of a subword model."""
     return Entry(digest, f"{file} ({digest[:6]})", part)
+
+
+def _check_types(record: Any) -> None:
+    """Check the types of a record's fields, which JSON does not.
+
+    Raises:
+        ValueError: a field, or a part of it, has another type.
+    """
+    for name, kind in get_type_hints(type(record)).items():
+        value, kinds = getattr(record, name), get_args(kind)
+        fits = type(value) is (get_origin(kind) or kind)
+        if fits and kinds:
+            columns = zip(*value.items(), strict=True) if isinstance(value, dict) else [value]
+            pairs = [(p, of) for of, part in zip(kinds, columns, strict=False) for p in part]
+            fits = all(of is Any or type(part) is of for part, of in pairs)
+        if not fits:
+            raise ValueError(f"its {name} is {value!r:.100}")
 
 
 @dataclass
@@ -243,6 +260,10 @@ class Manifest:
                 )
             splits = {name: SplitRecord(**record) for name, record in content["splits"].items()}
             manifest = cls(**{**content, "splits": splits})
+            for record in (manifest, *splits.values()):
+                _check_types(record)
+            if manifest.language != language:
+                raise ValueError(f"it is of the language {manifest.language}")
             if unknown := sorted(set(manifest.fields) - set(FIELDS)):
                 raise UserError(
                     f"{path} has the parse field {', '.join(unknown)}, which belongs to a package that "

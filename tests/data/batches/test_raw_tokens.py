@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,9 @@ from fairseq_phrase.data.batches.raw_tokens import (
     plain_tensor,
     unpadded,
 )
+from fairseq_phrase.errors import UserError
+from fairseq_phrase.tasks.fairseq_interactive import SyntaxBPE, SyntaxBPEConfig
+from fairseq_phrase.tasks.language_tags import LanguageTagTask
 
 PADDING = 1
 PARSES = [{"words": np.array([0, 1])}, {"words": np.array([0])}]
@@ -41,6 +45,34 @@ def test_a_line_may_have_any_character(dictionary):
     tokens = dictionary.encode_line(f"▁ein{LINE}{line}", add_if_not_exist=False)
     assert tokens.origins == [line]
     assert tokens.tolist() == [4, dictionary.eos()]
+
+
+@pytest.mark.parametrize("append_eos", [True, False])
+@pytest.mark.parametrize("line", ["▁ein", f"▁ein{LINE}ein"])
+def test_a_languages_tag_follows_the_end_of_a_sentence(dictionary, line, append_eos):
+    dictionary.tags = (dictionary.add_symbol("[de]"),)
+    tokens = dictionary.encode_line(line, add_if_not_exist=False, append_eos=append_eos)
+    assert tokens.tolist() == [4, *([dictionary.eos(), dictionary.end] if append_eos else [])]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target_lang": "fr"}, "'fr', a language of the data, is missing"),
+        *(({name: 1}, f"--langs cannot be combined with --{name.replace('_', '-')}")
+          for name in ("subword_sampling", "num_batch_buckets", "eval_bleu")),
+    ],
+)  # fmt: skip
+def test_options_that_need_the_end_of_a_sentence_last_are_refused_with_tags(options, message):
+    needed = dict.fromkeys(("subword_sampling", "num_batch_buckets", "eval_bleu"))
+    cfg = {"langs": "de,en", "source_lang": "de", "target_lang": "en", **needed, **options}
+    with pytest.raises(UserError, match=message):
+        LanguageTagTask(SimpleNamespace(**cfg), SourceDictionary(), SourceDictionary())
+
+
+def test_raw_text_needs_the_data_that_segment_it():
+    with pytest.raises(UserError, match="need --task syntax_translation, or --syntax-data DIR"):
+        SyntaxBPE(SyntaxBPEConfig())
 
 
 def test_indices_of_other_text_carry_nothing(dictionary):

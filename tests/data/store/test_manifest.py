@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
@@ -227,6 +228,41 @@ def test_a_manifest_of_a_stranger_is_refused_in_one_printable_line(tmp_path) -> 
         with pytest.raises(UserError) as refused:
             Manifest.load(tmp_path, "de")
         assert f"{path} {message}" in str(refused.value)
+
+
+#: Values of JSON, of each type.
+VALUES: list[Any] = [3, True, "x", None, [], [3], ["x"], {}, {"x": 3}, {"x": "y"}, {"x": None}]
+
+
+@pytest.mark.parametrize("kind", [Manifest, SplitRecord])
+def test_a_field_of_another_type_is_refused_by_name(kind, tmp_path) -> None:
+    WHOLE.save(tmp_path)
+    path = Manifest.path(tmp_path, "de")
+    for field, of in get_type_hints(kind).items():
+        fitting = {str: ["x"], int: [3], bool: [True], list[str]: [[], ["x"]]}.get(of)
+        if fitting is None:  # a dictionary
+            inner = get_args(of)[1]
+            fitting = [{}, *({"x": v} for v in (3, "y", None) if inner is Any or type(v) is inner)]
+        for value in VALUES:
+            content = json.loads(path.read_text())
+            (content if kind is Manifest else content["splits"]["test.de-en"])[field] = value
+            (tmp_path / "syntax.de.json").write_text(json.dumps(content))
+            if any(value == v and type(value) is type(v) for v in fitting):
+                with suppress(UserError):  # for another reason
+                    Manifest.load(tmp_path, "de").identity()
+            else:
+                with pytest.raises(UserError, match=r"syntax\.de\.json (is damaged|has )"):
+                    Manifest.load(tmp_path, "de")
+            WHOLE.save(tmp_path)
+
+
+def test_a_manifest_of_another_language_is_refused(tmp_path) -> None:
+    WHOLE.save(tmp_path)
+    Manifest.path(tmp_path, "de").rename(Manifest.path(tmp_path, "en"))
+    with pytest.raises(
+        UserError, match=r"syntax\.en\.json is damaged \(it is of the language de\)"
+    ):
+        Manifest.load(tmp_path, "en")
 
 
 def test_another_model_of_the_target_in_a_data_directory_is_noticed(tmp_path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.store import manifest as store_module
+from fairseq_phrase.data.store.dictionaries import read_labels
 from fairseq_phrase.data.store.layout import rerun
 from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, fingerprint
 from fairseq_phrase.data.store.reader import ParseStore
@@ -199,6 +200,13 @@ def test_a_damaged_manifest_is_named(directory, content):
     with pytest.raises(UserError, match=r"syntax\.de\.json is damaged") as caught:
         load(directory)
     assert RERUN in str(caught.value)
+
+
+def test_labels_that_cannot_be_read_are_named(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for name, message in (("none", "none is missing: run"), ("folder", "folder cannot be read: ")):
+        with pytest.raises(UserError, match=message):
+            read_labels(tmp_path / name)
 
 
 def test_the_manifest_comes_back_as_it_was_saved(tmp_path):

@@ -84,6 +84,16 @@ def wordpieces(tmp_path_factory):
     return TokenizerSegmenter(path)
 
 
+def test_the_lengths_that_a_tokenizer_was_used_with_do_not_count(wordpieces, tmp_path):
+    tokenizer = tokenizers.Tokenizer.from_str(wordpieces._tokenizer.to_str())
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(length=9)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    segmenter = TokenizerSegmenter(tmp_path / "tokenizer.json")
+    assert segmenter.segment_line("BTX BT") == ["BT", "##X", "BT"]
+    assert segmenter.segment_word("▁XTB") == ("X", "##T", "##B")
+
+
 @pytest.mark.parametrize(
     ("model", "line", "subwords"),
     [

@@ -154,6 +154,7 @@ def test_names_of_parsers_are_told_from_paths(tmp_path, monkeypatch):
         ("zum <g1>Haus", "zu dem Haus", "zu dem <g1> + Haus"),
         ("zum<g1> Haus", "zu dem Haus", "zu dem + <g1> Haus"),
         ("<g1>zum Haus", "zu dem Haus", "<g1> + zu dem Haus"),
+        ("Haus <g1> zum", "Haus zu dem", "Haus <g1> zu dem"),
         ("the dog's <g1> tail", "the dog 's tail", "the dog 's <g1> tail"),
         ("10 000 <g1> Euro", "10▁000 Euro", "10▁000 <g1> Euro"),
         ("10 <g1> 000 Euro", "10▁000 Euro", "10 <g1> 000 Euro"),

@@ -15,6 +15,7 @@ from fairseq_phrase.lab.inspection.corpus_statistics import (
     SplitStatistics,
     Spread,
     split_statistics,
+    statistics_text,
 )
 from fairseq_phrase.lab.inspection.integrity import load_dictionaries
 from fairseq_phrase.syntax.constituency import ConstituencyTree
@@ -137,6 +138,20 @@ def test_a_crossing_arc_is_not_projective_and_an_empty_line_is_nothing():
     assert statistics.children == Spread(2, 5, 3, 2)
     assert statistics.unknown == 2
     assert statistics.lengths.tolist() == [3, 0, 0, 0, 2]
+
+
+@pytest.mark.parametrize("width", [1, 70, 80, 90, 1000])
+def test_each_split_has_its_column_in_tables_that_fit(width):
+    splits = [f"{name}.de-en" for name in ("train", "valid", "test", "test1", "test2", "test3")]
+    text = statistics_text(list(map(SplitStatistics, splits)), {}, width)
+    tables = [table.split("\n") for table in text.split("\n\n")]
+    assert [name for table in tables for name in table[0].split()] == splits
+    widths = [max(map(len, table)) for table in tables]
+    for table, size in zip(tables, widths, strict=True):
+        assert size <= width or len(table[0].split()) == 1
+    if 1 < width < 1000:
+        assert 1 < len(tables) < len(splits)
+        assert max(widths) > width - 20  # as many as fit
 
 
 def test_nothing_has_no_quantile():

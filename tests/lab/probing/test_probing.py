@@ -129,6 +129,8 @@ def test_a_layer_that_is_not_there_is_named():
         SentenceVectors(model, task, layers=3)
     with pytest.raises(UserError, match="has no encoder"):
         SentenceVectors(Namespace(), task)
+    with pytest.raises(UserError, match="encoder does not state its number of layers"):
+        SentenceVectors(Namespace(encoder=torch.nn.Identity()), task)
     with pytest.raises(UserError, match="does not read raw text"):
         EncodedLines().encode(Namespace(), LINES)
 

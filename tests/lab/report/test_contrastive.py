@@ -196,3 +196,10 @@ def test_scores_of_other_options_or_models_are_refused(scored, table, change):
         SystemExit, match=f"contrastive was made with .* remove {run}/contrastive to"
     ):
         scored(**changes.get(change, {}))
+
+
+def test_two_files_of_one_side_are_refused(tmp_path):
+    write_pairs(tmp_path, {"omission": OMISSION})
+    (tmp_path / "omission.mt" / "src.fr").touch()
+    with pytest.raises(UserError, match=r"omission\.mt has src\.en\.gz and src\.fr: which one"):
+        read_pairs(tmp_path)

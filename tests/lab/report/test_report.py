@@ -534,6 +534,13 @@ def test_searches_and_checkpoints_that_differ_are_named(table):
     assert "checkpoints of different" not in text
 
 
+def test_a_row_may_be_a_file_of_translations(table):
+    path = table / "runs" / "k2" / "seed1" / "generate-test.txt"
+    runs = (f"best={path.relative_to(table)}", "baseline=runs/baseline")
+    names = [row[0] for row in table_lines(report(table, runs=runs))]
+    assert names[1:] == ["best", "baseline"]
+
+
 def test_beams_of_every_test_set_are_compared(table):
     for (row, seed), hypotheses in TRANSLATIONS.items():
         path = table / "runs" / row / f"seed{seed}" / "generate-test1.txt"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from fairseq_phrase.cli.report import main
+from fairseq_phrase.lab.report import plots
 from tests.support.report_table import (
     REFERENCES,
     SOURCES,
@@ -78,6 +80,16 @@ def test_an_unfinished_training_is_refused_and_left_out_on_demand(table, capsys)
         "1",
         "0",
     )
+
+
+def test_several_rows_do_not_get_one_name(table, capsys):
+    message = refusal(table, capsys, runs=("mine=runs",))
+    assert "runs has 2 rows: they cannot all be named 'mine'" in message
+
+
+def test_plots_name_what_is_left_out():
+    titles = [plots._title(SimpleNamespace(left_out=runs), "Curves") for runs in ([], ["a run"])]
+    assert titles == ["Curves", "Curves (PARTIAL: runs left out)"]
 
 
 def test_partial_says_nothing_where_nothing_is_left_out(table):

@@ -192,6 +192,7 @@ def test_german_articles_and_adjectives_agree_with_their_nouns():
     phrases = re.findall(r"\b(mein|einen|des|diesem) (?:(\w+?)(er|en|es) )?([A-ZÄÖÜ]\w+)", text)
     allowed = {"mein": "er es", "einen": "en", "des": "en", "diesem": "en"}
     assert len(phrases) > 100
+    assert {determiner for determiner, *_ in phrases} == allowed.keys()
     for determiner, adjective, ending, noun in phrases:
         if adjective:
             assert ending in allowed[determiner].split()

@@ -181,6 +181,10 @@ def test_options_that_make_no_sense_are_refused(dictionary, options, message):
         build(dictionary, **options)
 
 
+def test_indices_of_trees_may_all_be_one(dictionary):
+    build(dictionary, tree_max_vertical=1, tree_max_horizontal=1)
+
+
 def test_a_task_without_parses_is_refused_with_the_one_to_use(dictionary):
     task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
     with pytest.raises(UserError, match="words and spans: use --task syntax_translation"):

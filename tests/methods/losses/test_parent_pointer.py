@@ -181,3 +181,5 @@ def test_batches_without_trees_have_the_criterions_loss_alone(dictionary):
 def test_an_encoder_without_attention_is_refused():
     with pytest.raises(UserError, match="needs an encoder with layers of self-attention"):
         attention_layer(Namespace(encoder=torch.nn.LSTM(2, 2)), "--parse-loss")
+    with pytest.raises(UserError, match="--parse-loss: Identity has no self-attention with quer"):
+        attention_layer(Namespace(encoder=Namespace(layers=[torch.nn.Identity()])), "--parse-loss")

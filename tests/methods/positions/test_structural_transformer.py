@@ -272,6 +272,7 @@ def test_a_task_or_a_batch_without_parses_is_refused(dictionary):
     [
         ({"relative_clip": 0}, "--relative-clip 0: expected 1 or more"),
         ({"structural_clip": -1}, "--structural-clip -1: expected 1 or more"),
+        ({"structural_absolute": "levels"}, "--structural-absolute levels: expected .*no value"),
         (
             {"sequential_relative": True, "encoder_xformers_att_config": "{}"},
             "--encoder-xformers-att-config does not support relative positions",
