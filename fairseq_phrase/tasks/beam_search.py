@@ -58,11 +58,16 @@ def obstacle(models: Sequence[Any], options: Mapping[str, Any]) -> str | None:
             return f"{name} has quantization noise or attends to both sides at once"
         if any(getattr(part, "apply_during_inference", False) for part in decoder.modules()):
             return "dropout is retained"
-        if not all(map(_is_known, decoder.layers)):
+        if not all(map(_is_known, _layers(decoder))):
             return f"a layer of {name} has options of its own"
         if any(map(_has_hooks, decoder.modules())):
             return f"{name} has hooks"
     return None
+
+
+def _layers(decoder: Any) -> list[Any]:
+    """List all layers. Iterating over them drops layers in training, and always draws random numbers."""
+    return [*nn.ModuleList.__iter__(decoder.layers)]
 
 
 def _has_hooks(module: Any) -> bool:
@@ -121,7 +126,7 @@ class DecoderStep:
         self._model, self._decoder, self._encoder_out = model, model.decoder, encoder_out
         scores = getattr(self._decoder, "copy_scores", None)
         self._needs_attention = needs_attention or (scores is not None and scores.needs_attention)
-        layers = [*self._decoder.layers]
+        layers = _layers(self._decoder)
         self._sources = [_source(layer.encoder_attn, encoder_out) for layer in layers]
         self._joined = [_joined(layer.self_attn) for layer in layers]
         self._output = _by_columns(self._decoder.output_projection)
