@@ -59,8 +59,7 @@ def main(args: argparse.Namespace) -> None:
         _parser().error("--check draws nothing: leave out --sentences and --line")
     if args.lines and args.sentences is not None:
         _parser().error("--line names the sentences: leave out --sentences")
-    contents = (args.data / name for name in ("config.json", "bundle.json"))
-    if args.data.is_file() or any(path.is_file() for path in contents):
+    if args.data.is_file() or (args.data / "config.json").is_file():
         from fairseq_phrase.inference.model_files import read_identity
 
         print(read_identity(args.data).text())

@@ -131,7 +131,7 @@ def _model_data_and_texts(
     first = inputs[0] if inputs else ""
     folder = Path(first.split(":")[0])
     begins_with_folder = bool(first) and folder.is_dir()
-    is_bundle = any((folder / name).is_file() for name in ("config.json", "bundle.json"))
+    is_bundle = (folder / "config.json").is_file()
     if path is not None and begins_with_folder and is_bundle:
         raise UserError(
             f"{folder} is a bundle, which has its own model: leave out --path, or give the data "

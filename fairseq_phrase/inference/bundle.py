@@ -60,8 +60,6 @@ FORMAT_VERSION = 2
 CONTENTS, WEIGHTS = "config.json", "model.safetensors"
 #: The entry of :data:`CONTENTS` with the bundle's content; other entries are for hubs and transformers.
 _ENTRY = "bundle"
-#: The file of format 1.
-_EARLIER = "bundle.json"
 #: The errors that files with other content than a bundle's raise when they are read.
 _DAMAGES = (
     *(ValueError, KeyError, TypeError, AttributeError, RecursionError),
@@ -70,20 +68,8 @@ _DAMAGES = (
 
 
 def is_bundle(path: Path) -> bool:
-    """Return whether a path is a bundle, or looks like one.
-
-    Raises:
-        UserError: it is a bundle of an earlier version.
-    """
-    if not (path / CONTENTS).is_file() and (path / _EARLIER).is_file():
-        raise _earlier(path)
+    """Return whether a path is a bundle, or looks like one."""
     return (path / CONTENTS).is_file()
-
-
-def _earlier(folder: Path) -> UserError:
-    return UserError(
-        f"{folder} is a bundle of an earlier version, with {_EARLIER}: export the checkpoint again"
-    )
 
 
 @contextmanager
@@ -265,8 +251,6 @@ def read_bundle(folder: Path) -> SavedModel:
     try:
         content = read_json(path.read_text(encoding="utf-8"))
         if _ENTRY not in content:
-            if (folder / _EARLIER).is_file():
-                raise _earlier(folder)
             raise UserError(
                 f"{folder} is not a bundle of fairseq-phrase-export: {CONTENTS} describes another model"
             )

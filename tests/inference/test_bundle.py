@@ -22,7 +22,6 @@ from torch import nn
 
 from fairseq_phrase.checkpoints.loading import read_checkpoint
 from fairseq_phrase.cli.export import main as export_main
-from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
@@ -298,23 +297,6 @@ def test_warnings_escape_the_control_characters_of_a_bundle(own_bundle, caplog) 
     with_contents(own_bundle, "packages", {"\x1b[2J": ["my-plugin"]})
     use(own_bundle)
     assert r"says that its \x1b[2J is of the package my-plugin" in caplog.text
-
-
-def test_a_bundle_of_an_earlier_version_is_refused(own_bundle) -> None:
-    contents = own_bundle / "config.json"
-    described = json.loads(contents.read_text(encoding="utf-8"))["bundle"]
-    (own_bundle / "bundle.json").write_text(json.dumps({**described, "format": 1}))
-    with_contents_of_another = json.dumps({"model_type": "fairseq_phrase"})  # --to transformers
-    for write in (contents.unlink, lambda: contents.write_text(with_contents_of_another)):
-        write()
-        for read in (use, read_identity, lambda path: inspect([str(path)])):
-            with pytest.raises((UserError, SystemExit)) as refused:
-                read(own_bundle)
-            if isinstance(refused.value, UserError):
-                assert str(refused.value) == (
-                    f"{own_bundle} is a bundle of an earlier version, with bundle.json: export the "
-                    "checkpoint again"
-                )
 
 
 def test_the_folder_of_another_model_is_not_a_bundle(own_bundle) -> None:

@@ -42,6 +42,7 @@ DECODERS: list[tuple[str, dict]] = [
     ("transformer", {}),
     ("transformer", {"decoder_normalize_before": True, "share_decoder_input_output_embed": True}),
     ("transformer", {"decoder_normalize_before": True, "no_decoder_final_norm": True}),
+    ("transformer", {"decoder_layerdrop": 0.3, "share_all_embeddings": True}),
     ("transformer", {"decoder_learned_pos": True, "layernorm_embedding": True}),
     ("transformer", {"no_token_positional_embeddings": True, "activation_fn": "gelu"}),
     ("transformer", {"decoder_input_dim": 12, "decoder_output_dim": 20, "decoder_layers": 1}),
@@ -193,6 +194,13 @@ def test_options_have_the_hypotheses_of_fairseqs_search(data):
             generate(models, dictionary, sample, arguments, **options)
     else:
         check_same(expected, generate(models, dictionary, sample, arguments, **options))
+
+
+def test_a_model_with_layerdrop_draws_the_words_of_fairseqs_search():
+    dictionary = make_dictionary(40)
+    model = build_model("transformer", dictionary, decoder_layerdrop=0.3)
+    sample = sample_of(dictionary, [("transformer", model)])
+    check_same(*both([model], dictionary, sample, beam=3, max_len_b=9, sampling=True))
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
