@@ -89,10 +89,10 @@ def _is_known(layer: Any) -> bool:
     )
 
 
-def _is_plain(attention: Any, *others: type) -> bool:
+def _is_plain(attention: Any, *further: type) -> bool:
     """Return whether an attention is fairseq's or of other classes, without options of fairseq's."""
     return (
-        type(attention) in (MultiheadAttention, *others)
+        type(attention) in (MultiheadAttention, *further)
         and not (attention.use_xformers or attention.add_zero_attn or attention.onnx_trace)
         and not attention.skip_embed_dim_check
         and attention.bias_k is None
