@@ -1,5 +1,7 @@
 """Relative positions of long sentences on a CPU: one lookup per pair instead of one per kind.
 
+Without it, whole updates of a small model are 12% slower at 256 tokens, and 23% at 1,024.
+
 Most pairs of a long sentence are *far*: their position in the sentence is clipped, so their row of the
 first table is its first or its last. These pairs look up a sum of two rows that is computed once.
 
@@ -19,12 +21,21 @@ those of the second (tree) b0, b1, b2. The joint table has 15 rows:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from fairseq_phrase.modules.positions.relative_attention import RelativePositions
-from fairseq_phrase.modules.tensors import may_read, one_of
+from fairseq_phrase.modules.tensors import (
+    applied,
+    infinite,
+    is_long,
+    may_read,
+    one_of,
+    upcast,
+)
 
 # One row and three copies of it.
 _COPIES = 4
@@ -60,10 +71,8 @@ class FoldedPositions(RelativePositions):
 
     def sentence(self, index: int) -> FoldedPositions:
         """Take the positions of one sentence of the batch."""
-        masked = one_of(self.masked, index)
-        if masked is not None and not masked.any():
-            masked = None
-        return replace(self, masked=masked, columns=one_of(self.columns, index))
+        columns, masked = one_of(self.columns, index), one_of(self.masked, index)
+        return replace(self, masked=masked, columns=columns)
 
     def table(self, rows: Tensor) -> Tensor:
         """Make the joint table. Shape: (joint, head width)."""
@@ -74,7 +83,17 @@ class FoldedPositions(RelativePositions):
         ends = torch.stack([far[0], far[-1]])
         return torch.cat([far, first - first[:1], *[ends] * (_COPIES - 1)])
 
-    def _look_up(self, per_row: Tensor) -> Tensor:
+    def look_up(self, per_row: Tensor) -> Tensor:
+        """Look up each pair's sum in the joint table; see the base class."""
+        pairs = applied(_LookUp, per_row, self)
+        return pairs if self.masked is None else pairs + infinite(self.masked, pairs.dtype)[:, None]
+
+    def collect(self, pairs: Tensor) -> Tensor:
+        """Sum the values of all pairs with the same row of the joint table; see the base class."""
+        return applied(_Collect, pairs, self)
+
+    def spread(self, per_row: Tensor) -> Tensor:
+        """Compute :meth:`look_up` without a gradient and without masked pairs."""
         batch, heads, queries, _ = per_row.shape
         flat = per_row.reshape(batch, heads, -1)
         pairs = flat.new_empty(batch, heads, queries * queries)
@@ -84,25 +103,49 @@ class FoldedPositions(RelativePositions):
         pairs.flatten(0, 1).index_add_(1, self.near, near)
         return pairs.view(batch, heads, queries, queries)
 
-    def _sums(self, pairs: Tensor) -> Tensor:
+    def sums(self, pairs: Tensor) -> Tensor:
+        """Compute :meth:`collect` without a gradient: the transpose of :meth:`spread`."""
         batch, heads, queries, _ = pairs.shape
-        flat, sums = pairs.flatten(2), pairs.new_zeros(batch, heads, queries * self.joint)
+        flat = upcast(pairs).flatten(2)
+        sums = flat.new_zeros(batch, heads, queries * self.joint)
         sums.scatter_add_(2, self.columns[:, None].expand_as(flat), flat)
         near = flat.flatten(0, 1).index_select(1, self.near)
         sums.flatten(0, 1).index_add_(1, self.cells, near)
-        return sums.view(batch, heads, queries, self.joint)
+        return sums.view(batch, heads, queries, self.joint).to(pairs.dtype)
+
+
+class _LookUp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, per_row: Tensor, positions: FoldedPositions) -> Tensor:
+        ctx.positions = positions
+        return positions.spread(per_row)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.positions.sums(gradients[0]), None
+
+
+class _Collect(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, pairs: Tensor, positions: FoldedPositions) -> Tensor:
+        ctx.positions = positions
+        return positions.sums(pairs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.positions.spread(gradients[0]), None
 
 
 def folded(positions: RelativePositions) -> RelativePositions:
-    """Fold positions where that is faster: on a CPU, in sentences few of whose pairs are near."""
+    """Fold the positions of long sentences, if only the second kind differs between sentences."""
     first, *second = positions.rows
-    if not first.is_cpu or not may_read(first) or len(first) > 1 or len(second) > 1:
+    if not is_long(first) or not may_read(first) or len(first) > 1 or len(second) > 1:
         return positions
     size = 2 * next(iter(positions.clips.values())) + 1
     is_last = first == size - 1
     near = ((first > 0) & ~is_last).flatten().nonzero().squeeze(1)
-    if 4 * len(near) > first.numel():
-        return positions
     width = max(positions.num_rows - size, 1)
     num_far, joint = 2 * width, 2 * width + size + 2 * (_COPIES - 1)
     # The joint table's row of each row of the first part, for each of the copies.
