@@ -44,10 +44,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from fairseq_phrase.modules.phrases.builtin_sources import chain_phrases, token_ngrams, word_ngrams
 from fairseq_phrase.modules.phrases.phrase_attention import hadamard_attention, subset_attention
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.positions.folded_positions import folded
-from fairseq_phrase.modules.positions.relative_attention import (
+from fairseq_phrase.modules.positions.long_positions import folded
+from fairseq_phrase.modules.positions.relative_attention import relative_attention
+from fairseq_phrase.modules.positions.relative_positions import (
     RelativePositions,
-    relative_attention,
     sequential_positions,
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions

@@ -7,9 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from fairseq_phrase.modules.positions.relative_attention import (
-    RelativePositions,
-)
+from fairseq_phrase.modules.positions.relative_positions import RelativePositions
 from fairseq_phrase.modules.trees.tree_attention import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 

@@ -15,10 +15,8 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.encoder_method import NeutralOptions, option
 from fairseq_phrase.models.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.modules.parse_batch import ParseBatch
-from fairseq_phrase.modules.positions.relative_attention import (
-    RelativeAttention,
-    sequential_positions,
-)
+from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
+from fairseq_phrase.modules.positions.relative_positions import sequential_positions
 from fairseq_phrase.modules.positions.tree_positions import (
     FUSIONS,
     RELATIONS,

@@ -39,7 +39,7 @@ from fairseq_phrase.modules.positions.relation_vectors import (
     most_labels,
     relation_positions,
 )
-from fairseq_phrase.modules.positions.relative_attention import RelativePositions
+from fairseq_phrase.modules.positions.relative_positions import RelativePositions
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
 from fairseq_phrase.modules.tensors import masked_keys
 

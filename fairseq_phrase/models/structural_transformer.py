@@ -22,9 +22,10 @@ from fairseq_phrase.models.positioned_encoder import (
 from fairseq_phrase.models.syntax_encoder import SourceStructure, SyntaxEncoderLayer
 from fairseq_phrase.modules.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.modules.parse_batch import MakeStructure, ParseBatch
-from fairseq_phrase.modules.positions.folded_positions import folded
+from fairseq_phrase.modules.positions.long_positions import folded
 from fairseq_phrase.modules.positions.path_positions import PathEncoding, token_paths
-from fairseq_phrase.modules.positions.relative_attention import RelativeAttention, RelativePositions
+from fairseq_phrase.modules.positions.relative_attention import RelativeAttention
+from fairseq_phrase.modules.positions.relative_positions import RelativePositions
 
 if TYPE_CHECKING:
     from fairseq_phrase.fairseq_types import Dictionary

@@ -17,7 +17,7 @@ from torch import Tensor
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.models.source_factors import reading
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.modules.positions.relative_attention import RelativePositions
+from fairseq_phrase.modules.positions.relative_positions import RelativePositions
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 from fairseq_phrase.visualization.source_sentence import SourceSentence, require_length
 

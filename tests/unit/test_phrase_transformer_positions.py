@@ -15,7 +15,7 @@ from fairseq_phrase.models.phrase_transformer import NodeAttention
 from fairseq_phrase.modules.parse_batch import ParseBatch
 from fairseq_phrase.modules.phrases.phrase_attention import PhraseAttention
 from fairseq_phrase.modules.phrases.phrase_nodes import PositionedPhrases
-from fairseq_phrase.modules.positions.relative_attention import sequential_positions
+from fairseq_phrase.modules.positions.relative_positions import sequential_positions
 from fairseq_phrase.modules.positions.tree_positions import TreePositions, sinusoids
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.padded_sentences import all_kinds, batches, pad, pad_heads

@@ -13,11 +13,13 @@ from torch.utils._pytree import tree_iter
 
 from fairseq_phrase.modules import tensors
 from fairseq_phrase.modules.positions import relative_attention as module
-from fairseq_phrase.modules.positions.folded_positions import FoldedPositions, folded
+from fairseq_phrase.modules.positions.long_positions import FoldedPositions, folded
 from fairseq_phrase.modules.positions.relative_attention import (
     RelativeAttention,
-    RelativePositions,
     relative_attention,
+)
+from fairseq_phrase.modules.positions.relative_positions import (
+    RelativePositions,
     sequential_positions,
 )
 from tests.support.tolerance import assert_same, error
@@ -159,18 +161,18 @@ def test_looking_up_and_collecting_are_transposes():
     assert_same(forth, back)
 
 
-def half(weights, probability):
+def half(weights, probability, train=True):
     """Drop what has an odd index among the keys."""
-    if not probability:
-        return weights
-    return weights * (torch.arange(weights.size(-1)) % 2 == 0) * 2
+    mask = (torch.arange(weights.size(-1)) % 2 == 0).expand_as(weights)
+    return weights * mask * 2, mask
 
 
 @pytest.mark.parametrize("dropout_p", [0.0, 0.5])
 def test_long_sentences_are_computed_alone_and_their_weights_not_kept(dropout_p, monkeypatch):
     positions = make_positions(3, 50)
     inputs = make_inputs(3, 2, 50, 4, positions.num_rows)
-    monkeypatch.setattr(module, "dropout", half)
+    monkeypatch.setattr(torch, "native_dropout", half)
+    monkeypatch.setattr(module, "dropout", lambda weights, p: half(weights, p)[0] if p else weights)
     results, largest = [], []
     for limit in (50, 49):
         monkeypatch.setattr(tensors, "LONG", limit)
@@ -187,7 +189,16 @@ def test_long_sentences_are_computed_alone_and_their_weights_not_kept(dropout_p,
     for actual, expected in zip(*results, strict=True):
         assert_same(actual, expected)
     pairs = 3 * 2 * 50 * 50
-    assert largest == [(pairs, pairs), (pairs // 3, 2 * 50 * 4)]
+    assert largest == [(pairs, pairs), (pairs // 3, 3 * 2 * 50 * 4)]
+
+
+def test_a_very_long_sentence_is_computed_a_few_heads_at_a_time(monkeypatch):
+    monkeypatch.setattr(tensors, "LONG", 399)
+    positions = make_positions(2, 400)
+    inputs = make_inputs(2, 3, 400, 4, positions.num_rows)
+    with LargestTensor() as largest_tensor:
+        attend(inputs, positions).sum().backward()
+    assert largest_tensor.numel == 2 * 400 * 400
 
 
 FEW_NEAR = {"sequential": 1, "structural": 3}

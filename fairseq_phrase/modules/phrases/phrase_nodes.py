@@ -25,7 +25,7 @@ from torch.nn.functional import pad
 
 from fairseq_phrase.modules.causal_window import CausalWindow
 from fairseq_phrase.modules.phrases.phrase_batch import PhraseBatch, PhraseEdges, count
-from fairseq_phrase.modules.positions.relative_attention import RelativePositions
+from fairseq_phrase.modules.positions.relative_positions import RelativePositions
 from fairseq_phrase.modules.tensors import cached_property, upcast
 
 FIRST_STATES = ("zero", "mean", "attention", "ends")

@@ -26,10 +26,8 @@ from fairseq_phrase.modules.positions.relation_bias import (
     EdgePairs,
     edge_pairs,
 )
-from fairseq_phrase.modules.positions.relative_attention import (
-    RelativePositions,
-    relative_attention,
-)
+from fairseq_phrase.modules.positions.relative_attention import relative_attention
+from fairseq_phrase.modules.positions.relative_positions import RelativePositions
 from fairseq_phrase.modules.projections import HeadsAttention
 
 
