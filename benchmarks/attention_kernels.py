@@ -51,7 +51,7 @@ from fairseq_phrase.modules.positions.relative_positions import (
     sequential_positions,
 )
 from fairseq_phrase.modules.positions.tree_positions import TreePositions
-from fairseq_phrase.modules.trees.coefficients import branches, coefficients_of
+from fairseq_phrase.modules.trees.coefficients import coefficients
 from fairseq_phrase.modules.trees.tree_attention import HierarchicalAccumulation
 from fairseq_phrase.modules.trees.tree_batch import TreeBatch
 from fairseq_phrase.text import markdown_table
@@ -338,8 +338,7 @@ def tree_row(sentences: int, leaves: int, options: argparse.Namespace) -> list[s
         return TreeBatch(leaf_spans=spans, padding_mask=padding)
 
     def once() -> None:
-        coefficients_of(trees := tree(), module.indices, torch.float32)
-        branches(trees, module.indices.from_root, dtype)
+        coefficients(leaf_states.new_zeros(sentences, leaves, 1).float(), tree(), module.indices)
 
     batch = tree()
     kinds: list[Any] = [partial(module, tree=batch)]

@@ -2,7 +2,7 @@
 
 The results are those of the equations in ``relative_attention.py``, with which an update of the IMDB
 table's model takes 1.8 times as long at 256 tokens, and 2.7 times at 1,024. With folded positions, but
-with autograd's gradients, it takes 1.4 and 1.2 times as long.
+with autograd's gradients, it takes 1.3 and 1.6 times as long.
 
 **Folded positions** have one lookup per pair instead of one per kind. Most pairs of a long sentence are
 *far*: their position in the sentence is clipped, so their row of the first table is its first or its
