@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fairseq_phrase.modules.trees import coefficients
-from fairseq_phrase.modules.trees.coefficients import Indices, is_long
+from fairseq_phrase.modules.trees.coefficients import is_long
+from fairseq_phrase.modules.trees.tree_batch import Indices
 from tests.support.accumulations import build, conventions, random_states, random_values
 from tests.support.tolerance import assert_same
 from tests.support.tree_strategies import (

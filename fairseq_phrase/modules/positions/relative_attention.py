@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from fairseq_phrase.modules.positions.long_positions import long_attention
 from fairseq_phrase.modules.positions.relative_positions import RelativePositions
 from fairseq_phrase.modules.projections import HeadsAttention
 from fairseq_phrase.modules.tensors import is_long
@@ -55,6 +54,8 @@ def relative_attention(
         weights before dropout, of shape (batch, heads, tokens, tokens), or None.
     """
     if is_long(query) and values is not None and not need_weights:
+        from fairseq_phrase.modules.positions.long_positions import long_attention
+
         return long_attention(query, key, value, positions, keys, values, dropout_p), None
     keys = positions.table(keys.to(query.dtype))
     query = query / math.sqrt(query.size(-1))  # first, because float16 may overflow

@@ -17,38 +17,12 @@ So every vector of the branch has the coefficient ``A_ij = w_j / (len_i |branch|
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from fairseq_phrase.modules.trees.long_trees import PathCoefficients
-from fairseq_phrase.modules.trees.tree_batch import TreeBatch
-
-
-@dataclass(frozen=True)
-class Indices:
-    """The length of branches and the numbering of embeddings.
-
-    Attributes:
-        from_root: follow the authors' code: vertical indices are counted from the root, and the leaf is
-            not counted in the length of its branch. Otherwise follow the paper.
-        max_vertical: largest vertical index, 0 without embeddings.
-        max_horizontal: largest horizontal index, 0 without embeddings.
-    """
-
-    from_root: bool
-    max_vertical: int
-    max_horizontal: int
-
-    def sizes(self, tree: TreeBatch) -> tuple[int, int, int]:
-        """Count the nodes, vertical and horizontal indices that have coefficients in a batch."""
-        return (
-            tree.num_nodes,
-            min(tree.max_depth, self.max_vertical),
-            min(tree.max_span, self.max_horizontal),
-        )
+from fairseq_phrase.modules.trees.tree_batch import Indices, TreeBatch
 
 
 def coefficients(weights: Tensor, tree: TreeBatch, indices: Indices) -> Tensor:

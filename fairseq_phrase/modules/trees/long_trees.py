@@ -11,17 +11,14 @@ torch's own ``embedding_bag`` it takes 1.4 times as long.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from fairseq_phrase.modules.tensors import applied
-from fairseq_phrase.modules.trees.tree_batch import TreeBatch, true_at
-
-if TYPE_CHECKING:
-    from fairseq_phrase.modules.trees.coefficients import Indices
+from fairseq_phrase.modules.trees.tree_batch import Indices, TreeBatch, true_at
 
 
 class _Rows:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from fairseq_phrase.modules.node_attention import node_attention
 from fairseq_phrase.modules.projections import HeadsAttention, project
 from fairseq_phrase.modules.tensors import upcast
-from fairseq_phrase.modules.trees.coefficients import Indices, coefficients
-from fairseq_phrase.modules.trees.tree_batch import TreeBatch
+from fairseq_phrase.modules.trees.coefficients import coefficients
+from fairseq_phrase.modules.trees.tree_batch import Indices, TreeBatch
 
 CONVENTIONS = ("paper", "released")
 
