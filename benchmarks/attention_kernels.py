@@ -41,17 +41,17 @@ from plain_kernels import DenseDefinition, naive_attention
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from fairseq_phrase.methods.accumulation.coefficients import branches, coefficients_of
+from fairseq_phrase.methods.accumulation.coefficients import coefficients
 from fairseq_phrase.methods.accumulation.tree_attention import HierarchicalAccumulation
 from fairseq_phrase.methods.common.tree_batch import TreeBatch
 from fairseq_phrase.methods.common.tree_positions import TreePositions
 from fairseq_phrase.methods.phrases.builtin_sources import chain_phrases, token_ngrams, word_ngrams
 from fairseq_phrase.methods.phrases.phrase_attention import hadamard_attention, subset_attention
 from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.methods.positions.folded_positions import folded
-from fairseq_phrase.methods.positions.relative_attention import (
+from fairseq_phrase.methods.positions.long_positions import folded
+from fairseq_phrase.methods.positions.relative_attention import relative_attention
+from fairseq_phrase.methods.positions.relative_positions import (
     RelativePositions,
-    relative_attention,
     sequential_positions,
 )
 from fairseq_phrase.text import markdown_table
@@ -338,8 +338,7 @@ def tree_row(sentences: int, leaves: int, options: argparse.Namespace) -> list[s
         return TreeBatch(leaf_spans=spans, padding_mask=padding)
 
     def once() -> None:
-        coefficients_of(trees := tree(), module.indices, torch.float32)
-        branches(trees, module.indices.from_root, dtype)
+        coefficients(leaf_states.new_zeros(sentences, leaves, 1).float(), tree(), module.indices)
 
     batch = tree()
     kinds: list[Any] = [partial(module, tree=batch)]

@@ -93,16 +93,18 @@ def time_sums(
     """Compare both ways to sum with float64, and return the milliseconds of each."""
     table = gradient.new_zeros(options.heads, kinds, requires_grad=True)
     exact_table = table.detach().double().requires_grad_()
-    bias = pair_bias(table, index)
     (exact,) = torch.autograd.grad(pair_bias(exact_table, index), exact_table, gradient.double())
 
-    def sums(parts: int) -> Tensor:
+    def bias_of(parts: int) -> Tensor:
         with patch.object(biased_attention, "parts_of_sums", lambda *_: parts):
-            return torch.autograd.grad(bias, table, gradient, retain_graph=True)[0]
+            return pair_bias(table, index)
+
+    def sums(bias: Tensor) -> Tensor:
+        return torch.autograd.grad(bias, table, gradient, retain_graph=True)[0]
 
     # The sums are in float32; they are rounded to the table's type at the end.
     tolerance = max(TOLERANCE, torch.finfo(table.dtype).eps)
-    ways = [partial(sums, parts) for parts in (1, gradient.size(2))]
+    ways = [partial(sums, bias_of(parts)) for parts in (1, gradient.size(2))]
     for heading, way in zip(HEADINGS[-2:], ways, strict=True):
         off = (way() - exact).abs().max() / exact.abs().max()
         if off > tolerance:

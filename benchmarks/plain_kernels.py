@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fairseq_phrase.methods.accumulation.tree_attention import HierarchicalAccumulation
 from fairseq_phrase.methods.common.tree_batch import TreeBatch
-from fairseq_phrase.methods.positions.relative_attention import RelativePositions
+from fairseq_phrase.methods.positions.relative_positions import RelativePositions
 
 
 def naive_attention(

@@ -18,7 +18,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.source_sentence import SourceSentence, require_length
 from fairseq_phrase.methods.common.tree_batch import TreeBatch
 from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch
-from fairseq_phrase.methods.positions.relative_attention import RelativePositions
+from fairseq_phrase.methods.positions.relative_positions import RelativePositions
 from fairseq_phrase.models.source_factors import reading
 
 #: Sentences with more nodes than this are not drawn, because the labels would be unreadable.

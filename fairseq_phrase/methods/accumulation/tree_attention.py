@@ -3,10 +3,7 @@
 Source: Nguyen et al., *Tree-structured Attention with Hierarchical Accumulation* (ICLR 2020). The paper
 puts the nonterminals and leaves on a grid of (m + 1) rows and n columns (F). It averages them upward
 along each column (U), adds embeddings of their position in the grid (E), and sums over the leaves with
-learned weights (V). All of these steps are linear in leaves, nonterminals and embeddings, so this module
-builds no grid. A constant linear map of the leaves' weights w gives the coefficients of all nodes and
-embeddings in every nonterminal (:mod:`fairseq_phrase.methods.accumulation.coefficients`). The rest is
-products of small dense matrices.
+learned weights (V): see :mod:`fairseq_phrase.methods.accumulation.coefficients`.
 """
 
 from __future__ import annotations
@@ -14,11 +11,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fairseq_phrase.methods.accumulation.coefficients import Indices, coefficients_of
+from fairseq_phrase.methods.accumulation.coefficients import coefficients
 from fairseq_phrase.methods.common.node_attention import node_attention
 from fairseq_phrase.methods.common.projections import HeadsAttention, project
 from fairseq_phrase.methods.common.tensors import upcast
-from fairseq_phrase.methods.common.tree_batch import TreeBatch
+from fairseq_phrase.methods.common.tree_batch import Indices, TreeBatch
 
 CONVENTIONS = ("paper", "released")
 
@@ -145,11 +142,8 @@ class HierarchicalAccumulation(nn.Module):
         expected = (tree.batch_size, tree.num_nodes, self.num_heads, self.head_dim)
         if values.shape != expected:
             raise ValueError(f"values must have shape {expected}, got {tuple(values.shape)}")
-        # A, (A·M^T) ∘ Sub, C^v and C^h of the documentation, each of shape (batch, heads, nonterminals,
-        # k); the first two belong to the leaves and nonterminals, and come as one tensor.
-        weights = upcast(weights)
-        form = coefficients_of(tree, self.indices, weights.dtype)
-        nodes, vertical, horizontal = form(weights).to(values.dtype).split(form.sizes, -1)
+        of_nodes_and_indices = coefficients(upcast(weights), tree, self.indices).to(values.dtype)
+        nodes, vertical, horizontal = of_nodes_and_indices.split(self.indices.sizes(tree), -1)
         # Shape: (batch, heads, nonterminals, head width)
         accumulated = nodes @ values.transpose(1, 2)
         if self.embeddings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -301,6 +302,30 @@ class TreeBatch:
         mask = torch.cat([from_leaves, from_nonterminals], 1)
         itself = torch.eye(self.num_nodes, dtype=torch.bool, device=self.device)
         return (mask | itself).unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class Indices:
+    """The length of branches and the numbering of embeddings.
+
+    Attributes:
+        from_root: follow the authors' code: vertical indices are counted from the root, and the leaf is
+            not counted in the length of its branch. Otherwise follow the paper.
+        max_vertical: largest vertical index, 0 without embeddings.
+        max_horizontal: largest horizontal index, 0 without embeddings.
+    """
+
+    from_root: bool
+    max_vertical: int
+    max_horizontal: int
+
+    def sizes(self, tree: TreeBatch) -> tuple[int, int, int]:
+        """Count the nodes, vertical and horizontal indices that have coefficients in a batch."""
+        return (
+            tree.num_nodes,
+            min(tree.max_depth, self.max_vertical),
+            min(tree.max_span, self.max_horizontal),
+        )
 
 
 def tree_sizes(src_tokens: Tensor, parse: ParseBatch) -> list[int]:

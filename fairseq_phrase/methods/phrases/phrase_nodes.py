@@ -26,7 +26,7 @@ from torch.nn.functional import pad
 from fairseq_phrase.methods.common.causal_window import CausalWindow
 from fairseq_phrase.methods.common.tensors import cached_property, upcast
 from fairseq_phrase.methods.phrases.phrase_batch import PhraseBatch, PhraseEdges, count
-from fairseq_phrase.methods.positions.relative_attention import RelativePositions
+from fairseq_phrase.methods.positions.relative_positions import RelativePositions
 
 FIRST_STATES = ("zero", "mean", "attention", "ends")
 

@@ -20,10 +20,8 @@ from fairseq_phrase.methods.common.tree_positions import (
     TreePositions,
 )
 from fairseq_phrase.methods.encoder_method import NeutralOptions, option
-from fairseq_phrase.methods.positions.relative_attention import (
-    RelativeAttention,
-    sequential_positions,
-)
+from fairseq_phrase.methods.positions.relative_attention import RelativeAttention
+from fairseq_phrase.methods.positions.relative_positions import sequential_positions
 from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder
 
 if TYPE_CHECKING:

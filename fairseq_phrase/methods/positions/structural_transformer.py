@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fairseq_phrase.methods.common.causal_window import CausalWindow, PerLayer
 from fairseq_phrase.methods.common.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.methods.encoder_method import register_encoder, size
-from fairseq_phrase.methods.positions.folded_positions import folded
+from fairseq_phrase.methods.positions.long_positions import folded
 from fairseq_phrase.methods.positions.path_positions import PathEncoding, token_paths
 from fairseq_phrase.methods.positions.positioned_encoder import (
     PositionedEncoder,
@@ -23,7 +23,8 @@ from fairseq_phrase.methods.positions.positioned_encoder import (
     needs_tree,
     relative_clips,
 )
-from fairseq_phrase.methods.positions.relative_attention import RelativeAttention, RelativePositions
+from fairseq_phrase.methods.positions.relative_attention import RelativeAttention
+from fairseq_phrase.methods.positions.relative_positions import RelativePositions
 from fairseq_phrase.methods.syntax_encoder import SourceStructure, SyntaxEncoderLayer
 
 if TYPE_CHECKING:

@@ -8,24 +8,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
-from torch.autograd.graph import get_gradient_edge
 from torch.nn.functional import pad
-from torch.utils.checkpoint import checkpoint
 
-from fairseq_phrase.methods.common.biased_attention import (
-    biased_attention,
-    pair_bias,
-    scaled_scores,
-)
+from fairseq_phrase.methods.common.biased_attention import biased_attention, pair_bias
 from fairseq_phrase.methods.common.projections import HeadsAttention
-from fairseq_phrase.methods.common.tensors import applied, is_long, may_read, one_of, upcast
+from fairseq_phrase.methods.common.tensors import is_long, may_read, one_by_one, one_of, upcast
 from fairseq_phrase.methods.common.tree_positions import TreePositions
 
 #: The relation of a key's word to the query's word. Two words at distance 2 are siblings unless one is
@@ -358,51 +350,6 @@ class PairRelations:
         return PairRelations(one_of(self.pairs, index), one_of(self.masked, index), edges)
 
 
-class _LongAttention(torch.autograd.Function):
-    """Attention with a bias, which computes bias and weights again in the backward pass.
-
-    The forward pass is torch's fused kernel. torch has none whose gradient reaches the bias.
-
-    Args:
-        bias: computes the bias from ``biases``. Shape: broadcasts to (batch, heads, tokens, tokens)
-        query, key, value: Shape of each: (batch, heads, tokens, head width)
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, bias: Callable[[], Tensor], query: Tensor, key: Tensor, value: Tensor,
-        *biases: Tensor,
-    ) -> Tensor:  # fmt: skip
-        attended, _ = biased_attention(query, key, value, bias())
-        ctx.bias, ctx.biases = bias, biases
-        ctx.save_for_backward(query, key, value, attended)
-        return attended
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, attended = ctx.saved_tensors
-        with torch.enable_grad():
-            bias = ctx.bias()
-        of_bias = get_gradient_edge(bias) if ctx.biases else None
-        scores = scaled_scores(query, key).add_(bias.detach())
-        dtype = bias.dtype
-        del bias  # each of these is as large as the weights
-        weights = scores.softmax(-1)
-        del scores
-        of_value = weights.to(value.dtype).mT @ gradient
-        # The gradient of a softmax is weights * (gradient - mean). The mean of what a query's weights get
-        # is what its output gets.
-        of_scores = upcast(gradient @ value.mT)
-        of_scores.sub_(upcast(gradient * attended).sum(-1, keepdim=True)).mul_(weights)
-        del weights
-        of_biases: tuple[Tensor, ...] = ()
-        if of_bias is not None:
-            of_biases = torch.autograd.grad([of_bias], ctx.biases, [of_scores.to(dtype)])
-        narrow, scale = of_scores.to(query.dtype), 1 / math.sqrt(query.size(-1))
-        return None, narrow @ key * scale, narrow.mT @ query * scale, of_value, *of_biases
-
-
 class RelationAttention(RelationBias, HeadsAttention):
     """Multi-head self-attention with :class:`RelationBias`, see its arguments. Time-first.
 
@@ -431,34 +378,15 @@ class RelationAttention(RelationBias, HeadsAttention):
         Args:
             states: token states. Shape: (tokens, batch, width)
         """
+
+        def attend(
+            relations: PairRelations, query: Tensor, key: Tensor, value: Tensor
+        ) -> tuple[Tensor, Tensor | None]:
+            bias = self.bias(relations.pairs, relations.masked, relations.edges)
+            return biased_attention(query, key, value, bias, self.dropout_p, need_weights)
+
         heads = self.split(states)
-        if need_weights or not is_long(heads[0]):
-            attended, weights = self._attend(*heads, relations, need_weights)
-            return self.join(attended, states), weights
-        sentences = [
-            self._attend_again(relations.sentence(index), *parts)
-            for index, parts in enumerate(zip(*(x.split(1) for x in heads), strict=True))
-        ]
-        return self.join(torch.cat(sentences), states), None
-
-    def _attend_again(self, relations: PairRelations, *heads: Tensor) -> Tensor:
-        """Attend in one sentence, without storing its weights."""
-        # Only the checkpoint draws the same dropout twice, knows autocast, and can be compiled.
-        if self.dropout_p or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
-            attend = functools.partial(self._attend, relations=relations)
-            attended: Tensor = checkpoint(attend, *heads, use_reentrant=False)[0]
-            return attended
-        bias = functools.partial(self.bias, relations.pairs, relations.masked, relations.edges)
-        biases = [parameter for parameter in self.biases() if parameter.requires_grad]
-        return applied(_LongAttention, bias, *heads, *biases)
-
-    def _attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        relations: PairRelations,
-        need_weights: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        bias = self.bias(relations.pairs, relations.masked, relations.edges)
-        return biased_attention(query, key, value, bias, self.dropout_p, need_weights)
+        if is_long(heads[0]) and not need_weights:
+            return self.join(one_by_one(attend, relations, *heads), states), None
+        attended, weights = attend(relations, *heads)
+        return self.join(attended, states), weights

@@ -13,7 +13,7 @@ from fairseq_phrase.methods.common.parse_batch import MakeStructure, ParseBatch
 from fairseq_phrase.methods.common.tensors import masked_keys
 from fairseq_phrase.methods.common.tree_positions import TreePositions
 from fairseq_phrase.methods.encoder_method import register_encoder
-from fairseq_phrase.methods.positions.relative_attention import RelativePositions
+from fairseq_phrase.methods.positions.relative_positions import RelativePositions
 from fairseq_phrase.methods.relations.distance_prior import DistancePriorAttention, token_distances
 from fairseq_phrase.methods.relations.relation_bias import (
     PairRelations,

@@ -18,10 +18,8 @@ from torch.nn.functional import pad
 
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.methods.common.projections import HeadsAttention
-from fairseq_phrase.methods.positions.relative_attention import (
-    RelativePositions,
-    relative_attention,
-)
+from fairseq_phrase.methods.positions.relative_attention import relative_attention
+from fairseq_phrase.methods.positions.relative_positions import RelativePositions
 from fairseq_phrase.methods.relations.relation_bias import (
     _CHILD,
     _PARENT,

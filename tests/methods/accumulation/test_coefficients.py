@@ -1,4 +1,4 @@
-"""Coefficients of hierarchical accumulation: two forms against loops, and deep trees in little memory."""
+"""Coefficients of hierarchical accumulation: both forms against loops, and deep trees."""
 
 from __future__ import annotations
 
@@ -11,13 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fairseq_phrase.methods.accumulation import coefficients
-from fairseq_phrase.methods.accumulation.coefficients import (
-    DepthCoefficients,
-    Indices,
-    PathCoefficients,
-    coefficients_of,
-)
-from tests.support.accumulations import Largest, build, conventions, random_states, random_values
+from fairseq_phrase.methods.accumulation.coefficients import is_long
+from fairseq_phrase.methods.common.tree_batch import Indices
+from tests.support.accumulations import build, conventions, random_states, random_values
 from tests.support.tolerance import assert_same
 from tests.support.tree_strategies import (
     Tree,
@@ -31,24 +27,20 @@ from tests.support.tree_strategies import (
 )
 from tests.twins.hierarchical_accumulation import place, twin_head
 
-FORMS = (PathCoefficients, DepthCoefficients)
-
 
 def twin(
     weights: Tensor, tree: Tree, indices: Indices, sizes: tuple[int, int, int], leaves: int
 ) -> Tensor:
     """One sentence's coefficients, triple by triple. Shape: (heads, nonterminals, sum of sizes)."""
     nodes, vertical, _ = sizes
-    coefficients = (
-        weights.new_zeros(weights.size(1), nodes - leaves, sum(sizes)) + 0 * weights.sum()
-    )
+    sums = weights.new_zeros(weights.size(1), nodes - leaves, sum(sizes)) + 0 * weights.sum()
     convention = "released" if indices.from_root else "paper"
     for j in range(tree.leaves):
         for i in tree.ancestors(j):
             path = tree.path(i, j)
             branch = len(path) + (convention == "paper")
             share = weights[j] / (len(tree.under(i)) * branch)
-            coefficients[:, i, j] = coefficients[:, i, j] + share
+            sums[:, i, j] = sums[:, i, j] + share
             for t in path:
                 places = [leaves + t]
                 if indices.max_vertical:
@@ -56,8 +48,8 @@ def twin(
                     places.append(nodes + min(v, indices.max_vertical) - 1)
                     places.append(nodes + vertical + min(h, indices.max_horizontal) - 1)
                 for k in places:
-                    coefficients[:, i, k] = coefficients[:, i, k] + share
-    return coefficients
+                    sums[:, i, k] = sums[:, i, k] + share
+    return sums
 
 
 @given(
@@ -65,30 +57,30 @@ def twin(
     st.sampled_from([Indices(False, 50, 100), Indices(True, 50, 100), Indices(True, 0, 0)])
     | st.builds(Indices, st.booleans(), st.integers(1, 5), st.integers(1, 5)),
     st.tuples(st.integers(0, 2), st.integers(0, 2)),
-    st.sampled_from([1, 40, 1 << 22]),
 )
 def test_both_forms_are_the_sum_over_triples_in_value_and_gradient(
-    forest: list[Tree], indices: Indices, padding: tuple[int, int], chunk: int
+    forest: list[Tree], indices: Indices, padding: tuple[int, int]
 ) -> None:
     batch = pad_trees(forest, *padding)
     generator = torch.Generator().manual_seed(len(forest))
     shape = (batch.batch_size, batch.num_leaves, 2)
     weights = torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setitem(coefficients.CHUNK, "cpu", chunk)
-        for form in FORMS:
-            module = form(batch, indices, torch.float64)
-            sums = module(weights)
-            expected = torch.stack(
-                [
-                    twin(weights[row], tree, indices, module.sizes, batch.num_leaves)
-                    for row, tree in enumerate(forest)
-                ]
-            )
+    expected = torch.stack(
+        [
+            twin(weights[row], tree, indices, indices.sizes(batch), batch.num_leaves)
+            for row, tree in enumerate(forest)
+        ]
+    )
+    for long in (False, True):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(coefficients, "is_long", lambda *_, is_long=long: is_long)
+            sums = coefficients.coefficients(weights, batch, indices)
             assert_same(sums, expected)
             direction = torch.randn(sums.shape, generator=generator, dtype=torch.float64)
             gradients = [
-                torch.autograd.grad((output * direction).sum(), weights, materialize_grads=True)
+                torch.autograd.grad(
+                    (output * direction).sum(), weights, retain_graph=True, materialize_grads=True
+                )
                 for output in (sums, expected)
             ]
             assert_same(gradients[0][0], gradients[1][0])
@@ -167,48 +159,24 @@ def test_deep_trees_are_the_definition_in_value_and_gradient(tree: Tree, convent
         assert_same(actual, literal)
 
 
-def numbers_in(kept: Any) -> int:
-    """Count the numbers in all tensors of an object."""
-    if isinstance(kept, Tensor):
-        return kept.numel()
-    if isinstance(kept, dict):
-        return sum(map(numbers_in, kept.values()))
-    return numbers_in(vars(kept)) if hasattr(kept, "__dict__") else 0
-
-
-@pytest.mark.parametrize("tree", DEEP.values(), ids=DEEP.keys())
-def test_memory_of_deep_trees_is_that_of_pairs_of_nodes(tree: Tree, monkeypatch) -> None:
-    monkeypatch.setitem(coefficients.CHUNK, "cpu", 1 << 16)
-    module = build(2, 4)
-    batch = pad_trees([tree])
-    values, states = random_values(batch, module), random_states(batch, module)
-    with Largest() as largest:
-        module(values, states, batch).sum().backward()
-    pairs = batch.num_nodes**2
-    assert batch.num_paths > 10 * pairs or tree.leaves == 2
-    # Two heads' coefficients of leaves, nonterminals and embeddings are the largest.
-    assert largest.size <= 2 * 300 * (batch.num_nodes + 50 + 100)
-    assert sum(map(numbers_in, batch._cache.values())) < 4 * pairs
-
-
 @pytest.mark.parametrize(
-    ("forest", "form"),
+    ("forest", "expected"),
     [
-        ([grown(60, 50, 1)] * 2, PathCoefficients),
-        ([chain(60)], PathCoefficients),
-        ([flat(300)], PathCoefficients),
-        ([Tree(1, [], [-1])], PathCoefficients),
-        ([chain(90)], DepthCoefficients),
-        ([chain(150), grown(60, 50, 1)], DepthCoefficients),
+        ([grown(20, 16, 2)] * 2, False),
+        ([grown(300, 240, 1)], True),
+        ([flat(300)], True),
+        ([Tree(1, [], [-1])], False),
+        ([chain(20)], False),
+        ([chain(200)], False),
+        ([chain(150), grown(60, 50, 1)], False),
     ],
 )
-def test_only_the_triples_of_shallow_trees_are_listed(forest: list[Tree], form: type) -> None:
+def test_only_the_paths_of_long_and_shallow_trees_are_listed(
+    forest: list[Tree], expected: bool
+) -> None:
     batch = pad_trees(forest)
-    assert type(coefficients_of(batch, Indices(False, 50, 100), torch.float32)) is form
+    assert is_long(batch, Indices(False, 50, 100)) is expected
     assert batch.num_paths == len(batch.paths().leaf)
-    assert coefficients_of(batch, Indices(False, 50, 100), torch.float32) is coefficients_of(
-        batch, Indices(False, 50, 100), torch.float32
-    )
 
 
 def test_a_sentence_beside_a_deep_one_is_accumulated_as_if_alone() -> None:

@@ -16,7 +16,7 @@ from fairseq_phrase.methods.encoder_method import ENCODERS
 from fairseq_phrase.methods.phrases.phrase_attention import PhraseAttention
 from fairseq_phrase.methods.phrases.phrase_nodes import PositionedPhrases
 from fairseq_phrase.methods.phrases.phrase_transformer import NodeAttention
-from fairseq_phrase.methods.positions.relative_attention import sequential_positions
+from fairseq_phrase.methods.positions.relative_positions import sequential_positions
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.padded_sentences import all_kinds, batches, pad, pad_heads
 from tests.support.structural_models import HEADS, SUBWORDS, batch, encode

@@ -13,11 +13,13 @@ from torch.utils._pytree import tree_iter
 
 from fairseq_phrase.methods.common import tensors
 from fairseq_phrase.methods.positions import relative_attention as module
-from fairseq_phrase.methods.positions.folded_positions import FoldedPositions, folded
+from fairseq_phrase.methods.positions.long_positions import FoldedPositions, folded
 from fairseq_phrase.methods.positions.relative_attention import (
     RelativeAttention,
-    RelativePositions,
     relative_attention,
+)
+from fairseq_phrase.methods.positions.relative_positions import (
+    RelativePositions,
     sequential_positions,
 )
 from tests.support.tolerance import assert_same, error
@@ -150,30 +152,19 @@ def test_weights_have_a_gradient(alone, dropout_p):
     assert torch.autograd.gradcheck(outputs, needed, check_undefined_grad=False)
 
 
-def test_spreading_and_collecting_are_transposes_of_one_another():
-    positions = make_positions(3, 6)
+def test_looking_up_and_collecting_are_transposes():
+    positions = make_positions(3, 6, padded=False)
     per_row = torch.randn(3, 2, 6, positions.num_rows, dtype=torch.double)
     pairs = torch.randn(3, 2, 6, 6, dtype=torch.double)
-    forth = (positions.spread(per_row) * pairs).sum()
+    forth = (positions.look_up(per_row) * pairs).sum()
     back = (positions.collect(pairs) * per_row).sum()
     assert_same(forth, back)
 
 
-@pytest.mark.parametrize("long", [False, True])
-@pytest.mark.parametrize("with_values", [True, False])
-@pytest.mark.parametrize("clips", [CLIPS, {"sequential": 2}])
-def test_the_gradients_that_are_written_out_are_the_numerical_ones(
-    clips, with_values, long, monkeypatch
-):
-    monkeypatch.setattr(tensors, "LONG", 3 if long else 4)
-    positions = make_positions(2, 4, padded=False, clips=clips)
-    inputs = make_inputs(2, 2, 4, 3, positions.num_rows)
-    inputs = inputs if with_values else inputs[:4]
-    assert torch.autograd.gradcheck(
-        lambda *inputs: attend(inputs, positions, with_values),
-        tuple(inputs),
-        check_undefined_grad=False,
-    )
+def half(weights, probability, train=True):
+    """Drop what has an odd index among the keys."""
+    mask = (torch.arange(weights.size(-1)) % 2 == 0).expand_as(weights)
+    return weights * mask * 2, mask
 
 
 @pytest.mark.parametrize("dropout_p", [0.0, 0.5])
@@ -181,6 +172,7 @@ def test_long_sentences_are_computed_alone_and_their_weights_not_kept(dropout_p,
     positions = make_positions(3, 50)
     inputs = make_inputs(3, 2, 50, 4, positions.num_rows)
     monkeypatch.setattr(torch, "native_dropout", half)
+    monkeypatch.setattr(module, "dropout", lambda weights, p: half(weights, p)[0] if p else weights)
     results, largest = [], []
     for limit in (50, 49):
         monkeypatch.setattr(tensors, "LONG", limit)
@@ -201,29 +193,26 @@ def test_long_sentences_are_computed_alone_and_their_weights_not_kept(dropout_p,
 
 
 def test_a_very_long_sentence_is_computed_a_few_heads_at_a_time(monkeypatch):
+    monkeypatch.setattr(tensors, "LONG", 399)
     positions = make_positions(2, 400)
     inputs = make_inputs(2, 3, 400, 4, positions.num_rows)
-    results = []
-    for limit in (400, 399):
-        monkeypatch.setattr(tensors, "LONG", limit)
-        with LargestTensor() as largest_tensor:
-            output = attend(inputs, positions)
-            results.append([output, *torch.autograd.grad(output.sum(), inputs)])
+    with LargestTensor() as largest_tensor:
+        attend(inputs, positions).sum().backward()
     assert largest_tensor.numel == 2 * 400 * 400
-    for actual, expected in zip(*results, strict=True):
-        assert_same(actual, expected)
 
 
 FEW_NEAR = {"sequential": 1, "structural": 3}
 
 
-@pytest.mark.parametrize("long", [False, True])
+@pytest.fixture(name="all_long")
+def _all_long(monkeypatch):
+    monkeypatch.setattr(tensors, "LONG", 1)
+
+
+@pytest.mark.usefixtures("all_long")
 @pytest.mark.parametrize("with_values", [True, False])
 @pytest.mark.parametrize("clips", [CLIPS, {"sequential": 2}, FEW_NEAR])
-def test_folded_positions_give_the_equations_in_value_and_gradient(
-    clips, with_values, long, monkeypatch
-):
-    monkeypatch.setattr(tensors, "LONG", 11 if long else 12)
+def test_folded_positions_give_the_equations_in_value_and_gradient(clips, with_values):
     positions = make_positions(3, 12, clips=clips)
     inputs = make_inputs(3, 2, 12, 4, positions.num_rows)
     fold = folded(positions)
@@ -234,9 +223,8 @@ def test_folded_positions_give_the_equations_in_value_and_gradient(
     assert_same_gradients(actual, expected, inputs)
 
 
-@pytest.mark.parametrize("long", [False, True])
-def test_the_gradients_of_folded_positions_are_the_numerical_ones(long, monkeypatch):
-    monkeypatch.setattr(tensors, "LONG", 4 if long else 5)
+@pytest.mark.usefixtures("all_long")
+def test_the_gradients_of_folded_positions_are_the_numerical_ones():
     fold = folded(make_positions(2, 5, padded=False, clips=FEW_NEAR))
     assert isinstance(fold, FoldedPositions)
     inputs = make_inputs(2, 2, 5, 3, fold.num_rows)
@@ -245,6 +233,7 @@ def test_the_gradients_of_folded_positions_are_the_numerical_ones(long, monkeypa
     )
 
 
+@pytest.mark.usefixtures("all_long")
 @pytest.mark.parametrize("clips", [CLIPS, {"sequential": 2}])
 def test_folded_positions_are_recovered_by_kind(clips):
     positions = make_positions(2, 12, clips=clips)
@@ -253,6 +242,7 @@ def test_folded_positions_are_recovered_by_kind(clips):
     assert all((recovered[kind] == expected[kind]).all() for kind in clips)
 
 
+@pytest.mark.usefixtures("all_long")
 def test_the_example_of_folded_positions():
     """That of the module's docstring: a pair that is far, and one that is near."""
     order = torch.arange(12)
@@ -278,16 +268,12 @@ def test_the_example_of_folded_positions():
     assert (fold.cells % fold.joint)[fold.near == 0].tolist() == [7]
 
 
-def test_positions_are_folded_only_if_few_pairs_are_near():
+def test_only_positions_of_long_sentences_are_folded(monkeypatch):
+    monkeypatch.setattr(tensors, "LONG", 11)
+    assert type(folded(make_positions(2, 12))) is FoldedPositions
     assert type(folded(make_positions(2, 11))) is RelativePositions
     differ = make_positions(2, 12, clips={"structural": 1})
     assert type(folded(differ)) is RelativePositions  # its first kind differs between sentences
-
-
-def half(weights, probability, train):
-    """Drop what has an odd index among the keys."""
-    mask = (torch.arange(weights.size(-1)) % 2 == 0).expand_as(weights)
-    return weights * mask * 2, mask
 
 
 def test_positions_beyond_the_clip_share_the_last_row():
@@ -324,14 +310,12 @@ def test_dropout_falls_on_the_weights_of_values_and_tables_alike(monkeypatch):
     positions = make_positions(2, 5)
     inputs = make_inputs(2, 2, 5, 4, positions.num_rows)
     factors = []
-    native = torch.native_dropout
 
-    def remembered(weights, probability, train):
-        dropped, mask = native(weights, probability, train)
-        factors.append(mask / (1 - probability))
-        return dropped, mask
+    def remembered(weights, probability):
+        factors.append(torch.nn.functional.dropout(torch.ones_like(weights), probability))
+        return weights * factors[-1]
 
-    monkeypatch.setattr(torch, "native_dropout", remembered)
+    monkeypatch.setattr(module, "dropout", remembered)
     actual = attend(inputs, positions, dropout_p=0.5)
     assert 0 < (factors[0] == 0).double().mean() < 1
     expected = literal_attention(inputs, positions, kept=factors[0])
@@ -357,8 +341,8 @@ def test_dropout_keeps_the_mean_and_is_off_outside_training(with_values):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("with_values", [True, False])
-@pytest.mark.parametrize("prepare", [lambda positions: positions, folded])
-def test_low_precision_is_as_exact_as_the_naive_form(prepare, dtype, with_values):
+@pytest.mark.parametrize("long", [False, True])
+def test_low_precision_is_as_exact_as_the_naive_form(long, dtype, with_values, monkeypatch):
     positions = make_positions(3, 40)
     inputs = make_inputs(3, 2, 40, 16, positions.num_rows, dtype=torch.float32)
     low = [x.detach().to(dtype).requires_grad_() for x in inputs]
@@ -374,7 +358,10 @@ def test_low_precision_is_as_exact_as_the_naive_form(prepare, dtype, with_values
 
     exact_results = results(gathered_attention, exact)
     naive = results(gathered_attention, low)
-    positions = prepare(positions)
+    if long:
+        monkeypatch.setattr(tensors, "LONG", 1)
+        positions = folded(positions)
+        assert type(positions) is FoldedPositions
     actual = results(attend, low)
     for low_result, naive_result, truth in zip(actual, naive, exact_results, strict=True):
         assert low_result.dtype == dtype
