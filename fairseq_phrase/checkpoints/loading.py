@@ -190,8 +190,10 @@ def _compare(saved: SavedModel, data: str | Path, options: Mapping[str, Any]) ->
         UserError: they differ.
     """
     trained = identity_of(saved.state, saved.path)
-    here = identity_of({"cfg": saved.state["cfg"]}, str(data))
-    check(trained, here, "use", Tolerance(options["allow_difference"], options["strict_identity"]))
+    current = identity_of({"cfg": saved.state["cfg"]}, str(data))
+    check(
+        trained, current, "use", Tolerance(options["allow_difference"], options["strict_identity"])
+    )
 
 
 def _check_sizes(saved: SavedModel) -> None:
