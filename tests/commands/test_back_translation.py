@@ -111,7 +111,7 @@ def test_a_low_temperature_and_a_small_share_draw_what_a_greedy_search_finds(che
     assert sampled != greedy
 
 
-@pytest.mark.parametrize("option", ["beam", "nbest", "batch_size", "buffer_size", "sampling_topk"])
+@pytest.mark.parametrize("option", ["beam", "buffer_size"])
 def test_numbers_below_1_are_refused(checkpoint, option):
     model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
     with pytest.raises(UserError, match=f"{option} 0: expected a positive number"):
@@ -327,39 +327,13 @@ def test_an_actor_has_a_gpu_if_the_device_is_one(engine, device, gpus, monkeypat
             ["--shard", "1/2", "--out", "{out}"],
             "{out}.2-of-2 is there without out.2-of-2.key, which records what made it: remove it",
         ),
-        (["--sampling-topk", "3"], "sampling_topk needs sampling"),
-        (["--sampling-topp", "0.3"], "sampling_topp needs sampling"),
-        (["--temperature", "0.3"], "temperature needs sampling"),
-        (
-            ["--sampling", "--sampling-topk", "3", "--sampling-topp", "0.3"],
-            "sampling_topp, not both",
-        ),
-        (
-            ["--sampling", "--sampling-topp", "1.5"],
-            'sampling_topp="1.5": expected a probability above',
-        ),
-        (
-            ["--sampling", "--sampling-topp", "0"],
-            'sampling_topp="0.0": expected a probability above 0',
-        ),
-        (
-            ["--sampling", "--sampling-topp", "nan"],
-            'sampling_topp="nan": expected a probability above',
-        ),
+        # Of one option of the search; the others are in the tests of SearchOptions.
         (["--sampling", "--temperature", "0"], 'temperature="0.0": expected a number above 0'),
-        (["--sampling", "--temperature", "inf"], 'temperature="inf": expected a number above 0'),
-        (
-            ["--sampling", "--beam", "12", "--nbest", "4"],
-            "most probable draws, which are no samples",
-        ),
-        (["--sampling", "--beam", "5"], "most probable draws, which are no samples"),
+        (["--sampling", "--beam", "12", "--nbest", "4"], "draws, which are no samples"),
         (["--score", "{out}.2-of-2", "--sampling"], "remove the options of a search"),
         (["--sampling", "--constraints", "{out}"], "need a search"),
         (["--ray-address", "auto"], "--ray-address needs --engine ray"),
-        (
-            ["--out", "{out}", "--source-parser", "spacy:nothing"],
-            "spacy download nothing",
-        ),
+        (["--out", "{out}", "--source-parser", "spacy:nothing"], "spacy download nothing"),
     ],
 )
 def test_mistakes_are_one_message(options, message, translate, tmp_path, capsys):
