@@ -351,7 +351,7 @@ def test_only_missing_extensions_of_fairseq_are_replaced(clone, site):
         *(f"{name},," for name in made),
         "fairseq_phrase,,",
     ]
-    package = clone / "fairseq_phrase" / "compat" / "uncompiled"
+    package = clone / "fairseq_phrase" / "repairs" / "uncompiled"
     assert [(site / name).readlink().parent for name in made] == [package] * 2
     for name in made:
         assert (REPOSITORY / "fairseq_phrase/repairs/uncompiled" / Path(name).name).is_file()
