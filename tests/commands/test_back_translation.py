@@ -200,15 +200,13 @@ def test_a_run_that_was_killed_goes_on(arguments, translate, tmp_path):
 
 
 def test_other_options_models_and_files_do_not_go_on_with_what_was_written(
-    translate, checkpoint, text, tmp_path, capsys
+    translate, checkpoint, text, tmp_path, refused
 ):
     out = tmp_path / "out.en"
     output = translate().out
     translate("--out", out)
     assert out.read_text(encoding="utf-8") == output
-    with pytest.raises(SystemExit):
-        translate("--out", out)
-    assert f"{out} is there already" in capsys.readouterr().err
+    assert f"{out} is there already" in refused(translate, "--out", out)
     translate("--out", tmp_path / "half.en", "--shard", "1/2")
     other_path = tmp_path / "other.pt"
     state = torch.load(checkpoint, weights_only=True)
@@ -221,13 +219,9 @@ def test_other_options_models_and_files_do_not_go_on_with_what_was_written(
         (("--source-parser", "factored"), "parser of the text"),
     ):
         glossary.write_text("Hund\tdog\n")
-        with pytest.raises(SystemExit):
-            translate(*half, *options)
-        assert difference in capsys.readouterr().err
+        assert difference in refused(translate, *half, *options)
     text.write_text(text.read_text("utf-8").replace("e", "o"), "utf-8")
-    with pytest.raises(SystemExit):
-        translate(*half)
-    assert f"{tmp_path}/half.en.1-of-2 was made with text input.txt" in capsys.readouterr().err
+    assert f"{tmp_path}/half.en.1-of-2 was made with text input.txt" in refused(translate, *half)
 
 
 def test_standard_input_is_compared_with_what_was_translated(
@@ -336,12 +330,10 @@ def test_an_actor_has_a_gpu_if_the_device_is_one(engine, device, gpus, monkeypat
         (["--out", "{out}", "--source-parser", "spacy:nothing"], "spacy download nothing"),
     ],
 )
-def test_mistakes_are_one_message(options, message, translate, tmp_path, capsys):
+def test_mistakes_are_one_message(options, message, translate, tmp_path, refused):
     out = tmp_path / "out"
     (tmp_path / "out.2-of-2").write_text("a\nb\nc\n")
-    with pytest.raises(SystemExit):
-        translate(*(part.format(out=out) for part in options))
-    stderr = capsys.readouterr().err
+    stderr = refused(translate, *(part.format(out=out) for part in options))
     assert message.format(out=out) in stderr.splitlines()[-1]
     assert not out.exists()
     assert not [*tmp_path.glob("*.partial")]
