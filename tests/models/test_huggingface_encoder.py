@@ -191,7 +191,7 @@ def framed(tmp_path, name, language, **options):
 
 @pytest.mark.parametrize(
     ("name", "language", "before", "after", "left_pad"),
-    [(*frame, left_pad) for frame, left_pad in zip(FRAMES, SIDES)],
+    [(*frame, left_pad) for frame, left_pad in zip(FRAMES, SIDES, strict=False)],
 )
 def test_a_sentence_has_the_frame_of_the_models_own_tokenizer(
     tmp_path, name, language, before, after, left_pad
@@ -256,7 +256,8 @@ def test_a_frame_in_a_checkpoint_is_checked(task, frame):
 
 
 @pytest.mark.parametrize(
-    ("name", "language", "left_pad"), [(*pair, side) for pair, side in zip(LANGUAGE, SIDES)]
+    ("name", "language", "left_pad"),
+    [(*pair, side) for pair, side in zip(LANGUAGE, SIDES, strict=False)],
 )
 def test_an_empty_line_and_gradients_are_finite(tmp_path, name, language, left_pad):
     encoder, task, *_ = framed(tmp_path, name, language)
