@@ -318,14 +318,14 @@ def test_a_later_run_with_other_options_is_refused(
         patch.setattr("fairseq_phrase.data.preprocessing.preprocess.make_dictionaries", stopped)
         with pytest.raises(SystemExit):
             preprocess(text, out, "--parts", "3", *spacy)
-    refused = [
+    cases = [
         (["--parts", "4", *spacy], "made with parts 3; this run has parts 4"),
         (["--parts", "3", "--max-length", "9", *spacy], "made with max_length 1023; this run has"),
         (["--parts", "3", *spacy[:2]], "made with parsing "),
         (spacy, "made with parts 3; this run has parts 1"),
     ]
     capsys.readouterr()
-    for more, message in refused:
+    for more, message in cases:
         stderr = refused(preprocess, text, out, *more)
         assert message in stderr
         assert f"or remove {out / '.partial'}" in stderr

@@ -714,6 +714,8 @@ def test_what_cannot_run_is_refused_before_any_training(text, arguments, message
     words = ["--out", tmp_path / "out", *shlex.split(arguments)]
     assert re.search(message, command(*words, files=files, data=data, fails=True))
     assert not (tmp_path / "out").exists()
+    if text == EPOCHS:  # 40 updates are five epochs
+        assert command("--max-update", "40", "--dry-run", files=files, data=data)
 
 
 def test_a_training_needs_data_and_languages():
