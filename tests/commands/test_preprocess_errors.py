@@ -152,6 +152,7 @@ def test_strict_stops_at_an_empty_or_too_long_pair(workplace, fails, line, probl
         (DOG.format(0, 9), "line 2", "word 2 has head 9"),
         (DOG.format(0, 1), "conllu", "missing at the end: line 2 of the text has none (1 trees"),
         (DOG.format(0, 1) * 3, "line 7", "more trees here than lines"),
+        (b"", "conllu", "2 trees are missing at the end: lines 1 to 2 of the text have none (0"),
     ],
 )
 def test_faulty_parses_are_named_with_file_and_line(
