@@ -344,16 +344,16 @@ def test_only_missing_extensions_of_fairseq_are_replaced(clone, site):
     compiled.touch()
     for _ in range(2):
         link(clone, site)
-    made = ["fairseq/data/data_utils_fast.py", "fairseq/data/token_block_utils_fast.py"]
+    replaced = ["fairseq/data/data_utils_fast.py", "fairseq/data/token_block_utils_fast.py"]
     record = (site / "fairseq_phrase-1.dist-info" / "RECORD").read_text().split()
     assert record == [
         "fairseq_phrase-1.dist-info/RECORD,,",
-        *(f"{name},," for name in made),
+        *(f"{name},," for name in replaced),
         "fairseq_phrase,,",
     ]
     package = clone / "fairseq_phrase" / "repairs" / "uncompiled"
-    assert [(site / name).readlink().parent for name in made] == [package] * 2
-    for name in made:
+    assert [(site / name).readlink().parent for name in replaced] == [package] * 2
+    for name in replaced:
         assert (REPOSITORY / "fairseq_phrase/repairs/uncompiled" / Path(name).name).is_file()
     assert not (site / "fairseq" / "libbleu.py").exists()
 
