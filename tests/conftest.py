@@ -256,3 +256,15 @@ def command(monkeypatch, capsys, caplog):
         return "\n".join([*caplog.messages, capsys.readouterr().out])
 
     return called
+
+
+@pytest.fixture
+def refused(capsys):
+    """Call a command that stops; returns what it printed to standard error."""
+
+    def called(function, *arguments: object, **options: object) -> str:
+        with pytest.raises(SystemExit):
+            function(*arguments, **options)
+        return capsys.readouterr().err
+
+    return called

@@ -26,6 +26,7 @@ def test_protected_tokens_are_names_or_a_file(tmp_path):
         ("none.txt", r"there is no file none\.txt"),
         ("{0}/latin1.txt", r"latin1\.txt, line 2: not UTF-8"),
         ("<2de>,<s>", "'<s>' cannot be protected"),
+        ("a b", "'a b' cannot be protected"),
     ],
 )
 def test_what_cannot_be_protected_is_named(tmp_path, text, message):

@@ -76,11 +76,9 @@ def test_scores_are_sacrebleus_own_whatever_the_outputs_name(run, capsys, name):
     assert "tok:13a" in text
 
 
-def test_an_output_of_another_test_set_is_refused(run, capsys):
+def test_an_output_of_another_test_set_is_refused(run, refused):
     write_output(run / "generate.txt", HYPOTHESES[:2])
-    with pytest.raises(SystemExit):
-        score(run)
-    assert "2 translations and the reference 3 lines" in capsys.readouterr().err
+    assert "2 translations and the reference 3 lines" in refused(score, run)
 
 
 def test_the_table_has_a_row_for_each_run_and_each_signature_once(run, capsys):
@@ -101,7 +99,9 @@ def test_the_command_writes_the_table_and_refuses_two_runs_of_one_name(run, tmp_
     assert "two rows are named 'a'" in capsys.readouterr().err
 
 
-def test_what_fairseqs_results_path_wrote_is_found_and_a_file_can_be_named(run, tmp_path, capsys):
+def test_what_fairseqs_results_path_wrote_is_found_and_a_file_can_be_named(
+    run, tmp_path, capsys, refused
+):
     (tmp_path / "a").mkdir()
     output = write_output(tmp_path / "a" / "generate-test.txt", HYPOTHESES)
     other_output = write_output(tmp_path / "a" / "other.txt", REFERENCES)
@@ -110,9 +110,7 @@ def test_what_fairseqs_results_path_wrote_is_found_and_a_file_can_be_named(run, 
     assert [row[0] for row in rows] == ["a", "b", "c"]
     assert rows[0][1] == rows[1][1] != rows[2][1]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(SystemExit):
-        score(run, str(tmp_path / "empty"))
-    assert "expected train.log and generate*.txt" in capsys.readouterr().err
+    assert "expected train.log and generate*.txt" in refused(score, run, str(tmp_path / "empty"))
 
 
 CHINESE = [

@@ -52,15 +52,13 @@ def test_text_with_labels_is_a_parser(factored, synthetic_corpus):
     assert not any("￨" in symbol for symbol in task.source_dictionary.symbols)
 
 
-def test_a_word_without_its_label_is_named(factored, tmp_path, capsys):
+def test_a_word_without_its_label_is_named(factored, tmp_path, refused):
     lines = (factored / "test.de").read_text().splitlines()
     word = lines[2].split()[0]
     lines[2] = lines[2].replace(word, word.partition("￨")[0], 1)
     (tmp_path / "test.de").write_text("\n".join(lines) + "\n")
     (tmp_path / "test.en").write_bytes((factored / "test.en").read_bytes())
-    with pytest.raises(SystemExit):
-        read_labels(tmp_path / "test", tmp_path / "d")
-    error = capsys.readouterr().err
+    error = refused(read_labels, tmp_path / "test", tmp_path / "d")
     assert f"{tmp_path / 'test.de'}" in error
     assert "line 3" in error
     assert f"word 1 is '{word.partition('￨')[0]}': expected a word and" in error

@@ -148,7 +148,7 @@ def test_each_side_records_the_subword_model_of_the_other(of_two_models):
     ],
 )  # fmt: skip
 def test_a_dictionary_needs_the_subword_model_of_its_side(
-    of_two_models, tmp_path, capsys, given, message
+    of_two_models, tmp_path, refused, given, message
 ):
     folder, common = of_two_models
     words = {
@@ -164,24 +164,21 @@ def test_a_dictionary_needs_the_subword_model_of_its_side(
     if message is None:
         preprocess(arguments)
         return
-    with pytest.raises(SystemExit):
-        preprocess(arguments)
-    assert re.search(message, error := capsys.readouterr().err), error
+    assert re.search(message, error := refused(preprocess, arguments)), error
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(
     ("manifests", "model"), [(["de"], r"spm\.model \(\w+\)"), ([], "the one that made .*en.txt")]
 )
-def test_the_manifest_of_one_side_is_enough(of_two_models, tmp_path, capsys, manifests, model):
+def test_the_manifest_of_one_side_is_enough(of_two_models, tmp_path, refused, manifests, model):
     folder, common = of_two_models
     for name in ("dict.en.txt", *(f"syntax.{language}.json" for language in manifests)):
         shutil.copy(folder / "data" / name, tmp_path)
     bert = ["--bpe", f"huggingface:{folder / 'bert'}", "--tgtdict", f"{tmp_path}/dict.en.txt"]
-    with pytest.raises(SystemExit):
-        preprocess([*common, "--destdir", f"{tmp_path}/new", *bert])
     assert re.search(
-        rf"target-subword-model {model} and a new one: ", error := capsys.readouterr().err
+        rf"target-subword-model {model} and a new one: ",
+        error := refused(preprocess, [*common, "--destdir", f"{tmp_path}/new", *bert]),
     ), error
 
 

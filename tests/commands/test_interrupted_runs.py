@@ -170,12 +170,10 @@ def interrupted(*arguments):
     raise KeyboardInterrupt
 
 
-def test_two_runs_do_not_work_in_one_folder(text, tmp_path, trained_pipeline, capsys):
+def test_two_runs_do_not_work_in_one_folder(text, tmp_path, trained_pipeline, refused):
     run = start(text, tmp_path / "out", trained_pipeline, 1)
     wait_for_blocks(run, 1)
-    with pytest.raises(SystemExit):
-        preprocess(text, tmp_path / "out", splits=("train",))
-    assert (
-        f"on {os.uname().nodename}, or a command that it started) is at" in capsys.readouterr().err
+    assert f"on {os.uname().nodename}, or a command that it started) is at" in refused(
+        preprocess, text, tmp_path / "out", splits=("train",)
     )
     let_end(run)

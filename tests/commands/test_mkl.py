@@ -234,20 +234,16 @@ def amd(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-def test_commands_that_compute_name_the_command(amd, capsys, monkeypatch):
+def test_commands_that_compute_name_the_command(amd, refused, monkeypatch):
     advice = "half of its speed, because MKL does not use AVX-512"
     for main, arguments, computes in (
         (translate.main, ["data", "--path", "missing.pt"], True),
         (inspect_data.main, ["data"], False),
     ):
-        with pytest.raises(SystemExit):
-            main(arguments)
-        stderr = capsys.readouterr().err
+        stderr = refused(main, arguments)
         assert stderr.count(f"{mkl.COMMAND} --install") == stderr.count(advice) == computes
     monkeypatch.setenv("FAIRSEQ_PHRASE_MKL", "as-it-is")
-    with pytest.raises(SystemExit):
-        translate.main(["data", "--path", "missing.pt"])
-    assert advice not in capsys.readouterr().err
+    assert advice not in refused(translate.main, ["data", "--path", "missing.pt"])
 
 
 def test_one_process_of_a_training_logs_it(amd, caplog, monkeypatch):

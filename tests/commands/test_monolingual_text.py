@@ -54,10 +54,8 @@ def test_every_record_is_verified(corpus, tmp_path, capsys):
     "option",
     [["--target-lang", "de"], ["--labels", "word"], ["--joined-dictionary"], ["--parse", "both"]],
 )
-def test_options_of_a_second_language_are_refused(corpus, tmp_path, option, capsys):
-    with pytest.raises(SystemExit):
-        make_data(corpus, tmp_path / "data", *option)
-    message = capsys.readouterr().err
+def test_options_of_a_second_language_are_refused(corpus, tmp_path, option, refused):
+    message = refused(make_data, corpus, tmp_path / "data", *option)
     assert f"error: {' '.join(option)}: with --only-source there is one language" in message
 
 

@@ -112,7 +112,7 @@ def test_a_checkpoint_without_the_loss_may_begin_with_it(train):
 
 def test_controls_are_learned_likewise(train):
     printed = train(
-        40, "--disable-validation", "--parse-loss", "1", "--tree-source", "linear",
+        3, "--disable-validation", "--parse-loss", "1", "--tree-source", "linear",
         "--arch", "parent_scaled_transformer_tiny", *SIZES,
     )  # fmt: skip
     assert accuracies(printed)

@@ -307,7 +307,7 @@ def test_a_killed_run_continues_after_its_last_block_and_gives_the_same_files(
 
 
 def test_a_later_run_with_other_options_is_refused(
-    text, tmp_path, monkeypatch, capsys, trained_pipeline
+    text, tmp_path, monkeypatch, capsys, refused, trained_pipeline
 ):
     out, spacy = tmp_path / "out", parser(trained_pipeline)
 
@@ -318,17 +318,15 @@ def test_a_later_run_with_other_options_is_refused(
         patch.setattr("fairseq_phrase.data.preprocessing.preprocess.make_dictionaries", stopped)
         with pytest.raises(SystemExit):
             preprocess(text, out, "--parts", "3", *spacy)
-    refused = [
+    cases = [
         (["--parts", "4", *spacy], "made with parts 3; this run has parts 4"),
         (["--parts", "3", "--max-length", "9", *spacy], "made with max_length 1023; this run has"),
         (["--parts", "3", *spacy[:2]], "made with parsing "),
         (spacy, "made with parts 3; this run has parts 1"),
     ]
     capsys.readouterr()
-    for more, message in refused:
-        with pytest.raises(SystemExit):
-            preprocess(text, out, *more)
-        stderr = capsys.readouterr().err
+    for more, message in cases:
+        stderr = refused(preprocess, text, out, *more)
         assert message in stderr
         assert f"or remove {out / '.partial'}" in stderr
     more = ("--parts=3", "--min-count", "2", "--on-error=skip", *spacy)
@@ -337,45 +335,39 @@ def test_a_later_run_with_other_options_is_refused(
 
 
 def test_a_strict_run_that_stopped_at_a_line_is_continued_without_strict(
-    text, tmp_path, capsys, trained_pipeline
+    text, tmp_path, capsys, refused, trained_pipeline
 ):
     folder, out, spacy = tmp_path / "text", tmp_path / "out", parser(trained_pipeline)
     shutil.copytree(text, folder)
     lines = list(read_lines(folder / "train.en"))
     lines[30] = lines[31]  # the empty line of a later part is left
     (folder / "train.en").write_text("".join(f"{line}\n" for line in lines))
-    with pytest.raises(SystemExit):
-        preprocess(folder, out, "--parts", "3", "--strict", *spacy)
-    assert "line 261" in capsys.readouterr().err
+    assert "line 261" in refused(preprocess, folder, out, "--parts", "3", "--strict", *spacy)
     assert len(list(out.glob(".partial/blocks/train/*"))) == 5
     preprocess(folder, out, "--parts", "3", *spacy)
     assert files(out) == files(preprocess(folder, tmp_path / "other", "--parts", "3", *spacy))
     assert "train: 399 sentence pairs" in capsys.readouterr().out
 
 
-def test_a_part_without_a_pair_is_named_with_what_to_do(text, tmp_path, capsys):
+def test_a_part_without_a_pair_is_named_with_what_to_do(text, tmp_path, refused):
     """The last 50 of 400 lines have an empty side."""
     folder, out = tmp_path / "text", tmp_path / "out"
     shutil.copytree(text, folder)
     lines = list(read_lines(folder / "train.en"))
     lines[350:] = [""] * 50
     (folder / "train.en").write_text("".join(f"{line}\n" for line in lines))
-    with pytest.raises(SystemExit):
-        preprocess(folder, out, "--parts", "8")
-    stderr = capsys.readouterr().err
+    stderr = refused(preprocess, folder, out, "--parts", "8")
     assert "train.de, lines 351 to 400, is left: 50 have an empty side" in stderr
     assert "have no parse: give fewer --parts" in stderr
 
 
-def test_bad_numbers_of_parts_are_refused(text, parts, tmp_path, capsys):
+def test_bad_numbers_of_parts_are_refused(text, parts, tmp_path, capsys, refused):
     bad = [
         (["--parts", "9"], ("train",), "has 400 lines, and a part has at least 50: give --parts 8"),
         (["--parts", "2"], ("test",), "--parts divides the training text: give --trainpref"),
     ]
     for more, splits, message in bad:
-        with pytest.raises(SystemExit):
-            preprocess(text, tmp_path / "out", *more, splits=splits)
-        assert message in capsys.readouterr().err
+        assert message in refused(preprocess, text, tmp_path / "out", *more, splits=splits)
         assert not (tmp_path / "out").exists()
     with pytest.raises(SystemExit):
         preprocess(text, parts[0].parent, "--parts", "2")

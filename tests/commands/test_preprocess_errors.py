@@ -145,24 +145,15 @@ def test_strict_stops_at_an_empty_or_too_long_pair(workplace, fails, line, probl
     assert ("--max-length is 60" if problem == "over" else problem) in message
 
 
-CONLLU = [
-    (DOG.format(2, 1), "line 1", "form a cycle"),
-    (DOG.format(0, 9), "line 2", "word 2 has head 9"),
-    (DOG.format(0, 1).replace("\t", " "), "line 1", "expected 10 columns"),
-    (DOG.format(0, 1).replace("Hund", "Katze"), "line 1", "the text has 'Hund bellt' there"),
-    (
-        DOG.format(0, 1),
-        "conllu",
-        "missing at the end: line 2 of the text has none (1 trees for 2 lines",
-    ),
-    (DOG.format(0, 1) * 3, "line 7", "more trees here than lines"),
-    (DOG.format(0, 1).encode("utf-16"), "line 1", "not UTF-8"),
-    (b"", "conllu", "2 trees are missing at the end: lines 1 to 2 of the text have none (0 trees"),
-]
-
-
+# Every fault of a file is in the tests of its parser.
 @pytest.mark.parametrize(
-    ("content", "place", "problem"), CONLLU, ids=[problem for _, _, problem in CONLLU]
+    ("content", "place", "problem"),
+    [
+        (DOG.format(0, 9), "line 2", "word 2 has head 9"),
+        (DOG.format(0, 1), "conllu", "missing at the end: line 2 of the text has none (1 trees"),
+        (DOG.format(0, 1) * 3, "line 7", "more trees here than lines"),
+        (b"", "conllu", "2 trees are missing at the end: lines 1 to 2 of the text have none (0"),
+    ],
 )
 def test_faulty_parses_are_named_with_file_and_line(
     workplace, fails, content, place, problem, data_directory
@@ -254,28 +245,24 @@ def test_text_of_another_pair_stays_with_its_dictionary(workplace):
 
 
 def test_the_target_of_an_earlier_test_set_is_not_left_beside_a_text_without_one(
-    workplace, tmp_path, capsys
+    workplace, tmp_path, refused
 ):
     for suffix in ("de", "en"):
         shutil.copyfile(workplace.raw / f"train.{suffix}", workplace.raw / f"test.{suffix}")
     tests = ("--testpref", str(workplace.raw / "test"), "--destdir", str(tmp_path / "new"))
     main(workplace.arguments(*tests))
     (workplace.raw / "test.en").unlink()
-    with pytest.raises(SystemExit):
-        main(workplace.arguments(*tests))
-    assert "also holds test.de-en.en, which" in capsys.readouterr().err
+    assert "also holds test.de-en.en, which" in refused(main, workplace.arguments(*tests))
 
 
-def test_splits_that_a_stopped_run_had_finished_are_not_forgotten(workplace, capsys):
+def test_splits_that_a_stopped_run_had_finished_are_not_forgotten(workplace, refused):
     ready = workplace.destination / ".partial" / "ready"
     ready.mkdir(parents=True)
     manifest = Manifest.load(workplace.destination, "de")
     Manifest.path(workplace.destination, "de").unlink()
     manifest.splits["test.de-en"] = manifest.splits["train.de-en"]
     manifest.save(ready)
-    with pytest.raises(SystemExit):
-        main(workplace.arguments())
-    assert "also holds test.de-en" in capsys.readouterr().err
+    assert "also holds test.de-en" in refused(main, workplace.arguments())
     assert Manifest.load(workplace.destination, "de") == manifest
 
 
@@ -295,10 +282,8 @@ def test_a_test_set_alone_asks_for_what_the_training_data_have(workplace, capsys
     assert workplace.contents() == workplace._before
 
 
-def test_no_text_at_all_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        main(["-s", "de", "-t", "en"])
-    assert "give --trainpref" in capsys.readouterr().err
+def test_no_text_at_all_is_refused(refused):
+    assert "give --trainpref" in refused(main, ["-s", "de", "-t", "en"])
 
 
 def test_a_file_where_the_destination_should_be_is_left_alone(workplace, fails, tmp_path):
@@ -386,15 +371,13 @@ def test_a_file_that_is_replaced_while_it_is_read_is_named(
 
 
 @pytest.mark.parametrize("suffix", ["en", "de.conllu"])
-def test_a_text_and_a_packed_text_of_other_content_are_refused(workplace, suffix, capsys):
+def test_a_text_and_a_packed_text_of_other_content_are_refused(workplace, suffix, refused):
     lines = workplace.lines(suffix)
     packed = workplace.raw / f"train.{suffix}.gz"
     packed.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines).encode()))
     main([*workplace.arguments("--parser", "conllu"), "--destdir", str(workplace.raw / "out")])
     packed.write_bytes(gzip.compress("".join(f"{line}\n" for line in lines[:-1]).encode()))
-    with pytest.raises(SystemExit):
-        main(workplace.arguments("--parser", "conllu"))
-    message = capsys.readouterr().err
+    message = refused(main, workplace.arguments("--parser", "conllu"))
     assert f"train.{suffix}, line {len(lines)}: {packed} has another line here" in message
 
 

@@ -121,7 +121,7 @@ def test_a_parser_of_one_language_does_not_parse_the_other_by_default(
 
 
 def test_a_dictionary_needs_the_subword_model_that_made_its_entries(
-    data_directory, synthetic_corpus, tmp_path, capsys
+    data_directory, synthetic_corpus, tmp_path, refused
 ):
     arguments = [
         "--srcdict",
@@ -129,9 +129,7 @@ def test_a_dictionary_needs_the_subword_model_that_made_its_entries(
         "--tgtdict",
         data_directory / "dict.en.txt",
     ]
-    with pytest.raises(SystemExit):
-        preprocess(synthetic_corpus, tmp_path / "new", *arguments)
-    message = capsys.readouterr().err
+    message = refused(preprocess, synthetic_corpus, tmp_path / "new", *arguments)
     assert re.search(
         r"differ in subword-model spm\.model \(\w+\) and a new one: .*--sentencepiece-", message
     )

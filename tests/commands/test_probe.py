@@ -37,16 +37,14 @@ def tasks(synthetic_corpus, tmp_path) -> Path:
 
 
 def test_a_tree_transformer_is_probed_layer_by_layer(
-    checkpoint, tasks, trained_pipeline, tmp_path, capsys
+    checkpoint, tasks, trained_pipeline, tmp_path, capsys, refused
 ):
     arguments = [
         "--path", str(checkpoint), "--tasks", str(tasks), "--layer", "all", "--hidden", "20",
         "--l2", "0.001", "--out", str(tmp_path / "out"), "--device", "cpu",
     ]  # fmt: skip
     # The data are from gold trees, which new text does not have.
-    with pytest.raises(SystemExit):
-        probe.main(arguments)
-    assert "name a parser for it, " in capsys.readouterr().err
+    assert "name a parser for it, " in refused(probe.main, arguments)
     probe.main([*arguments, "--source-parser", f"spacy:{trained_pipeline}"])
     printed = capsys.readouterr().out
     assert f"{checkpoint.parent.name}/checkpoint_last.pt" in printed

@@ -44,19 +44,24 @@ def empty_environment(tmp_path):
 def bare_python(empty_environment, tmp_path):
     """An interpreter that stands in for a system's Python without packages."""
     bare = tmp_path / "bare"
-    bare.mkdir()
-    (bare / "python3").write_text(
-        f"#!/bin/bash\n"
-        f'if [[ $* == *"print(sys.prefix)"* ]]; then echo "{bare}"; exit; fi\n'
-        f'exec "{empty_environment}/bin/python3" "$@"\n'
-    )
-    (bare / "python3").chmod(0o755)
+    prefix = f'if [[ $* == *"print(sys.prefix)"* ]]; then echo "{bare}"; exit; fi'
+    commands_in(bare, python3=f'{prefix}\nexec "{empty_environment}/bin/python3" "$@"')
     return bare / "python3"
 
 
 def quoted(path: Path) -> str:
     """As bash prints it: the temporary folder may have a blank in its name."""
     return str(path).replace(" ", "\\ ")
+
+
+def commands_in(folder: Path, **scripts: str) -> str:
+    """Make a folder of commands, by their names and what bash runs; return it as part of PATH."""
+    folder.mkdir(exist_ok=True)
+    for name, text in scripts.items():
+        path = folder / name.replace("_", "-")
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(0o755)
+    return str(folder)
 
 
 def files(folder: Path) -> set[Path]:
@@ -120,16 +125,11 @@ def test_probing_installs_what_its_commands_need(clone, bare_python, tmp_path):
 
 def interpreters(folder: Path, fitting: str = "") -> Path:
     """Interpreters of a Python that is too new, and perhaps one that fits."""
-    folder.mkdir()
-    for name in ("python3", *(f"python3.{minor}" for minor in range(10, 14))):
-        script = (
-            f'exec {sys.executable} "$@"'
-            if name == fitting
-            else "echo Python 3.14.0; [[ $1 == --version ]]"
-        )
-        (folder / name).write_text(f"#!/bin/bash\n{script}\n")
-        (folder / name).chmod(0o755)
-    return folder
+    names = ["python3", *(f"python3.{minor}" for minor in range(10, 14))]
+    scripts = dict.fromkeys(names, "echo Python 3.14.0; [[ $1 == --version ]]")
+    if fitting:
+        scripts[fitting] = f'exec {sys.executable} "$@"'
+    return Path(commands_in(folder, **scripts))
 
 
 def test_where_no_python_fits_it_is_said_how_to_get_one(clone, tmp_path):
@@ -216,16 +216,13 @@ def test_no_parser_is_installed_into_an_environment_of_the_users(clone):
             path = clone / "multi30k" / f"{name}.{language}.gz"
             path.parent.mkdir(exist_ok=True)
             path.touch()
-    fakes = clone / "fakes"
-    fakes.mkdir()
-    for name, text in (("python", "exit 9"), ("fairseq-phrase-preprocess", 'echo "$@"; exit 9')):
-        (fakes / name).write_text(f"#!/bin/bash\n{text}\n")
-        (fakes / name).chmod(0o755)
-    # An interpreter without any spaCy pipeline.
-    (fakes / "python3").write_text(
-        f'#!/bin/bash\n[[ $* != *import*core* ]] || exit 1\nexec {sys.executable} "$@"\n'
+    fakes = commands_in(
+        clone / "fakes",
+        python="exit 9",
+        fairseq_phrase_preprocess='echo "$@"; exit 9',
+        # An interpreter without any spaCy pipeline.
+        python3=f'[[ $* != *import*core* ]] || exit 1\nexec {sys.executable} "$@"',
     )
-    (fakes / "python3").chmod(0o755)
     output = run(
         clone, "quickstart", "--slice", "100", expect=9, path=f"{fakes}{os.pathsep}{COMMANDS}",
         FAIRSEQ_PHRASE_READY="1",
@@ -239,11 +236,8 @@ def test_no_parser_is_installed_into_an_environment_of_the_users(clone):
 
 
 def test_without_a_network_multi30k_can_be_named(clone):
-    fakes = clone / "fakes"
-    fakes.mkdir()
-    for name in ("python", "fairseq-phrase-synthetic"):
-        (fakes / name).write_text('#!/bin/bash\necho "$@"\nexit 9\n')
-        (fakes / name).chmod(0o755)
+    echo = 'echo "$@"; exit 9'
+    fakes = commands_in(clone / "fakes", python=echo, fairseq_phrase_synthetic=echo)
     path = f"{fakes}{os.pathsep}{COMMANDS}"
     output = run(clone, "quickstart", expect=9, path=path, FAIRSEQ_PHRASE_READY="1")
     assert output.count("scripts/download.py https://") == 1
@@ -254,18 +248,12 @@ def test_without_a_network_multi30k_can_be_named(clone):
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_pipeline_is_downloaded_in_one_line(code, clone):
     """Without a network spaCy prints a traceback, whose last line is the reason."""
-    fakes = clone / "fakes"
-    fakes.mkdir()
-    for name, text in (
-        ("python", f"printf '%s\n' Traceback 'HTTPSConnectionPool: no network' >&2; exit {code}"),
-        ("python3", "exit 1"),
-    ):
-        (fakes / name).write_text(f"#!/bin/bash\n{text}\n")
-        (fakes / name).chmod(0o755)
+    printed = f"printf '%s\n' Traceback 'HTTPSConnectionPool: no network' >&2; exit {code}"
+    fakes = commands_in(clone / "fakes", python=printed, python3="exit 1")
     (clone / "scripts" / "parser.sh").write_text(
         ". scripts/common.sh\n. scripts/data.sh\nOWN_ENVIRONMENT=1\nfind_parser ru\necho $PARSER\n"
     )
-    lines = run(clone, "parser", path=str(fakes)).splitlines()
+    lines = run(clone, "parser", path=fakes).splitlines()
     assert "Traceback" not in lines
     assert ("HTTPSConnectionPool: no network" in lines) == bool(code)
     assert ("none" if code else "spacy:ru_core_news_sm") in lines
@@ -285,20 +273,15 @@ def test_all_cores_are_used_whatever_the_number_of_threads(clone, threads):
     ],
 )
 def test_only_all_includes_the_slow_tests(clone, given, selected):
-    fakes = clone / "fakes"
-    fakes.mkdir()
-    for name in ("python", "python3", "fairseq-train", "fairseq-phrase-preprocess"):
-        (fakes / name).write_text('#!/bin/bash\nprintf "%s\\n" "$@"\n' if name == "python" else "")
-        (fakes / name).chmod(0o755)
-    output = run(clone, "test", *given, path=str(fakes), FAIRSEQ_PHRASE_READY="1")
+    echo = {"python": 'printf "%s\\n" "$@"'}
+    names = ("python3", "fairseq_train", "fairseq_phrase_preprocess")
+    fakes = commands_in(clone / "fakes", **echo, **dict.fromkeys(names, ""))
+    output = run(clone, "test", *given, path=fakes, FAIRSEQ_PHRASE_READY="1")
     assert output.splitlines()[-len(selected) - 1 :] == ["--durations=30", *selected]
 
 
 def test_a_script_that_is_stopped_says_how_to_go_on(clone):
-    fakes = clone / "fakes"
-    fakes.mkdir()
-    (fakes / "fairseq-phrase-synthetic").write_text("#!/bin/bash\nkill -INT $PPID\nexit 130\n")
-    (fakes / "fairseq-phrase-synthetic").chmod(0o755)
+    fakes = commands_in(clone / "fakes", fairseq_phrase_synthetic="kill -INT $PPID\nexit 130")
     output = run(
         clone, "quickstart", "--fast", "--out", "my run", expect=130,
         path=f"{fakes}{os.pathsep}{COMMANDS}", FAIRSEQ_PHRASE_READY="1",
@@ -361,16 +344,16 @@ def test_only_missing_extensions_of_fairseq_are_replaced(clone, site):
     compiled.touch()
     for _ in range(2):
         link(clone, site)
-    made = ["fairseq/data/data_utils_fast.py", "fairseq/data/token_block_utils_fast.py"]
+    replaced = ["fairseq/data/data_utils_fast.py", "fairseq/data/token_block_utils_fast.py"]
     record = (site / "fairseq_phrase-1.dist-info" / "RECORD").read_text().split()
     assert record == [
         "fairseq_phrase-1.dist-info/RECORD,,",
-        *(f"{name},," for name in made),
+        *(f"{name},," for name in replaced),
         "fairseq_phrase,,",
     ]
     package = clone / "fairseq_phrase" / "repairs" / "uncompiled"
-    assert [(site / name).readlink().parent for name in made] == [package] * 2
-    for name in made:
+    assert [(site / name).readlink().parent for name in replaced] == [package] * 2
+    for name in replaced:
         assert (REPOSITORY / "fairseq_phrase/repairs/uncompiled" / Path(name).name).is_file()
     assert not (site / "fairseq" / "libbleu.py").exists()
 

@@ -17,6 +17,24 @@ from fairseq_phrase.errors import UserError
 from tests.support.data_tasks import batches, make_task
 
 
+def preprocess(data_directory, destination, train, *options):
+    """Make data with the subword model of a data directory."""
+    model = ["--sentencepiece-model", data_directory / "spm.model"]
+    words = [
+        "-s",
+        "de",
+        "-t",
+        "en",
+        "--destdir",
+        destination,
+        "--trainpref",
+        train,
+        *model,
+        *options,
+    ]
+    preprocess_command.main(list(map(str, words)))
+
+
 def test_batches_carry_no_parse_until_a_model_asks_for_one(data_directory):
     task = make_task(data_directory)
     task.load_dataset("valid")
@@ -65,23 +83,8 @@ def test_generation_loses_no_sentence_of_the_training_set(data_directory, two_pa
 def two_parts(synthetic_corpus, data_directory, tmp_path_factory):
     """A data directory whose training text comes in two parts, ``train`` and ``train1``."""
     data = tmp_path_factory.mktemp("parts") / "data"
-    preprocess_command.main(
-        [
-            "-s",
-            "de",
-            "-t",
-            "en",
-            "--parser",
-            "conllu",
-            "--destdir",
-            str(data),
-            "--trainpref",
-            f"{synthetic_corpus / 'valid'},{synthetic_corpus / 'test'}",
-            "--sentencepiece-model",
-            str(data_directory / "spm.model"),
-            "--joined-dictionary",
-        ]
-    )
+    texts = f"{synthetic_corpus / 'valid'},{synthetic_corpus / 'test'}"
+    preprocess(data_directory, data, texts, "--parser", "conllu", "--joined-dictionary")
     return data
 
 
@@ -173,22 +176,7 @@ def test_a_parser_that_is_gone_is_named_with_the_option_that_names_another(
 def test_data_without_heads_are_refused_by_a_model_that_needs_them(
     synthetic_corpus, data_directory, tmp_path
 ):
-    preprocess_command.main(
-        [
-            "-s",
-            "de",
-            "-t",
-            "en",
-            "--parser",
-            "none",
-            "--destdir",
-            str(tmp_path / "data"),
-            "--trainpref",
-            str(synthetic_corpus / "valid"),
-            "--sentencepiece-model",
-            str(data_directory / "spm.model"),
-        ]
-    )
+    preprocess(data_directory, tmp_path / "data", synthetic_corpus / "valid", "--parser", "none")
     task = make_task(tmp_path / "data")
     task.require_parses(["words"])
     with pytest.raises(UserError, match="--parser none and has no heads"):

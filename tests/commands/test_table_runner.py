@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import zipfile
-from contextlib import nullcontext
+from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 import torch
@@ -361,16 +361,18 @@ def test_two_scripts_do_not_work_on_one_run(tmp_path):
     assert (tmp_path / "row" / "step0.txt").read_text() == "first\n"
 
 
-#: A runner whose only step writes its process number and sleeps.
+#: A runner whose only step writes its process number and sleeps; it imports no more than it needs.
 _SLEEPER = """
 import signal, sys
 from pathlib import Path
 sys.path[:0] = sys.argv[1:3]
+from rows import Run, Step
 from table import Runner, stop_when_told
-from tests.commands.test_table_runner import run_of
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, which may run the tests, ignores it
 stop_when_told()
-Runner([], 1).run([run_of(Path(sys.argv[3]), "row", "echo $$ >pipe; exec sleep 60")])
+folder = Path(sys.argv[3]) / "row"
+sleep = ["bash", "-c", "echo $$ >pipe; exec sleep 60"]
+Runner([], 1).run([Run("row", 1, folder, [Step("step0", sleep, folder / "step0.txt", True)], {})])
 """
 
 
@@ -459,6 +461,7 @@ def test_gpus_are_shared_out_and_hidden_where_none_is_asked_for(tmp_path):
 @pytest.mark.parametrize(
     ("visible", "given", "expected"),
     [
+        ("", ["--gpus", "none"], []),
         ("", ["--gpus", "0,1"], ["0", "1"]),
         ("", [], ["0", "1", "2", "3"]),
         ("3,5,6,7", ["--gpus", "1,0"], ["5", "3"]),
@@ -602,199 +605,156 @@ def test_gpus_divide_the_steps_of_an_update_or_are_refused():
         share_out({}, 2, "row")
 
 
-def command(*arguments, action="run", files=SETTINGS["tuned"]):
-    script = [REPOSITORY / "scripts" / "table.py", action, *files]
-    return subprocess.run(
-        [python(), *map(str, script), "--data", "D", "-s", "de", "-t", "en", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-    )
+def command(
+    *arguments, files=SETTINGS["tuned"], action="run", data="D", languages=True, fails=False
+):
+    """Run the command in this process; return what it printed, and the reason if it stopped."""
+    words = [action, *files, *(["--data", data] if data else [])]
+    words += [*(["-s", "de", "-t", "en"] if languages else []), *arguments]
+    output, reason = io.StringIO(), None
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(output):
+        patch.setattr(sys, "argv", ["table.py", *map(str, words)])
+        patch.chdir(REPOSITORY)
+        try:
+            main()
+        except SystemExit as end:
+            reason = end.code
+    assert bool(reason) == fails, reason
+    return f"{output.getvalue()}{reason or ''}"
 
 
-def test_gpus_that_train_together_must_be_there(tmp_path):
-    rows = ["--rows", "transformer", "--out", str(tmp_path)]
-    process = command(*rows, "--gpus-per-run", "1", "--dry-run")
-    assert "--distributed-world-size 1 " in process.stdout  # of fairseq-generate
-    refused = command(*rows, "--gpus-per-run", "0")
-    assert "--gpus-per-run 0: expected at least 1" in refused.stderr
-
-
-def test_a_row_says_how_many_checkpoints_are_averaged_and_how_it_is_translated(tmp_path):
-    table = write_table(
-        tmp_path,
-        task={"_name": "translation"},
-        checkpoint={"keep_last_epochs": 3},
-        generation={"lenpen": 0.6, "beam": 4},
-        rows={"row": {"title": "Row"}},
-    )
-    common = ["--out", str(tmp_path), "--dry-run"]
-    planned_commands = command(*common, files=[table]).stdout
-    assert "--last 3 " in planned_commands
-    assert "--beam 4 " in planned_commands
-    assert "--lenpen 0.6 " in planned_commands
-    assert "generation" not in planned_commands
-    flags = ["--average", "1", "--generate-flags", "--beam 2"]
-    overruled = command(*common, *flags, files=[table]).stdout
-    assert f"fairseq-phrase-average {tmp_path}/row/seed1/checkpoint_last.pt --out" in overruled
-    assert overruled.index("--beam 4 ") < overruled.index("--beam 2 "), "the last one holds"
-
-
-def test_a_row_is_also_translated_with_an_early_checkpoint(tmp_path):
-    table = write_table(
-        tmp_path,
-        task={"_name": "translation"},
-        early=90,
-        checkpoint={"keep_last_epochs": 1},
-        optimization={"max_update": 200},
-        rows={"row": {"title": "Row"}},
-    )
-    printed = command("--out", str(tmp_path), "--dry-run", files=[table]).stdout
-    folder = f"{tmp_path}/row/seed1"
-    assert f"fairseq-phrase-average {folder} --updates 90 --out {folder}/updates90.pt" in printed
-    (early,) = [line for line in printed.splitlines() if "generate-updates90.txt" in line]
-    assert f"--path {folder}/updates90.pt" in early
-    assert "--gen-subset test " in early
-    short = command("--out", str(tmp_path), "--dry-run", "--max-update", "90", files=[table]).stdout
-    assert "updates90" not in short
-
-
-def test_with_patience_the_checkpoints_around_the_best_are_kept_and_averaged(tmp_path):
-    table = write_table(
-        tmp_path,
-        task={"_name": "translation"},
-        checkpoint={"keep_last_epochs": 10, "patience": 10},
-        rows={"row": {"title": "Row"}},
-    )
-    common = ["--out", str(tmp_path), "--dry-run"]
-    printed = command(*common, files=[table]).stdout
-    assert f"fairseq-phrase-average {tmp_path}/row/seed1 --around-best 10 --out" in printed
-    # The best is followed by the patience's 10; of the 9 others, 4 are before it.
-    assert "--keep-last-epochs 15 --patience 10 " in printed
-    assert "--around-best 3 " in command(*common, "--average", "3", files=[table]).stdout
-    single = command(*common, "--average", "1", files=[table]).stdout
-    assert "--keep-last-epochs 10 " in single
+ROW = "task: {_name: translation}\nrows: {row: {title: Row}}\n"
+LABELS = "steps: labelling\ntask: {_name: syntax_labelling}\nrows: {row: {title: Row}}\n"
+THREE = f"{ROW}checkpoint: {{keep_last_epochs: 3}}\n"
+SEARCH = f"{THREE}generation: {{lenpen: 0.6, beam: 4}}\n"
+EARLY = f"{ROW}early: 90\ncheckpoint: {{keep_last_epochs: 1}}\noptimization: {{max_update: 200}}\n"
+PATIENT = f"{ROW}checkpoint: {{keep_last_epochs: 10, patience: 10}}\n"
+BEST = f"{LABELS}checkpoint: {{best_checkpoint_metric: accuracy}}\n"
+#: 20 updates of at most 2,000 tokens are 2 epochs of the 16,000 of the test's data.
+EPOCHS = f"{THREE}dataset: {{max_tokens: 1000}}\noptimization: {{update_freq: [2]}}\n"
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("text", "arguments", "expected", "unexpected"),
     [
-        (["--max-epoch", "2"], "3 checkpoints are to be averaged, and with this --max-epoch the "),
-        (
-            ["--average", "5", "--max-epoch", "4"],
-            "may write only 4, one an epoch: give --average 4",
-        ),
-        (["--train-flags", "--max-epoch 2"], "with this --max-epoch the training may write only 2"),
-        (["--max-epoch", "6", "--train-flags", "--save-interval 3"], "may write only 2,"),
-        (["--train-flags", "--patience 1"], "with this --patience the training may write only 2"),
-        (["--max-update", "2", "--average", "3"], "with this --max-update the training may write "),
-        (
-            ["--max-update", "20", "--data", "DATA"],
-            "with this --max-update the training may write ",
-        ),
+        (SEARCH, "", ["--last 3 ", "--beam 4 ", "--lenpen 0.6 "], "generation"),
+        # Of two flags the last one holds.
+        (SEARCH, "--average 1 --generate-flags '--beam 2'",
+         ["fairseq-phrase-average OUT/row/seed1/checkpoint_last.pt --out", "--beam 4 .*--beam 2 "],
+         "--last"),
+        (THREE, "--average 5", ["--keep-last-epochs 5 "], "--keep-last-epochs 3"),
+        (EARLY, "", ["average OUT/row/seed1 --updates 90 --out OUT/row/seed1/updates90.pt",
+                     "--path OUT/row/seed1/updates90.pt .*generate-updates90.txt",
+                     "--gen-subset test .*generate-updates90.txt"], "updates90.*updates90.*updates90"),
+        (EARLY, "--max-update 90", ["fairseq-train"], "updates90"),
+        # The best is followed by the patience's 10; of the 9 others, 4 are before it.
+        (PATIENT, "", ["fairseq-phrase-average OUT/row/seed1 --around-best 10 --out",
+                       "--keep-last-epochs 15 --patience 10 "], "--last "),
+        (PATIENT, "--average 3", ["--around-best 3 "], "--last "),
+        (PATIENT, "--average 1", ["--keep-last-epochs 10 "], "--around-best"),
+        (ROW, "--gpus-per-run 1", ["fairseq-generate.*--distributed-world-size 1 "], "train.*world"),
+        *((BEST, average, ["fairseq-phrase-average OUT/row/seed1/checkpoint_best.pt --out",
+                           "--best-checkpoint-metric accuracy"], "--last ")
+          for average in ("", "--average 1")),  # which --max-update sets
+        (ROW, "--generate-flags '--lenpen 0.7'", ["--lenpen 0.7"], "--lenpen 0.7.*--lenpen"),
     ],
-)
-def test_an_average_of_more_epochs_than_there_will_be_is_refused_before_training(
-    flags, message, tmp_path
-):
-    table = write_table(
-        tmp_path,
-        task={"_name": "translation"},
-        checkpoint={"keep_last_epochs": 3},
-        dataset={"max_tokens": 1000},
-        optimization={"update_freq": [2]},
-        rows={"row": {"title": "Row"}},
-    )
-    # 20 updates of at most 2,000 tokens are 2 epochs of 16,000.
-    (tmp_path / "train.de-en.en.bin").write_bytes(bytes(4 * 16_000))
-    flags = [str(tmp_path) if flag == "DATA" else flag for flag in flags]
-    refused = command("--out", str(tmp_path / "out"), *flags, files=[table])
-    assert refused.returncode == 1
-    assert message in refused.stderr
+)  # fmt: skip
+def test_a_row_becomes_commands(text, arguments, expected, unexpected, tmp_path):
+    (tmp_path / "table.yaml").write_text(text)
+    words = ["--out", "OUT", "--dry-run", *shlex.split(arguments)]
+    printed = command(*words, files=[tmp_path / "table.yaml"])
+    assert not [pattern for pattern in expected if not re.search(pattern, printed)], printed
+    assert not re.search(unexpected, printed)
+
+
+NO_ROWS = "expected names of rows below rows:"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        (None, "--rows transformer,nobody", r"no row nobody: the table has transformer, .*phrase_k2"),
+        (None, "--rows transformer --gpus 99", "--gpus 99: this machine has.*--gpus none trains on"),
+        (None, "--rows 1 --gpus-per-run 0", "--gpus-per-run 0: expected at least 1"),
+        (None, "--rows 0", f"--rows 0: expected 1 to {len(ROWS)}: the table has transformer"),
+        (None, "--rows 99", f"--rows 99: expected 1 to {len(ROWS)}: the table has transformer"),
+        (None, "--baselines tree,tre", "--baselines: no row tre: the table has transformer, "),
+        (None, "--baselines ''", "--baselines: no row : the table has transformer, "),
+        (None, "--tokenize 13b", "--tokenize 13b: expected one of 13a"),
+        (None, "--seeds one", "argument --seeds: invalid numbers value: 'one'"),
+        (None, "--train-flags \"'--lr 1\"", "--train-flags '--lr 1: No closing quotation"),
+        (None, "--generate-flags \"--lenpen '1\"", "--generate-flags --lenpen '1: No closing quot"),
+        (ROW, "--generate-flags '--beem 4'", "fairseq-generate: unrecognized arguments: --beem 4"),
+        (ROW, "--generate-flags '--lenpen long'", "fairseq-generate: argument --lenpen: invalid"),
+        (LABELS, "--generate-flags '--max-token many'", "fairseq-phrase-label: argument --max-token"),
+        (f"{ROW}steps: nothing", "", "row row has steps 'nothing': expected one of translation"),
+        (BEST, "--average 5", "--average 5: this table uses the checkpoint with the best accuracy"),
+        (EPOCHS, "--max-epoch 2", "3 checkpoints are to be averaged, and with this --max-epoch the "),
+        (EPOCHS, "--average 5 --max-epoch 4", "write only 4, one an epoch: give --average 4"),
+        (EPOCHS, "--train-flags '--max-epoch 2'", "this --max-epoch the training may write only 2"),
+        (EPOCHS, "--max-epoch 6 --train-flags '--save-interval 3'", "may write only 2,"),
+        (EPOCHS, "--train-flags '--patience 1'", "this --patience the training may write only 2"),
+        (EPOCHS, "--max-update 2 --average 3 --data D", "with this --max-update the training may"),
+        (EPOCHS, "--max-update 20", "with this --max-update the training may write "),
+        ("model: {dropout: 0.1", "", r'table\.yaml", line 1'),
+        ("model: {dropout: 0.1}", "", "has no rows"),
+        ("rows: [transformer, mine]", "", NO_ROWS),
+        ("rows: {mine: transformer}", "", NO_ROWS),
+        ("", "", r"No such file or directory: '.*/table\.yaml'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_run_is_refused_before_any_training(text, arguments, message, tmp_path):
+    files, data = SETTINGS["tuned"], tmp_path / "data"
+    if text is not None:
+        files = [tmp_path / "table.yaml"]
+        if text:
+            files[0].write_text(text)
+    data.mkdir()
+    (data / "train.de-en.en.bin").write_bytes(bytes(4 * 16_000))
+    words = ["--out", tmp_path / "out", *shlex.split(arguments)]
+    assert re.search(message, command(*words, files=files, data=data, fails=True))
     assert not (tmp_path / "out").exists()
+    if text == EPOCHS:  # 40 updates are five epochs
+        assert command("--max-update", "40", "--dry-run", files=files, data=data)
 
 
-def test_as_many_epochs_are_kept_as_are_averaged(tmp_path):
-    table = write_table(
-        tmp_path,
-        task={"_name": "translation"},
-        checkpoint={"keep_last_epochs": 3},
-        rows={"row": {"title": "Row"}},
-    )
-    printed = command("--out", str(tmp_path), "--dry-run", "--average", "5", files=[table]).stdout
-    assert "--keep-last-epochs 5 " in printed
+def test_a_training_needs_data_and_languages():
+    assert "a training needs -s, -t" in command("--dry-run", languages=False, fails=True)
+    assert "a training needs --data" in command("--dry-run", data=None, fails=True)
 
 
-def test_a_precision_needs_a_gpu_only_where_a_training_is_left(tmp_path, monkeypatch, capsys):
+def test_a_precision_needs_a_gpu_only_where_a_training_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    table = write_table(tmp_path, task={"_name": "translation"}, rows={"row": {"title": "Row"}})
+    (tmp_path / "table.yaml").write_text(ROW)
     run = tmp_path / "rows" / "row" / "seed1"
 
-    def ended(action, *options) -> str:
-        words = [action, str(table), "--precision", "bf16", "--data", "D", "-s", "de", "-t", "en"]
-        monkeypatch.setattr(sys, "argv", ["table.py", *words, *options])
-        try:
-            main()
-        except SystemExit as error:
-            return str(error)
-        return capsys.readouterr().out
+    def output(action, folder, *options, fails=False) -> str:
+        words = ["--precision", "bf16", *options, "--out", folder]
+        return command(*words, action=action, files=[tmp_path / "table.yaml"], fails=fails)
 
     message = "--precision bf16 needs a GPU, and none is here or named: --precision "
-    assert message in ended("names", "--out", str(tmp_path))
-    assert message in ended("run", "--out", str(tmp_path / "rows"))
+    assert message in output("names", tmp_path, fails=True)
+    assert message in output("run", tmp_path / "rows", fails=True)
     run.mkdir(parents=True)
     for name in ("train.done", "average.txt", "generate-test.txt"):
         (run / name).touch()
-    assert ended("names", "--out", str(tmp_path)) == "row\n"
-    assert ended("run", "--out", str(tmp_path / "rows")) == ""
-    assert message in ended("run", "--seeds", "1,2", "--out", str(tmp_path / "rows"))
-
-
-def test_a_row_with_a_metric_uses_its_best_checkpoint(tmp_path):
-    table = write_table(
-        tmp_path,
-        task={"_name": "syntax_labelling"},
-        steps="labelling",
-        checkpoint={"best_checkpoint_metric": "accuracy"},
-        rows={"row": {"title": "Row"}},
-    )
-    common = ["--out", str(tmp_path), "--dry-run"]
-    for arguments in ([], ["--average", "1"]):  # which --max-update sets
-        printed = command(*common, *arguments, files=[table]).stdout
-        assert f"fairseq-phrase-average {tmp_path}/row/seed1/checkpoint_best.pt --out" in printed
-        assert "--best-checkpoint-metric accuracy" in printed
-    refused = command(*common, "--average", "5", files=[table])
-    assert refused.returncode
-    assert "--average 5: this table uses the checkpoint with the best accuracy" in refused.stderr
+    assert output("names", tmp_path) == "row\n"
+    assert re.fullmatch("(.*1/1.*)?", output("run", tmp_path / "rows").strip())
+    assert message in output("run", tmp_path / "rows", "--seeds", "1,2", fails=True)
 
 
 def test_a_row_of_a_plugin_is_trained_and_used_with_it(tmp_path):
-    table = write_table(
-        tmp_path,
-        task={"_name": "syntax_labelling"},
-        model={"_name": "labeller"},
-        common={"log_format": "simple"},
-        rows={
-            "wire": {
-                "title": "W",
-                "steps": "labelling",
-                "common": {"user_dir": "examples/methods"},
-            },
-            "translated": {"title": "T", "common": {"user_dir": "examples/methods"}},
-            "tree": {"title": "Tree", "steps": "labelling"},
-        },
+    (tmp_path / "table.yaml").write_text(
+        "model: {_name: labeller}\ntask: {_name: syntax_labelling}\ncommon: {log_format: simple}\n"
+        "rows: {wire: {steps: labelling, common: {user_dir: examples/methods}}, "
+        "translated: {common: {user_dir: examples/methods}}, tree: {steps: labelling}}\n"
     )
-    common = ["--average", "1", "--out", str(tmp_path / "rows"), "--dry-run"]
-    lines = command(*common, files=[table]).stdout.splitlines()
+    printed = command("--average", "1", "--dry-run", files=[tmp_path / "table.yaml"])
     plugins = {}
-    for line in lines:
-        words = shlex.split(line)
-        plugin = [words[i + 1] for i, word in enumerate(words) if word == "--user-dir"]
-        if words[0].startswith("fairseq"):
-            row = next(row for row in ("wire", "translated", "tree") if f"rows/{row}/" in line)
-            plugins.setdefault(row, {})[words[0]] = plugin
-    plugin = ["examples/methods"]
-    average = {"fairseq-phrase-average": []}
+    for line in re.findall("^fairseq.*", printed, re.MULTILINE):
+        row, plugin = re.search(r"runs/(\w+)/", line)[1], re.findall(r"--user-dir (\S+)", line)
+        plugins.setdefault(row, {})[line.split()[0]] = plugin
+    plugin, average = ["examples/methods"], {"fairseq-phrase-average": []}
     assert plugins == {
         "wire": {"fairseq-train": plugin, **average, "fairseq-phrase-label": plugin},
         "translated": {"fairseq-train": plugin, **average, "fairseq-generate": plugin},
@@ -802,43 +762,39 @@ def test_a_row_of_a_plugin_is_trained_and_used_with_it(tmp_path):
     }
 
 
-def test_every_command_of_every_row_can_be_looked_at_before(tmp_path):
+def test_rows_and_seeds_are_chosen_each_once(tmp_path):
+    assert command("--rows", "2", action="names") == "transformer,linear_k2\n"
+    assert command(action="names") == f"{','.join(ROWS)}\n"
+    assert command("--rows", "tree,phrase_k2", action="names") == "tree,phrase_k2\n"
+    # Two runs at a time would share a folder, and one of them would fail.
+    twice = command("--rows", "tree,tree", "--seeds", "2,2", "--dry-run")
+    assert twice == command("--rows", "tree", "--seeds", "2", "--dry-run")
+    assert twice.count("fairseq-train D ") == 1
     for files in SETTINGS.values():
-        process = command("--out", str(tmp_path), "--dry-run", "--seeds", "1,2", files=files)
-        assert process.returncode == 0, process.stderr
-        assert process.stdout.count("fairseq-train D ") == 2 * len(ROWS) == 50
+        printed = command("--out", tmp_path, "--dry-run", "--seeds", "1,2", files=files)
+        assert printed.count("fairseq-train D ") == 2 * len(ROWS) == 50
         assert not list(tmp_path.iterdir())
 
 
-def test_an_unknown_row_is_named_with_those_there_are(tmp_path):
-    process = command("--rows", "transformer,nobody", "--out", str(tmp_path))
-    assert process.returncode == 1
-    assert "no row nobody" in process.stderr
-    assert "phrase_k2" in process.stderr
+def test_a_row_says_what_kind_of_steps_it_has(tmp_path, monkeypatch):
+    def labelling(args, options, folder):
+        return [Step("score", ["score", options["model"]["_name"]], folder / "score.txt")]
+
+    (tmp_path / "table.yaml").write_text(f"model: {{_name: tagger}}\n{LABELS}")
+    monkeypatch.setitem(KINDS, "labelling", labelling)
+    printed = command("--dry-run", "--out", "OUT", files=[tmp_path / "table.yaml"])
+    assert printed == "# row, seed 1\nscore tagger >OUT/row/seed1/score.txt\n"
 
 
-def test_no_gpu_is_used_where_none_is_asked_for():
-    assert choose_gpus(parse_arguments(["run", "table.yaml", "--gpus", "none"])) == []
-
-
-def test_gpus_that_are_not_there_are_refused(tmp_path):
-    process = command("--rows", "transformer", "--gpus", "99", "--out", str(tmp_path))
-    assert process.returncode == 1
-    assert "--gpus 99: this machine has" in process.stderr
-    assert "--gpus none trains on the CPU" in process.stderr
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_the_two_settings_have_the_same_rows_but_for_their_sizes(name):
-    ours, theirs = (load_rows(files)[name] for files in SETTINGS.values())
-    shared = [load_rows(files)["transformer"]["model"] for files in SETTINGS.values()]
-    for row, sizes in zip((ours, theirs), shared, strict=True):
-        for option in sizes:
-            if option != "_name":
-                row["model"].pop(option, None)
-        assert row.pop("optimization")["max_update"] == 8000
-        row["lr_scheduler"].pop("warmup_updates")
-    assert ours == theirs
+def test_the_two_settings_have_the_same_rows_but_for_their_sizes():
+    rows_of_settings = [load_rows(files) for files in SETTINGS.values()]
+    for rows in rows_of_settings:
+        sizes = [option for option in rows["transformer"]["model"] if option != "_name"]
+        for row in rows.values():
+            row["model"] = {name: row["model"][name] for name in row["model"] if name not in sizes}
+            assert row.pop("optimization")["max_update"] == 8000
+            row["lr_scheduler"].pop("warmup_updates")
+    assert rows_of_settings[0] == rows_of_settings[1]
 
 
 #: Words in the titles of rows, and the option that such a row has.
@@ -956,65 +912,6 @@ def test_the_control_has_the_parameters_of_phrase_k2_in_either_setting():
         assert 0 <= added - second_attention < size
 
 
-def test_rows_are_chosen_by_name_or_number():
-    assert command("--rows", "2", action="names").stdout == "transformer,linear_k2\n"
-    assert command(action="names").stdout == f"{','.join(ROWS)}\n"
-    assert command("--rows", "tree,phrase_k2", action="names").stdout == "tree,phrase_k2\n"
-
-
-def test_a_row_or_seed_that_is_named_twice_is_run_once():
-    """Two runs at a time would share a folder, and one of them would fail."""
-    twice = command("--rows", "tree,tree", "--seeds", "2,2", "--dry-run")
-    assert twice.stdout == command("--rows", "tree", "--seeds", "2", "--dry-run").stdout
-    assert twice.stdout.count("fairseq-train D ") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--rows", "0"], f"--rows 0: expected 1 to {len(ROWS)}: the table has transformer"),
-        (["--rows", "99"], f"--rows 99: expected 1 to {len(ROWS)}: the table has transformer"),
-        (["--baselines", "tree,tre"], "--baselines: no row tre: the table has transformer, "),
-        (["--baselines", ""], "--baselines: no row : the table has transformer, "),
-        (["--tokenize", "13b"], "--tokenize 13b: expected one of 13a"),
-        (["--seeds", "one"], "argument --seeds: invalid numbers value: 'one'"),
-        (["--train-flags", "'--lr 1"], "--train-flags '--lr 1: No closing quotation"),
-        (["--generate-flags", "--lenpen '1"], "--generate-flags --lenpen '1: No closing quotation"),
-    ],
-)
-def test_options_of_which_nothing_can_be_made_are_named(arguments, message):
-    process = command(*arguments, "--dry-run")
-    assert process.returncode != 0
-    assert message in process.stderr
-    assert "Traceback" not in process.stderr
-
-
-@pytest.mark.parametrize(
-    ("kind", "flags", "message"),
-    [
-        ("translation", "--beem 4", "fairseq-generate: unrecognized arguments: --beem 4"),
-        ("translation", "--lenpen long", "fairseq-generate: argument --lenpen: invalid"),
-        ("translation", "--lenpen 0.6", None),
-        ("labelling", "--max-token many", "fairseq-phrase-label: argument --max-token"),
-    ],
-)
-def test_flags_that_follow_a_training_are_checked_before_it(
-    kind, flags, message, tmp_path, monkeypatch
-):
-    file = write_table(tmp_path, steps=kind, task={"_name": "syntax_translation"}, rows={"one": {}})
-    words = ["run", str(file), "-s", "de", "-t", "en", "--data", "D", f"--generate-flags={flags}"]
-    monkeypatch.setattr(sys, "argv", ["table.py", *words, "--dry-run"])
-    with nullcontext() if message is None else pytest.raises(SystemExit, match=message):
-        main()
-
-
-def test_a_training_needs_data_and_languages(monkeypatch):
-    files = map(str, SETTINGS["tuned"])
-    monkeypatch.setattr(sys, "argv", ["table.py", "run", *files, "--data", "D", "--dry-run"])
-    with pytest.raises(SystemExit, match="a training needs -s, -t"):
-        main()
-
-
 def test_each_run_keeps_its_options(tmp_path):
     run = run_of(tmp_path, "row", "echo one")
     run.options = {"model": {"_name": "transformer"}, "optimization": {"lr": [0.5]}}
@@ -1044,43 +941,6 @@ def test_hydra_trains_from_the_options_that_a_run_keeps(data_directory, tmp_path
     state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
     assert state["cfg"]["model"]["_name"] == "phrase_transformer"
     assert state["cfg"]["common"]["seed"] == 7
-
-
-def test_a_row_says_what_kind_of_steps_it_has(tmp_path, monkeypatch, capsys):
-    def labelling(args, options, folder):
-        return [Step("score", ["score", options["model"]["_name"]], folder / "score.txt")]
-
-    path = write_table(
-        tmp_path, model={"_name": "tagger"}, rows={"tags": {"title": "T", "steps": "labelling"}}
-    )
-    monkeypatch.setitem(KINDS, "labelling", labelling)
-    monkeypatch.setattr(sys, "argv", ["table.py", "run", str(path), "--dry-run", "--out", "OUT"])
-    main()
-    assert capsys.readouterr().out == "# tags, seed 1\nscore tagger >OUT/tags/seed1/score.txt\n"
-
-
-def test_a_kind_of_steps_that_nobody_knows_is_named_with_those_there_are(tmp_path):
-    path = write_table(tmp_path, rows={"row": {"title": "Row", "steps": "nothing"}})
-    process = command("--dry-run", files=[path])
-    assert process.returncode == 1
-    assert "row row has steps 'nothing': expected one of translation" in process.stderr
-
-
-def test_a_table_that_is_no_table_is_named(tmp_path):
-    path = tmp_path / "table.yaml"
-    path.write_text("model: {dropout: 0.1")
-    process = command("--dry-run", files=[path])
-    assert process.returncode == 1
-    assert f'"{path}", line 1' in process.stderr
-    assert "Traceback" not in process.stderr
-    process = command("--dry-run", files=[write_table(tmp_path, model={"dropout": 0.1})])
-    assert "has no rows" in process.stderr
-    for rows in (["transformer", "mine"], {"mine": "transformer"}):
-        process = command("--dry-run", files=[write_table(tmp_path, rows=rows)])
-        assert "expected names of rows below rows:" in process.stderr
-        assert "Traceback" not in process.stderr
-    process = command("--dry-run", files=[tmp_path / "nowhere.yaml"])
-    assert f"No such file or directory: '{tmp_path}/nowhere.yaml'" in process.stderr
 
 
 def test_what_runs_is_ended_when_the_runner_is_stopped(tmp_path):

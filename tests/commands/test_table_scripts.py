@@ -132,6 +132,31 @@ REPORTED = {
 }
 
 
+#: Where a report of labels finds the sentences, below the folder, and whether it marks known words.
+SENTENCES = {
+    "ptb_tagging_table2": ("raw/labels", True),
+    "chunking": ("raw/text", True),
+    "sst_imdb_table sst5": ("raw/labels", False),
+    "sst_imdb_table imdb": ("raw/labels", False),
+    "pretraining tagging": ("tagging/raw", True),
+    "pretraining sst": ("sst/raw", False),
+    "pretrained_table chunking": ("chunking/raw", False),
+    "pretrained_table sst": ("sst/raw", False),
+}
+#: Rows that a second report of labels compares with.
+RELATIVE = {
+    "ptb_tagging_table2": "relative",
+    "chunking": "relative",
+    "sst_imdb_table sst5": "transformer_relative",
+}
+#: The papers' numbers that a report shows; one that an owner of the paper adds is shown, too.
+NUMBERS = {
+    "semantic_parsing": {"none": "about 30", "additive": "74.6", "additive_joint": "85.0"},
+    "semantic_parsing atis": {"additive": "69.9", "additive_joint": "76.3"},
+    "sst_imdb_table sst5": {},
+}
+
+
 def of_each_part() -> list[str]:
     """The first table of each script, and of each of its parts."""
     tables = {}
@@ -169,6 +194,24 @@ def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, pars
     report_lines = re.sub(rf"--out {out}\S* ", "", "\n".join(reports))
     assert REPORTED.get(table, "") in report_lines
     assert not out.exists(), "nothing was run"
+    report_options = [parse(words) for words in commands if words[0] == "fairseq-phrase-report"]
+    if table in SENTENCES:
+        folder, known = SENTENCES[table]
+        known_words = out / folder / "train.en" if known else None
+        texts = {(*report.source, report.known_words) for report in report_options}
+        assert texts == {(str(out / folder / "test.en"), known_words)}
+    if table in RELATIVE:
+        compared = [(report.baseline, report.out.name) for report in report_options]
+        relative = RELATIVE[table]
+        assert compared == [("transformer", "report"), (relative, f"report.{relative}")]
+    if table in NUMBERS:
+        (words,) = (words for words in commands if words[1:3] == ["scripts/table.py", "titles"])
+        assert "--without-numbers" not in words
+        numbers = {}
+        for file in words[3:]:
+            texts = yaml.load((REPOSITORY / file).read_text(), yaml.BaseLoader).get("rows", {})
+            numbers |= {name: row["paper"] for name, row in texts.items() if "paper" in row}
+        assert numbers == NUMBERS[table]
 
 
 def test_the_check_of_flags_finds_unknown_ones(parse, capsys):
@@ -377,14 +420,24 @@ def test_a_dry_run_names_a_text_that_is_missing_and_prints_every_command(table, 
     assert "fairseq-train" in {words[0] for words in printed_commands(output)}
 
 
-@pytest.mark.parametrize("table", first_fast(of_each_part(), 3))
+#: Of the scripts that do more than train and report, and of one that does not.
+DATA_ONLY = [
+    "multi30k_table1", "which_syntax", "pretraining translation", "pretraining objectives",
+    "compositional", "iwslt14_trees", "learning_curves", "low_resource", "quickstart",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("table", first_fast(DATA_ONLY, 3))
 def test_data_only_makes_the_data_and_trains_nothing(table, tmp_path):
     output = run_script(
         table.split()[0], DRY, *TABLES[table], "--data-only", "--out", tmp_path / "out"
     )
-    names = {words[0] for words in printed_commands(output)}
+    commands = printed_commands(output)
+    names = {Path(words[words[0] == "python"]).name for words in commands}
     assert "fairseq-phrase-preprocess" in names
     assert not names & {"fairseq-train", "fairseq-generate", "fairseq-phrase-report"}
+    assert not names & {"by_set.py", "curve.py", "onset.py", "pretraining_losses.py"}
+    assert not [words for words in commands if words[1:3] == ["scripts/glosses.py", "score"]]
     assert "not trained (--data-only)" in output
 
 
@@ -467,29 +520,6 @@ def test_a_bad_entry_of_a_table_is_named(written, instead, message, clone):
     assert f"error: configs/tables/chunking.yaml: {message}" in output
 
 
-@pytest.mark.parametrize(
-    ("table", "numbers"),
-    [
-        (
-            "semantic_parsing",
-            {"none": "about 30", "additive": "74.6", "additive_joint": "85.0"},
-        ),
-        ("semantic_parsing atis", {"additive": "69.9", "additive_joint": "76.3"}),
-        ("sst_imdb_table sst5", {}),  # a number that an owner of the paper adds is shown
-    ],
-)
-def test_a_report_has_the_numbers_of_its_corpus(table, numbers, tmp_path):
-    arguments = [*TABLES[table], "--rows", "1", "--out", tmp_path / "out"]
-    commands = printed_commands(run_script(table.split()[0], DRY, *arguments))
-    (words,) = (words for words in commands if words[1:3] == ["scripts/table.py", "titles"])
-    assert "--without-numbers" not in words
-    paper_numbers: dict[str, str] = {}
-    for file in words[3:]:
-        rows = yaml.load((REPOSITORY / file).read_text(), yaml.BaseLoader).get("rows", {})
-        paper_numbers |= {name: row["paper"] for name, row in rows.items() if "paper" in row}
-    assert paper_numbers == numbers
-
-
 def test_help_says_which_options_there_are():
     for name in dict.fromkeys(table.split()[0] for table in TABLES):
         output = run_script(name, "--help")
@@ -505,50 +535,6 @@ def test_an_environment_that_is_not_ready_is_named(tmp_path):
         "wmt14_table2", DRY, "--out", tmp_path / "out", expect=1, PATH=f"{tmp_path}:/usr/bin:/bin"
     )
     assert "PATH finds no fairseq-train" in output
-
-
-@pytest.mark.parametrize(
-    ("table", "folder", "known"),
-    [
-        ("ptb_tagging_table2", "raw/labels", True),
-        ("chunking", "raw/text", True),
-        ("sst_imdb_table sst5", "raw/labels", False),
-        ("sst_imdb_table imdb", "raw/labels", False),
-        ("pretraining tagging", "tagging/raw", True),
-        ("pretraining sst", "sst/raw", False),
-        ("pretrained_table chunking", "chunking/raw", False),
-        ("pretrained_table sst", "sst/raw", False),
-    ],
-)
-def test_a_report_of_labels_has_the_sentences(table, folder, known, tmp_path, parse):
-    out = tmp_path / "out"
-    commands = printed_commands(
-        run_script(table.split()[0], DRY, *TABLES[table], "--rows", "1", "--out", out)
-    )
-    reports = [parse(words) for words in commands if words[0] == "fairseq-phrase-report"]
-    assert reports
-    for args in reports:
-        assert args.source == [str(out / folder / "test.en")]
-        assert args.known_words == (out / folder / "train.en" if known else None)
-
-
-@pytest.mark.parametrize(
-    ("table", "relative"),
-    [
-        ("ptb_tagging_table2", "relative"),
-        ("chunking", "relative"),
-        ("sst_imdb_table sst5", "transformer_relative"),
-    ],
-)
-def test_rows_with_labels_are_compared_with_relative_positions_too(table, relative, tmp_path):
-    arguments = [*TABLES[table], "--rows", f"transformer,{relative}", "--out", tmp_path / "out"]
-    commands = printed_commands(run_script(table.split()[0], DRY, *arguments))
-    reports = [words for words in commands if words[0] == "fairseq-phrase-report"]
-    assert [
-        (words[words.index("--baseline") + 1], words[words.index("--out") + 1]) for words in reports
-    ] == [
-        ("transformer", f"{tmp_path}/out/report"), (relative, f"{tmp_path}/out/report.{relative}"),
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("sections", "updates"), [(("00", "01"), "2300"), (("18", "23"), "10000")])

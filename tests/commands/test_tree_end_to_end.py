@@ -120,14 +120,6 @@ def test_every_ablation_trains_saves_loads_and_translates(tree_data, tmp_path, c
     assert len(translations(printed)) == 20
 
 
-def test_constituents_from_dependencies_serve_too(data_directory, tmp_path, command):
-    command(
-        fairseq_train, data_directory, "--task", "syntax_translation", *TRAINING, *TREE,
-        "--save-dir", tmp_path, "--max-update", "2", "--disable-validation",
-    )  # fmt: skip
-    assert (tmp_path / "checkpoint_last.pt").is_file()
-
-
 def test_constituents_serve_as_phrases(tree_data, tmp_path, command):
     arguments = [tree_data, "--task", "syntax_translation"]
     options = ["--arch", "phrase_transformer_tiny", *SIZES, "--max-tokens", "2000"]

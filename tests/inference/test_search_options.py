@@ -13,11 +13,24 @@ from fairseq_phrase.inference.search_options import SearchOptions
         ({"batch_size": -1}, "batch_size -1: expected a positive number"),
         ({"nbest": 6}, "nbest 6: expected 1 to the number of beams, 5"),
         ({"nbest": 0}, "nbest 0: expected a positive number"),
+        ({"sampling": True, "sampling_topk": 0}, "sampling_topk 0: expected a positive number"),
         ({"sampling_topk": 3}, "sampling_topk needs sampling"),
+        ({"sampling_topp": 0.3}, "sampling_topp needs sampling"),
+        ({"temperature": 0.3}, "temperature needs sampling"),
+        ({"sampling": True, "beam": 5}, "most probable draws, which are no samples"),
         ({"sampling": True, "beam": 2}, "2.*: a number of draws other than nbest would keep"),
         ({"sampling": True, "sampling_topk": 2, "sampling_topp": 0.5}, "topk or .*topp, not both"),
-        ({"sampling": True, "sampling_topp": 1.5}, "expected a probability above 0"),
-        ({"sampling": True, "temperature": float("inf")}, "expected a number above 0"),
+        *(
+            (
+                {"sampling": True, "sampling_topp": share},
+                f'"{share}": expected a probability above 0',
+            )
+            for share in (1.5, 0.0, float("nan"))
+        ),
+        *(
+            ({"sampling": True, "temperature": value}, f'"{value}": expected a number above 0')
+            for value in (0.0, float("inf"))
+        ),
     ],
 )
 def test_a_mistake_is_named(options, message):

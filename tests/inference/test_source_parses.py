@@ -123,12 +123,10 @@ def test_constraints_and_a_glossary_need_no_other_parser(checkpoint, text, trans
     assert "sleeps" in translations[2].split()
 
 
-def test_text_without_trees_is_refused_with_what_to_do(checkpoint, text, capsys) -> None:
+def test_text_without_trees_is_refused_with_what_to_do(checkpoint, text, refused) -> None:
     text.with_name("new.de.conllu").unlink()
     for options in ([], ["--source-parser", "conllu"]):
-        with pytest.raises(SystemExit):
-            translate_command.main(["--path", str(checkpoint), str(text), *options])
-        message = capsys.readouterr().err
+        message = refused(translate_command.main, ["--path", str(checkpoint), str(text), *options])
         assert (
             f"neither {text}.conllu nor {text}.conllu.gz is there: write it, or name a " in message
         )
@@ -138,12 +136,10 @@ def test_text_without_trees_is_refused_with_what_to_do(checkpoint, text, capsys)
         translator.load(checkpoint, device="cpu").translate("der Hund")
 
 
-def test_a_data_directory_without_a_model_is_named(checkpoint, text, capsys) -> None:
+def test_a_data_directory_without_a_model_is_named(checkpoint, text, refused) -> None:
     data = checkpoint.with_name("data")
-    with pytest.raises(SystemExit):
-        translate_command.main([str(data), str(text)])
-    assert (
-        f"{data} is a data directory: name the model, too, with --path" in capsys.readouterr().err
+    assert f"{data} is a data directory: name the model, too, with --path" in refused(
+        translate_command.main, [str(data), str(text)]
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
@@ -126,14 +127,17 @@ def test_it_starts_as_the_models_own_function(folder, task, segmenter, left_pad,
     assert len(output["encoder_states"]) == 3
 
 
-@pytest.mark.parametrize("left_pad", [False, True])
-@pytest.mark.parametrize(
-    "model_type",
-    [
+#: Types, padded on the right and on the left in turn.
+OTHER_TYPES = zip(
+    (
         *("roberta", "distilbert", "bart", "t5", "mt5", "xlm-roberta", "marian", "m2m_100"),
         *("camembert", "electra", "modernbert", "eurobert", "gpt2", "llama"),
-    ],
+    ),
+    itertools.cycle([False, True]),
 )
+
+
+@pytest.mark.parametrize(("model_type", "left_pad"), OTHER_TYPES)
 def test_other_models_start_as_their_own_function(tmp_path, model_type, left_pad):
     folder = write_model(model_type, tmp_path / "model", TEXT * 5)
     task, segmenter = task_of(folder), TokenizerSegmenter(tokenizer_file(str(folder)))
@@ -169,6 +173,7 @@ FRAMES = [
     ("XLNetTokenizer", None, [], ["<sep>", "<cls>"]),
 ]
 LANGUAGE = [(name, language) for name, language, *_ in FRAMES]
+SIDES = itertools.cycle([False, True])
 
 
 def framed(tmp_path, name, language, **options):
@@ -184,8 +189,10 @@ def framed(tmp_path, name, language, **options):
     return encoder, task, tokenizer, model
 
 
-@pytest.mark.parametrize("left_pad", [False, True])
-@pytest.mark.parametrize(("name", "language", "before", "after"), FRAMES)
+@pytest.mark.parametrize(
+    ("name", "language", "before", "after", "left_pad"),
+    [(*frame, left_pad) for frame, left_pad in zip(FRAMES, SIDES, strict=False)],
+)
 def test_a_sentence_has_the_frame_of_the_models_own_tokenizer(
     tmp_path, name, language, before, after, left_pad
 ):
@@ -248,8 +255,10 @@ def test_a_frame_in_a_checkpoint_is_checked(task, frame):
         build("word", "huggingface", task, huggingface_frame=frame)
 
 
-@pytest.mark.parametrize("left_pad", [False, True])
-@pytest.mark.parametrize(("name", "language"), LANGUAGE)
+@pytest.mark.parametrize(
+    ("name", "language", "left_pad"),
+    [(*pair, side) for pair, side in zip(LANGUAGE, SIDES, strict=False)],
+)
 def test_an_empty_line_and_gradients_are_finite(tmp_path, name, language, left_pad):
     encoder, task, *_ = framed(tmp_path, name, language)
     inputs = batch(task, TokenizerSegmenter(tmp_path / "model/tokenizer.json"), left_pad, TEXT)

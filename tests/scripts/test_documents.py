@@ -59,10 +59,8 @@ def test_a_slice_has_so_many_documents(corpora, tmp_path):
         assert documents_of(tmp_path / f"{split}.en") == [[f"{part} 0", "Go."]]
 
 
-def test_other_corpora_are_refused(corpora, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main([str(tmp_path)])
-    assert "name --imdb FOLDER, --treebank FOLDER or both" in capsys.readouterr().err
+def test_other_corpora_are_refused(corpora, tmp_path, refused):
+    assert "name --imdb FOLDER, --treebank FOLDER or both" in refused(main, [str(tmp_path)])
     (tmp_path / "imdb" / "train.tsv").write_text("good\n")
     with pytest.raises(SystemExit, match=r"train\.tsv.*expected label, rating, number and text"):
         main([str(tmp_path / "out"), *corpora])

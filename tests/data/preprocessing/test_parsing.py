@@ -130,7 +130,9 @@ class Slow(LineParser):
         return WhitespaceParser().parse(lines)
 
 
-def test_a_run_with_other_weights_does_not_go_on_with_what_is_parsed(treebank, monkeypatch, capsys):
+def test_a_run_with_other_weights_does_not_go_on_with_what_is_parsed(
+    treebank, monkeypatch, refused
+):
     monkeypatch.setitem(registry._BUILT_IN, "slow", registry._BuiltIn("slow", Slow))
     monkeypatch.setattr(texts, "BLOCK_LINES", 10)
     weights, out = treebank / "weights", treebank / "out"
@@ -142,9 +144,7 @@ def test_a_run_with_other_weights_does_not_go_on_with_what_is_parsed(treebank, m
         with pytest.raises(SystemExit):
             preprocess(treebank, out, *run)
     weights.write_text("two")
-    with pytest.raises(SystemExit):
-        preprocess(treebank, out, *run)
-    message = capsys.readouterr().err
+    message = refused(preprocess, treebank, out, *run)
     assert "made with parser of de slow 1" in message
     assert f"give the same options and text, or remove {out / '.partial'}" in message
     weights.write_text("one")

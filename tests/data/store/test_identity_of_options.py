@@ -298,6 +298,8 @@ def validated(task: Any, model: Any) -> list[torch.Tensor]:
     task.load_dataset("valid")
     states_by_number = {}
     for batch in batches(task, "valid"):
+        if min(batch["id"]) >= 5:
+            continue
         inputs = {
             name: value.clamp(max=33) if name.endswith("tokens") else value
             for name, value in batch["net_input"].items()

@@ -196,11 +196,9 @@ def test_the_command_makes_the_task(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("penalty", ["-1", "nan", "inf", "much"])
-def test_a_penalty_that_no_classifier_takes_is_refused(penalty, capsys):
-    with pytest.raises(SystemExit):
-        probe.main(["--path", "a.pt", "--tasks", "x", "--l2", "0.1", penalty])
+def test_a_penalty_that_no_classifier_takes_is_refused(penalty, refused):
     assert f"argument --l2: {'invalid' if penalty == 'much' else 'expected a number'}" in (
-        capsys.readouterr().err
+        refused(probe.main, ["--path", "a.pt", "--tasks", "x", "--l2", "0.1", penalty])
     )
 
 

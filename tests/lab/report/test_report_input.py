@@ -40,7 +40,7 @@ def refusal(table, capsys, *arguments, **options) -> str:
     return captured.err
 
 
-def test_options_are_checked_before_there_are_runs(tmp_path, capsys):
+def test_options_are_checked_before_there_are_runs(tmp_path, refused):
     (tmp_path / "test.en").write_text("a b\n")
     words = [str(tmp_path / "runs"), "--reference", str(tmp_path / "test.en"), "--check"]
     words += ["--out", str(tmp_path / "out")]
@@ -50,9 +50,7 @@ def test_options_are_checked_before_there_are_runs(tmp_path, capsys):
         (["--measure", "spans"], "line 1 of the reference has the label 'a'"),
         (["--rows", str(tmp_path / "rows.yaml")], "rows.yaml is not there"),
     ):
-        with pytest.raises(SystemExit):
-            main([*words, *bad])
-        assert message in capsys.readouterr().err
+        assert message in refused(main, [*words, *bad])
     assert [path.name for path in tmp_path.iterdir()] == ["test.en"]
 
 
