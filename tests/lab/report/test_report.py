@@ -199,7 +199,6 @@ def test_gpus_are_named_and_their_hours_told_from_those_of_cpus(table):
     text = report(table)
     assert "0.0056 GPU h" in text
     assert "Trained on 2 x NVIDIA H200; CPU." in text
-    assert "Rows have different numbers of seeds, 1 to 2." in text
 
 
 class _Page(HTMLParser):
@@ -280,12 +279,6 @@ def test_a_report_is_replaced_as_a_whole_and_other_files_stay(table, monkeypatch
     report(table, "--caption", "Another")
     assert {path.name for path in (table / "out").iterdir()} == {*FILES, "mine.txt"}
     assert "Another" in (table / "out" / "report.md").read_text()
-
-
-def test_rows_without_a_seed_of_the_baselines_are_not_tested_and_said_so(table):
-    write_run(table / "runs" / "k3" / "seed7", translations(5), SOURCES, REFERENCES, seed=7)
-    text = report(table, "--baseline", "baseline", "--trials", "50")
-    assert "No test over sentences, because no seed is one of baseline: k3." in text
 
 
 def test_a_training_without_validation_has_no_curves(table):
@@ -411,7 +404,6 @@ def test_rows_of_one_seed_say_so_and_have_no_p_over_seeds(table):
     cells = dict(zip(heading, one_seed, strict=True))
     assert (cells["seeds"], cells["p"], cells["95%"]) == ("1 seed", "-", "-")
     assert cells["p, sentences"] != "-"
-    assert "1 seed, so no p over seeds: k3." in text
     assert float(dict(zip(heading, two_seeds, strict=True))["p"].removeprefix("<")) < 0.05
     assert "the smallest ΔBLEU that this test finds in 80% of the cases" in text
     assert "it is found in 58 to 78%." in text
@@ -442,23 +434,6 @@ def test_power_that_few_seeds_estimate_is_called_rough(tmp_path):
         "in 80% of the cases (p < 0.05, before Holm's correction), if seeds vary as these" in text
     )
     assert "58 to 78%" not in text
-
-
-@pytest.mark.parametrize("together", [True, False])
-def test_rows_whose_seeds_go_together_have_a_note(tmp_path, together):
-    wrong = {"baseline": (3, 5, 8), "k2": (4, 7, 12), "k3": (5, 8, 15)}
-    for number, (row, shares) in enumerate(wrong.items()):
-        for seed in (1, 2, 3):
-            share = shares[(seed - 1 + (0 if together else number)) % 3]
-            path = tmp_path / "runs" / row / f"seed{seed}"
-            write_run(path, translations(share), SOURCES, REFERENCES, seed=seed)
-    (tmp_path / "test.en").write_text("\n".join(REFERENCES) + "\n")
-    text = report(tmp_path, "--baseline", "baseline", "--trials", "50")
-    assert ("Runs of the same seed go together (p " in text) == together
-    assert ("analysis of variance of 3 rows with 3 seeds" in text) == together
-    add_row(tmp_path, "k4", [2, 3, 4], 5)  # of the baseline's seeds, it has two
-    text = report(tmp_path, "--baseline", "baseline", "--trials", "50")
-    assert ("analysis of variance of 3 rows" in text) == together
 
 
 def test_every_metric_is_tested_over_seeds(table):
