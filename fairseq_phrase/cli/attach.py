@@ -125,7 +125,3 @@ def _report(counts: SplitCounts, language: str) -> str:
             f"{lost} edges lost with words that have no subword, within surface tokens or in empty nodes"
         )
     return "; ".join(parts)
-
-
-if __name__ == "__main__":
-    main()

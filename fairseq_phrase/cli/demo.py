@@ -102,7 +102,3 @@ def main(args: argparse.Namespace) -> None:
 
     print(f"http://{args.host}:{args.port} (Ctrl-C stops)", flush=True)
     uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
-
-
-if __name__ == "__main__":
-    main()

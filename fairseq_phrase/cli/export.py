@@ -79,7 +79,3 @@ def _exported(args: argparse.Namespace) -> str:
     with new_folder(args.out) as folder:
         write_bundle(args.checkpoint, args.data, folder, parser, card, **options)
     return "fairseq-phrase-translate and fairseq_phrase.load"
-
-
-if __name__ == "__main__":
-    main()

@@ -193,7 +193,3 @@ def _sentences(
     if args.lines:
         sentences = [(split, readers[split].index_of(line)) for split, line in sentences]
     return [readers[split].read(index) for split, index in sentences]
-
-
-if __name__ == "__main__":
-    main()

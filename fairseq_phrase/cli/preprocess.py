@@ -248,7 +248,3 @@ def summary_line(options: Options, counts: SplitCounts) -> str:
     if left_out := [f"{number} {kind}" for kind, number in kinds.items() if number]:
         parts.append(f"left out: {', '.join(left_out)}")
     return "; ".join(parts)
-
-
-if __name__ == "__main__":
-    main()
