@@ -17,7 +17,7 @@ from tqdm import tqdm
 from fairseq_phrase.data.preprocessing.blocks import SegmentedText
 from fairseq_phrase.data.preprocessing.dictionaries import count_labels
 from fairseq_phrase.data.preprocessing.existing_parses import EarlierParses
-from fairseq_phrase.data.preprocessing.labelled import refuse_names_of_labels
+from fairseq_phrase.data.preprocessing.input_checks import refuse_names_of_labels
 from fairseq_phrase.data.preprocessing.manifests import (
     begin_manifest,
     finish_manifest,

@@ -17,6 +17,7 @@ from fairseq_phrase.data.preprocessing.dictionaries import (
     count_labels,
     make_dictionaries,
     warn_of_new_labels,
+    warn_of_unknown,
 )
 from fairseq_phrase.data.preprocessing.existing_parses import given_labels, manifests_of
 from fairseq_phrase.data.preprocessing.input_checks import (
@@ -25,7 +26,6 @@ from fairseq_phrase.data.preprocessing.input_checks import (
     check_models,
     check_texts,
 )
-from fairseq_phrase.data.preprocessing.labelled import warn_of_unknown
 from fairseq_phrase.data.preprocessing.manifests import (
     begin_manifest,
     finish_manifest,

@@ -120,7 +120,7 @@ def _difference_notes(rows: Sequence[Row]) -> Iterable[str]:
             counts = ", ".join(f"{count:,}" for count in updates)
             yield f"Runs of {row.title} have different numbers of updates: {counts}."
         trees = [log.identity.only("parser", "trees").labels() for log in logs if log.identity]
-        differing = _differing_options([log.options for log in logs if log.options])
+        differing = _differing([log.options for log in logs if log.options])
         differing |= _differing(_recorded_by_all([log.sentences for log in logs]))
         differing |= _differing(_recorded_by_all(trees))
         if differing:
@@ -175,16 +175,6 @@ def _differing(facts: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
         if len(values) > 1 and not is_off:
             differing[name] = values
     return differing
-
-
-def _differing_options(logged: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Return the values of each option that differs, by name, also between versions."""
-    if not _differing(logged):
-        return {}
-    # The options of all models are only imported if that is necessary.
-    from fairseq_phrase.lab.report.logged_options import comparable_options
-
-    return _differing(comparable_options(logged))
 
 
 def _recorded_by_all(records: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
