@@ -223,7 +223,6 @@ def _record(record: Identity, manifest: Manifest) -> list[str]:
 
 
 def _training(state: Mapping[str, Any]) -> list[str]:
-    """Return the lines that state how a model was trained. Old checkpoints lack some options."""
     sections, flags = plain_options(state.get("cfg")), []
     for section, option in _TRAINING_OPTIONS:
         options = sections.get(section)
@@ -242,7 +241,6 @@ def _training(state: Mapping[str, Any]) -> list[str]:
 
 
 def _use(parser: str, packages: Sequence[str]) -> list[str]:
-    """Return the lines of a model card that show how to translate."""
     kind, note, options, text = parser.partition(":")[0], [], "", "< text"
     if names_path(parser):
         note = [f"The parser {markdown_code(parser)} is not in this folder.", ""]

@@ -103,7 +103,6 @@ def _remembered(model: Path) -> str:
 
 
 def _manifest(directory: Path) -> Manifest:
-    """Read the manifest of the source language."""
     languages = languages_in(directory)
     language = languages[0] if len(languages) == 1 else languages_in_names(directory)[0]
     return Manifest.load(directory, language)

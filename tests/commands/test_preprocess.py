@@ -64,7 +64,7 @@ def test_the_summary_shows_how_many_words_the_text_does_not_spell(tmp_path, caps
     arguments = ["-s", "xx", "-t", "en", "--trainpref", str(tmp_path / "t"), "--bpe", "none"]
     for parser, is_shown in (("conllu", True), ("conllu:surface", False)):
         main([*arguments, "--parser", parser, "--destdir", str(tmp_path / parser)])
-        message = "2 words (33.3%) of xx that the text does not spell: florstst 's for florist's"
+        message = "2 words (33.3%) of xx that the text does not spell"
         assert (message in capsys.readouterr().out) == is_shown
 
 

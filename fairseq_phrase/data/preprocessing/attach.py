@@ -163,11 +163,7 @@ def _find_splits(options: Options, language: str) -> list[str]:
 
 
 def _check_marks(bpe: str, texts: Iterable[Path]) -> None:
-    """Check that the texts' first lines have the marks of subwords of this kind, and not another's.
-
-    Raises:
-        UserError: they have another kind's marks alone.
-    """
+    """Check that the texts' first lines have the marks of subwords of this kind, and not another's."""
     other_kinds = {"sentencepiece": "subword_nmt", "subword_nmt": "sentencepiece"}
     if bpe not in (*other_kinds, WHOLE_WORDS):
         return

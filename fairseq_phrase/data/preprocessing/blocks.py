@@ -344,7 +344,8 @@ class BlockMaker:
             ):
                 of_side.append(line)
                 if isinstance(parse, ParsedSentence):
-                    block.counts.add_expansions(side.language, parse.expansions)
+                    unspelled = sum(len(expansion.words) for expansion in parse.expansions)
+                    block.counts.unspelled[side.language] += unspelled
                 if line.problem is not None:
                     block.problems.append((number, side.language, line.problem))
                 if line.changed is not None:

@@ -273,7 +273,6 @@ def _refuse_to_forget(options: Options, directory: Path) -> None:
 
 
 def _refuse_other_parts(options: Options) -> None:
-    """Stop if DESTDIR holds parts of an earlier run that this run would not replace."""
     if options.parts > 1:
         there = {path.name for path in options.directory.glob("data*") if path.name[4:].isdigit()}
         if other_folders := sorted(there - set(options.folders)):

@@ -178,7 +178,6 @@ def _write_models(
     labels: Mapping[str, LabelTable],
     folder: Path,
 ) -> None:
-    """Write subword models and dictionaries."""
     for bpe, model in models.items():
         shutil.copyfile(model, folder / model_name(bpe))
     for language, dictionary in dictionaries.items():
@@ -195,7 +194,6 @@ def _write_manifests(
     folder: Path,
     part: dict[str, str],
 ) -> None:
-    """Write the manifest of each parsed language into a data directory."""
     outputs = [
         (split, output)
         for split in splits

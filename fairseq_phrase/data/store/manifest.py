@@ -110,11 +110,7 @@ def model_entry(file: str | Path, digest: str, part: str = "text") -> Entry:
 
 
 def _check_types(record: Any) -> None:
-    """Check the types of a record's fields, which JSON does not.
-
-    Raises:
-        ValueError: a field, or a part of it, has another type.
-    """
+    """Check the types of a record's fields, which JSON does not."""
     for name, kind in get_type_hints(type(record)).items():
         value, kinds = getattr(record, name), get_args(kind)
         fits = type(value) is (get_origin(kind) or kind)

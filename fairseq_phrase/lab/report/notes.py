@@ -151,7 +151,6 @@ def _difference_notes(rows: Sequence[Row]) -> Iterable[str]:
 
 
 def _translations(row: Row) -> list[Generation]:
-    """Return the translations of all test sets by all runs of a row."""
     return [translation for run in row.runs for translation in run.generations.values()]
 
 
