@@ -150,7 +150,8 @@ def attach(options: Options) -> Attached:
 
 def _find_splits(options: Options, language: str) -> list[str]:
     """Return the splits of the data directory that this run does not process."""
-    splits = splits_of_data(options.directory, options.pair, language)
+    end = f".{options.pair}.{language}.idx"
+    splits = {path.name.removesuffix(end) for path in options.directory.glob(f"*{end}")}
     missing = [name for name in options.splits if name not in splits]
     if missing:
         there = sorted(path.name for path in options.directory.glob("*.*-*.*.idx"))
@@ -240,17 +241,6 @@ def _checked_split(
     split.write_to([folder])
     split.outputs[0].checksums[text.language] |= checksums
     return split
-
-
-def splits_of_data(directory: Path, pair: str, language: str) -> set[str]:
-    """Return the splits of a data directory, ``train``, ``valid``, ``test``, ``test1``….
-
-    Args:
-        pair: the language pair as fairseq writes it, ``de-en``.
-        language: the language whose text must exist.
-    """
-    end = f".{pair}.{language}.idx"
-    return {path.name.removesuffix(end) for path in directory.glob(f"*{end}")}
 
 
 def subwords_of_lines(text: Path) -> Iterator[list[str]]:
