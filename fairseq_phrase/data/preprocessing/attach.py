@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 
 from tqdm import tqdm
@@ -268,16 +268,14 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
     ):
         if lines == len(binarized):
             where = location(text, lines + 1)
-            raise _misfit(
-                text, prefix, f"{where}: {prefix}.bin ends before this line, after {lines}"
-            )
+            raise _misfit(f"{where}: {prefix}.bin ends before this line, after {lines}")
         expected = binarized[lines].tolist()
         lines += 1
         numbers = [number_of(subword, unknown) for subword in subwords]
         numbers.append(end)
         if numbers != expected:
             difference = _first_difference(subwords, numbers, expected, dictionary)
-            raise _misfit(text, prefix, f"{location(text, lines)}: {difference} in {prefix}.bin")
+            raise _misfit(f"{location(text, lines)}: {difference} in {prefix}.bin")
         if not special.isdisjoint(numbers[:-1]):
             index = next(index for index, number in enumerate(numbers) if number in special)
             raise UserError(
@@ -288,48 +286,22 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
             )
     if lines < len(binarized):
         counts = f"{text} has {lines} lines, and {prefix}.bin has {len(binarized)}"
-        raise _misfit(text, prefix, counts)
+        raise _misfit(counts)
     return lines
 
 
-def _misfit(text: Path, prefix: Path, difference: str) -> UserError:
-    """Make the error for a difference or a carriage return, which ends a sentence in fairseq."""
-    for number, line in enumerate(read_lines(text), start=1):
-        if "\r" in line:
-            paths = sorted(prefix.parent.glob(f"{prefix.stem}.*.idx"))
-            names = [path.stem for path in paths if path.name.count(".") == 3]  # without parses
-            counts = (
-                f"{name}.bin has {len(IndexedReader(prefix.parent / name))}" for name in names
-            )
-            return UserError(
-                f"{location(text, number)}: a carriage return within the line, which ends a sentence in "
-                f"fairseq ({', '.join(counts)} sentences): remove it, binarize the text again, "
-                "then attach"
-            )
+def _misfit(difference: str) -> UserError:
     return UserError(f"{difference}; expected the very text that was binarized, and its dictionary")
 
 
 def _first_difference(
-    subwords: list[str], found: list[int], expected: list[int], dictionary: Dictionary
+    subwords: list[str], numbers: list[int], expected: list[int], dictionary: Dictionary
 ) -> str:
     """Describe the first difference between a line and its binarized text."""
-    pairs = enumerate(zip(found, expected, strict=False))
-    differing = (index for index, (number, there) in pairs if number != there)
-    index = next(differing, min(len(found), len(expected)))
-    if index < len(subwords):
-        actual = f"subword {index + 1} is '{subwords[index]}'"
-        if found[index] == dictionary.unk():
-            actual += ", which the dictionary lacks,"
-    elif index == len(subwords):
-        actual = f"the line ends after {index} subwords"
-    else:
-        actual = "there is nothing more"
-    if index == len(expected):
-        there = "nothing"
-    elif expected[index] == dictionary.eos():
-        there = "the end of the line"
-    elif expected[index] >= len(dictionary):
-        there = f"number {expected[index]}, which no entry of the dictionary has"
-    else:
-        there = f"'{dictionary[expected[index]]}'"
-    return f"{actual} here and {there}"
+    pairs = enumerate(zip_longest(numbers, expected))
+    index = next(index for index, (number, there) in pairs if number != there)
+    here, there = (
+        names[index] if index < len(names) else "nothing"
+        for names in ([*subwords, dictionary.eos_word], [dictionary[number] for number in expected])
+    )
+    return f"subword {index + 1} is '{here}' here and '{there}'"
