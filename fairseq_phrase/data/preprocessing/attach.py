@@ -302,6 +302,9 @@ def _first_difference(
     index = next(index for index, (number, there) in pairs if number != there)
     here, there = (
         names[index] if index < len(names) else "nothing"
-        for names in ([*subwords, dictionary.eos_word], [dictionary[number] for number in expected])
+        for names in (
+            [*subwords, dictionary[dictionary.eos()]],
+            [dictionary[number] for number in expected],
+        )
     )
     return f"subword {index + 1} is '{here}' here and '{there}'"

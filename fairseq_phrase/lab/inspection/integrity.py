@@ -134,7 +134,7 @@ class RecordChecker:
 
     def _faults(self, record: dict[str, list[int]]) -> Iterator[tuple[str, str]]:
         """Yield the field and the problem of each fault; a fault may cause those after it."""
-        *tokens, end = record["text"] or ["no token"]
+        *tokens, end = record["text"] or [-1]
         if end != self._eos:
             yield (
                 "text",

@@ -115,7 +115,7 @@ WHOLE = {
 @pytest.mark.parametrize(
     ("field", "values", "expected"),
     [
-        ("text", [], "the end of the sentence, 2, as the last token, found no token"),
+        ("text", [], "the end of the sentence, 2, as the last token, found -1"),
         ("text", [5, 6, 7, 8, 9], "the end of the sentence, 2, as the last token, found 9"),
         ("text", [5, 6, 12, 8, 2], "token 3 to be one of the 12 in the dictionary, .* found 12"),
         ("text", [5, 1, 7, 8, 2], "no padding or end within the sentence, found 1"),
