@@ -10,7 +10,7 @@ import numpy as np
 
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import Manifest
-from fairseq_phrase.lab.inspection.integrity import in_words, word_counts
+from fairseq_phrase.lab.inspection.integrity import RecordChecker, in_words, word_counts
 from fairseq_phrase.lab.inspection.parsed_text import printable
 from fairseq_phrase.lab.inspection.sentence_blocks import (
     Dictionaries,
@@ -188,6 +188,7 @@ def split_statistics(
         advance: called with the number of sentences that have been counted since the last call.
     """
     files = SplitFiles(directory, manifest, split)
+    checker = RecordChecker(files, dictionaries)
     record = manifest.splits[split]
     statistics = SplitStatistics(
         split,
@@ -197,6 +198,7 @@ def split_statistics(
     )
     unknown = dictionaries["text"].unk()
     for block in files.blocks():
+        checker.check(block)  # statistics of invalid records are useless
         statistics.add(block, unknown)
         advance(len(block))
     for spread in (*vars(statistics).values(), *statistics.heads.values()):
