@@ -300,11 +300,11 @@ def _first_difference(
     """Describe the first difference between a line and its binarized text."""
     pairs = enumerate(zip_longest(numbers, expected))
     index = next(index for index, (number, there) in pairs if number != there)
-    here, there = (
+    actual, binarized = (
         names[index] if index < len(names) else "nothing"
         for names in (
             [*subwords, dictionary[dictionary.eos()]],
             [dictionary[number] for number in expected],
         )
     )
-    return f"subword {index + 1} is '{here}' here and '{there}'"
+    return f"subword {index + 1} is '{actual}' here and '{binarized}'"

@@ -190,7 +190,7 @@ class SplitCounts:
         """Describe the words and the trees of a language."""
         words, unspelled = self.words[language], self.unspelled[language]
         parts = [f"{words} words and {self.subwords[language]} subwords of {language}"]
-        for count, what in (
+        for count, description in (
             (self.swallowed[language], "words left out, whose subwords are another word's too"),
             (self.flat[language], f"flat trees of {language} for lines without a parse"),
             (self.lost_edges[language], f"edges of {language} lost with words that have no subword, "
@@ -199,7 +199,7 @@ class SplitCounts:
              "spell"),
         ):  # fmt: skip
             if count:
-                parts.append(f"{count} {what}")
+                parts.append(f"{count} {description}")
         return parts
 
     def as_dict(self) -> dict[str, Any]:

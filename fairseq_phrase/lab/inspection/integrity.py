@@ -166,8 +166,8 @@ def _field_faults(
         items: by unit, the number of items of the sentence, and what determines it.
         entries: the number of entries of the dictionary of labels.
     """
-    rows, rest = divmod(len(values), field.columns)
-    if rest:
+    rows, remainder = divmod(len(values), field.columns)
+    if remainder:
         yield f"expected groups of {field.columns} numbers, found {len(values)} numbers"
         return
     expected, owner = items.get(field.per, (rows, ""))
