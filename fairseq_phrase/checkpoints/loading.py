@@ -168,11 +168,7 @@ def build_models(
 
 
 def _check_names(saved: SavedModel) -> None:
-    """Check that the model and the task are registered.
-
-    Raises:
-        UserError: one of them is not.
-    """
+    """Check that the model and the task are registered."""
     unknown = (
         "which neither fairseq nor this package has: import the package that defines it, in a command by "
         "--user-dir FOLDER"
@@ -184,11 +180,7 @@ def _check_names(saved: SavedModel) -> None:
 
 
 def _compare(saved: SavedModel, data: str | Path, options: Mapping[str, Any]) -> None:
-    """Compare the record of the training with the data.
-
-    Raises:
-        UserError: they differ.
-    """
+    """Compare the record of the training with the data."""
     trained = identity_of(saved.state, saved.path)
     current = identity_of({"cfg": saved.state["cfg"]}, str(data))
     check(
@@ -197,11 +189,7 @@ def _compare(saved: SavedModel, data: str | Path, options: Mapping[str, Any]) ->
 
 
 def _check_sizes(saved: SavedModel) -> None:
-    """Check the sizes in a file's configuration before anything is built.
-
-    Raises:
-        UserError: a parameter is not a tensor, or a size is impossible.
-    """
+    """Check the sizes in a file's configuration before anything is built."""
     parameters, options = saved.state["model"], plain_options(saved.state["cfg"].model)
     if not all(isinstance(value, Tensor) for value in parameters.values()):
         raise UserError(f"{saved.path} is damaged: it has parameters that are not tensors")
@@ -226,11 +214,7 @@ def _check_sizes(saved: SavedModel) -> None:
 
 @contextmanager
 def _building(saved: SavedModel, data: str | Path) -> Iterator[None]:
-    """Build a model from an untrusted file.
-
-    Raises:
-        UserError: the model cannot be built, or its parameters need more memory than the file's.
-    """
+    """Build a model from an untrusted file."""
     held = {value.data_ptr(): value.numel() for value in saved.state["model"].values()}
     largest = _SPARE + _SPARE_FACTOR * sum(held.values())
     built = 0

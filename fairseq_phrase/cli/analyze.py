@@ -40,7 +40,3 @@ def main(args: argparse.Namespace) -> None:
     if args.out is not None:
         write_atomically(args.out, f"{table}\n".encode())
     print(table)
-
-
-if __name__ == "__main__":
-    main()

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from fairseq_phrase.cli.arguments import KEPT, add, engine_of, model_of, require_parsers
 from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import ON_ERROR, SUBWORD_MODELS, WHOLE_WORDS
 from fairseq_phrase.text import did_you_mean
-
-if TYPE_CHECKING:
-    from fairseq_phrase.data.preprocessing.options import SplitCounts
 
 # Text that is already binarized keeps all its lines, so no line can be skipped.
 _ON_ERROR = tuple(choice for choice in ON_ERROR if choice != "skip")
@@ -96,7 +92,7 @@ def main(namespace: argparse.Namespace) -> None:
         )
     )
     for name, counts in attached.splits.items():
-        print(f"{name}: {_report(counts, language)}")
+        print(f"{name}: {'; '.join([f'{counts.kept} sentences', *counts.described(language)])}")
     for name, labels in attached.unknown_labels.items():
         print(f"{name} that other splits do not have, unknown here: {', '.join(labels)}")
     if args["bpe"] != WHOLE_WORDS and not attached.bpe_model:
@@ -108,24 +104,3 @@ def main(namespace: argparse.Namespace) -> None:
         print(f"without parses: {', '.join(attached.without_parses)}")
     parses = "words, but no trees (--parser none)," if parser == "none" else "parses"
     print(f"added {parses} of {language} to {directory}")
-
-
-def _report(counts: SplitCounts, language: str) -> str:
-    """Summarize a split's result in one line."""
-    parts = [
-        f"{counts.kept} sentences",
-        f"{counts.words[language]} words and {counts.subwords[language]} subwords of {language}",
-    ]
-    if swallowed := counts.swallowed[language]:
-        parts.append(f"{swallowed} words left out, whose subwords are another word's too")
-    if flat := counts.flat[language]:
-        parts.append(f"{flat} flat trees for lines without a parse")
-    if lost := counts.lost_edges[language]:
-        parts.append(
-            f"{lost} edges lost with words that have no subword, within surface tokens or in empty nodes"
-        )
-    return "; ".join(parts)
-
-
-if __name__ == "__main__":
-    main()

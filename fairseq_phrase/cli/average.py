@@ -53,7 +53,3 @@ def main(args: argparse.Namespace) -> None:
         paths = [checkpoint_after(paths[0], args.updates)]
     average_checkpoints(paths, args.out, args.allow_difference, strict=args.strict_identity)
     print(f"{args.out}: the mean of {', '.join(path.name for path in paths)}")
-
-
-if __name__ == "__main__":
-    main()

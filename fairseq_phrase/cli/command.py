@@ -126,7 +126,6 @@ def command(
 
 
 def _prepare(command: str) -> None:
-    """Set up the process of a command."""
     end_quickly()
     # Hide messages of fairseq, hydra and matplotlib that are meant for developers.
     logging.disable(logging.INFO)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,27 +57,10 @@ def named_paths(arguments: Sequence[str]) -> dict[str, str]:
     return paths
 
 
-def check_address(host: str, port: int) -> None:
-    """Check that a server can listen at an address.
-
-    Raises:
-        UserError: the address does not exist, or another server listens there.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        socket.create_server((host, port), family=family).close()
-    except (OSError, OverflowError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise UserError(
-            f"the server cannot listen at {host}, port {port} ({reason}): name another --host or --port"
-        ) from None
-
-
 @command(_parser)
 def main(args: argparse.Namespace) -> None:
     """Run the command."""
     paths = named_paths(args.models)
-    check_address(args.host, args.port)  # loading models takes time
     require_parsers(args.source_parser)
     # FastAPI and fairseq take seconds to import; --help and wrong arguments do not need them.
     from fairseq_phrase.inference.translator import load
@@ -102,7 +84,3 @@ def main(args: argparse.Namespace) -> None:
 
     print(f"http://{args.host}:{args.port} (Ctrl-C stops)", flush=True)
     uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
-
-
-if __name__ == "__main__":
-    main()

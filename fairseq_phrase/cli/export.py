@@ -29,8 +29,6 @@ def _parser() -> argparse.ArgumentParser:
         help="the licence in the model card's metadata, such as mit or cc-by-4.0")
     parser.add_argument("--datasets", metavar="NAME,…", default="",
         help="the training data in the model card")
-    parser.add_argument("--data-license", metavar="TEXT",
-        help="the licence of the training data in the model card, such as \"research only\"")
     parser.add_argument("--card-scores", type=Path, metavar="FILE",
         help="scores for the model card, as fairseq-phrase-score --out FILE writes them; of FILE.json "
         "also in its metadata, with their signatures")
@@ -48,7 +46,7 @@ def main(args: argparse.Namespace) -> None:
     """Run the command."""
     if args.quantization is not None and args.to != "ctranslate2":
         raise UserError("--quantization needs --to ctranslate2")
-    card = args.license or args.datasets or args.data_license or args.card_scores
+    card = args.license or args.datasets or args.card_scores
     if card and args.to == "ctranslate2":
         raise UserError("--to ctranslate2 writes no model card: leave its options out")
     read_by = _exported(args)
@@ -68,7 +66,7 @@ def _exported(args: argparse.Namespace) -> str:
     from fairseq_phrase.inference.model_card import CardOptions
 
     datasets = [name.strip() for name in args.datasets.split(",") if name.strip()]
-    card = CardOptions(args.license, datasets, args.data_license, args.card_scores)
+    card = CardOptions(args.license, datasets, args.card_scores)
     if args.to == "transformers":
         from fairseq_phrase.inference.exports import export_transformers
 
@@ -79,7 +77,3 @@ def _exported(args: argparse.Namespace) -> str:
     with new_folder(args.out) as folder:
         write_bundle(args.checkpoint, args.data, folder, parser, card, **options)
     return "fairseq-phrase-translate and fairseq_phrase.load"
-
-
-if __name__ == "__main__":
-    main()

@@ -91,7 +91,6 @@ def main(args: argparse.Namespace) -> None:
 
 
 def _manifests(directory: Path) -> list[Manifest]:
-    """Load the manifest of each parsed language."""
     from fairseq_phrase.data.store.manifest import Manifest, languages_in
 
     if not directory.is_dir():
@@ -172,7 +171,6 @@ def _overview(
 def _sentences(
     args: argparse.Namespace, manifest: Manifest, splits: list[str], dictionaries: dict[str, Any]
 ) -> list[Any]:
-    """Read the sentences to draw: the same lines of each language."""
     from fairseq_phrase.lab.inspection.parsed_text import ParsedTextReader
 
     if args.lines:
@@ -193,7 +191,3 @@ def _sentences(
     if args.lines:
         sentences = [(split, readers[split].index_of(line)) for split, line in sentences]
     return [readers[split].read(index) for split, index in sentences]
-
-
-if __name__ == "__main__":
-    main()

@@ -100,7 +100,3 @@ def _label_split(args: argparse.Namespace) -> None:
                 file=sys.stderr,
             )
         print(describe_scores(split, known_words), file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

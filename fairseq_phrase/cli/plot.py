@@ -97,7 +97,3 @@ def main(args: argparse.Namespace) -> None:
         picture = tree_picture(model, task, sentence, args.layer, args.encoder)
         plot_tree(picture, args.out)
     print(args.out)
-
-
-if __name__ == "__main__":
-    main()

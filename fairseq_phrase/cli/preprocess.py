@@ -224,19 +224,7 @@ def summary_line(options: Options, counts: SplitCounts) -> str:
     elif options.languages[-1] not in counts.subwords:
         parts = [f"{counts.kept} sentences without a target"]
     for language in options.parsing:
-        words, subwords = counts.words[language], counts.subwords[language]
-        parts.append(f"{words} words and {subwords} subwords of {language}")
-        if counts.flat[language]:
-            parts.append(
-                f"{counts.flat[language]} flat trees of {language} for lines without a parse"
-            )
-        if lost := counts.lost_edges[language]:
-            parts.append(
-                f"{lost} edges of {language} lost with words that have no subword, within surface tokens "
-                "or in empty nodes"
-            )
-        if unspelled := counts.unspelled_text(language):
-            parts.append(unspelled)
+        parts += counts.described(language)
     if options.labels is not None:
         labels = counts.subwords[options.languages[1]]
         unknown = f", {counts.unknown_labels} unknown in training" if counts.unknown_labels else ""
@@ -248,7 +236,3 @@ def summary_line(options: Options, counts: SplitCounts) -> str:
     if left_out := [f"{number} {kind}" for kind, number in kinds.items() if number]:
         parts.append(f"left out: {', '.join(left_out)}")
     return "; ".join(parts)
-
-
-if __name__ == "__main__":
-    main()

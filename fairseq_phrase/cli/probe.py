@@ -168,7 +168,3 @@ def _probe(args: argparse.Namespace) -> None:
         write_atomically(args.out / "probing.md", f"{table}\n".encode())
         write_atomically(args.out / "probing.json", results.as_json().encode())
         plot_results(results, args.out / "probing.png")
-
-
-if __name__ == "__main__":
-    main()

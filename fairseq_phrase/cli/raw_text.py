@@ -140,7 +140,6 @@ def _count(files: Sequence[Path]) -> int | None:
 
 
 def _write(outputs: Outputs, out: BinaryIO, *, flush: bool) -> None:
-    """Write to standard output."""
     with closing(outputs):
         for _, text in outputs:
             out.write(text)

@@ -133,7 +133,3 @@ def main(args: argparse.Namespace) -> None:
     written = write_report(report, args.out)
     print(markdown(report))
     print(f"wrote {', '.join(map(str, written))}")
-
-
-if __name__ == "__main__":
-    main()

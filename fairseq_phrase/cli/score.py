@@ -47,7 +47,3 @@ def main(args: argparse.Namespace) -> None:
         is_json = args.out.suffix == ".json"
         write_atomically(args.out, (scores_json(report) if is_json else table).encode())
     print(table, end="")
-
-
-if __name__ == "__main__":
-    main()

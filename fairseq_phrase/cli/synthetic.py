@@ -45,7 +45,3 @@ def main(args: argparse.Namespace) -> None:
             f"{split}: {size} sentence pairs" if size else f"{split}: 0 asked for, no file written"
         )
     print(f"wrote {args.out}")
-
-
-if __name__ == "__main__":
-    main()

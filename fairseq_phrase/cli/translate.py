@@ -149,7 +149,3 @@ def _model_data_and_texts(
             f"{folder} is a data directory: name the model, too, with --path CHECKPOINT"
         )
     return first, None, [Path(name) for name in inputs[1:]]
-
-
-if __name__ == "__main__":
-    main()

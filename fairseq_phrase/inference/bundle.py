@@ -10,13 +10,12 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import shutil
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, distribution, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.outputs import only_writer
 from fairseq_phrase.data.subwords.segmenters import SEGMENTER_GROUP, model_name
 from fairseq_phrase.data.subwords.text_encoder import segmenter_of
-from fairseq_phrase.errors import UserError, as_given, named_in_errors
+from fairseq_phrase.errors import UserError, named_in_errors
 from fairseq_phrase.inference.model_card import CardOptions, model_card
 from fairseq_phrase.methods.phrases.phrase_sources import PHRASE_SOURCE_GROUP
 from fairseq_phrase.models.architectures import ENCODER_GROUP
@@ -186,29 +185,6 @@ def _packages(record: Identity, manifest: Manifest) -> dict[str, list[str]]:
     }
 
 
-def _check_packages(described: Mapping[str, Any], path: Path) -> None:
-    """Name the packages that a bundle needs and that are not installed.
-
-    Raises:
-        UserError: the bundle's model needs a package that is not installed.
-    """
-    for part, names in described.get("packages", {}).items():
-        for name in names:
-            # Others could be options of pip.
-            if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
-                raise ValueError(f"{name!r} is not the name of a package")
-            try:
-                distribution(name)
-            except PackageNotFoundError:
-                error = UserError(
-                    f"{path}: the bundle says that its {part} is of the package {name}, which is not "
-                    f"installed: if you trust the package, pip install {name}"
-                )
-                if part == "model":
-                    raise error from None
-                logger.warning("%s, or name another, %s", error, as_given("source-parser"))
-
-
 def translates(saved: SavedModel) -> bool:
     """Return whether a model's task translates, or is unknown; building the model reports the latter."""
     name = saved.name("task")
@@ -261,7 +237,6 @@ def read_bundle(folder: Path) -> SavedModel:
                 "export the checkpoint again"
             )
         _check_files(folder, described["files"])
-        _check_packages(described, path)
         weights = load_file(folder / WEIGHTS)
         weights |= {name: weights[original] for name, original in described["aliases"].items()}
         model = described["model"]
@@ -298,7 +273,6 @@ def _check_files(folder: Path, files: dict[str, str]) -> None:
 
 
 def _described(saved: SavedModel, languages: tuple[str, str]) -> dict[str, Any]:
-    """Describe a checkpoint in JSON's types."""
     config = saved.state["cfg"]
     return {
         "format": FORMAT_VERSION,

@@ -128,7 +128,6 @@ def _encoder_obstacle(model: Any) -> str | None:
 
 
 def _decoder_obstacle(model: Any) -> str | None:
-    """Return what distinguishes a decoder of this package from fairseq's."""
     if model.cfg.copy != "none":
         return _flag("copy", model.cfg.copy)
     return f"the decoder of {model.method.name}" if model.method.decoder else None
@@ -210,7 +209,6 @@ def export_ctranslate2(
 
 
 def _refuse_tags(task: Task, checkpoint: Path) -> None:
-    """Refuse a model whose sentences end with tags."""
     if getattr(task.cfg, "langs", None):  # fairseq's own task lacks the option
         raise UserError(f"{checkpoint} was trained with --langs: use a bundle")
 
@@ -291,7 +289,6 @@ def _activation(name: str) -> int:
 
 
 def _set_encoder(spec: Any, encoder: Any) -> None:
-    """Set the encoder's parameters except embeddings."""
     from ctranslate2.converters import fairseq as converter
 
     spec.scale_embeddings = encoder.embed_scale

@@ -53,13 +53,11 @@ class CardOptions:
     Attributes:
         license: the licence's identifier, such as ``mit``.
         datasets: names of the training data.
-        data_license: the terms of these data.
         scores: a file of scores: JSON of ``fairseq-phrase-score`` or sacrebleu, or any Markdown.
     """
 
     license: str | None = None
     datasets: Sequence[str] = ()
-    data_license: str | None = None
     scores: Path | None = None
 
 
@@ -139,18 +137,13 @@ def model_card(
     pair = escape_markdown(" to ".join(languages))
     lines = ["---", metadata.rstrip(), "---", "", f"# {pair}", ""]
     lines += [f"A translation model of fairseq_phrase, {pair}.", *_record(record, manifest)]
-    lines += _data(options)
+    if options.datasets:
+        names = escape_markdown(", ".join(options.datasets))
+        lines += ["", "## Training data", "", f"- data: {names}"]
     lines += _training(state)
     if text:
         lines += ["", "## Scores", "", text.strip()]
     return "\n".join([*lines, *_use(manifest.parser, packages)])
-
-
-def _data(options: CardOptions) -> list[str]:
-    """Name the training data and their licence."""
-    facts = {"data": ", ".join(options.datasets), "data-license": options.data_license}
-    lines = [f"- {name}: {escape_markdown(fact)}" for name, fact in facts.items() if fact]
-    return ["", "## Training data", "", *lines] if lines else []
 
 
 def _metadata(
@@ -230,7 +223,6 @@ def _record(record: Identity, manifest: Manifest) -> list[str]:
 
 
 def _training(state: Mapping[str, Any]) -> list[str]:
-    """Return the lines that state how a model was trained. Old checkpoints lack some options."""
     sections, flags = plain_options(state.get("cfg")), []
     for section, option in _TRAINING_OPTIONS:
         options = sections.get(section)
@@ -249,7 +241,6 @@ def _training(state: Mapping[str, Any]) -> list[str]:
 
 
 def _use(parser: str, packages: Sequence[str]) -> list[str]:
-    """Return the lines of a model card that show how to translate."""
     kind, note, options, text = parser.partition(":")[0], [], "", "< text"
     if names_path(parser):
         note = [f"The parser {markdown_code(parser)} is not in this folder.", ""]

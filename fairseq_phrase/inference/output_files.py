@@ -204,11 +204,9 @@ class OutputFile:
         return True
 
     def _remedy(self, path: Path) -> str:
-        """Return the advice for a file of other options or inputs."""
         return f"give the same options and files, or remove {path} and {self._note}"
 
     def _recorded(self) -> tuple[dict[str, str], list[Record]]:
-        """Read the key and the whole lines of ``FILE.key`` after it."""
         heading, *lines = self._note.read_bytes().split(b"\n")
         key = read_key(heading, self._note)
         try:
@@ -291,11 +289,7 @@ class OutputFile:
     def _unfinished(
         self, chunks: Chunks, records: Sequence[Record], skipped: Callable[[int], object]
     ) -> Iterator[tuple[int, list[Line]]]:
-        """Yield the chunks without output.
-
-        Raises:
-            UserError: an earlier run read different lines.
-        """
+        """Yield the chunks without output."""
         number, end = 0, 0
         for number, (first, lines) in enumerate(chunks, start=1):
             end = first + len(lines) - 1

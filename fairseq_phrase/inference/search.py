@@ -19,7 +19,7 @@ from fairseq.search import Sampling
 from torch import Tensor
 
 from fairseq_phrase.data.batches.raw_tokens import SourceDictionary, ends_of
-from fairseq_phrase.data.subwords.marked_words import words_by_marks
+from fairseq_phrase.data.subwords.protected_tokens import words_by_marks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.constrained_search import ConstrainedSearch
 from fairseq_phrase.inference.constraints import LinePart

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from fairseq.utils import split_paths
 
@@ -21,22 +20,9 @@ from fairseq_phrase.parsers.pipeline import Parse
 from fairseq_phrase.text import read_lines
 
 
-class TextsParses(NamedTuple):
-    """The parses of text files.
-
-    Attributes:
-        files: the file of each text's parses.
-        parses: the parse of each line. They are read as they are needed, and a UserError is raised if
-            they do not fit the text.
-    """
-
-    files: list[Path]
-    parses: Iterator[Parse]
-
-
 def find_parses(
     texts: Sequence[Path], path: str, data: str | None = None, source_parser: str | None = None
-) -> TextsParses | None:
+) -> tuple[list[Path], Iterator[Parse]] | None:
     """Find the parses of text files, ``FILE.conllu`` for ``FILE``.
 
     Args:
@@ -45,7 +31,8 @@ def find_parses(
         source_parser: the parser that the user chose; by default the data's parser.
 
     Returns:
-        Their parses; None if a parser of raw lines must parse them.
+        The file of each text's parses, and the parse of each line, which is read as it is needed; None
+        if a parser of raw lines must parse them.
 
     Raises:
         UserError: a text or its parses are missing.
@@ -71,7 +58,7 @@ def find_parses(
         parser.read(file, texts_of(first, manifest, read_lines(text)))
         for text, file in zip(texts, files, strict=True)
     )
-    return TextsParses(files, itertools.chain.from_iterable(parses))
+    return files, itertools.chain.from_iterable(parses)
 
 
 def _parses_of(text: Path, parser: FileParser, spec: str) -> Path:
@@ -103,7 +90,6 @@ def _remembered(model: Path) -> str:
 
 
 def _manifest(directory: Path) -> Manifest:
-    """Read the manifest of the source language."""
     languages = languages_in(directory)
     language = languages[0] if len(languages) == 1 else languages_in_names(directory)[0]
     return Manifest.load(directory, language)

@@ -16,7 +16,7 @@ from fairseq_phrase.data.batches.raw_tokens import ends_of
 from fairseq_phrase.data.batches.source_batches import SourceTask
 from fairseq_phrase.data.store.copied_words import slot
 from fairseq_phrase.data.store.manifest import Manifest
-from fairseq_phrase.data.subwords.marked_words import words_by_marks
+from fairseq_phrase.data.subwords.protected_tokens import words_by_marks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.common.parse_batch import to_device
 from fairseq_phrase.models.syntax_task import SyntaxTask

@@ -49,11 +49,7 @@ class Comet:
         self.signature = f"{model}|unbabel-comet:{self._ask(model)['version']}"
 
     def _ask(self, question: Any) -> dict[str, Any]:
-        """Return the answer to a line.
-
-        Raises:
-            UserError: the other process failed.
-        """
+        """Return the answer to a line."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import f as fisher
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -192,29 +191,6 @@ def _student(difference: float, error: float, freedom: float, seed_error: float)
     p = float(2 * student.sf(abs(difference) / error, freedom))
     ends = difference - reach, difference + reach
     return SeedComparison(difference, *ends, p, p, error, freedom, seed_error)
-
-
-def same_seed_p_value(scores: NDArray[np.float64]) -> float:
-    """Test whether runs of the same seed are alike in all rows, by a two-way analysis of variance.
-
-    The seed determines the order of the batches, and with it short trainings may rise and fall together.
-    :func:`compare_seeds` counts the runs of two rows as independent.
-
-    Args:
-        scores: Shape: (rows, seeds), at least two of each.
-
-    Returns:
-        p of the seeds' effect; 1.0 if only the rows differ.
-    """
-    rows, seeds = scores.shape
-    deviations = scores - scores.mean(axis=1, keepdims=True)
-    effect = deviations.mean(axis=0)
-    freedom = seeds - 1, (rows - 1) * (seeds - 1)
-    between = rows * np.square(effect).sum() / freedom[0]
-    within = np.square(deviations - effect).sum() / freedom[1]
-    if np.allclose(between, 0):
-        return 1.0
-    return float(fisher.sf(between / within, *freedom)) if within > 0 else 0.0
 
 
 def mean_over_tables(corpora: Sequence[Sequence[SeedComparison]]) -> SeedComparison:

@@ -10,12 +10,10 @@ dk.brics.automaton's, with which the corpus was made::
 
 from __future__ import annotations
 
-import logging
 import operator
 import re
 import signal
 import string
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from multiprocessing import get_context
@@ -24,8 +22,6 @@ from typing import Any, ClassVar, TypeAlias
 from fairseq_phrase.cores import num_cores
 from fairseq_phrase.metrics.forms import Form
 from fairseq_phrase.optional_packages import optional_packages
-
-logger = logging.getLogger(__name__)
 
 #: Seconds of CPU time for a pair. The automaton of an expression can be exponentially large.
 LIMIT = 5.0
@@ -68,7 +64,7 @@ class Regexes(Form):
 
         Returns:
             None where the limit ended the comparison, or where it failed, for example because its process
-            lacked memory. A warning counts the failures.
+            lacked memory.
         """
         keys = [("".join(first.split()), "".join(second.split())) for first, second in pairs]
         self._compare([key for key in dict.fromkeys(keys) if key not in self._verdicts])
@@ -88,27 +84,14 @@ class Regexes(Form):
         with self._pool(max_workers=workers, context=get_context("spawn")) as pool:
             compare = partial(_in_time, same_language, self._limit)
             verdicts = pool.map(compare, *zip(*hard, strict=True)).result()
-            failures: Counter[str] = Counter()
             for pair in hard:
                 self._verdicts[pair] = None
                 try:
                     self._verdicts[pair] = next(verdicts)
                 except _OutOfTimeError:
                     pass
-                except Exception as error:  # an output may break the library, or its process
-                    failures[type(error).__name__] += 1
-        self._count(failures)
-
-    def _count(self, failures: Counter[str]) -> None:
-        """Count comparisons that failed, and warn about them."""
-        if not failures:
-            return
-        self._failed += failures.total()
-        reasons = ", ".join(f"{name} ({count})" for name, count in failures.most_common())
-        pairs = "1 pair" if failures.total() == 1 else f"{failures.total()} pairs"
-        logger.warning(
-            "%s of regular expressions undecided, because the comparison failed: %s", pairs, reasons
-        )
+                except Exception:  # an output may break the library, or its process
+                    self._failed += 1
 
     @property
     def notes(self) -> list[str]:

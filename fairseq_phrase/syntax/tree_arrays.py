@@ -61,18 +61,6 @@ def projective_words(heads: np.ndarray, depths: np.ndarray) -> np.ndarray:
     return is_span
 
 
-def previous_smaller(values: np.ndarray, lowest: np.ndarray) -> np.ndarray:
-    """Find the nearest smaller value to the left, or -1. Shape: ``(values,)``, indices, int64.
-
-    Args:
-        values: any numbers. Shape: ``(values,)``
-        lowest: the leftmost index to search. Shape: ``(values,)``, indices into ``values``.
-    """
-    candidates = np.arange(len(values)) - 1
-    candidates[candidates < lowest] = -1
-    return _nearest(candidates, lambda here, there: values[there] >= values[here])
-
-
 def _nearest(
     candidates: np.ndarray, passes_over: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> np.ndarray:

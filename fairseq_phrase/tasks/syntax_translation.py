@@ -21,7 +21,7 @@ from fairseq_phrase.data.batches.syntax_dataset import (
     LongestSideOrder,
     SyntaxDataset,
 )
-from fairseq_phrase.data.batches.tree_sources import Trees, read_own_trees
+from fairseq_phrase.data.batches.tree_sources import Trees
 from fairseq_phrase.data.store.copied_words import CopiedWords, copied_path, slot
 from fairseq_phrase.data.store.data_directory import (
     pair_names,
@@ -138,7 +138,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         """
         needed = self.source_text.fields if for_model else self._fields_of_loss
         if for_model:
-            self._trees.read_by_last({"words", *fields})
+            self._trees.are_read |= "heads" in fields
         self._check_fields({*fields, *self._fields_of_loss, *self.source_text.fields}, needer)
         needed.update({"words", *fields})
 
@@ -148,16 +148,13 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
 
     def _check_fields(self, fields: Collection[str], needer: str) -> None:
         read = self._trees.fields_to_read(fields)
-        needed = set(fields) if self._trees.needs_parses else read
+        needed = set(fields) if self._trees.need_parses else read
         for directory in utils.split_paths(self.cfg.data):
             Manifest.load(directory, self.cfg.source_lang).require(needed, directory, needer)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build a model, and find the layers of the losses that teach trees."""
         model = super().build_model(cfg, from_checkpoint)
-        has_trees = from_checkpoint and self._loaded and self._loaded[-1].value("tree-source")
-        if has_trees and self._trees.last != self._trees.settings[0]:
-            read_own_trees(model.encoder, *self._trees.last)
         if from_checkpoint:  # other models of an ensemble may read parses
             for module in (model, model.encoder):
                 module.register_forward_pre_hook(leave_out_unknown, with_kwargs=True)
@@ -207,7 +204,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
 
     def own_entries(self) -> dict[str, Entry]:
         """Return the entries of the task's options, and of the trees if models read trees."""
-        trees = self._trees.entries() if self._trees.last_reads_heads else {}
+        trees = self._trees.entries() if self._trees.are_read else {}
         return {**super().own_entries(), **trees, **self._factors.entries()}
 
     def restore(self, trained: Identity, *, in_ensemble: bool) -> None:

@@ -18,7 +18,6 @@ import fairseq_phrase
 from fairseq_phrase import cli, option_values
 from fairseq_phrase.__main__ import main as fairseq_phrase_main
 from fairseq_phrase.data.subwords.segmenters import SEGMENTERS
-from fairseq_phrase.lab.synthetic.corpus import LANGUAGES
 from fairseq_phrase.metrics.measure_registry import FORMS
 from fairseq_phrase.parsers.registry import _BUILT_IN
 from tests.support.repository import REPOSITORY
@@ -98,7 +97,6 @@ def test_choices_are_what_the_package_has():
     # Tokenizers of transformers leave no text that could be read again.
     assert set(option_values.SUBWORD_MODELS) == set(SEGMENTERS) - {"huggingface", "gpt2"}
     assert set(option_values.FORMS) == set(FORMS)
-    assert set(option_values.SYNTHETIC_LANGUAGES) == set(LANGUAGES)
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
@@ -153,16 +151,12 @@ def test_plugins_of_other_packages_are_in_the_report(tmp_path, capsys, monkeypat
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_runs_as_a_module(command, capsys, monkeypatch):
     name = {"inspect_data": "inspect"}.get(command, command)
-    for module, arguments in (
-        (f"fairseq_phrase.cli.{command}", []),
-        ("fairseq_phrase", [name]),
-    ):
-        monkeypatch.setattr(sys, "argv", ["python", *arguments, "--version"])
-        monkeypatch.delitem(sys.modules, module, raising=False)
-        with pytest.raises(SystemExit) as ended:
-            runpy.run_module(module, run_name="__main__")
-        assert not ended.value.code
-        assert capsys.readouterr().out == f"fairseq-phrase {fairseq_phrase.__version__}\n"
+    monkeypatch.setattr(sys, "argv", ["python", name, "--version"])
+    monkeypatch.delitem(sys.modules, "fairseq_phrase", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("fairseq_phrase", run_name="__main__")
+    assert not ended.value.code
+    assert capsys.readouterr().out == f"fairseq-phrase {fairseq_phrase.__version__}\n"
 
 
 @pytest.mark.parametrize(

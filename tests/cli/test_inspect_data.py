@@ -143,7 +143,7 @@ def test_the_check_ends_at_the_first_broken_record_with_status_2(directory, caps
         rows[56][0] = 200
 
     rewrite(directory, "heads", out_of_range)
-    expected = f"{directory}/{SPLIT}.de.heads.bin, line 57: expected the head of word 0 out of 0 to"
+    expected = f"{directory}/{SPLIT}.de.heads.bin, line 57: expected valid heads: word 0 has head"
     assert expected in failure(capsys, directory, "--check")
     assert "has changed since" in failure(capsys, directory)
     sign(directory)

@@ -255,17 +255,6 @@ def test_models_are_named_after_their_rows(tmp_path):
         named_paths([str(paths[0]), str(paths[0])])
 
 
-@pytest.mark.parametrize("address", ["in use", "no port", "no host"])
-def test_an_address_that_is_not_free_is_one_message(address, tmp_path, capsys):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = 70000 if address == "no port" else server.getsockname()[1]
-        host = "127.0.0.1.1" if address == "no host" else "127.0.0.1"
-        with pytest.raises(SystemExit) as stopped:
-            main([str(tmp_path / "no.pt"), "--host", host, "--port", str(port)])
-    assert stopped.value.code == 2
-    assert f"cannot listen at {host}, port {port} (" in capsys.readouterr().err
-
-
 def test_a_missing_checkpoint_is_one_message(tmp_path, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([str(tmp_path / "none.pt"), "--port", str(free_port())])

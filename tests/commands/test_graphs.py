@@ -147,7 +147,7 @@ def test_attach_reads_the_ninth_column(stock_sp_data, sp_corpus, tmp_path, words
         else:  # a subword of two words: the second word is left out, and its edges are
             assert len(edges) < len(sentence.edges["enhanced"])
     assert lost > 0
-    assert f"{lost} edges lost with words" in capsys.readouterr().out
+    assert f"{lost} edges of de lost with words" in capsys.readouterr().out
     inspect([str(data), "--check"])
 
 

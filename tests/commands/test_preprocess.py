@@ -64,7 +64,7 @@ def test_the_summary_shows_how_many_words_the_text_does_not_spell(tmp_path, caps
     arguments = ["-s", "xx", "-t", "en", "--trainpref", str(tmp_path / "t"), "--bpe", "none"]
     for parser, is_shown in (("conllu", True), ("conllu:surface", False)):
         main([*arguments, "--parser", parser, "--destdir", str(tmp_path / parser)])
-        message = "2 words (33.3%) of xx that the text does not spell: florstst 's for florist's"
+        message = "2 words (33.3%) of xx that the text does not spell"
         assert (message in capsys.readouterr().out) == is_shown
 
 
@@ -322,9 +322,8 @@ def test_lines_that_subwords_change_are_counted_and_the_first_shown(
     assert "(--normal-form nmt_nfkc; identity keeps the text)" in train
     changed_lines = train.splitlines()[1:]
     assert len(changed_lines) == 3
-    assert (
-        f"{small_corpus}/train.de, line 4: U+200C ZERO WIDTH NON-JOINER becomes" in changed_lines[0]
-    )
+    assert changed_lines[0].startswith(f"  {small_corpus}/train.de, line 4: '")
+    assert r" ca\u200cfé" in changed_lines[0].partition("' becomes '")[0]
     assert test.startswith("7 of the 100 lines of test.en change when")
     manifest = Manifest.load(out, "de")
     assert manifest.splits["train.de-en"].changed == {"de": 7}

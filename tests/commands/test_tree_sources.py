@@ -13,7 +13,6 @@ from fairseq_cli import generate as fairseq_generate
 from fairseq_cli import train as fairseq_train
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn import Module
 
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.data.batches.tree_sources import (
@@ -23,7 +22,6 @@ from fairseq_phrase.data.batches.tree_sources import (
     chain,
     fitted,
     random_tree,
-    read_own_trees,
 )
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.reader import ParseStore
@@ -229,13 +227,13 @@ def test_a_checkpoint_remembers_its_trees(data_directory, command, tmp_path):
     def trees(**options):
         task = make_task(data_directory, **options)
         checkpoint_utils.load_model_ensemble([path], task=task)
-        return task._trees.settings
+        return task._trees.setting
 
-    assert trees() == [("random", 5)]
-    assert trees(tree_source="parse") == [("parse", 5)]
-    assert trees(tree_seed=6) == [("random", 6)]
+    assert trees() == ("random", 5)
+    assert trees(tree_source="parse") == ("parse", 5)
+    assert trees(tree_seed=6) == ("random", 6)
     _, _, task = checkpoint_utils.load_model_ensemble_and_task([path])
-    assert task._trees.settings == [("random", 5)]
+    assert task._trees.setting == ("random", 5)
     flags = ("--path", path, "--gen-subset", "test", "--beam", "1", "--max-len-b", "5")
     output = command(fairseq_generate, *arguments, *flags)
     again = command(fairseq_generate, *arguments, *flags, "--tree-source", "random")
@@ -268,30 +266,23 @@ def test_a_resumed_training_has_the_trees_of_its_checkpoint(data_directory, comm
     assert values == {"tree-source": "random", "tree-seed": "5"}
 
 
-def test_an_ensembles_models_each_keep_their_trees(data_directory):
-    task, dataset = load(data_directory, "valid")
-    for seed in (5, 6, 5):
-        task._trees.restore(of_trees("random", seed), in_ensemble=True)
-    assert task._trees.settings == [("random", 5), ("random", 6)]
-    batch = dataset.collater([dataset[index] for index in range(9)])["net_input"]
-    alone = [load(data_directory, "valid", tree_source="random", tree_seed=s)[1] for s in (5, 6)]
-    read = []
-    for seed, dataset_alone in zip((5, 6), alone, strict=True):
-        encoder = Module()
-        encoder.forward = lambda **inputs: read.append(inputs)
-        read_own_trees(encoder, "random", seed)
-        encoder(**batch)
-        expected = dataset_alone.collater([dataset_alone[index] for index in range(9)])["net_input"]
-        assert read[-1].keys() == expected.keys()
-        assert torch.equal(read[-1]["src_heads"], expected["src_heads"])
-    assert not torch.equal(read[0]["src_heads"], read[1]["src_heads"])
+def test_an_ensemble_of_models_with_different_trees_is_refused():
+    trees = Trees()
+    trees.restore(Identity(), in_ensemble=True)  # a model without trees
+    for seed in (5, 5):
+        trees.restore(of_trees("random", seed), in_ensemble=True)
+    assert trees.setting == ("random", 5)
+    with pytest.raises(
+        UserError, match="different trees: --tree-source random --tree-seed 5, and r"
+    ):
+        trees.restore(of_trees("random", 6), in_ensemble=True)
 
 
 def test_a_given_source_is_that_of_all_models():
     trees = Trees("linear")
     for source in ("parse", "random"):
         trees.restore(of_trees(source), in_ensemble=True)
-    assert trees.settings == [("linear", 1)]
+    assert trees.setting == ("linear", 1)
 
 
 def test_a_damaged_record_of_trees_is_named():

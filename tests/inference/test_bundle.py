@@ -268,37 +268,6 @@ def test_the_card_shows_texts_as_they_are(exported) -> None:
     assert r"\<b>\*other\* parser\</b> \| x" in card
 
 
-@pytest.mark.parametrize("part", ["model", "parser"])
-def test_the_package_of_a_plugin_is_named(own_bundle, caplog, part) -> None:
-    with_contents(own_bundle, "packages", {part: ["my-plugin"]})
-    if part == "model":
-        with pytest.raises(
-            UserError,
-            match=r"bundle says that its model is of the package my-p.* pip install my-p",
-        ):
-            use(own_bundle)
-    else:
-        use(own_bundle)
-        assert (
-            "the bundle says that its parser is of the package my-plugin, which is not installed: if you "
-            "trust the package, pip install my-plugin, or name another" in caplog.text
-        )
-
-
-@pytest.mark.parametrize("name", ["--pre", "-", "a b", "", "a\n", ".a", "ä"])
-@pytest.mark.parametrize("part", ["model", "parser"])
-def test_what_is_not_a_packages_name_is_refused(own_bundle, part, name) -> None:
-    with_contents(own_bundle, "packages", {part: [name]})
-    with pytest.raises(UserError, match=r"is damaged \('.*' is not the name of a package\)"):
-        use(own_bundle)
-
-
-def test_warnings_escape_the_control_characters_of_a_bundle(own_bundle, caplog) -> None:
-    with_contents(own_bundle, "packages", {"\x1b[2J": ["my-plugin"]})
-    use(own_bundle)
-    assert r"says that its \x1b[2J is of the package my-plugin" in caplog.text
-
-
 def test_the_folder_of_another_model_is_not_a_bundle(own_bundle) -> None:
     (own_bundle / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(

@@ -93,7 +93,7 @@ def test_of_several_data_directories_the_first_has_the_subword_model(text, tmp_p
     manifest.save(data)
     text_parses = find_parses([text], "a.pt", f"{data}:{data}")
     assert text_parses is not None
-    assert [" ".join(parse.words) for parse in text_parses.parses] == LINES
+    assert [" ".join(parse.words) for parse in text_parses[1]] == LINES
 
 
 def test_a_file_of_translations_depends_on_the_trees(
@@ -163,6 +163,6 @@ def test_trees_of_another_text_are_refused(checkpoint, text, capsys) -> None:
 def test_a_line_that_is_too_long_is_named(checkpoint, text, monkeypatch) -> None:
     model = translator.load(checkpoint, device="cpu")
     model._lines._limit = 3
-    parses = find_parses([text], str(checkpoint)).parses
+    _, parses = find_parses([text], str(checkpoint))
     with pytest.raises(UserError, match="line 1 has 4 subwords, and the model takes 3: divide the"):
         list(model.hypotheses(LINES, parses=parses))

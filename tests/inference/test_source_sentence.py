@@ -11,8 +11,7 @@ from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.tasks import FairseqTask
 
 from fairseq_phrase.data.batches.source_batches import SourceBatcher
-from fairseq_phrase.data.subwords.marked_words import words_by_marks
-from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens
+from fairseq_phrase.data.subwords.protected_tokens import JOINER, ProtectedTokens, words_by_marks
 from fairseq_phrase.data.subwords.segmenters import WholeWords
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.source_sentence import (

@@ -61,6 +61,9 @@ def test_each_member_of_a_pair_reads_its_own_as_the_first_and_as_the_second(
     monkeypatch.setitem(registry._BUILT_IN, "chain", chain)
     alone = {name: log_probabilities(path) for name, path in checkpoints.items()}
     for number, names in enumerate(itertools.combinations(KINDS, 2)):
+        # A control goes with models that read no trees.
+        if {"random", "linear, tags"} & {*names} and not {"plain", "tags"} & {*names}:
+            continue
         order = names[:: (-1) ** number]
         mean = torch.stack([alone[name] for name in names]).exp().mean(0)
         path = ":".join(str(checkpoints[name]) for name in order)
@@ -69,39 +72,18 @@ def test_each_member_of_a_pair_reads_its_own_as_the_first_and_as_the_second(
     assert "differ" not in caplog.text
 
 
-class Chosen:
-    """A structure of a plugin, with an option."""
-
-    def __init__(self, option):
-        self.option = option
-
-    def __call__(self, src_tokens, parse):
-        return [src_tokens + self.option]
-
-
 def test_two_structures_under_one_key_are_refused():
     structures = {}
     for function in (partial(torch.add, 1), partial(torch.add, 1)):
         add_structure(structures, "added", function)
-    for function in (Chosen(1), Chosen(1)):
-        add_structure(structures, "chosen", function)
-    for function in (partial(torch.add, torch.ones(2)), partial(torch.add, torch.ones(2))):
-        add_structure(structures, "tensor", function)
     add_structure(structures, "plain", torch.add)
     differing = [("added", partial(torch.add, 2)), ("added", partial(torch.sub, 1))]
-    differing += [("tensor", partial(torch.add, torch.zeros(2))), ("added", partial(torch.add))]
-    differing += [("chosen", Chosen(2)), ("plain", torch.sub), ("plain", partial(torch.add))]
+    differing += [
+        ("added", partial(torch.add)),
+        ("plain", torch.sub),
+        ("plain", partial(torch.add)),
+    ]
     for key, changed_function in differing:
         with pytest.raises(UserError, match=f"under the key '{key}'.*must name all options"):
             add_structure(structures, key, changed_function)
-    assert len(structures) == 4
-
-
-def test_functions_that_cannot_be_compared_are_refused():
-    structures = {}
-    first, second = (lambda src_tokens, parse: [src_tokens] for _ in range(2))
-    for _ in range(2):
-        add_structure(structures, "local", first)
-    message = r"key 'local' .* cannot be compared: .*\. Define the function in a module"
-    with pytest.raises(UserError, match=message):
-        add_structure(structures, "local", second)
+    assert len(structures) == 2

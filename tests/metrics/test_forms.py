@@ -152,21 +152,16 @@ def broken_comparison(one: str, other: str) -> bool:
     return same_language(one, other)
 
 
-def test_pairs_whose_comparison_fails_are_undecided_and_counted(monkeypatch, caplog):
+def test_pairs_whose_comparison_fails_are_undecided_and_counted(monkeypatch):
     monkeypatch.setattr(regexes, "same_language", broken_comparison)
     # A process that starts warm has another number than the pool knows.
     monkeypatch.setattr(popen_spawn_posix, "spawn", multiprocessing.spawn)
     form = Regexes()
     pairs = [("a|b", "b|a"), ("k", "a"), ("m", "a"), ("r", "a"), ("mm", "a"), ("a", "b")]
     assert form.equal(pairs) == [True, None, None, None, None, False]
-    (warning,) = caplog.records
-    assert warning.getMessage() == (
-        "4 pairs of regular expressions undecided, because the comparison failed: "
-        "MemoryError (2), ProcessExpired (1), RecursionError (1)"
-    )
     assert "or whose comparison failed (4 here)" in form.notes[0]
     form.equal(pairs)  # the verdicts are remembered
-    assert len(caplog.records) == 1
+    assert "(4 here)" in form.notes[0]
 
 
 def test_a_bad_output_does_not_end_the_comparison_of_the_others():

@@ -13,7 +13,6 @@ from fairseq_phrase.syntax.tree_arrays import (
     constituent_depths,
     constituent_parents,
     dependency_depths,
-    previous_smaller,
     projective_words,
 )
 from tests.support.hostile import constituents, trees
@@ -62,18 +61,6 @@ def test_no_sentences_have_no_depths():
     depths, circling = dependency_depths(nothing, 0)
     assert len(depths) == len(circling) == len(projective_words(nothing, nothing)) == 0
     assert len(constituent_parents(nothing, nothing)) == len(constituent_depths(nothing)) == 0
-
-
-@given(rows=st.lists(st.lists(st.integers(0, 6), max_size=30), max_size=4))
-def test_the_previous_smaller_value_is_the_nearest_within_the_row(rows):
-    values = np.array([value for row in rows for value in row], dtype=np.int64)
-    starts = np.cumsum([0, *map(len, rows)])[:-1]
-    lowest = np.repeat(starts, list(map(len, rows))).astype(np.int64)
-    expected = [
-        max((j for j in range(low, i) if values[j] < values[i]), default=-1)
-        for i, low in enumerate(lowest.tolist())
-    ]
-    assert previous_smaller(values, lowest).tolist() == expected
 
 
 @given(rows=st.lists(constituents(), max_size=4))

@@ -5,7 +5,6 @@ Parses of data directories become tensors by the same :func:`collate_parses`.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
 from functools import cached_property, partial
 from typing import Any, Protocol, runtime_checkable
@@ -15,7 +14,7 @@ import torch
 from fairseq.data import data_utils
 
 from fairseq_phrase.data.batches.raw_tokens import ends_of
-from fairseq_phrase.data.batches.tree_sources import Trees, field_of
+from fairseq_phrase.data.batches.tree_sources import Trees
 from fairseq_phrase.data.store.copied_words import number_of_slots, number_unknown
 from fairseq_phrase.data.store.dictionaries import as_entry
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
@@ -85,7 +84,7 @@ class SourceBatcher:
     @property
     def fields_to_parse(self) -> set[str]:
         """The fields that a parser must make: heads of trees without syntax need no parser."""
-        return self._trees.fields_to_read(self.fields) if "heads" in self.fields else self.fields
+        return self._trees.fields_to_read(self.fields)
 
     @property
     def needs_trees(self) -> bool:
@@ -273,7 +272,7 @@ def collate_parses(
         )
     batch = {}
     for name, (values, sizes) in parses.items():
-        mask, per = is_subword, field_of(name).per
+        mask, per = is_subword, FIELDS[name].per
         if per != "subword":
             # A batch of empty lines has one padding word, because tokens outside words need an index.
             mask = np.arange(sizes.max(initial=int(per == "word"))) < sizes[:, None]
@@ -297,42 +296,17 @@ def add_structure(
     Raises:
         UserError: another encoder, of the same ensemble, computes another structure under the same key.
     """
-    try:
-        are_same = _are_same(structures.setdefault(key, make), make)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise UserError(
-            f"the functions of the key '{key}' (batch_structure of an encoder) of two models cannot be "
-            f"compared: {error}. Define the function in a module; functools.partial gives it options"
-        ) from error
-    if not are_same:
+    if _parts(structures.setdefault(key, make)) != _parts(make):
         raise UserError(
             f"two models of the ensemble compute different structures under the key '{key}' "
-            "(batch_structure of their encoders): a key must name all options of its function"
+            "(batch_structure of their encoders): a key must name all options of its function, which is "
+            "defined in a module"
         )
 
 
-def _are_same(first: Any, second: Any) -> bool:
-    """Return whether two functions are the same, with the same arguments.
-
-    Raises:
-        pickle.PicklingError, AttributeError, TypeError: they differ, and cannot be pickled.
-    """
-    if type(first) is not type(second):
-        return False
-    if isinstance(first, partial):
-        parts = [(function.func, function.args, function.keywords) for function in (first, second)]
-        return _are_same(*parts)
-    if isinstance(first, torch.Tensor):
-        return torch.equal(first, second)
-    if isinstance(first, np.ndarray):
-        return np.array_equal(first, second)
-    if isinstance(first, list | tuple):
-        return len(first) == len(second) and all(map(_are_same, first, second))
-    if isinstance(first, dict):
-        return first.keys() == second.keys() and all(
-            _are_same(first[key], second[key]) for key in first
-        )
-    return bool(first == second) or pickle.dumps(first) == pickle.dumps(second)
+def _parts(make: MakeStructure) -> Any:
+    """Return what two equal functions share: partials of the same arguments are not equal."""
+    return (make.func, make.args, make.keywords) if isinstance(make, partial) else make
 
 
 def make_structures(
@@ -340,11 +314,8 @@ def make_structures(
     src_tokens: torch.Tensor,
     collated: Mapping[str, torch.Tensor],
 ) -> dict[str, Any]:
-    """Make the structures that encoders require from a batch's parses, named as in ``net_input``.
-
-    If the models of an ensemble have different trees, this makes nothing: each encoder makes its own.
-    """
-    if not structures or any("/" in name for name in collated):
+    """Make the structures that encoders require from a batch's parses, named as in ``net_input``."""
+    if not structures:
         return {}
     made: dict[str, Any] = {ROWS: len(src_tokens)}
     parse = ParseBatch.from_net_input(collated)
@@ -367,6 +338,4 @@ def truncated(parse: ParseArrays, subwords: int | None) -> ParseArrays:
         return parse
     words = parse["words"][:subwords]
     count = int(words.max(initial=-1)) + 1
-    return {
-        name: field_of(name).truncated(values, subwords, count) for name, values in parse.items()
-    }
+    return {name: FIELDS[name].truncated(values, subwords, count) for name, values in parse.items()}

@@ -18,12 +18,12 @@ from fairseq_phrase.data.batches.source_batches import (
     truncated,
 )
 from fairseq_phrase.data.batches.subword_sampling import SubwordSampling
-from fairseq_phrase.data.batches.tree_sources import Trees, field_of
+from fairseq_phrase.data.batches.tree_sources import Trees
 from fairseq_phrase.data.store.layout import rerun
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.common.parse_batch import MakeStructure
-from fairseq_phrase.syntax.fields import PREFIX
+from fairseq_phrase.syntax.fields import FIELDS, PREFIX
 
 #: Parses of a dataset's sentences; a store can also read a batch's parses at once.
 Parses = ParseStore | Sequence[ParseArrays]
@@ -107,9 +107,8 @@ class SyntaxDataset(_WrappedPairs):
             if len(parse["words"]) > self.max_subwords:
                 lost["sources"] += 1
                 for name, items in truncated(parse, self.max_subwords).items():
-                    row = field_of(name)
-                    if row.per in ("edge", "constituent"):
-                        lost[f"{row.per}s ({name})"] += len(parse[name]) - len(items)
+                    if (per := FIELDS[name].per) in ("edge", "constituent"):
+                        lost[f"{per}s ({name})"] += len(parse[name]) - len(items)
         return lost
 
     def set_epoch(self, epoch: int) -> None:
@@ -125,8 +124,8 @@ class SyntaxDataset(_WrappedPairs):
         of the time. This is possible if parses stay as they are stored.
         """
         dataset: Any = self
-        trees = [source for source, _ in self.trees.settings]
-        if isinstance(self.parses, ParseStore) and self.sampling is None and trees == ["parse"]:
+        source, _ = self.trees.setting
+        if isinstance(self.parses, ParseStore) and self.sampling is None and source == "parse":
             longest = self.parses.sizes("words")[indices].max(initial=0)
             if self.max_subwords is None or longest <= self.max_subwords:
                 dataset = self.dataset
@@ -187,7 +186,7 @@ class SyntaxDataset(_WrappedPairs):
             tokens = batch["net_input"]["src_tokens"]
             collated = collate_parses(tokens, parses, self.dataset.src_dict)
             for name, values in collated.items():
-                if self.inputs is None or field_of(name.removeprefix(PREFIX)).name in self.inputs:
+                if self.inputs is None or name.removeprefix(PREFIX) in self.inputs:
                     batch["net_input"][name] = values
             batch["net_input"] |= make_structures(self.structures, tokens, collated)
             if self.of_loss:

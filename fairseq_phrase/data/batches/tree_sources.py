@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.syntax.dependency import DependencyTree
-from fairseq_phrase.syntax.fields import FIELDS, PREFIX, ParseField
+from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -28,12 +27,15 @@ _OF_THE_TREE = ("deprels", "spans")
 
 
 class Trees:
-    """The dependency trees of a task's sentences, from the options or as each model was trained.
+    """The source of dependency trees of a task, from its options or as its models were trained.
 
     Args:
         source: ``--tree-source``; None if not given.
         seed: ``--tree-seed``; None if not given.
         pool: reads the parses of the training sentences, for ``shuffled``.
+
+    Attributes:
+        are_read: whether the most recent model reads trees.
 
     Raises:
         UserError: the source is unknown.
@@ -49,19 +51,15 @@ class Trees:
         if source is not None:
             TreeSource(source)
         self._fixed, self._dictionary, self._pool = (source, seed), dictionary, pool
-        # For each model: its trees (None if its record lacks them), and the parse fields that it reads.
-        self._models: list[tuple[tuple[str, int] | None, set[str]]] = [(None, set())]
-        self._sources: dict[tuple[str, int], TreeSource] = {}
-
-    def _setting(self, source: str, seed: str) -> tuple[str, int]:
-        fixed_source, number = self._fixed
-        return fixed_source or source, int(seed) if number is None else number
+        self._recorded: tuple[str, int] | None = None
+        self._source: TreeSource | None = None
+        self.are_read = False
 
     @property
-    def settings(self) -> list[tuple[str, int]]:
-        """The different sources, with their seeds; the first model's source is first."""
-        recorded = dict.fromkeys(trees for trees, _ in self._models if trees)
-        return list(recorded) or [self._setting("parse", "1")]
+    def setting(self) -> tuple[str, int]:
+        """The name of the source, and its seed."""
+        (source, seed), recorded = self._fixed, self._recorded or ("parse", 1)
+        return source or recorded[0], recorded[1] if seed is None else seed
 
     def restore(self, trained: Identity, *, in_ensemble: bool) -> None:
         """Use the trees that a model was trained with, for each option that is not given.
@@ -70,50 +68,40 @@ class Trees:
             in_ensemble: whether the model is added to an ensemble. Otherwise it replaces the others.
 
         Raises:
-            UserError: the record's seed is not a number.
+            UserError: the record's seed is not a number, or the models of an ensemble have different
+                trees.
         """
         source, seed = trained.value("tree-source"), trained.value("tree-seed") or "1"
-        trees = None
-        if source is not None:
-            if source not in TREE_SOURCES or not seed.isdigit():
-                raise UserError(
-                    f"an identity record has the tree source {source} {seed}: it is damaged"
-                )
-            trees = self._setting(source, seed)
-        if in_ensemble:
-            self._models.append((trees, set()))
-        elif trees:
-            self._models = [(trees, self._models[-1][1])]
-
-    def read_by_last(self, fields: Collection[str]) -> None:
-        """Add parse fields that the most recently restored model reads."""
-        self._models[-1][1].update(fields)
-
-    @property
-    def last_reads_heads(self) -> bool:
-        """Whether the most recently restored model reads trees."""
-        return "heads" in self._models[-1][1]
-
-    @property
-    def last(self) -> tuple[str, int]:
-        """The source and the seed of the most recently restored model."""
-        return self._models[-1][0] or self.settings[0]
+        self.are_read &= not in_ensemble
+        if source is None:
+            return
+        if source not in TREE_SOURCES or not seed.isdigit():
+            raise UserError(
+                f"an identity record has the tree source {source} {seed}: it is damaged"
+            )
+        is_first, before = self._recorded is None, self.setting
+        self._recorded = source, int(seed)
+        if in_ensemble and not is_first and self.setting != before:
+            raise UserError(
+                "the models of an ensemble were trained on different trees: --tree-source "
+                f"{before[0]} --tree-seed {before[1]}, and {source} {seed}"
+            )
 
     def entries(self) -> dict[str, Entry]:
-        """Return the entries for the last model's record."""
-        source, seed = self.last
+        """Return the entries for a model's record."""
+        source, seed = self.setting
         entries = {"tree-source": Entry(source, source, "trees", default="parse")}
         if source in ("random", "shuffled"):
             entries["tree-seed"] = Entry(str(seed), str(seed), "trees")
-        if source == "shuffled" and (pool := self._source(self.last).pool):
+        if source == "shuffled" and (pool := self._current().pool):
             digest = pool.checksum("heads")
             entries["tree-pool"] = Entry(digest, f"{pool.split} ({digest[:6]})", "trees")
         return entries
 
     @property
-    def needs_parses(self) -> bool:
+    def need_parses(self) -> bool:
         """Whether heads of parses are read, including heads of other sentences."""
-        return any(source in ("parse", "shuffled") for source, _ in self.settings)
+        return self.setting[0] in ("parse", "shuffled")
 
     def fields_to_read(self, fields: Collection[str]) -> set[str]:
         """Return the fields of each sentence's own parse that are read (:class:`TreeSource`).
@@ -121,71 +109,27 @@ class Trees:
         Args:
             fields: the fields that all models and the loss read.
         """
-        of_models = set().union(*(fields_of_model for _, fields_of_model in self._models))
-        read: set[str] = set()
-        for number, (trees, fields_of_model) in enumerate(self._models, start=1):
-            of_loss = set(fields) - of_models if number == len(self._models) else set()
-            of_source = (fields_of_model & set(fields)) | of_loss
-            if "heads" in of_source:
-                of_source = TreeSource((trees or self.settings[0])[0]).fields_to_read(of_source)
-            read |= of_source
-        return read
+        if "heads" not in fields:
+            return set(fields)
+        return TreeSource(self.setting[0]).fields_to_read(fields)
 
     def __call__(
         self, parse: dict[str, np.ndarray], tokens: Any, index: int | None = None
     ) -> dict[str, np.ndarray]:
-        """Return a sentence's parse with the heads of each source, see :meth:`TreeSource.__call__`.
-
-        The heads of the first source are ``heads``. With several sources, the heads of each source also
-        have a name from :func:`heads_of`.
-        """
-        first, *further = self.settings
-        parse_of_first = self._source(first)(parse, tokens, index)
-        if not further:
-            return parse_of_first
-        new = {
-            heads_of(*setting): self._source(setting)(parse, tokens, index)["heads"]
-            for setting in (first, *further)
-        }
-        return parse_of_first | new
+        """Return a sentence's parse with its heads, see :meth:`TreeSource.__call__`."""
+        return self._current()(parse, tokens, index)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the sources for a worker; the reader of the pool stays in the task."""
-        for setting in self.settings:
-            self._source(setting)
+        """Pickle the source for a worker; the reader of the pool stays in the task."""
+        self._current()
         return {**self.__dict__, "_pool": None}
 
-    def _source(self, setting: tuple[str, int]) -> TreeSource:
-        if setting not in self._sources:
-            pool = self._pool() if setting[0] == "shuffled" and self._pool else None
-            self._sources[setting] = TreeSource(*setting, self._dictionary, pool)
-        return self._sources[setting]
-
-
-def heads_of(source: str, seed: int) -> str:
-    """Name the heads of one source in a batch with several sources."""
-    return f"heads/{source}{seed}"
-
-
-def field_of(name: str) -> ParseField:
-    """Return the field of a name in a parse, which may come from :func:`heads_of`."""
-    return FIELDS[name.partition("/")[0]]
-
-
-def read_own_trees(encoder: Any, source: str, seed: int) -> None:
-    """Make an encoder of an ensemble read the heads of its model's training, by a hook."""
-
-    hook = partial(_with_own_trees, f"{PREFIX}{heads_of(source, seed)}")
-    encoder.register_forward_pre_hook(hook, with_kwargs=True)
-
-
-def _with_own_trees(
-    own: str, _: Any, args: Any, inputs: dict[str, Any]
-) -> tuple[Any, dict[str, Any]]:
-    tree_inputs = {name: value for name, value in inputs.items() if "/" not in name}
-    if own in inputs:
-        tree_inputs[f"{PREFIX}heads"] = inputs[own]
-    return args, tree_inputs
+    def _current(self) -> TreeSource:
+        name, seed = self.setting
+        if self._source is None or (self._source.name, self._source.seed) != (name, seed):
+            pool = self._pool() if name == "shuffled" and self._pool else None
+            self._source = TreeSource(name, seed, self._dictionary, pool)
+        return self._source
 
 
 class TreeSource:

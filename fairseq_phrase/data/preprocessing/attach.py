@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 
 from tqdm import tqdm
@@ -17,7 +17,7 @@ from tqdm import tqdm
 from fairseq_phrase.data.preprocessing.blocks import SegmentedText
 from fairseq_phrase.data.preprocessing.dictionaries import count_labels
 from fairseq_phrase.data.preprocessing.existing_parses import EarlierParses
-from fairseq_phrase.data.preprocessing.labelled import refuse_names_of_labels
+from fairseq_phrase.data.preprocessing.input_checks import refuse_names_of_labels
 from fairseq_phrase.data.preprocessing.manifests import (
     begin_manifest,
     finish_manifest,
@@ -150,7 +150,8 @@ def attach(options: Options) -> Attached:
 
 def _find_splits(options: Options, language: str) -> list[str]:
     """Return the splits of the data directory that this run does not process."""
-    splits = splits_of_data(options.directory, options.pair, language)
+    end = f".{options.pair}.{language}.idx"
+    splits = {path.name.removesuffix(end) for path in options.directory.glob(f"*{end}")}
     missing = [name for name in options.splits if name not in splits]
     if missing:
         there = sorted(path.name for path in options.directory.glob("*.*-*.*.idx"))
@@ -163,11 +164,7 @@ def _find_splits(options: Options, language: str) -> list[str]:
 
 
 def _check_marks(bpe: str, texts: Iterable[Path]) -> None:
-    """Check that the texts' first lines have the marks of subwords of this kind, and not another's.
-
-    Raises:
-        UserError: they have another kind's marks alone.
-    """
+    """Check that the texts' first lines have the marks of subwords of this kind, and not another's."""
     other_kinds = {"sentencepiece": "subword_nmt", "subword_nmt": "sentencepiece"}
     if bpe not in (*other_kinds, WHOLE_WORDS):
         return
@@ -246,17 +243,6 @@ def _checked_split(
     return split
 
 
-def splits_of_data(directory: Path, pair: str, language: str) -> set[str]:
-    """Return the splits of a data directory, ``train``, ``valid``, ``test``, ``test1``….
-
-    Args:
-        pair: the language pair as fairseq writes it, ``de-en``.
-        language: the language whose text must exist.
-    """
-    end = f".{pair}.{language}.idx"
-    return {path.name.removesuffix(end) for path in directory.glob(f"*{end}")}
-
-
 def subwords_of_lines(text: Path) -> Iterator[list[str]]:
     """Read the subwords of each line, as fairseq does: separated by white space of any kind."""
     return map(str.split, read_lines(text))
@@ -282,16 +268,14 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
     ):
         if lines == len(binarized):
             where = location(text, lines + 1)
-            raise _misfit(
-                text, prefix, f"{where}: {prefix}.bin ends before this line, after {lines}"
-            )
+            raise _misfit(f"{where}: {prefix}.bin ends before this line, after {lines}")
         expected = binarized[lines].tolist()
         lines += 1
         numbers = [number_of(subword, unknown) for subword in subwords]
         numbers.append(end)
         if numbers != expected:
             difference = _first_difference(subwords, numbers, expected, dictionary)
-            raise _misfit(text, prefix, f"{location(text, lines)}: {difference} in {prefix}.bin")
+            raise _misfit(f"{location(text, lines)}: {difference} in {prefix}.bin")
         if not special.isdisjoint(numbers[:-1]):
             index = next(index for index, number in enumerate(numbers) if number in special)
             raise UserError(
@@ -302,48 +286,25 @@ def check_binarized(text: Path, prefix: Path, dictionary: Dictionary) -> int:
             )
     if lines < len(binarized):
         counts = f"{text} has {lines} lines, and {prefix}.bin has {len(binarized)}"
-        raise _misfit(text, prefix, counts)
+        raise _misfit(counts)
     return lines
 
 
-def _misfit(text: Path, prefix: Path, difference: str) -> UserError:
-    """Make the error for a difference or a carriage return, which ends a sentence in fairseq."""
-    for number, line in enumerate(read_lines(text), start=1):
-        if "\r" in line:
-            paths = sorted(prefix.parent.glob(f"{prefix.stem}.*.idx"))
-            names = [path.stem for path in paths if path.name.count(".") == 3]  # without parses
-            counts = (
-                f"{name}.bin has {len(IndexedReader(prefix.parent / name))}" for name in names
-            )
-            return UserError(
-                f"{location(text, number)}: a carriage return within the line, which ends a sentence in "
-                f"fairseq ({', '.join(counts)} sentences): remove it, binarize the text again, "
-                "then attach"
-            )
+def _misfit(difference: str) -> UserError:
     return UserError(f"{difference}; expected the very text that was binarized, and its dictionary")
 
 
 def _first_difference(
-    subwords: list[str], found: list[int], expected: list[int], dictionary: Dictionary
+    subwords: list[str], numbers: list[int], expected: list[int], dictionary: Dictionary
 ) -> str:
     """Describe the first difference between a line and its binarized text."""
-    pairs = enumerate(zip(found, expected, strict=False))
-    differing = (index for index, (number, there) in pairs if number != there)
-    index = next(differing, min(len(found), len(expected)))
-    if index < len(subwords):
-        actual = f"subword {index + 1} is '{subwords[index]}'"
-        if found[index] == dictionary.unk():
-            actual += ", which the dictionary lacks,"
-    elif index == len(subwords):
-        actual = f"the line ends after {index} subwords"
-    else:
-        actual = "there is nothing more"
-    if index == len(expected):
-        there = "nothing"
-    elif expected[index] == dictionary.eos():
-        there = "the end of the line"
-    elif expected[index] >= len(dictionary):
-        there = f"number {expected[index]}, which no entry of the dictionary has"
-    else:
-        there = f"'{dictionary[expected[index]]}'"
-    return f"{actual} here and {there}"
+    pairs = enumerate(zip_longest(numbers, expected))
+    index = next(index for index, (number, there) in pairs if number != there)
+    actual, binarized = (
+        names[index] if index < len(names) else "nothing"
+        for names in (
+            [*subwords, dictionary[dictionary.eos()]],
+            [dictionary[number] for number in expected],
+        )
+    )
+    return f"subword {index + 1} is '{actual}' here and '{binarized}'"

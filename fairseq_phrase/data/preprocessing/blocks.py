@@ -8,11 +8,9 @@ counted, because a model cannot generate it. Imports neither fairseq nor torch: 
 from __future__ import annotations
 
 import json
-import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from itertools import repeat, zip_longest
 from typing import Any, NamedTuple
 
@@ -42,7 +40,6 @@ from fairseq_phrase.text import plain_spaces, read_json
 #: Number of changed lines in a warning.
 SHOWN = 3
 _CONTEXT = 15  # characters
-_NAMED = 3
 
 
 class Change(NamedTuple):
@@ -59,32 +56,11 @@ def change(before: str, after: str) -> Change | None:
 
 
 def described(change: Change) -> str:
-    """Describe the first difference."""
-    before, after = change
-    pairs = enumerate(zip_longest(before, after))
-    start = next(index for index, (old, new) in pairs if old != new)
-    window = slice(start, start + 2 * _CONTEXT)
-    matcher = SequenceMatcher(None, before[window], after[window], autojunk=False)
-    _, first, last, new_first, new_last = next(
-        opcode for opcode in matcher.get_opcodes() if opcode[0] != "equal"
-    )
-    old = before[start + first : start + last]
-    new = after[start + new_first : start + new_last]
-    context = before[max(0, start - _CONTEXT) : start + last + _CONTEXT]
-    verb = (
-        f"{_character_names(old)} becomes {_character_names(new) or 'nothing'}"
-        if old
-        else f"{_character_names(new)} is added"
-    )
-    return f"{verb} in '{context}'"
-
-
-def _character_names(text: str) -> str:
-    names = [
-        f"U+{ord(character):04X} {unicodedata.name(character, '')}".strip()
-        for character in text[:_NAMED]
-    ]
-    return ", ".join([*names, *(["…"] if len(text) > _NAMED else [])])
+    """Show both texts around their first difference; invisible characters are written as escapes."""
+    pairs = enumerate(zip_longest(*change))
+    start = next(index for index, (before, after) in pairs if before != after)
+    window = slice(max(0, start - _CONTEXT), start + _CONTEXT)
+    return f"{change.before[window]!r} becomes {change.after[window]!r}"
 
 
 def warning_of(
@@ -368,7 +344,8 @@ class BlockMaker:
             ):
                 of_side.append(line)
                 if isinstance(parse, ParsedSentence):
-                    block.counts.add_expansions(side.language, parse.expansions)
+                    unspelled = sum(len(expansion.words) for expansion in parse.expansions)
+                    block.counts.unspelled[side.language] += unspelled
                 if line.problem is not None:
                     block.problems.append((number, side.language, line.problem))
                 if line.changed is not None:

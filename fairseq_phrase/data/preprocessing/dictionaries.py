@@ -13,7 +13,12 @@ from fairseq.data import Dictionary
 from fairseq_phrase.data.preprocessing.options import Options, is_training
 from fairseq_phrase.data.preprocessing.splits import Split
 from fairseq_phrase.data.store.copied_words import number_of_slots, slot
-from fairseq_phrase.data.store.dictionaries import as_entry, labels_fingerprint, load_dictionary
+from fairseq_phrase.data.store.dictionaries import (
+    as_entry,
+    labels_fingerprint,
+    load_dictionary,
+    warn_of_unknown_labels,
+)
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.errors import UserError
 
@@ -180,3 +185,11 @@ def warn_of_new_labels(labels: Mapping[str, LabelTable]) -> None:
                 ", ".join(unknown[:_NAMED]),
                 ", …" if len(unknown) > _NAMED else "",
             )
+
+
+def warn_of_unknown(split: Split, dictionary: Dictionary) -> None:
+    """Warn about a split's labels that the training data lack."""
+    labels = split.subwords[split.sides[1].language]
+    unknown = Counter({label: n for label, n in labels.items() if label not in dictionary})
+    if unknown:
+        warn_of_unknown_labels(split.name, unknown.total(), labels.total(), unknown)

@@ -115,11 +115,7 @@ def in_order(results: Iterable[tuple[int, Result]]) -> Iterator[Result]:
 def _in_processes(
     jobs: Iterator[Job], make: _Make[Result], workers: int, loaded_name: str
 ) -> Iterator[Result]:
-    """Do jobs in processes. If a process dies, restart with the lost jobs.
-
-    Raises:
-        UserError: more than two processes died during the same job, or one died before any was loaded.
-    """
+    """Do jobs in processes. If a process dies, restart with the lost jobs."""
     lost: list[Job] = []
     deaths: Counter[int | None] = Counter()
     while True:
@@ -135,11 +131,7 @@ def _in_processes(
 
 
 def _count_death(deaths: Counter[int | None], job: Job | None, loaded_name: str) -> None:
-    """Count that a worker died during a job or while loading.
-
-    Raises:
-        UserError: more than two workers died during the same job or while loading.
-    """
+    """Count that a worker died during a job or while loading."""
     number = None if job is None else job.number
     deaths[number] += 1
     if deaths[number] > _DEATHS:
@@ -165,9 +157,6 @@ def _in_pool(
     Args:
         lost: jobs to do first; if the pool breaks, the jobs that it did not finish.
         loaded: an event that is set once a process is loaded.
-
-    Raises:
-        BrokenProcessPool: a process died.
     """
     # Spawned, not forked: forking a process in which libraries have started threads may deadlock.
     context = multiprocessing.get_context("spawn")
@@ -307,7 +296,6 @@ class _Actors:
 def _on_ray(
     jobs: Iterator[Job], make: _Make[Result], engine: EngineOptions, loaded_name: str
 ) -> Iterator[Result]:
-    """Do jobs in Ray actors."""
     with optional_packages("Ray is not installed", "'ray[client]'"):
         import ray
     was_running = ray.is_initialized()

@@ -187,7 +187,6 @@ class EarlierParses:
 
 
 def _text(value: object) -> str:
-    """Write a field's value as in its option."""
     if isinstance(value, list):
         value = ",".join(token for token in value if token != JOINER)  # which options do not name
     return str(value) or "none"

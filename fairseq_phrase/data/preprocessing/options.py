@@ -12,12 +12,9 @@ from fairseq_phrase.data.preprocessing.engines import EngineOptions
 from fairseq_phrase.data.store.identity import Identity, Tolerance, check
 from fairseq_phrase.data.store.parts import part_name
 from fairseq_phrase.parsers.pipeline import ParsingOptions
-from fairseq_phrase.syntax.sentence import Expansion
 
 #: Number of lines to train on, of both sides together; SentencePiece holds all of them in memory.
 SAMPLE_LINES = 2_000_000
-# Number of different tokens whose words are counted separately, which limits memory.
-_KEPT_EXPANSIONS = 1000
 
 
 @dataclass(frozen=True)
@@ -173,7 +170,6 @@ class SplitCounts:
         unknown: kept lines with a subword that the dictionary lacks, by language.
         lost_edges: edges of graphs that were removed with their words, by language.
         unspelled: words that the text does not spell, by language.
-        expansions: how often the first surface tokens with such words occur, by language and token.
     """
 
     kept: int = 0
@@ -189,59 +185,40 @@ class SplitCounts:
     changed: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     unspelled: Counter[str] = field(default_factory=Counter)
-    expansions: Counter[tuple[str, Expansion]] = field(default_factory=Counter)
 
-    def add_expansions(self, language: str, expansions: Sequence[Expansion]) -> None:
-        """Count the words of a line that the text does not spell."""
-        for expansion in expansions:
-            self.unspelled[language] += len(expansion.words)
-            self._count_expansion((language, expansion), 1)
-
-    def _count_expansion(self, key: tuple[str, Expansion], count: int) -> None:
-        if key in self.expansions or len(self.expansions) < _KEPT_EXPANSIONS:
-            self.expansions[key] += count
-
-    def unspelled_text(self, language: str) -> str:
-        """Describe words that the text does not spell, with the most frequent; empty if there is none."""
-        if not (count := self.unspelled[language]):
-            return ""
-        frequent = [
-            expansion for (of, expansion), _ in self.expansions.most_common() if of == language
-        ]
-        examples = ", ".join(
-            f"{' '.join(expansion.words)} for {expansion.token}" for expansion in frequent[:3]
-        )
-        share = count / max(1, self.words[language])
-        return f"{count} words ({share:.1%}) of {language} that the text does not spell: {examples}"
+    def described(self, language: str) -> list[str]:
+        """Describe the words and the trees of a language."""
+        words, unspelled = self.words[language], self.unspelled[language]
+        parts = [f"{words} words and {self.subwords[language]} subwords of {language}"]
+        for count, description in (
+            (self.swallowed[language], "words left out, whose subwords are another word's too"),
+            (self.flat[language], f"flat trees of {language} for lines without a parse"),
+            (self.lost_edges[language], f"edges of {language} lost with words that have no subword, "
+             "within surface tokens or in empty nodes"),
+            (unspelled, f"words ({unspelled / max(1, words):.1%}) of {language} that the text does not "
+             "spell"),
+        ):  # fmt: skip
+            if count:
+                parts.append(f"{count} {description}")
+        return parts
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts in types that JSON supports."""
-        expansions = [
-            (language, token, words, count)
-            for (language, (token, words)), count in self.expansions.items()
-        ]
-        counts = {n: dict(c) if isinstance(c, Counter) else c for n, c in vars(self).items()}
-        return {**counts, "expansions": expansions}
+        return {n: dict(c) if isinstance(c, Counter) else c for n, c in vars(self).items()}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> SplitCounts:
         """Read the result of :meth:`as_dict`."""
         counts = cls()
-        for name, value in content.items():
-            if name == "expansions":
-                for language, token, words, count in value:
-                    counts.expansions[language, Expansion(token, tuple(words))] = count
-            else:
-                setattr(counts, name, Counter(value) if isinstance(value, dict) else value)
+        for name in vars(counts):
+            value = content[name]
+            setattr(counts, name, Counter(value) if isinstance(value, dict) else value)
         return counts
 
     def add(self, others: SplitCounts) -> None:
         """Add the counts of other sentence pairs."""
         for name, count in vars(others).items():
-            if name == "expansions":
-                for key, times in count.items():
-                    self._count_expansion(key, times)
-            elif isinstance(count, Counter):
+            if isinstance(count, Counter):
                 vars(self)[name].update(count)
             else:
                 vars(self)[name] += count

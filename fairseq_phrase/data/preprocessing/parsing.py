@@ -178,7 +178,6 @@ def _read_parses(side: Side) -> Iterator[Parse | UserError]:
 def _check_flat(
     options: Options, split: Split, language: str, flat: int, causes: Sequence[str]
 ) -> None:
-    """Raise an error if flat trees exceed the allowed fraction of the split's lines."""
     corpus = next(side.corpus for side in split.sides if side.language == language)
     if flat > options.max_flat * corpus.lines:
         raise UserError(
@@ -189,7 +188,6 @@ def _check_flat(
 
 
 def _require_sentences(options: Options, split: Split) -> None:
-    """Check that each output has a sentence."""
     for output in split.outputs:
         counts = output.counts
         blank = counts.empty if len(split.sides) == 1 else 0

@@ -17,6 +17,7 @@ from fairseq_phrase.data.preprocessing.dictionaries import (
     count_labels,
     make_dictionaries,
     warn_of_new_labels,
+    warn_of_unknown,
 )
 from fairseq_phrase.data.preprocessing.existing_parses import given_labels, manifests_of
 from fairseq_phrase.data.preprocessing.input_checks import (
@@ -25,7 +26,6 @@ from fairseq_phrase.data.preprocessing.input_checks import (
     check_models,
     check_texts,
 )
-from fairseq_phrase.data.preprocessing.labelled import warn_of_unknown
 from fairseq_phrase.data.preprocessing.manifests import (
     begin_manifest,
     finish_manifest,
@@ -178,7 +178,6 @@ def _write_models(
     labels: Mapping[str, LabelTable],
     folder: Path,
 ) -> None:
-    """Write subword models and dictionaries."""
     for bpe, model in models.items():
         shutil.copyfile(model, folder / model_name(bpe))
     for language, dictionary in dictionaries.items():
@@ -195,7 +194,6 @@ def _write_manifests(
     folder: Path,
     part: dict[str, str],
 ) -> None:
-    """Write the manifest of each parsed language into a data directory."""
     outputs = [
         (split, output)
         for split in splits

@@ -7,10 +7,8 @@ read the files written here.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
@@ -96,25 +94,6 @@ class IndexedWriter:
         """Close the files, after all arrays are added."""
         self._files.close()
         assert not self._left, f"{self._left} arrays of {self.paths[0]} are missing"
-
-
-def digest_of_joined_index(prefixes: Sequence[Path]) -> str:
-    """Return the SHA-256 of the ``.idx`` file that the arrays of several files would have in one file.
-
-    Args:
-        prefixes: paths without ``.bin`` and ``.idx``, in order.
-    """
-    readers = [IndexedReader(prefix) for prefix in prefixes]
-    code = _CODES[readers[0]._dtype]
-    digest = hashlib.sha256(_HEADER.pack(_MAGIC, 1, code, sum(map(len, readers))))
-    for reader in readers:
-        digest.update(reader.sizes.tobytes())
-    end = 0
-    for reader in readers:
-        for first in range(0, len(reader), _CHUNK):
-            digest.update((reader._starts[first : first + _CHUNK] + end).tobytes())
-        end += reader._values.nbytes
-    return digest.hexdigest()
 
 
 def _mapped(path: Path) -> np.ndarray:

@@ -72,19 +72,9 @@ class ParseStore:
                 raise UserError(f"{path} is missing: {rerun(self.directory)}")
             if fingerprint(path) != expected:
                 raise UserError(
-                    f"{path}{self._first_difference()} has changed since the parses were made, so "
+                    f"{path} has changed since the parses were made, so "
                     f"they may not belong to it: {rerun(self.directory)}"
                 )
-
-    def _first_difference(self) -> str:
-        """Describe the first sentence whose text and parse differ in length; empty if there is none."""
-        text = IndexedReader(self.directory / f"{self.split}.{self.language}").sizes
-        words = IndexedReader(self.directory / f"{self.split}.{self.language}.words").sizes
-        common = min(len(text), len(words))
-        differing = np.flatnonzero(text[:common] != words[:common] + 1)
-        if len(differing):
-            return f", line {differing[0] + 1},"
-        return f", line {common + 1}," if len(text) != len(words) else ""
 
     def __len__(self) -> int:
         return len(next(iter(self._readers.values())))

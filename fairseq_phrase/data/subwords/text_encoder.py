@@ -178,11 +178,7 @@ class TextEncoder:
         return self._encode(terms, lambda texts: map(split_at_white_space, texts))
 
     def _require_parser(self) -> None:
-        """Check that lines can be parsed.
-
-        Raises:
-            UserError: parses are read from files.
-        """
+        """Check that lines can be parsed."""
         if isinstance(self.pipeline.parser, FileParser):
             suffix = self.pipeline.parser.suffix
             raise UserError(

@@ -43,12 +43,7 @@ class Question(BaseModel):
 
 
 async def _question(request: Request) -> Question:
-    """Read a request; a request that is too large is refused before all of it has arrived.
-
-    Raises:
-        HTTPException: the request is too large, or is not a question (a lone surrogate is not JSON); or
-            it may come from a page of another site, which cannot send JSON as JSON without asking.
-    """
+    """Read a request; a request that is too large is refused before all of it has arrived."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise HTTPException(415, "expected the content type application/json")
     body = b""

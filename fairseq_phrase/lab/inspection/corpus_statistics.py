@@ -318,7 +318,6 @@ def _rows(statistics: Sequence[SplitStatistics]) -> list[StatisticRow]:
 
 
 def _graph_rows(name: str) -> list[StatisticRow]:
-    """Return the rows of one graph."""
 
     def heads(split: SplitStatistics) -> Spread:
         return split.heads.get(name, Spread())

@@ -1,15 +1,14 @@
 """Verify every record of the parses in a data directory against the text they belong to.
 
 Opening a data directory compares fingerprints, which use samples of large files. This module checks every
-number: text, words, heads, labels and constituents, all sentences of a block at once. An invalid record
-never makes the check itself fail.
+number: text, words, heads, labels and constituents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,8 +24,11 @@ from fairseq_phrase.lab.inspection.sentence_blocks import (
     SentenceBlock,
     SplitFiles,
 )
+from fairseq_phrase.syntax.constituency import ConstituencyTree
+from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELDS, ParseField
-from fairseq_phrase.syntax.tree_arrays import dependency_depths, previous_smaller
+
+_FIRST_LABEL = 3  # the first entries of a dictionary mark padding and ends; <unk> is a label
 
 
 def load_dictionaries(directory: Path, manifest: Manifest) -> Dictionaries:
@@ -107,15 +109,8 @@ def _check_lengths(files: SplitFiles, directory: Path, manifest: Manifest) -> No
             )
 
 
-class _Fault(NamedTuple):
-    """A problem of one sentence of a block, with the sentence's index from 0."""
-
-    sentence: int
-    problem: str
-
-
 class RecordChecker:
-    """Check the records of one split."""
+    """Check the records of one split, sentence by sentence."""
 
     def __init__(self, files: SplitFiles, dictionaries: Dictionaries):
         self._files = files
@@ -130,67 +125,96 @@ class RecordChecker:
             UserError: a record is invalid. The message names the first invalid record with its line, the
                 expected and the found value.
         """
-        # If a line has several faults, the first in this order causes the others.
-        faults = [(name, fault) for name, check in self._checks(block) for fault in check]
-        if faults:
-            name, first = min(faults, key=lambda fault: fault[1].sentence)
-            path = Path(f"{self._files.path_of(name)}.bin")
-            where = location(path, block.first + first.sentence + 1)
-            raise UserError(f"{where}: {first.problem}; {rerun(path.parent)}")
+        for index in range(len(block)):
+            record = {name: rows.sentence(index).tolist() for name, rows in block.arrays.items()}
+            for name, problem in self._faults(record):
+                path = Path(f"{self._files.path_of(name)}.bin")
+                where = location(path, block.first + index + 1)
+                raise UserError(f"{where}: {problem}; {rerun(path.parent)}")
 
-    def _checks(self, block: SentenceBlock) -> Iterator[tuple[str, Iterator[_Fault]]]:
-        text, arrays = block.arrays["text"], block.arrays
-        yield "text", self._text(text)
-        counts = word_counts(arrays["words"])
-        items = {
-            "subword": (np.maximum(text.sizes - 1, 0), "subwords, as the text has"),
-            "word": (counts, "words, as the words have"),
-        }
+    def _faults(self, record: dict[str, list[int]]) -> Iterator[tuple[str, str]]:
+        """Yield the field and the problem of each fault; a fault may cause those after it."""
+        *tokens, end = record["text"] or [-1]
+        if end != self._eos:
+            yield (
+                "text",
+                f"expected the end of the sentence, {self._eos}, as the last token, found {end}",
+            )
+        for number, token in enumerate(tokens, start=1):
+            if not 0 <= token < self._entries["text"] or token in self._special:
+                yield (
+                    "text",
+                    f"expected token {number} to be one of the {self._entries['text']} in the "
+                    f"dictionary, and no padding or end within the sentence, found {token}",
+                )
+        # Protected tokens do not belong to words (-1).
+        words = [word for word in record["words"] if word != -1]
+        count = words[-1] + 1 if words else 0
+        items = {"subword": (len(tokens), "the text has"), "word": (count, "the words have")}
         for name, field in FIELDS.items():
-            if name not in arrays:
-                continue
-            yield name, _sizes(field, arrays[name], *items.get(field.per, (None, "")))
-            items_of_sentences = _whole_items(arrays[name], field.columns)
-            if name in _STRUCTURES:
-                yield name, _STRUCTURES[name](items_of_sentences, counts)
-            if field.per == "edge":
-                yield name, _edges(items_of_sentences, counts)
-            if field.label_file is not None:
-                yield name, self._labels(field, items_of_sentences)
+            if name in record:
+                faults = _field_faults(field, record[name], items, self._entries.get(name))
+                yield from ((name, fault) for fault in faults)
 
-    def _text(self, text: Ragged) -> Iterator[_Fault]:
-        ends = np.maximum(text.offsets[1:] - 1, 0)
-        tokens, sentences, entries = text.values, text.sentences, self._entries["text"]
-        last_tokens = np.where(text.sizes > 0, tokens[ends] if len(tokens) else 0, -1)
-        for sentence in _first(last_tokens != self._eos):
-            last = last_tokens[sentence] if last_tokens[sentence] >= 0 else "no token"
-            yield _Fault(
-                sentence,
-                f"expected the end of the sentence, {self._eos}, as the last token, found {last}",
-            )
-        inside = np.ones(len(tokens), dtype=bool)
-        inside[ends[text.sizes > 0]] = False
-        wrong = (tokens < 0) | (tokens >= entries)
-        wrong |= inside & np.isin(tokens, self._special)
-        for index in _first(wrong):
-            yield _Fault(
-                sentences[index],
-                f"expected token {text.positions[index] + 1} to be one of the {entries} in the "
-                f"dictionary, and no padding or end within the sentence, found {tokens[index]}",
+
+def _field_faults(
+    field: ParseField, values: list[int], items: dict[str, tuple[int, str]], entries: int | None
+) -> Iterator[str]:
+    """Check a field's number of values, their structure, and their labels.
+
+    Args:
+        items: by unit, the number of items of the sentence, and what determines it.
+        entries: the number of entries of the dictionary of labels.
+    """
+    rows, remainder = divmod(len(values), field.columns)
+    if remainder:
+        yield f"expected groups of {field.columns} numbers, found {len(values)} numbers"
+        return
+    expected, owner = items.get(field.per, (rows, ""))
+    if rows != expected:
+        yield f"expected {expected} {field.per}s, as {owner}, found {rows}"
+    if field.name in _STRUCTURES or field.per == "edge":
+        check = _STRUCTURES.get(field.name, _check_edges)
+        try:
+            check(np.array(values, np.int64).reshape(-1, field.columns), items["word"][0])
+        except ValueError as error:
+            yield f"expected valid {field.name}: {error}"
+    for number, label in enumerate(values[field.columns - 1 :: field.columns]):
+        if entries is not None and not _FIRST_LABEL <= label < entries:
+            yield (
+                f"expected {field.per} {number} to have a label from {_FIRST_LABEL} to {entries - 1}, "
+                f"as {field.label_file} numbers them, found {label} ({field.per}s count from 0)"
             )
 
-    def _labels(self, field: ParseField, values: Ragged) -> Iterator[_Fault]:
-        """Check that labels are in their dictionary; its first three entries mark padding and ends."""
-        labels = values.values.reshape(-1, field.columns)[:, -1]
-        items = Ragged(labels, values.offsets // field.columns)
-        entries, positions = self._entries[field.name], items.positions
-        for index in _first((labels < len(self._special)) | (labels >= entries)):
-            yield _Fault(
-                items.sentences[index],
-                f"expected {field.per} {positions[index]} to have a label from {len(self._special)} to "
-                f"{entries - 1}, as {field.label_file} numbers them, found {labels[index]} "
-                f"({field.per}s count from 0)",
+
+def _check_words(rows: np.ndarray, count: int) -> None:
+    words = rows[rows != -1].tolist()
+    for number, (before, word) in enumerate(pairwise([-1, *words])):
+        if word not in (max(before, 0), before + 1):
+            raise ValueError(
+                f"subword {number} belongs to word {word}, after word {before} (both count from 0)"
             )
+
+
+def _check_heads(rows: np.ndarray, count: int) -> None:
+    heads = rows[:, 0]
+    if (DependencyTree(heads).heads != heads).any():
+        raise ValueError("several words are their own heads, and one is the root")
+
+
+def _check_spans(rows: np.ndarray, count: int) -> None:
+    tree = ConstituencyTree(rows[:, :2], list(map(str, rows[:, 2])), count)
+    if (tree.spans != rows[:, :2]).any():
+        raise ValueError("children do not come before parents, or right comes before left")
+
+
+def _check_edges(rows: np.ndarray, count: int) -> None:
+    if ((rows[:, :2] < 0) | (rows[:, :2] >= count)).any():
+        raise ValueError(f"an edge joins words that are not out of 0 to {count - 1}")
+
+
+#: Checks of a field's numbers, in addition to the checks of their count and their labels.
+_STRUCTURES = {"words": _check_words, "heads": _check_heads, "spans": _check_spans}
 
 
 def in_words(words: Ragged) -> Ragged:
@@ -206,137 +230,3 @@ def word_counts(words: Ragged) -> np.ndarray:
     filled = words.sizes > 0
     counts[filled] = words.values[words.offsets[1:][filled] - 1] + 1
     return counts
-
-
-def _whole_items(values: Ragged, columns: int) -> Ragged:
-    """Drop all sentences after one whose numbers are not complete items, because they are shifted."""
-    broken = values.sizes % columns != 0
-    if not broken.any():
-        return values
-    stop = int(broken.argmax())
-    return Ragged(values.values[: values.offsets[stop]], values.offsets[: stop + 1])
-
-
-def _sizes(
-    field: ParseField, values: Ragged, items: np.ndarray | None, description: str
-) -> Iterator[_Fault]:
-    """Check the number of values of each sentence.
-
-    Args:
-        items: required number of items of each sentence; None if any number is valid.
-        description: the items and the file that determines their number, for the message.
-    """
-    columns = field.columns
-    if columns > 1:
-        groups = {2: "pairs", 3: "triples"}.get(columns, f"groups of {columns}")
-        for sentence in _first(values.sizes % columns != 0):
-            yield _Fault(
-                sentence, f"expected {groups} of numbers, found {values.sizes[sentence]} numbers"
-            )
-    if items is not None:
-        for sentence in _first(values.sizes != items * columns):
-            count = values.sizes[sentence] // columns
-            yield _Fault(sentence, f"expected {items[sentence]} {description}, found {count}")
-
-
-def _words(words: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
-    """Check that each subword belongs to the word of the previous subword or to the next word."""
-    words = in_words(words)
-    steps = np.diff(words.values, prepend=0)
-    starts = words.offsets[:-1][words.sizes > 0]
-    steps[starts] = words.values[starts]
-    wrong = (steps < 0) | (steps > 1)
-    wrong[starts] = words.values[starts] != 0
-    positions, values = words.positions, words.values
-    for index in _first(wrong):
-        expected = "0"
-        if positions[index]:
-            expected = f"{values[index - 1]} or {values[index - 1] + 1}"
-        yield _Fault(
-            words.sentences[index],
-            f"expected subword {positions[index]} to belong to word {expected}, found {values[index]} "
-            "(both count from 0)",
-        )
-
-
-def _heads(heads: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
-    sizes, positions = heads.sizes, heads.positions
-    sentences, values = heads.sentences, heads.values
-    outside = (values < 0) | (values >= sizes[sentences])
-    for index in _first(outside):
-        yield _Fault(
-            sentences[index],
-            f"expected the head of word {positions[index]} out of 0 to "
-            f"{sizes[sentences[index]] - 1}, found {values[index]} (words count from 0)",
-        )
-    is_root = values == positions
-    roots = np.bincount(sentences[is_root], minlength=len(sizes))
-    for sentence in _first((roots != 1) & (sizes > 0)):
-        yield _Fault(
-            sentence, f"expected one root, a word that is its own head, found {roots[sentence]}"
-        )
-    itself = np.arange(len(values))
-    inside = np.where(outside, itself, values + np.repeat(heads.offsets[:-1], sizes))
-    circling = dependency_depths(inside, int(sizes.max(initial=0)))[1]
-    for index in _first(circling):
-        yield _Fault(
-            sentences[index],
-            f"expected a tree, found a cycle in the heads above word {positions[index]} "
-            "(words count from 0)",
-        )
-
-
-def _spans(spans: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
-    """Check that constituents do not cross, and that children come before parents."""
-    starts, ends, _ = spans.values.reshape(-1, 3).T
-    triples = Ragged(starts, spans.offsets // 3)
-    sentences, positions = triples.sentences, triples.positions
-    words = counts[sentences]
-    for index in _first((starts < 0) | (starts >= ends) | (ends > words)):
-        yield _Fault(
-            sentences[index],
-            f"expected constituent {positions[index]} to cover words out of 0 to "
-            f"{words[index] - 1}, found {starts[index]} to {ends[index] - 1} (both count from 0)",
-        )
-    inner = positions[1:] > 0
-    out_of_order = (ends[:-1] > ends[1:]) | (ends[:-1] == ends[1:]) & (starts[:-1] < starts[1:])
-    for before in _first(inner & out_of_order):
-        index = before + 1
-        yield _Fault(
-            sentences[index],
-            f"expected children before parents and left before right, found constituent "
-            f"{positions[index]} over words {starts[index]} to {ends[index] - 1} after "
-            f"{starts[before]} to {ends[before] - 1} (words count from 0)",
-        )
-    earlier_spans = previous_smaller(starts, triples.offsets[sentences])
-    for index in _first((earlier_spans >= 0) & (ends[earlier_spans] > starts)):
-        earlier = earlier_spans[index]
-        yield _Fault(
-            sentences[index],
-            f"expected constituents nested or disjoint, found words {starts[earlier]} to "
-            f"{ends[earlier] - 1} and {starts[index]} to {ends[index] - 1}, which cross (words count "
-            "from 0)",
-        )
-
-
-def _edges(edges: Ragged, counts: np.ndarray) -> Iterator[_Fault]:
-    ends = edges.values.reshape(-1, 3)[:, :2]
-    triples = Ragged(ends[:, 0], edges.offsets // 3)
-    sentences, positions = triples.sentences, triples.positions
-    for index in _first(((ends < 0) | (ends >= counts[sentences][:, None])).any(1)):
-        yield _Fault(
-            sentences[index],
-            f"expected edge {positions[index]} to join words out of 0 to "
-            f"{counts[sentences[index]] - 1}, found {ends[index, 0]} and {ends[index, 1]} (both count "
-            "from 0)",
-        )
-
-
-#: Checks of a field's numbers, in addition to the checks of their count and their labels.
-_STRUCTURES = {"words": _words, "heads": _heads, "spans": _spans}
-
-
-def _first(wrong: np.ndarray) -> Iterator[int]:
-    """Yield the index of the first wrong item, if any."""
-    if wrong.any():
-        yield int(wrong.argmax())

@@ -46,12 +46,9 @@ class Ragged:
         """The sentence of each value, from 0. Shape: ``(values,)``."""
         return np.repeat(np.arange(len(self.offsets) - 1), self.sizes)
 
-    @property
-    def positions(self) -> np.ndarray:
-        """The position of each value within its sentence, from 0. Shape: ``(values,)``."""
-        first = np.repeat(self.offsets[:-1], self.sizes)
-        positions: np.ndarray = np.arange(len(first)) - first
-        return positions
+    def sentence(self, index: int) -> np.ndarray:
+        """Return the values of one sentence, from 0. Shape: ``(sizes[index],)``."""
+        return self.values[self.offsets[index] : self.offsets[index + 1]]
 
 
 @dataclass(frozen=True)

@@ -11,26 +11,13 @@ logger = logging.getLogger(__name__)
 
 #: Fonts that draw all characters as boxes, or that matplotlib cannot draw.
 _USELESS = ("Last Resort", "LastResort", "Color Emoji", "Adobe Blank")
-#: Debian's packages of fonts, by the first word of characters' names; others are in fonts-noto-core.
-_PACKAGES = {
-    "CJK": "fonts-noto-cjk",
-    "HIRAGANA": "fonts-noto-cjk",
-    "KATAKANA": "fonts-noto-cjk",
-    "KATAKANA-HIRAGANA": "fonts-noto-cjk",
-    "HANGUL": "fonts-noto-cjk",
-    "BOPOMOFO": "fonts-noto-cjk",
-    "IDEOGRAPHIC": "fonts-noto-cjk",
-    "FULLWIDTH": "fonts-noto-cjk",
-    "HALFWIDTH": "fonts-noto-cjk",
-}
-_EMOJI, _OTHERS = "fonts-symbola", "fonts-noto-core"
 _SHOWN = 5
 
 
 def use_fonts(figure: Any) -> None:
     """Let a figure's texts use installed fonts for characters that matplotlib's font lacks.
 
-    If no installed font has a character, a warning names a package of fonts.
+    If no installed font has a character, a warning names it.
     """
     from matplotlib.font_manager import FontProperties, findfont
     from matplotlib.text import Text
@@ -54,8 +41,8 @@ def use_fonts(figure: Any) -> None:
         )
         logger.warning(
             "no installed font has %d characters of a picture, such as %s: they are boxes. Install fonts "
-            "for them; on Debian and Ubuntu: apt install %s",
-            *(len(missing), some, " ".join(sorted({*map(_package, missing)}))),
+            "for them; on Debian and Ubuntu: apt install fonts-noto",
+            *(len(missing), some),
         )
 
 
@@ -98,11 +85,3 @@ def _characters(path: str) -> frozenset[str]:
         return frozenset(map(chr, FT2Font(path).get_charmap()))
     except (OSError, RuntimeError, ValueError):
         return frozenset()
-
-
-def _package(character: str) -> str:
-    """Return a package with a font for a character."""
-    if unicodedata.category(character) == "So" and ord(character) > 0xFFFF:
-        return _EMOJI
-    first = unicodedata.name(character, " ").split(" ")[0]
-    return _PACKAGES.get(first, _OTHERS)

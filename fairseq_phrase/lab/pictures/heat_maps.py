@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fairseq_phrase.data.batches.raw_tokens import ends_of
-from fairseq_phrase.data.subwords.marked_words import words_by_marks
+from fairseq_phrase.data.subwords.protected_tokens import words_by_marks
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.encoder_maps import AttentionPicture, Panel
 from fairseq_phrase.inference.source_sentence import SourceSentence, require_length, written

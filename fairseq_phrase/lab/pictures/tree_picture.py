@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fairseq_phrase.data.batches.raw_tokens import ends_of
-from fairseq_phrase.data.subwords.marked_words import words_by_marks
+from fairseq_phrase.data.subwords.protected_tokens import words_by_marks
 from fairseq_phrase.inference.encoder_maps import Choice, choose, name_of
 from fairseq_phrase.inference.source_sentence import SourceSentence, require_length, written
 from fairseq_phrase.lab.pictures.constituent_maps import cross_attention, self_attention, translate

@@ -286,7 +286,6 @@ def _check_titles(rows: Sequence[Row]) -> None:
 
 
 def _check_names(metrics: Sequence[Metrics], texts: Sequence[ReferenceText]) -> None:
-    """Check that each test set has the metrics of the first."""
     for metric, text in zip(metrics, texts, strict=True):
         if differing := {*metric.names} ^ {*metrics[0].names}:
             raise UserError(
@@ -296,7 +295,6 @@ def _check_names(metrics: Sequence[Metrics], texts: Sequence[ReferenceText]) -> 
 
 
 def _check_seeds(rows: Sequence[Row], baseline: Row | None) -> None:
-    """Check that a test over seeds is possible."""
     if baseline is None:
         raise UserError("--test seeds compares rows with a baseline: name one with --baseline ROW")
     few = [row for row in rows if not row.absent and len(row.runs) < 2]

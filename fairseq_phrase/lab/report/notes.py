@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
 from fairseq_phrase.lab.report.generation import Generation, other_lines
 from fairseq_phrase.lab.report.references import ReferenceText
 from fairseq_phrase.lab.report.rows import Row
 from fairseq_phrase.lab.report.runs import Run
 from fairseq_phrase.lab.report.text_form import form_differences
 from fairseq_phrase.metrics.interface import Metrics
-from fairseq_phrase.metrics.over_seeds import same_seed_p_value
 from fairseq_phrase.metrics.over_sentences import LEVEL, TESTS
 
 _ENOUGH_SEEDS, _CLAIM = 3, 5  # seeds of a comparison, and of a claim
@@ -51,7 +48,7 @@ def table_notes(
 def _row_notes(
     rows: Sequence[Row], full: Sequence[Row], texts: Sequence[ReferenceText]
 ) -> Iterable[str]:
-    """Name missing rows, several test sets, and different numbers of seeds."""
+    """Name missing rows and several test sets."""
     if absent := [row.title for row in rows if row.absent]:
         yield f"Rows without runs: {'; '.join(absent)}."
     if len(texts) > 1:
@@ -60,8 +57,6 @@ def _row_notes(
     seeds = {len(row.runs) for row in full}
     if max(seeds, default=0) > 1:
         yield "Scores are means over the seeds ± their standard deviation (n - 1)."
-    if len(seeds) > 1:
-        yield f"Rows have different numbers of seeds, {min(seeds)} to {max(seeds)}."
 
 
 def _text_notes(
@@ -125,7 +120,7 @@ def _difference_notes(rows: Sequence[Row]) -> Iterable[str]:
             counts = ", ".join(f"{count:,}" for count in updates)
             yield f"Runs of {row.title} have different numbers of updates: {counts}."
         trees = [log.identity.only("parser", "trees").labels() for log in logs if log.identity]
-        differing = _differing_options([log.options for log in logs if log.options])
+        differing = _differing([log.options for log in logs if log.options])
         differing |= _differing(_recorded_by_all([log.sentences for log in logs]))
         differing |= _differing(_recorded_by_all(trees))
         if differing:
@@ -156,7 +151,6 @@ def _difference_notes(rows: Sequence[Row]) -> Iterable[str]:
 
 
 def _translations(row: Row) -> list[Generation]:
-    """Return the translations of all test sets by all runs of a row."""
     return [translation for run in row.runs for translation in run.generations.values()]
 
 
@@ -182,16 +176,6 @@ def _differing(facts: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
     return differing
 
 
-def _differing_options(logged: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Return the values of each option that differs, by name, also between versions."""
-    if not _differing(logged):
-        return {}
-    # The options of all models are only imported if that is necessary.
-    from fairseq_phrase.lab.report.logged_options import comparable_options
-
-    return _differing(comparable_options(logged))
-
-
 def _recorded_by_all(records: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     """Return the entries that all records have: an earlier version recorded fewer."""
     return [
@@ -205,7 +189,7 @@ def _listed(differing: Mapping[str, Sequence[str]]) -> str:
 
 
 def _seed_notes(rows: Sequence[Row], baseline: Row, metrics: Metrics, trials: int) -> Iterable[str]:
-    """State what the test over seeds compares, and which rows lack it."""
+    """State what the test over seeds compares."""
     metric = metrics.main
     others = [row for row in rows if row is not baseline]
     if not others:
@@ -235,45 +219,17 @@ def _seed_notes(rows: Sequence[Row], baseline: Row, metrics: Metrics, trials: in
             f"Smallest gain found in 80%: the smallest Δ{metric} that this test finds in 80% of the "
             f"cases (p < {LEVEL}, before Holm's correction), if seeds vary as these do.{rough}"
         )
-        yield from _same_seed_notes([baseline, *compared], metric)
     if len(baseline.runs) == 1:
         yield (
             f"{baseline.title} has 1 seed: no p over seeds. Another training of it may differ from this "
             "one by as much as the rows do."
-        )
-    elif single := [row.title for row in others if len(row.runs) == 1]:
-        yield f"1 seed, so no p over seeds: {'; '.join(single)}."
-
-
-def _same_seed_notes(rows: Sequence[Row], metric: str) -> Iterable[str]:
-    """Note that runs of the same seed are alike, which the test over seeds does not use.
-
-    Args:
-        rows: the baseline first.
-    """
-    seeds = len(rows[0].runs)
-    alike = [row for row in rows if len(row.same_seeds(rows[0])) == seeds]
-    if len(alike) < 2 or seeds < 2:
-        return
-    scores = np.empty((len(alike), seeds))
-    for number, row in enumerate(alike):
-        scores_of_row = row.run_scores(metric)
-        for ours, theirs in row.same_seeds(rows[0]):
-            scores[number, theirs] = scores_of_row[ours]
-    p = same_seed_p_value(scores)
-    if p < LEVEL:
-        p_text = "< 0.001" if p < 0.001 else f"= {p:.3f}"
-        yield (
-            f"Runs of the same seed go together (p {p_text}, analysis of variance of {len(alike)} rows "
-            f"with {seeds} seeds). The intervals and p count them as independent, which makes them too "
-            "large."
         )
 
 
 def _sentence_notes(
     rows: Sequence[Row], baseline: Row, metric: str, test: str, trials: int
 ) -> Iterable[str]:
-    """State what p over sentences is, and which rows lack it."""
+    """State what p over sentences is."""
     pairs = [row.by_sentences[metric].pairs for row in rows if metric in row.by_sentences]
     if pairs:
         median = f": the median over the seeds; how many are better (+) and worse (-), p < {LEVEL}"
@@ -284,17 +240,6 @@ def _sentence_notes(
             f"with the same seed{median if max(pairs) > 1 else ''}{corrected}. It is for these very "
             "trainings on other sentences."
         )
-    others = [row for row in rows if row is not baseline]
-    unpaired = [row.title for row in others if not row.same_seeds(baseline)]
-    equal = [
-        row.title for row in others if row.same_seeds(baseline) and metric not in row.by_sentences
-    ]
-    for titles, reason in (
-        (unpaired, f"no seed is one of {baseline.title}"),
-        (equal, f"{metric} is the same as that of {baseline.title} with the same seed"),
-    ):
-        if titles:
-            yield f"No test over sentences, because {reason}: {'; '.join(titles)}."
 
 
 def _choice_notes(rows: Sequence[Row]) -> Iterable[str]:

@@ -14,14 +14,13 @@ from tqdm import tqdm
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.lab.synthetic import english, german
 from fairseq_phrase.lab.synthetic.grammar import MAX_DEPTH, Grammar
-from fairseq_phrase.lab.synthetic.lexicon import Lexicon, default_lexicon
+from fairseq_phrase.lab.synthetic.lexicon import default_lexicon
 from fairseq_phrase.lab.synthetic.meaning import Event, Oblique, Thing, Utterance
 from fairseq_phrase.lab.synthetic.rules import RULES
 from fairseq_phrase.lab.synthetic.tree import Sentence, read_off
 from fairseq_phrase.option_values import MAX_WORDS, SYNTHETIC_LANGUAGES
 from fairseq_phrase.text import written_together
 
-LANGUAGES = {"de": german.sentence, "en": english.sentence}
 # The grammar counts as exhausted after this number of consecutive draws that repeat a text (among
 # sentences that are short enough), or that are too long.
 MAX_REPEATS = 200
@@ -41,6 +40,11 @@ class ParallelSentence:
     source: Sentence
     target: Sentence
 
+    @classmethod
+    def of(cls, utterance: Utterance) -> ParallelSentence:
+        """Write a meaning in German and English."""
+        return cls(read_off(german.sentence(utterance)), read_off(english.sentence(utterance)))
+
     @property
     def longest(self) -> int:
         """Number of words of the longer side."""
@@ -48,15 +52,9 @@ class ParallelSentence:
 
 
 def generate(
-    size: int,
-    seed: int,
-    *,
-    source_lang: str = "de",
-    target_lang: str = "en",
-    max_words: int = MAX_WORDS,
-    lexicon: Lexicon | None = None,
-) -> Iterator[ParallelSentence]:
-    """Generate parallel sentences.
+    size: int, seed: int, *, max_words: int = MAX_WORDS
+) -> Iterator[ParallelSentence]:  # fmt: skip
+    """Generate parallel sentences, German and English.
 
     A source text occurs only once, except that an ambiguous text may have two readings (same words, other
     tree, other translation). The two readings are consecutive.
@@ -64,11 +62,8 @@ def generate(
     Args:
         seed: the same seed gives the same sentences on every machine.
         max_words: sentences with more words than this, in either language, are left out.
-        lexicon: words to use instead of the default lexicon; it needs a person, a place and a tool,
-            and for each verb a noun of its classes.
     """
-    groups = distinct_groups(seed, source_lang, target_lang, max_words, lexicon)
-    yield from take(groups, size)
+    yield from take(distinct_groups(seed, max_words), size)
 
 
 def take(groups: Iterator[list[ParallelSentence]], size: int) -> Iterator[ParallelSentence]:
@@ -92,38 +87,21 @@ def take(groups: Iterator[list[ParallelSentence]], size: int) -> Iterator[Parall
             yield pair
 
 
-def distinct_groups(
-    seed: int,
-    source_lang: str,
-    target_lang: str,
-    max_words: int = MAX_WORDS,
-    lexicon: Lexicon | None = None,
-) -> Iterator[list[ParallelSentence]]:
+def distinct_groups(seed: int, max_words: int) -> Iterator[list[ParallelSentence]]:
     """Yield distinct source texts, each with one or two readings.
 
     The arguments are as in :func:`generate`. The iterator ends when draws yield only known texts.
-
-    Raises:
-        UserError: a language is unknown, or both languages are the same.
     """
-    if {source_lang, target_lang} != set(LANGUAGES):
-        languages = ", ".join(LANGUAGES)
-        raise UserError(
-            f"cannot translate from {source_lang!r} to {target_lang!r}: two different languages of "
-            f"{languages} are needed"
-        )
     # Two clauses take at least seven words: Er lacht, weil Anna weint.
     depth = MAX_DEPTH if max_words >= 7 else 0
-    grammar = Grammar(lexicon or default_lexicon(), seed, depth)
+    grammar = Grammar(default_lexicon(), seed, depth)
     texts: set[str] = set()
     repeats = too_long = 0
     while repeats < MAX_REPEATS and too_long < MAX_TOO_LONG:
         utterance = grammar.utterance()
         # Drawn for every sentence, because left-out sentences must not change the fraction of others.
         wants_twin = grammar.rng.chance(BOTH_READINGS)
-        pair = ParallelSentence(
-            read_off(LANGUAGES[source_lang](utterance)), read_off(LANGUAGES[target_lang](utterance))
-        )
+        pair = ParallelSentence.of(utterance)
         if pair.longest > max_words:
             too_long += 1
             continue
@@ -133,20 +111,17 @@ def distinct_groups(
             continue
         repeats = 0
         texts.add(pair.source.text)
-        twin = _twin(utterance, pair, source_lang, target_lang) if wants_twin else None
+        twin = _twin(utterance, pair) if wants_twin else None
         yield [pair] if twin is None or twin.longest > max_words else [pair, twin]
 
 
-def _twin(
-    utterance: Utterance, pair: ParallelSentence, source_lang: str, target_lang: str
-) -> ParallelSentence | None:
+def _twin(utterance: Utterance, pair: ParallelSentence) -> ParallelSentence | None:
     """Return another reading of the same source words with a different translation, if any."""
-    for reading in other_readings(utterance):
-        source = read_off(LANGUAGES[source_lang](reading))
-        if source.words == pair.source.words and source.heads != pair.source.heads:
-            target = read_off(LANGUAGES[target_lang](reading))
-            if target.words != pair.target.words:
-                return ParallelSentence(source, target)
+    for twin in map(ParallelSentence.of, other_readings(utterance)):
+        has_same_words = twin.source.words == pair.source.words
+        is_other_reading = twin.source.heads != pair.source.heads
+        if has_same_words and is_other_reading and twin.target.words != pair.target.words:
+            return twin
     return None
 
 
@@ -251,7 +226,7 @@ def write_corpus(
     directory = Path(out)
     check_corpus_directory(directory, sizes)
     source_lang, target_lang = SYNTHETIC_LANGUAGES
-    groups = distinct_groups(seed, source_lang, target_lang, max_words)
+    groups = distinct_groups(seed, max_words)
     with written_together(directory) as folder, text_files(folder) as file:
         for split, size in sizes.items():
             pairs = take(groups, size)

@@ -7,7 +7,7 @@ Values of a batch are computed in three steps:
    of trees. They are stored with the fields (:data:`MADE`), and training steps do not wait for a GPU.
 2. ``encoder.structure()``, once per batch, computes the structure that the layers attend with. It takes
    the collater's tensors (:meth:`ParseBatch.made`), or computes them itself where they are missing: at
-   inference, after R-Drop has repeated a batch, in an ensemble of models with different trees.
+   inference, and after R-Drop has repeated a batch.
 3. Layers share the values computed from the structure. A property of the structure is computed when the
    first layer reads it (:class:`~fairseq_phrase.methods.common.tensors.cached_property`).
 """
@@ -99,7 +99,7 @@ class ParseBatch:
         fields: dict[str, Tensor] = {}
         structures: dict[str, Any] = {}
         for name, tensor in net_input.items():
-            if tensor is not None and "/" not in name:  # "/": heads of another model of an ensemble
+            if tensor is not None:
                 of = structures if name.startswith(MADE) else fields
                 of[name.removeprefix(MADE).removeprefix(PREFIX)] = tensor
         # Code that repeats or selects rows, such as R-Drop, does not update the collater's tensors.

@@ -20,7 +20,6 @@ from fairseq_phrase.data.preprocessing.texts import Corpus
 from fairseq_phrase.data.preprocessing.writing import write_split
 from fairseq_phrase.data.subwords.segmenters import SharedSegmenter
 from fairseq_phrase.option_values import WHOLE_WORDS
-from fairseq_phrase.syntax.sentence import Expansion
 
 words = st.text(st.characters(exclude_categories=()), min_size=1, max_size=5)  # and lone surrogates
 hostile = st.lists(st.lists(words, max_size=4), max_size=6)
@@ -36,7 +35,7 @@ def block_of(lines):
 def test_a_block_gives_back_what_went_in(lines, numbers, reason):
     block = block_of(lines)
     block.sides[0]["heads"] = FieldBlock(np.array(numbers), np.array([len(numbers)]), [])
-    block.counts.add_expansions("de", [Expansion("zum", ("zu", "dem"))])
+    block.counts.unspelled["de"] += 2
     block.problems, block.left_out = [(3, "de", reason)], [(4, "empty", reason)]
     read = Block.unpacked(block.packed())
     assert list(read.sides[0][TEXT].sentences()) == lines

@@ -101,19 +101,12 @@ def rebuilt(directory, counts):
     write_arrays(directory / f"{SPLIT}.de", [np.full(count + 1, 8) for count in counts])
 
 
-def test_text_rebuilt_without_its_parses_is_refused_at_the_first_line_that_differs(directory):
-    rebuilt(directory, [3, 3, 9])
-    with pytest.raises(UserError, match="line 3, has changed since the parses were made") as caught:
-        load(directory)
-    assert f"{SPLIT}.de." in str(caught.value)
-    assert RERUN in str(caught.value)
-
-
-@pytest.mark.parametrize("counts", [[3, 3], [3, 3, 3, 3]])
-def test_text_with_fewer_or_more_lines_is_refused_where_one_side_ends(directory, counts):
+@pytest.mark.parametrize("counts", [[3, 3, 9], [3, 3], [3, 3, 3, 3]])
+def test_text_rebuilt_without_its_parses_is_refused(directory, counts):
     rebuilt(directory, counts)
-    with pytest.raises(UserError, match=f"line {min(len(counts), 3) + 1}, has changed"):
+    with pytest.raises(UserError, match=r"\.de\..* has changed since the parses were") as caught:
         load(directory)
+    assert RERUN in str(caught.value)
 
 
 def test_text_of_the_same_lengths_but_other_tokens_is_refused(directory):

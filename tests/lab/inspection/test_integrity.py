@@ -45,7 +45,7 @@ def test_a_broken_record_is_found_even_where_the_manifest_vouches_for_it(
 
     rewrite(directory, "heads", two_roots)
     sign(directory)
-    with pytest.raises(UserError, match=rf"{SPLIT}\.de\.heads\.bin, line 42: expected one root"):
+    with pytest.raises(UserError, match=rf"{SPLIT}\.de\.heads\.bin, line 42: .* own heads"):
         verify(directory)
 
 

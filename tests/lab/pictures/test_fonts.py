@@ -85,22 +85,12 @@ def test_text_in_the_usual_font_is_drawn_without_a_search(tmp_path, installed, m
     assert not warned(caplog)
 
 
-@pytest.mark.parametrize(
-    ("text", "packages"),
-    [
-        ("狗", "fonts-noto-cjk"), ("カ", "fonts-noto-cjk"), ("국", "fonts-noto-cjk"),
-        ("，", "fonts-noto-cjk"), ("ก", "fonts-noto-core"), ("हि", "fonts-noto-core"),
-        ("狗ក", "fonts-noto-cjk fonts-noto-core"), ("🦄", "fonts-symbola"),
-    ],
-)  # fmt: skip
-def test_a_package_is_named_for_characters_without_a_font(
-    tmp_path, installed, caplog, text, packages
-):
+@pytest.mark.parametrize("text", ["狗", "हि", "🦄"])
+def test_characters_without_a_font_are_named(tmp_path, installed, caplog, text):
     installed.append(make_font(tmp_path / "a.ttf", "Useless", "က"))
     with pytest.raises(UserWarning, match="Glyph"):  # the picture has boxes
         draw(text, tmp_path / "a.png")
     (message,) = warned(caplog)
-    assert message.endswith(f"apt install {packages}")
     assert f"has {len(text)} characters of a picture, such as" in message
     assert f"(U+{ord(min(text)):04X})" in message
 
