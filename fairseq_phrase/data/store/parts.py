@@ -46,7 +46,9 @@ def check_parts(directories: Sequence[str | Path]) -> None:
 
 def log_text(directories: Sequence[str], subset: str) -> None:
     """Write a digest of the lengths of all training sentences into the log, for reports."""
-    texts = [text for directory in directories for text in _texts_of(Path(directory), subset)]
+    texts = [
+        text for directory in sorted(directories) for text in _texts_of(Path(directory), subset)
+    ]
     if texts:
         digest = joined_digest([digest_of(text) for text in texts])
         logger.info("%s%s: %s", TEXT_LOGGED, subset, digest[:8])
