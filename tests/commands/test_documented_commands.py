@@ -270,7 +270,15 @@ def test_the_tutorial_on_grammatical_errors(packages, gold_corpus, tmp_path):
 
 @pytest.mark.slow
 def test_the_tutorial_on_wmt14(packages, gold_corpus, bpe_corpus, tmp_path):
-    (tmp_path / "wmt14").symlink_to(gold_corpus)
+    downloads = tmp_path / "data" / "wmt14"
+    downloads.mkdir(parents=True)
+    for split, name in (
+        ("train",) * 2,
+        ("valid", "newstest2013"),
+        ("test", "newstest2014.wmt14-full"),
+    ):
+        for language in ("en", "de"):
+            (downloads / f"{name}.{language}").symlink_to(gold_corpus / f"{split}.{language}")
     shutil.copytree(bpe_corpus, tmp_path / "bpe")
     shutil.copyfile(bpe_corpus / "codes.en", tmp_path / "bpe" / "code")
     joined = ("-s", "en", "-t", "de", "--joined-dictionary")

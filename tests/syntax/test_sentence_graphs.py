@@ -19,8 +19,7 @@ from fairseq_phrase.data.store.layout import shared_index
 from fairseq_phrase.data.subwords.encoded_sentences import encode_words
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.lab.inspection.integrity import _edges
-from fairseq_phrase.lab.inspection.sentence_blocks import Ragged
+from fairseq_phrase.lab.inspection.integrity import _check_edges
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.interfaces import LineParser, flat, without_trees
@@ -185,10 +184,9 @@ def test_trees_without_syntax_have_no_graph():
 
 
 def test_a_record_of_an_edge_to_a_word_that_is_not_there_is_found():
-    edges = Ragged(np.array([0, 0, 5, 0, 1, 6, 1, 2, 4]), np.array([0, 6, 9]))
-    assert not [*_edges(edges, np.array([2, 3]))]
-    (fault,) = _edges(edges, np.array([2, 2]))
-    assert fault.sentence == 1
-    assert fault.problem == (
-        "expected edge 0 to join words out of 0 to 1, found 1 and 2 (both count from 0)"
-    )
+    edges = np.array([[0, 1, 6], [1, 2, 4]])
+    _check_edges(edges, 3)
+    with pytest.raises(ValueError, match="an edge joins words that are not out of 0 to 1"):
+        _check_edges(edges, 2)
+    with pytest.raises(ValueError, match="an edge joins"):
+        _check_edges(edges - 1, 3)
