@@ -191,10 +191,7 @@ def test_text_rebuilt_without_its_parses_is_refused(data_directory, tmp_path):
         shutil.copyfile(data / f"test.de-en.en.{end}", data / f"valid.de-en.en.{end}")
     task = make_task(data)
     task.require_parses(["words"])
-    with pytest.raises(
-        UserError,
-        match="has changed since the parses were made.*run fairseq-phrase-preprocess again",
-    ):
+    with pytest.raises(UserError, match="has changed since the parses were made"):
         task.load_dataset("valid")
 
 

@@ -331,7 +331,8 @@ def test_a_free_option_of_a_task_does_not_change_what_a_model_computes(
         make_task(data_directory, **{field.name: value}), expected["model"]
     )
     for actual, two in zip(states_of_sentences, expected["outputs"], strict=True):
-        torch.testing.assert_close(actual, two, rtol=1e-9, atol=1e-9)
+        # Where padding is on the other side, products round differently on some processors.
+        torch.testing.assert_close(actual, two, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
