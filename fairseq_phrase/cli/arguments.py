@@ -63,7 +63,7 @@ def protected(text: str) -> tuple[str, ...]:
     from fairseq_phrase.text import read_lines
 
     path = Path(text)
-    if re.fullmatch(r"[\w./-]+\.\w+", text) and not path.is_file():
+    if re.fullmatch(r"[\w ./-]+\.\w+", text) and not path.is_file():
         raise argparse.ArgumentTypeError(f"there is no file {text}")
     names = text.split(",")
     if path.is_file():

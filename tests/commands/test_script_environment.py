@@ -365,16 +365,16 @@ def test_a_copy_is_not_replaced_by_a_link(clone, site):
 
 
 def test_a_command_says_that_fairseq_would_import_another_copy(tmp_path):
-    command = [sys.executable, "-m", "fairseq_phrase", "synthetic", "--help"]
+    # Without the working folder in the path, as an installed command runs.
+    code = "import runpy, sys; del sys.path[0]; runpy.run_module('fairseq_phrase', run_name='__main__')"
+    command = [sys.executable, "-c", code, "synthetic", "--help"]
     copy = tmp_path / "fairseq_phrase"
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
 
     def warning() -> str:
-        # -P: without the working folder in the path, as an installed command runs.
         process = subprocess.run(
-            [command[0], "-P", *command[1:]], cwd=tmp_path, env=environment, capture_output=True,
-            text=True, check=True,
-        )  # fmt: skip
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
         return process.stderr
 
     assert warning() == ""
