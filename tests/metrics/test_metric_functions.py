@@ -193,7 +193,7 @@ def comet(tmp_path, monkeypatch):
     site.mkdir()
     install_package(site, "unbabel_comet", comet=COMET)
     interpreter = tmp_path / "python"
-    interpreter.write_text(f'#!/bin/sh\nPYTHONPATH='{site}' exec {sys.executable} "$@"\n')
+    interpreter.write_text(f'#!/bin/sh\nPYTHONPATH="{site}" exec {sys.executable} "$@"\n')
     interpreter.chmod(0o755)
     monkeypatch.setenv("FAIRSEQ_PHRASE_COMET_PYTHON", str(interpreter))
     return interpreter
