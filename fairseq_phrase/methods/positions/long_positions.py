@@ -24,7 +24,7 @@ those of the second (tree) b0, b1, b2. The joint table has 15 rows:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -93,14 +93,14 @@ class FoldedPositions(RelativePositions):
 
     def look_up(self, per_row: Tensor) -> Tensor:
         """Look up each pair's sum in the joint table; see the base class."""
-        pairs = applied(_LookUp, per_row, self)
+        pairs = applied(_LinearMap, per_row, self.spread, self.sums)
         if self.masked is not None:
             pairs += infinite(self.masked, pairs.dtype)[:, None]
         return pairs
 
     def collect(self, pairs: Tensor) -> Tensor:
         """Sum the values of all pairs with the same row of the joint table; see the base class."""
-        return applied(_Collect, pairs, self)
+        return applied(_LinearMap, pairs, self.sums, self.spread)
 
     def spread(self, per_row: Tensor) -> Tensor:
         """Compute :meth:`look_up` without a gradient and without masked pairs."""
@@ -124,28 +124,23 @@ class FoldedPositions(RelativePositions):
         return sums.view(batch, heads, queries, self.joint).to(pairs.dtype)
 
 
-class _LookUp(torch.autograd.Function):
+class _LinearMap(torch.autograd.Function):
+    """A linear map, whose gradient is the transposed map."""
+
     @staticmethod
-    def forward(ctx: Any, per_row: Tensor, positions: FoldedPositions) -> Tensor:
-        ctx.positions = positions
-        return positions.spread(per_row)
+    def forward(
+        ctx: Any,
+        values: Tensor,
+        of: Callable[[Tensor], Tensor],
+        transposed: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        ctx.transposed = transposed
+        return of(values)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.positions.sums(gradients[0]), None
-
-
-class _Collect(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, pairs: Tensor, positions: FoldedPositions) -> Tensor:
-        ctx.positions = positions
-        return positions.sums(pairs)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.positions.spread(gradients[0]), None
+        return ctx.transposed(gradients[0]), None, None
 
 
 def folded(positions: RelativePositions) -> RelativePositions:
