@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
@@ -227,6 +228,7 @@ def _rows(
 ) -> dict[str, list[Any]]:
     """Return the lists of :func:`collate`; ``src_words`` has no padding of its own."""
     sentences = _sentences_of_rows(tokenized, len(parses))
+    parts = Counter(sentences)
     parses = [p if isinstance(p, tuple | list) else parsed(p) for p in parses]
     parses = [parses[sentence] for sentence in sentences]
     read: Callable[..., Any] = _heads_and_labels if source == "heads" else partial(_edges, source)
@@ -236,7 +238,7 @@ def _rows(
             tokenized.word_ids(row) if isinstance(parse, Sequence)
             else _words_of_tokens(
                 tokenized, row, parse, texts[sentence] if texts else None, only_prompts,
-                may_end=sentences.count(sentence) > 1,
+                may_end=parts[sentence] > 1,
             )
             for row, (sentence, parse) in enumerate(zip(sentences, parses, strict=True))
         ]  # fmt: skip

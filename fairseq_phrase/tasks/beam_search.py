@@ -197,8 +197,8 @@ class DecoderStep:
 
     def _add_slots(self, hypotheses: int) -> None:
         """Add a slot for the last word of each hypothesis, which the others do not attend to."""
-        earlier = ~torch.eye(hypotheses, dtype=torch.bool, device=self._own.device)
-        new = infinite(earlier, self._own.dtype).expand(len(self._own), 1, -1, -1)
+        masked = ~torch.eye(hypotheses, dtype=torch.bool, device=self._own.device)
+        new = infinite(masked, self._own.dtype).expand(len(self._own), 1, -1, -1)
         self._own = torch.cat([self._own, new], -1)
         size, store = self._kept.size(-2), self._kept
         if self._own.size(-1) > size:
