@@ -6,6 +6,7 @@ Scripts, the two examples of plugins, the demo and docs/tutorials/translate.md h
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import re
 import shutil
@@ -37,7 +38,7 @@ HERE = {
     "README.md", "docs/compare.md", "docs/compat.md", "docs/labelling.md", "docs/parsers.md",
     "docs/preprocessing.md", "docs/pretraining.md", "docs/probing.md", "docs/translate.md",
     "docs/usage.md",
-    "docs/tutorials/grammatical_errors.md", "docs/tutorials/wmt14.md",
+    "docs/tutorials/dictionary.md", "docs/tutorials/grammatical_errors.md", "docs/tutorials/wmt14.md",
 }  # fmt: skip
 #: The sizes of --arch NAME_tiny, for an encoder.
 TINY = (
@@ -235,6 +236,18 @@ def test_parsers(packages, synthetic_corpus, tmp_path):
     assert adapted.count("whole trees") == 2
     assert "root" in inspected
     assert (tmp_path / "parsers" / "own" / "config.cfg").exists()
+
+
+def test_the_tutorial_on_a_dictionary(packages, gold_corpus, tmp_path):
+    (tmp_path / "text").mkdir()
+    for split, language in itertools.product(SPLITS, ("de", "en")):
+        shutil.copyfile(gold_corpus / f"{split}.{language}", tmp_path / f"text/{split}.{language}")
+    write_lines(tmp_path / "words.tsv", ["Hund\tdog", "Hund\thound", "Student\tstudent"])
+    write_lines(tmp_path / "new.de", ["Der Student sieht den Hund."])
+    run_page("docs/tutorials/dictionary.md", tmp_path, packages=packages)
+    (glossed,) = read_lines(tmp_path / "glossed" / "new.de")
+    assert glossed == "Der Student sieht den Hund. . student dog hound"
+    assert len(list(read_lines(tmp_path / "output.en"))) == 1
 
 
 @pytest.mark.slow
