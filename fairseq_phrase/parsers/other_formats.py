@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +45,7 @@ class _Format:
 
     Attributes:
         name: its name; of several with the same line, the first whose beginning fits is named.
-        advice: how to read or convert it; ``{path}`` is the file.
+        advice: how to read or convert it; ``{path}`` is the file, quoted for a shell.
         line: the start of a line that trees of the reader's format do not have.
         beginning: what the beginning of the file has, if the line does not decide.
     """
@@ -142,7 +143,7 @@ def _refuse_formats(formats: tuple[_Format, ...], path: Path, number: int, line:
         if re.match(form.line, line) and (
             not form.beginning or re.search(form.beginning, _beginning(path))
         ):
-            _refuse(path, number, form.name, form.advice.format(path=path))
+            _refuse(path, number, form.name, form.advice.format(path=shlex.quote(str(path))))
 
 
 def _beginning(path: Path) -> str:
@@ -166,7 +167,8 @@ def _refuse_discbracket(path: Path, number: int, tree: str) -> None:
     if sorted(int(leaf[1]) for leaf in numbered) == list(range(len(leaves))):
         command = "discodop treetransforms --inputfmt=discbracket --outputfmt=bracket --splitdisc"
         where = "https://github.com/andreasvc/disco-dop"
-        _refuse(path, number, "discbracket", f"{command} {path} OUT ({where}) makes brackets")
+        advice = f"{command} {shlex.quote(str(path))} OUT ({where}) makes brackets"
+        _refuse(path, number, "discbracket", advice)
 
 
 def _refuse(path: Path, number: int, name: str, advice: str) -> None:
