@@ -126,9 +126,10 @@ def test_every_command_that_reads_a_checkpoint_is_here():
     assert names - of_fairseq - of_ours == {"fairseq-hydra-train"}  # below
 
 
-def test_these_texts_run_in_fairseq(tmp_path):
+def test_these_texts_run_in_fairseq(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mark = Path("mark")
     for text in SHELL:
-        mark = tmp_path / "mark"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(utils.os._Environ, "__getitem__", utils.os._Environ.__getitem__)
             utils.eval_str_dict(text.replace("MARK", str(mark)))
