@@ -80,12 +80,12 @@ train_rows "$OUT/data-bin" "$OUT/rows"
 TITLE="Compositional generalization, $NAME" EXACT=(--measure exact)
 [ "$CORPUS" != slog ] || EXACT+=(--form calls) # SCAN's actions have no brackets
 if [ $COUNT = 0 ]; then
-    report "$OUT/rows" "$OUT/report" test "$TEST.lf" '' "$TITLE" "${EXACT[@]}"
+    report "$OUT/rows" "$OUT/report" test "$TEST.lf" "$TITLE" "${EXACT[@]}"
     SETS=("$SPLIT")
 else
     # Means and differences are over the generalization sets. The test set proper has a separate report.
-    report "$OUT/rows" "$OUT/report.test" test "$TEST.lf" '' "$TITLE, test set of the training distribution" "${EXACT[@]}"
-    report "$OUT/rows" "$OUT/report" test1 "${MORE[1]}" '' "$TITLE, generalization sets" "${EXACT[@]}" "${MORE[@]:2}"
+    report "$OUT/rows" "$OUT/report.test" test "$TEST.lf" "$TITLE, test set of the training distribution" "${EXACT[@]}"
+    report "$OUT/rows" "$OUT/report" test1 "${MORE[1]}" "$TITLE, generalization sets" "${EXACT[@]}" "${MORE[@]:2}"
 fi
 [ -n "$DATA_ONLY" ] || run python scripts/by_set.py "$OUT/report/runs.csv" "$OUT/report/by-set.png" --sets "${SETS[@]}"
 exit "$STATUS"

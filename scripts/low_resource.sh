@@ -89,6 +89,6 @@ train_rows "$OUT/data-bin" "$OUT/rows"
 # Kept results have the scores without the trees.
 [[ -n $DATA_ONLY || -n $REPORT_ONLY && ! -e $TEST.$SOURCE.conllu ]] || run python scripts/glosses.py score "$OUT/rows" \
     "$TEXT/train.$SOURCE" "$TEST.$SOURCE" --reference "$TEST.$TARGET" --dictionary "$WORDS"
-report "$OUT/rows" "$OUT/report" test "$TEST.$TARGET" '' "Little text and a dictionary: $WHAT, $PAIRS pairs" \
+report "$OUT/rows" "$OUT/report" test "$TEST.$TARGET" "Little text and a dictionary: $WHAT, $PAIRS pairs" \
     --metric file:unseen=unseen-SUBSET.txt --metric file:seen=seen-SUBSET.txt
 exit "$STATUS"

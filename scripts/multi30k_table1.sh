@@ -80,7 +80,7 @@ NUMBERS=1
 [ "$DIRECTION" = de-en ] || NUMBERS=
 for number in "${!SETS[@]}"; do
     name=${SETS[number]} SUBSET=test${number#0} REPORT=$OUT/report-${SETS[number]}
-    report "$OUT/rows" "$REPORT" "$SUBSET" "$FOLDER/$name.$TARGET$ENDING" "$NUMBERS" \
+    report "$OUT/rows" "$REPORT" "$SUBSET" "$FOLDER/$name.$TARGET$ENDING" \
         "Multi30k $DIRECTION, $name, $SETTING setting$SAID" "${MEASURED[@]}"
     NUMBERS=
 done

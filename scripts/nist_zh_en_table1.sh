@@ -95,7 +95,7 @@ train_rows "$OUT/data-bin" "$OUT/rows"
 NUMBERS=1 # the paper's are for the development set
 for number in "${!SETS[@]}"; do
     name=${SETS[number]}
-    report "$OUT/rows" "$OUT/report-$name" "$(subset "$number")" "$OUT/raw/$name.$TARGET" "$NUMBERS" \
+    report "$OUT/rows" "$OUT/report-$name" "$(subset "$number")" "$OUT/raw/$name.$TARGET" \
         "$WHAT $SOURCE-$TARGET, $name, first reference"
     NUMBERS=
 done

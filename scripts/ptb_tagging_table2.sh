@@ -49,7 +49,7 @@ say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
 # Relative positions do not read a tree either, and are the strongest baseline.
-report "$OUT/rows" "$OUT/report" test "$TEST.tag" numbers \
+report "$OUT/rows" "$OUT/report" test "$TEST.tag" \
     "Part-of-speech tagging, $WHAT (the paper's numbers: the whole Penn Treebank)" \
     --measure labels --source "$TEST.en" --known-words "$TRAIN.en"
 exit "$STATUS"

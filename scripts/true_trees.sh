@@ -65,5 +65,5 @@ PARSER=conllu:surface
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
 
-report "$OUT/rows" "$OUT/report" test "$TEST.$TARGET" '' "True trees: $WHAT, $DIRECTION"
+report "$OUT/rows" "$OUT/report" test "$TEST.$TARGET" "True trees: $WHAT, $DIRECTION"
 exit "$STATUS"

@@ -95,6 +95,6 @@ train_rows "$OUT/data-bin" "$OUT/rows"
 
 REFERENCE=$TEST.$TARGET
 [ -e "$REFERENCE" ] || [ -n "$DRY_RUN" ] || REFERENCE=$REFERENCE.gz
-report "$OUT/rows" "$OUT/report" test "$REFERENCE" numbers \
+report "$OUT/rows" "$OUT/report" test "$REFERENCE" \
     "WMT14 English-German, $(basename "$TEST"), $SIZE${TOKENIZED:+, of tokenized text}" ${TOKENIZED:+--tokenize none}
 exit "$STATUS"
