@@ -132,7 +132,8 @@ choose_parser() {
 adapt_parser() {
     if [ ! -e "$OUT/parser" ]; then
         run rm -f "$OUT/parser.txt" # kept results have that file without the parser
-        make_file "$OUT/parser.txt" python scripts/adapt_parser.py "${PARSER#spacy:}" "$1" "$OUT/parser" "${@:2}"
+        make_file "$OUT/parser.txt" python scripts/adapt_parser.py "${PARSER#spacy:}" "$1" "$OUT/parser" "${@:2}" \
+            ${SLICE:+--held-out 20}
     fi
     PARSER=spacy:$OUT/parser
 }

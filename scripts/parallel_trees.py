@@ -64,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pairs", type=int, help="the first N training pairs only")
     args = parser.parse_args(arguments)
     for split in ("train", "valid", "test"):
-        files = [find_text(args.folder / split, f"{language}.conllu") for language in args.languages]
+        files = [
+            find_text(args.folder / split, f"{language}.conllu") for language in args.languages
+        ]
         sides = [read_sentences(path) for path in files]
         if len(sides[0]) != len(sides[1]):
             raise UserError(

@@ -23,7 +23,6 @@ choose() {
 
 # The adapted parser is also measured on the test set.
 before_data() {
-    [ "$1" != data-bin.adapted ] ||
-        adapt_parser "$TRAIN.$SOURCE.conllu" --measure "$TEST.$SOURCE.conllu" ${SLICE:+--held-out 20}
+    [ "$1" != data-bin.adapted ] || adapt_parser "$TRAIN.$SOURCE.conllu" --measure "$TEST.$SOURCE.conllu"
 }
 . "$(dirname "$0")/run_table.sh"
