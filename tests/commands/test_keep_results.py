@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -88,6 +89,7 @@ def archived(kept) -> dict[str, str]:
     return {name: content.decode() for name, content in read_archive(kept / ARCHIVE).items()}
 
 
+@cache
 def archived_everywhere() -> dict[str, bytes]:
     """The files in the archives of the repository's results, by their paths."""
     archives = sorted((REPOSITORY / "results").glob(f"*/{ARCHIVE}"))
