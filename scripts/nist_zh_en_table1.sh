@@ -19,7 +19,6 @@
 # OUT/bleu-of-all-references.txt, computed by sacrebleu.
 #
 # With --slice and without --data, the text is the project's own synthetic corpus, with German for Chinese.
-DATA=''
 
 choose() {
     [ -n "$DATA$SLICE" ] ||

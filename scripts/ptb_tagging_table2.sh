@@ -14,7 +14,7 @@
 #                           sample, are split 8 : 1 : 1
 #   --treebank DIR          English EWT, CoNLL-U (FAIRSEQ_PHRASE_DATA/treebanks/en_ewt, or a
 #                           download)
-DATA='' TREEBANK=''
+TREEBANK=''
 
 choose() {
     READER=conllu FORM=ewt WHAT='English EWT, XPOS'

@@ -131,7 +131,7 @@ each_report() {
     done
 }
 
-TABLE=configs/tables/$(basename "$0" .sh).yaml DATA=${DATA:-} SETTINGS='' FILES=()
+TABLE=configs/tables/$(basename "$0" .sh).yaml DATA='' SETTINGS='' FILES=()
 parse_options
 for name in $(print_help | sed -n '/^Options of this table:/,/^$/s/^  --\([a-z-]*\) .*/\1/p'); do
     option=${name//-/_} option=${option^^}

@@ -57,42 +57,28 @@ def write_table(folder, **content):
     return path
 
 
-def test_a_row_holds_what_it_builds_on_and_what_is_its_own(tmp_path):
-    path = write_table(
-        tmp_path,
-        model={"dropout": 0.3, "layers": 4},
-        optimizer={"_name": "adam"},
-        rows={
-            "small": {"title": "Small", "model": {"_name": "transformer", "layers": 2}},
-            "plain": {"title": "Plain"},
-        },
-    )
-    rows = load_rows([path])
-    assert list(rows) == ["small", "plain"]
-    assert rows["small"] == {
-        "title": "Small",
-        "model": {"dropout": 0.3, "layers": 2, "_name": "transformer"},
-        "optimizer": {"_name": "adam"},
-    }
-    assert rows["plain"]["model"] == {"dropout": 0.3, "layers": 4}
-
-
 def test_a_later_file_changes_what_all_rows_share_and_single_rows(tmp_path):
     table = write_table(
         tmp_path,
         model={"layers": 4, "dropout": 0.3},
-        rows={"a": {"title": "A", "paper": 1.5}, "b": {"title": "B", "model": {"layers": 6}}},
+        rows={
+            "a": {"title": "A", "paper": 1.5},
+            "b": {"title": "B", "model": {"layers": 6, "_name": "transformer"}},
+            "c": {"title": "C"},
+        },
     )
+    assert load_rows([table])["c"] == {"title": "C", "model": {"layers": 4, "dropout": 0.3}}
     setting = tmp_path / "setting.yaml"
     setting.write_text("model: {dropout: 0.1}\nrows: {a: {paper: 28.90, model: {layers: 2}}}\n")
     rows = load_rows([table, setting])
     assert rows["a"]["model"] == {"layers": 2, "dropout": 0.1}
-    assert rows["b"]["model"] == {"layers": 6, "dropout": 0.1}
+    assert rows["b"]["model"] == {"layers": 6, "dropout": 0.1, "_name": "transformer"}
     assert titles([table, setting], numbers=True) == {
         "a": {"title": "A", "paper": "28.90"},
         "b": {"title": "B"},
+        "c": {"title": "C"},
     }
-    assert titles([table, setting], numbers=False) == {"a": {"title": "A"}, "b": {"title": "B"}}
+    assert titles([table, setting], numbers=False)["a"] == {"title": "A"}
 
 
 def run_of(folder, name, *scripts, trains=True):
