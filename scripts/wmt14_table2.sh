@@ -22,7 +22,7 @@ SIZE=base BPE_CODES='' TEST_SET=wmt14/full
 
 choose() {
     [ -z "$BPE_CODES" ] || [ -n "$DATA" ] || die "--bpe-codes is for text that you have: --data DIR"
-    FILES=("configs/tables/wmt14_table2.$SIZE.yaml") SAID=''
+    SAID=''
     [ -z "$BPE_CODES" ] || FILES+=(configs/tables/wmt14_table2.tokenized.yaml) SAID=', of tokenized text'
 }
 
