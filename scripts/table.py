@@ -538,7 +538,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("action", choices=("run", "names", "titles"), help="names, titles: print them")
+    add(
+        "action",
+        choices=("run", "names", "titles"),
+        help="names, titles: print them; names: those of rows, then of their data",
+    )
     add("files", type=Path, nargs="+", help="the table's YAML; later files win")
     add("--rows", default="", help="names, commas between them, or the first N (all)")
     add("--without-numbers", action="store_true", help="titles without the paper's numbers")
@@ -596,7 +600,9 @@ def main() -> None:
             check_generate_flags(args.generate_flags, runs, labels=args.action == "run")
     gpus = [] if args.dry_run else choose_gpus(args, training_left(args, runs))
     if args.action == "names":
-        print(",".join(names))
+        print(
+            ",".join(names), *sorted({data for name in names if (data := rows[name].get("data"))})
+        )
     elif args.dry_run:
         print(*(line for run in runs for line in (f"# {run}", *run.steps)), sep="\n")
     else:

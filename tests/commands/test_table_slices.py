@@ -112,7 +112,7 @@ def test_a_slice_of_the_table_of_classification_comes_to_its_end(tmp_path):
     text = (out / "report" / "report.md").read_text()
     assert "Classification, SST-5, all phrases in training, only 2 updates, only 60" in text
     assert "Training chose its best checkpoint by accuracy on the validation set." in text
-    assert len((out / "raw" / "labels" / "test.class").read_text().splitlines()) == 6
+    assert len((out / "raw" / "text" / "test.class").read_text().splitlines()) == 6
     assert "accuracy by length of the source" in (out / "report" / "report.html").read_text()
     assert (out / "report" / "confusion.png").is_file()
 
