@@ -516,7 +516,7 @@ def check_generate_flags(given: str, runs: Iterable[Run], *, labels: bool) -> No
     parsers: dict[str, Callable[[], argparse.ArgumentParser]] = {
         "fairseq-generate": options.get_generation_parser,
         "fairseq-interactive": options.get_interactive_generation_parser,
-        **({"fairseq-phrase-label": label._parser} if labels else {}),
+        **({"fairseq-phrase-label": label.make_parser} if labels else {}),
     }
     commands = {step.command[0]: step.command[1:] for run in runs for step in run.steps}
     for name in parsers.keys() & commands.keys():

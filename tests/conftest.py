@@ -28,7 +28,7 @@ from fairseq_phrase.data.preprocessing.subword_models import (
     train_sentencepiece,
 )
 from fairseq_phrase.data.subwords.segmenters import SentencePieceSegmenter
-from tests.support import data_workers, refusals, warm_start
+from tests.support import data_workers, packages, refusals, warm_start
 from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 from tests.support.shared import made_once
 
@@ -50,6 +50,7 @@ if find_spec("fairseq"):  # scripts/release_check.sh runs tests where it is abse
 
     fairseq_phrase.register()
     composing.remember()
+sys.path.append(str(REPOSITORY / "tests/support/installed"))  # parsers, as of another package
 data_workers.end_at_once()
 refusals.record()
 warm_start.spawn(warm_start.python)
@@ -257,6 +258,12 @@ def command(monkeypatch, capsys, caplog):
         return "\n".join([*caplog.messages, capsys.readouterr().out])
 
     return called
+
+
+@pytest.fixture
+def install_parser(monkeypatch):
+    """Install what makes ``--parser of-test``, as another package does."""
+    return lambda make: monkeypatch.setattr(packages, "parser_of_test", make)
 
 
 @pytest.fixture

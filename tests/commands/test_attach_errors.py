@@ -14,7 +14,7 @@ import pytest
 from fairseq_phrase.data.preprocessing import parsing, texts
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
-from fairseq_phrase.parsers import LineParser, registry
+from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
@@ -245,13 +245,13 @@ class Splitter(LineParser):
 
 
 def test_a_parse_with_other_words_than_the_text_is_none(
-    sp_corpus, stock_sp_data, tmp_path, monkeypatch, capsys
+    sp_corpus, stock_sp_data, tmp_path, install_parser, capsys
 ):
-    monkeypatch.setitem(registry._BUILT_IN, "splitter", registry._BuiltIn("splitter", Splitter))
+    install_parser(Splitter)
     data = Path(shutil.copytree(stock_sp_data, tmp_path / "data"))
     lines = ["".join(line).replace("▁", " ").split() for line in lines_of(sp_corpus, "train")]
     contracted = [number for number, words in enumerate(lines, start=1) if "zum" in words]
-    options = ("--parser", "splitter")
+    options = ("--parser", "of-test")
     before = {path.name for path in data.iterdir()}
     with pytest.raises(SystemExit) as stopped:
         attach(data, sp_corpus, *options, bpe="sentencepiece")

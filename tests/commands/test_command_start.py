@@ -25,8 +25,8 @@ import importlib, json, pkgutil, sys
 from fairseq_phrase import cli
 for module in pkgutil.iter_modules(cli.__path__):
     command = importlib.import_module(f"{cli.__name__}.{module.name}")
-    if hasattr(command, "_parser"):
-        assert command._parser().format_help()
+    if hasattr(command, "make_parser"):
+        assert command.make_parser().format_help()
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 

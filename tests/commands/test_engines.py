@@ -201,10 +201,10 @@ class Moody(LineParser):
         return WhitespaceParser().parse(lines)
 
 
-def test_a_line_over_which_the_parser_fails_is_lost_alone(monkeypatch):
-    monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Moody())
-    parses = ParsingPipeline(ParsingOptions("moody")).parse(["a b", "a crash", "c", "leave"])
+def test_a_line_over_which_the_parser_fails_is_lost_alone(install_parser):
+    install_parser(Moody)
+    parses = ParsingPipeline(ParsingOptions("of-test")).parse(["a b", "a crash", "c", "leave"])
     assert [isinstance(parse, Unparsed) for parse in parses] == [False, True, False, True]
-    assert parses[3].reason == "moody failed: SystemExit: 0"
-    assert parses[1].reason == "moody failed: RuntimeError: I cannot"
+    assert parses[3].reason == "of-test failed: SystemExit: 0"
+    assert parses[1].reason == "of-test failed: RuntimeError: I cannot"
     assert parses[1].sentence.words == ["a", "crash"]

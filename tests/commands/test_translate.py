@@ -29,7 +29,6 @@ from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search
 from fairseq_phrase.inference.search import Hypothesis, add_targets, joined_hypotheses
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.text import digest_of, read_lines
 from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
@@ -48,7 +47,7 @@ MODELS = {
         "--skip-invalid-size-inputs-valid-test",
     ],
 }  # fmt: skip
-GOLD = ["--source-parser", "gold"]
+GOLD = ["--source-parser", "of-test"]
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +63,12 @@ def _short(monkeypatch):
 
 
 @pytest.fixture
-def text(synthetic_corpus, tmp_path, monkeypatch):
-    """Twenty lines of the test set, whose gold trees ``--source-parser gold`` knows.
+def text(synthetic_corpus, tmp_path, install_parser):
+    """Twenty lines of the test set, whose gold trees ``--source-parser of-test`` knows.
 
     Lines that come twice have different trees.
     """
-    gold = GoldParser(synthetic_corpus / "test.de")
-    built_in = registry._BuiltIn("gold", lambda: gold)
-    monkeypatch.setitem(registry._BUILT_IN, "gold", built_in)
+    install_parser(lambda: GoldParser(synthetic_corpus / "test.de"))
     every = list(read_lines(synthetic_corpus / "test.de"))
     lines = [line for line in every if every.count(line) == 1][:20]
     path = tmp_path / "input.txt"
@@ -233,7 +230,7 @@ def test_alignments_are_those_of_fairseq_generate_between_words(
 
 @pytest.mark.parametrize("terms", [{}, {"Hund": "dog", "Der": "The"}])
 def test_unknown_words_are_replaced_as_fairseq_replaces_them(terms, checkpoints, text):
-    model = fairseq_phrase.load(checkpoints["phrases"], device="cpu", source_parser="gold")
+    model = fairseq_phrase.load(checkpoints["phrases"], device="cpu", source_parser="of-test")
     lines, target = list(read_lines(text))[:5], "The ☃ runs ☃☃"
     targets = [target] * len(lines)
     scorer = model.task.build_generator(
@@ -258,7 +255,7 @@ def test_unknown_words_are_replaced_as_fairseq_replaces_them(terms, checkpoints,
 
 
 def test_words_without_attention_cannot_be_aligned(checkpoints, text):
-    model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="gold")
+    model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="of-test")
     decoder = model.models[0].decoder
     forward = decoder.forward
 
@@ -283,7 +280,7 @@ def test_terms_of_a_glossary_are_in_the_translations_of_their_lines(
     for line, without, translation in zip(lines, plainly, with_terms, strict=True):
         assert translation == without if word not in line.split() else "woman house" in translation
     assert with_terms != plainly
-    model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="gold")
+    model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="of-test")
     assert model.translate(lines, glossary={word: "woman house"}) == with_terms
     forced = model.translate(lines[0], prefix="The woman", constraints="dog")
     assert forced.startswith("The woman")
@@ -423,13 +420,13 @@ def test_a_damaged_bundle_is_refused(damage, message, bundle, text):
         described["files"]["../secret"] = "x"
         contents.write_text(json.dumps({"bundle": described}))
     with pytest.raises(UserError, match=message):
-        fairseq_phrase.load(bundle, source_parser="gold")
+        fairseq_phrase.load(bundle, source_parser="of-test")
 
 
 def test_a_hostile_bundle_opens_nothing_that_its_user_did_not_name(bundle, text, tmp_path):
     contents, manifest = bundle / "config.json", bundle / "syntax.de.json"
     contents_of_bundle = json.loads(contents.read_text(encoding="utf-8"))["bundle"]
-    expected = fairseq_phrase.load(bundle, source_parser="gold").translate("Der Hund")
+    expected = fairseq_phrase.load(bundle, source_parser="of-test").translate("Der Hund")
     trap = tmp_path / "trap"  # opening it would be an error
 
     def write(model=(), task=()):
@@ -446,10 +443,10 @@ def test_a_hostile_bundle_opens_nothing_that_its_user_did_not_name(bundle, text,
         {"encoder_embed_path": f"{trap}", "decoder_embed_path": f"{trap}", "pretrained": f"{trap}"},
         {"source_parser": f"spacy:{trap}", "allow_difference": "parser", "data": f"{trap}"},
     )
-    assert fairseq_phrase.load(bundle, source_parser="gold").translate("Der Hund") == expected
+    assert fairseq_phrase.load(bundle, source_parser="of-test").translate("Der Hund") == expected
     write(task={"eval_bleu_args": "${oc.env:HOME}"})
     with pytest.raises(UserError, match=r"its cfg\.task\.eval_bleu_args is the interpolation \$"):
-        fairseq_phrase.load(bundle, source_parser="gold")
+        fairseq_phrase.load(bundle, source_parser="of-test")
     manifest_contents = json.loads(manifest.read_text(encoding="utf-8")) | {
         "parser": f"spacy:{trap}"
     }
@@ -491,7 +488,7 @@ def test_an_existing_folder_is_not_overwritten(bundle, checkpoints, data_directo
 
 def test_load_translates_parses_scores_and_looks(checkpoints, data_directory, text):
     model = fairseq_phrase.load(
-        checkpoints["phrases"], data_directory, device="cpu", source_parser="gold"
+        checkpoints["phrases"], data_directory, device="cpu", source_parser="of-test"
     )
     lines = text.read_text(encoding="utf-8").splitlines()
     (best, second), *_ = model.hypotheses(lines[:1], nbest=2)
@@ -514,7 +511,7 @@ def test_load_translates_parses_scores_and_looks(checkpoints, data_directory, te
 
 
 def test_the_score_of_a_translation_is_that_of_the_search(checkpoints, data_directory, text):
-    model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="gold")
+    model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="of-test")
     lines = text.read_text(encoding="utf-8").splitlines()[:5]
     compared = 0
     for line, (best,) in zip(lines, model.hypotheses(lines), strict=True):
@@ -541,7 +538,7 @@ def test_the_score_of_a_line_of_several_sentences_has_the_length_of_all():
 
 
 def test_fairseqs_own_encoder_has_no_attention_maps(checkpoints, text):
-    model = fairseq_phrase.load(checkpoints["transformer"], source_parser="gold")
+    model = fairseq_phrase.load(checkpoints["transformer"], source_parser="of-test")
     with pytest.raises(UserError, match="gives no attention maps"):
         model.attention("Der Mann läuft .")
 

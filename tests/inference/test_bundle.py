@@ -29,8 +29,7 @@ from fairseq_phrase.inference import bundle as bundles
 from fairseq_phrase.inference import search, translator
 from fairseq_phrase.inference.bundle import new_folder, require_exportable, write_bundle
 from fairseq_phrase.inference.model_files import read_identity
-from fairseq_phrase.parsers import registry
-from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
+from tests.support.small_checkpoints import make_checkpoint, make_data
 
 MODEL = [
     "--arch", "structural_transformer", "--structural-relative", "--structural-absolute",
@@ -44,7 +43,6 @@ REMOVED = object()
 def _translates():
     """Lines are parsed as chains, and translations are short."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(registry._BUILT_IN, "chain", registry._BuiltIn("chain", ChainParser))
         patch.setattr(search, "longest_target", lambda source: 5)
         yield
 

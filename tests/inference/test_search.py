@@ -9,14 +9,12 @@ from fairseq.sequence_generator import SequenceGenerator
 
 import fairseq_phrase
 from fairseq_phrase.inference import search
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.testing import LENGTHS, build_model, make_batch
-from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
+from tests.support.small_checkpoints import make_checkpoint, make_data
 
 
 @pytest.fixture
 def translator(tmp_path, monkeypatch):
-    monkeypatch.setitem(registry._BUILT_IN, "chain", registry._BuiltIn("chain", ChainParser))
     data = make_data(tmp_path / "data")
     checkpoint = make_checkpoint(tmp_path / "a.pt", data, "--arch", "transformer")
     return fairseq_phrase.load(checkpoint, data, device="cpu")

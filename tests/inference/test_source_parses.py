@@ -17,7 +17,6 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search, translator
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.source_parses import find_parses
-from fairseq_phrase.parsers import registry
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
 LINES = ["der Hund schläft", "", "Hund schläft"]
@@ -67,8 +66,6 @@ def translate(capfdbinary):
 def test_trees_next_to_the_text_are_those_of_a_parser(
     form, checkpoint, text, translate, monkeypatch
 ) -> None:
-    chain = registry._BuiltIn("chain", ChainParser)
-    monkeypatch.setitem(registry._BUILT_IN, "chain", chain)
     expected = translate("--path", checkpoint, text, "--scores", "--source-parser", "chain")
     model = ["--path", checkpoint]
     if form == "gz":

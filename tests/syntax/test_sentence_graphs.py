@@ -157,18 +157,18 @@ class Graphs(LineParser):
         ([Edge(0, 1, "a"), (1, 0, "b")], "an edge of enhanced is a tuple: expected Edge(head, dep"),
     ],
 )
-def test_an_edge_of_a_parser_to_a_word_that_is_not_there_is_refused(monkeypatch, edges, message):
-    monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Graphs(*edges))
-    (unparsed,) = ParsingPipeline(ParsingOptions("mine")).parse(["x y"])
+def test_an_edge_of_a_parser_to_a_word_that_is_not_there_is_refused(install_parser, edges, message):
+    install_parser(lambda: Graphs(*edges))
+    (unparsed,) = ParsingPipeline(ParsingOptions("of-test")).parse(["x y"])
     assert isinstance(unparsed, Unparsed)
     assert message in unparsed.reason
 
 
-def test_edges_that_raw_text_loses_are_counted_in_a_warning(monkeypatch, caplog):
+def test_edges_that_raw_text_loses_are_counted_in_a_warning(install_parser, caplog):
     edges = [Edge(0, 0, "a"), Edge(0, 1, "b"), Edge(1, 2, "c")]
-    monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Graphs(*edges))
+    install_parser(lambda: Graphs(*edges))
     segmenter = SimpleNamespace(segment_word=lambda word: [] if "-" in word else [word])
-    encoder = TextEncoder(ParsingPipeline(ParsingOptions("mine")), segmenter)
+    encoder = TextEncoder(ParsingPipeline(ParsingOptions("of-test")), segmenter)
     with caplog.at_level(logging.WARNING):
         (sentence,) = encoder.encode_lines(["x y z"])
         assert not caplog.text

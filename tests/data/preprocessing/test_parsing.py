@@ -14,7 +14,7 @@ from fairseq_phrase.data.preprocessing import texts
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import LineParser, registry
+from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
 
 
@@ -131,14 +131,14 @@ class Slow(LineParser):
 
 
 def test_a_run_with_other_weights_does_not_go_on_with_what_is_parsed(
-    treebank, monkeypatch, refused
+    treebank, monkeypatch, install_parser, refused
 ):
-    monkeypatch.setitem(registry._BUILT_IN, "slow", registry._BuiltIn("slow", Slow))
+    install_parser(Slow)
     monkeypatch.setattr(texts, "BLOCK_LINES", 10)
     weights, out = treebank / "weights", treebank / "out"
     monkeypatch.setattr(Slow, "files", [weights])
     weights.write_text("one")
-    run = ("--parser", "slow")
+    run = ("--parser", "of-test")
     with monkeypatch.context() as patch:
         patch.setattr("fairseq_phrase.data.preprocessing.preprocess.write_split", interrupted)
         with pytest.raises(SystemExit):

@@ -12,11 +12,10 @@ from fairseq_phrase.data.store.manifest import Manifest, fingerprint
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search
 from fairseq_phrase.lab.demo.answers import MAX_NODES, answer, attention_of
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
-from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
+from tests.support.small_checkpoints import make_checkpoint, make_data
 
 TAG = "<2en>"
 
@@ -24,7 +23,6 @@ TAG = "<2en>"
 @pytest.fixture(params=[1, 2], ids=["data", "data in two directories"])
 def translator(request, tmp_path, monkeypatch):
     """A model of trees whose data have a protected token."""
-    monkeypatch.setitem(registry._BUILT_IN, "chain", registry._BuiltIn("chain", ChainParser))
     monkeypatch.setattr(search, "longest_target", lambda source: 5)
     data = make_data(tmp_path / "data")
     for language in ("de", "en"):
