@@ -26,25 +26,17 @@ from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import bundle as bundles
-from fairseq_phrase.inference import search, translator
+from fairseq_phrase.inference import translator
 from fairseq_phrase.inference.bundle import new_folder, require_exportable, write_bundle
 from fairseq_phrase.inference.model_files import read_identity
 from tests.support.small_checkpoints import make_checkpoint, make_data
 
 MODEL = [
     "--arch", "structural_transformer", "--structural-relative", "--structural-absolute",
-    "--source-factors", "tags",
+    "--source-factors", "tags", "--max-target-positions", "6",
 ]  # fmt: skip
 VALUES = (None, 10**9, 10**30, -2, 0, 1.5, True, "x", "a/b", "\0", "${x}", [], [1], {}, {"a": 1})
 REMOVED = object()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _translates():
-    """Lines are parsed as chains, and translations are short."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "longest_target", lambda source: 5)
-        yield
 
 
 @pytest.fixture(scope="module")

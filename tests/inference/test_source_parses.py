@@ -14,13 +14,16 @@ from fairseq_phrase.data.preprocessing.subword_models import (
 )
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference import search, translator
+from fairseq_phrase.inference import translator
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.source_parses import find_parses
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
 LINES = ["der Hund schläft", "", "Hund schläft"]
-MODEL = ["--arch", "relation_transformer", "--relation-labels", "--source-factors", "tags"]
+MODEL = [
+    "--arch", "relation_transformer", "--relation-labels", "--source-factors", "tags",
+    "--max-target-positions", "6",
+]  # fmt: skip
 
 
 def conllu(lines) -> str:
@@ -45,8 +48,7 @@ def checkpoint(tmp_path_factory):
 
 
 @pytest.fixture
-def text(tmp_path, monkeypatch):
-    monkeypatch.setattr(search, "longest_target", lambda source: 5)
+def text(tmp_path):
     path = tmp_path / "new.de"
     path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
     path.with_name("new.de.conllu").write_text(conllu(LINES), encoding="utf-8")

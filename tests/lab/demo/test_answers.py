@@ -10,7 +10,6 @@ import pytest
 import fairseq_phrase
 from fairseq_phrase.data.store.manifest import Manifest, fingerprint
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference import search
 from fairseq_phrase.lab.demo.answers import MAX_NODES, answer, attention_of
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -23,7 +22,6 @@ TAG = "<2en>"
 @pytest.fixture(params=[1, 2], ids=["data", "data in two directories"])
 def translator(request, tmp_path, monkeypatch):
     """A model of trees whose data have a protected token."""
-    monkeypatch.setattr(search, "longest_target", lambda source: 5)
     data = make_data(tmp_path / "data")
     for language in ("de", "en"):
         with open(data / f"dict.{language}.txt", "a", encoding="utf-8") as dictionary:
@@ -31,7 +29,8 @@ def translator(request, tmp_path, monkeypatch):
     manifest = Manifest.load(data, "de")
     manifest.protected, manifest.dictionary = [TAG], fingerprint(data / "dict.de.txt")
     manifest.save(data)
-    checkpoint = make_checkpoint(tmp_path / "a.pt", data, "--arch", "relation_transformer")
+    model = ["--arch", "relation_transformer", "--max-target-positions", "6"]
+    checkpoint = make_checkpoint(tmp_path / "a.pt", data, *model)
     return fairseq_phrase.load(checkpoint, ":".join([str(data)] * request.param), device="cpu")
 
 
