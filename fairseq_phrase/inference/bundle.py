@@ -141,7 +141,7 @@ def write_bundle(
     saved.state["task_state"] |= {"identity": record.as_dict(), "checkpoint": ""}
     described = _described(saved, languages)
     described["packages"] = _packages(record, manifest)
-    described["aliases"] = _write_weights(saved.state["model"], folder / WEIGHTS)
+    described["aliases"] = write_weights(saved.state["model"], folder / WEIGHTS)
     names = [f"dict.{language}.txt" for language in languages]
     names += [manifest.bpe_model] if manifest.bpe_model else []
     if manifest.target_bpe not in ("", manifest.bpe):
@@ -303,7 +303,7 @@ def portable_options(config: Any) -> dict[str, Any]:
     }
 
 
-def _write_weights(parameters: dict[str, torch.Tensor], path: Path) -> dict[str, str]:
+def write_weights(parameters: dict[str, torch.Tensor], path: Path) -> dict[str, str]:
     """Write the parameters; one that is shared is written once.
 
     Returns:

@@ -122,7 +122,7 @@ class SpacyParser(LineParser):
     def _pipeline(self) -> Any:
         with self._lock:
             if self._whole is None:
-                self._whole = self._loaded(exclude=_unused(self._components))
+                self._whole = self._loaded(exclude=unused_components(self._components))
             return self._whole
 
     def _loaded(self, exclude: Collection[str]) -> Any:
@@ -148,7 +148,7 @@ class SpacyParser(LineParser):
             yield
 
 
-def _unused(components: Collection[str]) -> set[str]:
+def unused_components(components: Collection[str]) -> set[str]:
     """Choose the components of a pipeline that are not needed for parses."""
     # Only the attribute ruler needs fine-grained tags: it computes parts of speech from them. Other
     # pipelines have a morphologizer for parts of speech.

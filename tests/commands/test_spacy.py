@@ -18,7 +18,7 @@ from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
 from fairseq_phrase.parsers.interfaces import split_at_white_space
-from fairseq_phrase.parsers.spacy import SpacyParser, _unused
+from fairseq_phrase.parsers.spacy import SpacyParser, unused_components
 from tests.support.data_directories import copied
 from tests.support.hostile import SNIPPETS, lines
 from tests.support.well_formed import assert_well_formed
@@ -245,9 +245,11 @@ def test_components_that_no_parse_needs_are_not_loaded(parser, spacy_pipeline):
     parser.parse(lines)
     full_pipeline = spacy.load(spacy_pipeline)
     assert set(parser._pipeline.pipe_names) <= set(full_pipeline.pipe_names)
-    assert _unused(["tok2vec", "tagger", "morphologizer", "parser"]) >= {"tagger", "ner"}
-    assert "tagger" not in _unused(["tok2vec", "tagger", "attribute_ruler", "parser"])
-    assert "tagger" not in _unused(["tagger", "morphologizer", "attribute_ruler", "parser"])
+    assert unused_components(["tok2vec", "tagger", "morphologizer", "parser"]) >= {"tagger", "ner"}
+    assert "tagger" not in unused_components(["tok2vec", "tagger", "attribute_ruler", "parser"])
+    assert "tagger" not in unused_components(
+        ["tagger", "morphologizer", "attribute_ruler", "parser"]
+    )
     for sentence, document in zip(parser.parse(lines), full_pipeline.pipe(lines), strict=True):
         assert sentence.tags == [token.pos_ or "X" for token in document]
         assert sentence.deprels == [token.dep_ for token in document]

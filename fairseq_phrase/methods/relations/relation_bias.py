@@ -73,7 +73,7 @@ def tree_relations(
     in_line = above.clamp(-4, 4).add_(4)
     apart = distances.clamp(max=_MOST).add_(len(_IN_LINE))
     number = torch.where(distances == above.abs(), in_line, apart)
-    table = _constant((*_IN_LINE, *_APART), device)
+    table = constant((*_IN_LINE, *_APART), device)
     relations = table.index_select(0, number.flatten()).view_as(number)
     if labels is not None:
         if labels.size(1) == 0:  # a batch without words; its heads have one word of padding
@@ -168,8 +168,8 @@ def graph_relations(words: Tensor, edges: Tensor) -> Tensor:
     device = words.device
     relations = torch.where(
         in_line,
-        _constant(_IN_LINE, device)[signed + 4],
-        _constant(_APART, device)[apart.clamp(max=_MOST)],
+        constant(_IN_LINE, device)[signed + 4],
+        constant(_APART, device)[apart.clamp(max=_MOST)],
     )
     common_heads = has_head @ has_head.mT
     relations.masked_fill_((relations == _SIBLING) & (common_heads == 0), _CO_HEAD)
@@ -193,7 +193,7 @@ def with_co_heads(parameters: dict[str, Tensor], prefix: str) -> None:
 
 
 @functools.cache
-def _constant(numbers: tuple[int, ...], device: torch.device) -> Tensor:
+def constant(numbers: tuple[int, ...], device: torch.device) -> Tensor:
     """Make a constant on a device, once; a copy from the host would wait for the device."""
     return torch.cat([torch.arange(n, n + 1, device=device) for n in numbers])
 
