@@ -21,6 +21,7 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM
 
 import fairseq_phrase
 from fairseq_phrase.cli import export as export_command
+from fairseq_phrase.data.subwords.segmenters import SentencePieceSegmenter
 from fairseq_phrase.inference import exports, search
 from fairseq_phrase.inference.exports import export_obstacle, stock_options
 from fairseq_phrase.inference.search import Hypothesis
@@ -326,7 +327,9 @@ def check_transformers(checkpoint, data, out, lines):
 def check_ctranslate2(checkpoint, data, out, lines):
     """Compare the scores of a translation with fairseq's; return CTranslate2's model."""
     translator = fairseq_phrase.load(checkpoint, data, source_parser="of-test", device="cpu")
-    targets = [translator._target.subwords("The man runs.").split()] * len(lines)
+    targets = [SentencePieceSegmenter(data / "spm.model").segment_line("The man runs.")] * len(
+        lines
+    )
     model = ctranslate2.Translator(
         str(exported(checkpoint, data, out, "ctranslate2")), device="cpu"
     )

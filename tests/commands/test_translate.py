@@ -229,28 +229,29 @@ def test_alignments_are_those_of_fairseq_generate_between_words(
 
 
 @pytest.mark.parametrize("terms", [{}, {"Hund": "dog", "Der": "The"}])
-def test_unknown_words_are_replaced_as_fairseq_replaces_them(terms, checkpoints, text):
+def test_unknown_words_are_replaced_as_fairseq_replaces_them(terms, checkpoints, text, segmenter):
     model = fairseq_phrase.load(checkpoints["phrases"], device="cpu", source_parser="of-test")
     lines, target = list(read_lines(text))[:5], "The ☃ runs ☃☃"
-    targets = [target] * len(lines)
+    targets, dictionary = [target] * len(lines), model.task.target_dictionary
     scorer = model.task.build_generator(
         model.models, SimpleNamespace(score_reference=True, print_alignment="hard")
     )
     hypotheses = model.hypotheses(lines, target=targets, replace_unk=terms or True)
     for line, (hypothesis,) in zip(lines, hypotheses, strict=True):
-        (sentence,) = model._lines.encode([line])
+        (sentence,) = model.task.source_text.encode([line])
         sample = model.task.source_text.batch([sentence])
-        add_targets(sample, [model._target_of(target, (), "")], model.task.target_dictionary)
+        subwords = " ".join(segmenter.segment_line(target))
+        add_targets(sample, [dictionary.encode_target(subwords, ())], dictionary)
         ((plainly,),) = scorer.generate(model.models, sample)
         words = [
-            model._target.join(" ".join(np.array(sentence.subwords)[sentence.words == word]))
+            segmenter.join(" ".join(np.array(sentence.subwords)[sentence.words == word]))
             for word in sentence.words
         ]
         replaced = utils.replace_unk(
-            model.task.target_dictionary.string(plainly["tokens"]),
+            dictionary.string(plainly["tokens"]),
             " ".join(words), [source for source, _ in plainly["alignment"]], terms, "<unk>",
         )  # fmt: skip
-        assert hypothesis.text == model._target.join(replaced)
+        assert hypothesis.text == segmenter.join(replaced)
         assert "unk" not in hypothesis.text
 
 
@@ -510,12 +511,12 @@ def test_load_translates_parses_scores_and_looks(checkpoints, data_directory, te
         model.score("", target)
 
 
-def test_the_score_of_a_translation_is_that_of_the_search(checkpoints, data_directory, text):
+def test_the_score_of_a_translation_is_that_of_the_search(checkpoints, segmenter, text):
     model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="of-test")
     lines = text.read_text(encoding="utf-8").splitlines()[:5]
     compared = 0
     for line, (best,) in zip(lines, model.hypotheses(lines), strict=True):
-        if len(model._target.subwords(best.text).split()) + 1 == best.tokens:
+        if len(segmenter.segment_line(best.text)) + 1 == best.tokens:
             assert model.score(line, best.text) == pytest.approx(best.score, abs=1e-4)
             compared += 1
     assert compared
@@ -553,10 +554,8 @@ def test_tokenized_data_take_and_give_raw_text(attached_data, tmp_path_factory, 
     monkeypatch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
     fairseq_train.cli_main()
     model = fairseq_phrase.load(save / "checkpoint_last.pt", source_parser="none", device="cpu")
-    assert model._source("Der Mann läuft.") == "Der Mann läuft ."
-    assert model._target.text("The m@@ an runs .") == "The man runs."
-    (encoded,) = model._lines.encode(["Der Mann läuft."])
-    assert encoded.subwords[-1] == "."
+    assert model.tokens(["Der Mann läuft."])[0][-1] == "."
+    assert model.texts([["The", "m@@", "an", "runs", "."]]) == ["The man runs."]
     shutil.rmtree(save)
 
 

@@ -159,9 +159,10 @@ def test_trees_of_another_text_are_refused(checkpoint, text, capsys) -> None:
     assert "new.de.conllu, line 8: there are more trees here than lines in the text" in message
 
 
-def test_a_line_that_is_too_long_is_named(checkpoint, text, monkeypatch) -> None:
-    model = translator.load(checkpoint, device="cpu")
-    model._lines._limit = 3
-    _, parses = find_parses([text], str(checkpoint))
+def test_a_line_that_is_too_long_is_named(text, tmp_path) -> None:
+    data = make_data(tmp_path / "data", "conllu")
+    path = make_checkpoint(tmp_path / "a.pt", data, *MODEL, "--max-source-positions", "3")
+    model = translator.load(path, device="cpu")
+    _, parses = find_parses([text], str(path))
     with pytest.raises(UserError, match="line 1 has 4 subwords, and the model takes 3: divide the"):
         list(model.hypotheses(LINES, parses=parses))
