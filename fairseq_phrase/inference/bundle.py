@@ -140,7 +140,7 @@ def write_bundle(
     record = task.identity if is_recorded else identity_of(saved.state, checkpoint)
     saved.state["task_state"] |= {"identity": record.as_dict(), "checkpoint": ""}
     described = _described(saved, languages)
-    described["packages"] = _packages(record, manifest)
+    described["packages"] = packages_of(record, manifest)
     described["aliases"] = write_weights(saved.state["model"], folder / WEIGHTS)
     names = [f"dict.{language}.txt" for language in languages]
     names += [manifest.bpe_model] if manifest.bpe_model else []
@@ -162,7 +162,7 @@ def write_bundle(
     (folder / CONTENTS).write_text(text + "\n", encoding="utf-8")
 
 
-def _packages(record: Identity, manifest: Manifest) -> dict[str, list[str]]:
+def packages_of(record: Identity, manifest: Manifest) -> dict[str, list[str]]:
     """Name the installed packages that define a bundle's model and its parser."""
     used: dict[str, list[tuple[str, ...]]] = {
         "model": [

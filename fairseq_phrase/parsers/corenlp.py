@@ -21,7 +21,7 @@ from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 from fairseq_phrase.text import read_lines
 
-_BLOCK = 4096  # lines
+BLOCK = 4096  # lines
 _LIST = re.compile(r'\s*\{(.*?)"sentences"\s*:\s*\[', re.DOTALL)
 _FIELDS = {"dependencies": ("heads", "deprels"), "constituents": ("spans",)}
 _BASIC = "basic-dependencies"
@@ -161,7 +161,7 @@ def _from_json(path: Path) -> Iterator[_Sentence]:
 def _json_objects(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the sentences of a JSON document and their lines, without reading the whole document."""
     decoder, lines = json.JSONDecoder(), read_lines(path)
-    text, start, line, size = "", 0, 1, _BLOCK
+    text, start, line, size = "", 0, 1, BLOCK
     begun = False
     while True:
         block = list(itertools.islice(lines, size))

@@ -117,7 +117,7 @@ def test_what_fairseq_and_spacy_import_late_works_when_it_is_used():
 
 
 def test_what_reads_all_modules_takes_a_late_one_for_a_module(monkeypatch):
-    monkeypatch.setitem(sys.modules, "late", late_imports._Late("late"))
+    monkeypatch.setitem(sys.modules, "late", late_imports.LateModule("late"))
     assert inspect.getmodule(inspect.currentframe()).__name__ == __name__
     with pytest.raises(ModuleNotFoundError, match="'late' is not a package"):
         importlib.import_module("late.part")

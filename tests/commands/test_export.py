@@ -415,7 +415,7 @@ def test_an_alignment_layer_that_is_not_there_is_refused(
 def test_a_folder_that_ends_its_reader_is_not_left(
     program, message, checkpoints, data_directory, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(exports, "_TRIAL", program)
+    monkeypatch.setattr(exports, "TRIAL", program)
     with pytest.raises(SystemExit):
         exported(checkpoints["plain"], data_directory, tmp_path / "model", "ctranslate2")
     assert message in capsys.readouterr().err

@@ -363,7 +363,7 @@ def test_the_packages_of_all_parts_are_listed(monkeypatch):
     manifest = SimpleNamespace(
         fields=["words", "lemmas"], bpe="seg", target_bpe="seg2", parser="parse:x"
     )
-    assert bundles._packages(record, manifest) == {
+    assert bundles.packages_of(record, manifest) == {
         "model": ["of-enc", "of-lemmas", "of-seg", "of-seg2", "of-siblings"],
         "parser": ["of-parse"],
     }

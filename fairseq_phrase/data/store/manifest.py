@@ -50,7 +50,7 @@ _NAMED = {
     "parser", "parser_version", "parser_digest", "constituents", "tokenized", "bpe", "whole_lines",
     "protected", "bpe_digest", "target_bpe", "target_digest", "labels", "labelling",
 }  # fmt: skip
-_BLOCKS, _BLOCK_BYTES = 64, 1 << 16
+_BLOCKS, BLOCK_BYTES = 64, 1 << 16
 
 
 def fingerprint(path: str | os.PathLike[str]) -> str:
@@ -62,12 +62,12 @@ def fingerprint(path: str | os.PathLike[str]) -> str:
     size = os.path.getsize(path)
     digest = hashlib.blake2b(str(size).encode(), digest_size=16)
     with open(path, "rb") as stream:
-        if size <= _BLOCKS * _BLOCK_BYTES:
+        if size <= _BLOCKS * BLOCK_BYTES:
             digest.update(stream.read())
         else:
             for block in range(_BLOCKS):
-                stream.seek(block * (size - _BLOCK_BYTES) // (_BLOCKS - 1))
-                digest.update(stream.read(_BLOCK_BYTES))
+                stream.seek(block * (size - BLOCK_BYTES) // (_BLOCKS - 1))
+                digest.update(stream.read(BLOCK_BYTES))
     return digest.hexdigest()
 
 

@@ -185,9 +185,9 @@ def test_the_constants_of_a_batch_are_made_once_for_all_layers() -> None:
     first, second = build(), build()
     values, states = random_values(batch, first), random_states(batch, first)
     first(values, states, batch)
-    cache = dict(batch._cache)
+    cache = dict(batch.cache)
     second(values, states, batch)
-    assert {key: id(value) for key, value in batch._cache.items()} == {
+    assert {key: id(value) for key, value in batch.cache.items()} == {
         key: id(value) for key, value in cache.items()
     }
 
