@@ -16,7 +16,7 @@ class GoldParser(LineParser):
     fields = ("words", "heads", "deprels", "tags")
 
     def __init__(self, text: str | Path):
-        lines = list(read_lines(text))
+        lines = list(read_lines(Path(text)))
         gold = ConlluFiles().read(Path(f"{text}.conllu"), iter(lines))
         self._trees = dict(zip(lines, gold, strict=True))
         self._any = next(iter(self._trees.values()))
