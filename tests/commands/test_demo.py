@@ -62,7 +62,7 @@ def checkpoints(data_directory, tmp_path_factory):
 @pytest.fixture(scope="module")
 def models(checkpoints, data_directory, synthetic_corpus):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "longest_target", lambda source: 10)
+        patch.setattr(search, "LONGEST", 10)
         loaded = {
             name: load(path, data_directory, source_parser=f"gold:{synthetic_corpus}/test.de")
             for name, path in checkpoints.items()

@@ -72,7 +72,7 @@ def test_transformers_computes_and_searches_as_fairseq(
     name, checkpoints, data_directory, lines, tmp_path, monkeypatch
 ):
     longest = 100 if name in ENDING else 10
-    monkeypatch.setattr(search, "longest_target", lambda source: longest)
+    monkeypatch.setattr(search, "LONGEST", longest)
     out = exported(checkpoints[name], data_directory, tmp_path / "model", "transformers")
     translator = fairseq_phrase.load(checkpoints[name], source_parser="of-test", device="cpu")
     parse = translator.inputs(lines)

@@ -59,7 +59,7 @@ def checkpoints(data_directory, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
     """Models that have hardly learned would go on to the longest translation."""
-    monkeypatch.setattr(search, "longest_target", lambda source: 10)
+    monkeypatch.setattr(search, "LONGEST", 10)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_hypotheses_are_those_of_fairseq_generate(
 def test_constraints_are_those_of_fairseq_interactive(
     data_directory, checkpoints, translate, text, command, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(search, "longest_target", lambda source: 30)
+    monkeypatch.setattr(search, "LONGEST", 30)
     lines = list(read_lines(text))
     constraints = {2: "The woman", 3: "runs\tman", 11: "the house"}
     beside, with_constraints = tmp_path / "constraints.txt", tmp_path / "both.txt"

@@ -29,6 +29,7 @@ from fairseq_phrase.inference import bundle as bundles
 from fairseq_phrase.inference import translator
 from fairseq_phrase.inference.bundle import new_folder, require_exportable, write_bundle
 from fairseq_phrase.inference.model_files import read_identity
+from tests.support.packages import install_package
 from tests.support.small_checkpoints import make_checkpoint, make_data
 
 MODEL = [
@@ -344,20 +345,16 @@ def test_other_files_of_scores_are_refused(checkpoint, tmp_path, capsys, content
     assert not (tmp_path / "out").exists()
 
 
-def test_the_packages_of_all_parts_are_listed(monkeypatch):
+def test_the_packages_of_all_parts_are_listed(tmp_path, monkeypatch):
     groups = {
-        "fairseq_phrase.encoders": "enc", "fairseq_phrase.parse_fields": "lemmas",
-        "fairseq_phrase.phrase_sources": "siblings", "fairseq_phrase.segmenters": "seg",
-        "fairseq_phrase.parsers": "parse",
+        "encoders": ["enc"], "parse_fields": ["lemmas"], "phrase_sources": ["siblings"],
+        "segmenters": ["seg", "seg2"], "parsers": ["parse", "unused"],
     }  # fmt: skip
-
-    def installed(group):
-        names = (groups[group], f"{groups[group]}2", "unused")
-        return [
-            SimpleNamespace(name=name, dist=SimpleNamespace(name=f"of-{name}")) for name in names
-        ]
-
-    monkeypatch.setattr(bundles, "entry_points", installed)
+    for group, names in groups.items():
+        for name in names:
+            entry = f"[fairseq_phrase.{group}]\n{name} = no_module:{name}\n"
+            install_package(tmp_path, f"of-{name}", entry)
+    monkeypatch.syspath_prepend(tmp_path)
     entries = {"encoder": "enc", "phrase-source": "siblings:3"}
     record = Identity({name: Entry(value, value, "encoder") for name, value in entries.items()})
     manifest = SimpleNamespace(

@@ -139,7 +139,7 @@ def test_a_batch_without_nonterminals_trains_every_parameter_with_a_gradient_of_
 def test_low_precision_is_at_most_twice_as_far_off_as_the_definition_in_it(
     tree: Tree, dtype: torch.dtype, long: bool, monkeypatch
 ) -> None:
-    monkeypatch.setattr(coefficients, "is_long", lambda *_: long)
+    monkeypatch.setattr(coefficients, "COST_OF_A_PATH", 0 if long else math.inf)
     module = build(1, 8)
     batch = pad_trees([tree])
     values = random_values(batch, module, dtype).detach()
