@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,38 @@ def command(monkeypatch, capsys, caplog):
 def install_parser(monkeypatch):
     """Install what makes ``--parser of-test``, as another package does."""
     return lambda make: monkeypatch.setattr(packages, "parser_of_test", make)
+
+
+@pytest.fixture
+def jobs_done(monkeypatch) -> list[int]:
+    """The numbers of the jobs that runs of preprocessing do, not those that are kept from earlier."""
+    from fairseq_phrase.data.preprocessing import parsing
+
+    numbers, run = [], parsing.run_jobs
+
+    def counted(jobs, *rest):
+        return run((numbers.append(job.number) or job for job in jobs), *rest)
+
+    monkeypatch.setattr(parsing, "run_jobs", counted)
+    return numbers
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """A context in which a run of preprocessing is stopped, after its first pass, as by Ctrl-C."""
+    from fairseq_phrase.data.preprocessing import preprocess
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    @contextmanager
+    def stopped():
+        with monkeypatch.context() as patch:
+            patch.setattr(preprocess, "make_dictionaries", stop)
+            with pytest.raises(SystemExit, match="130"):
+                yield
+
+    return stopped
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ class Slow(LineParser):
 
 
 def test_a_run_with_other_weights_does_not_go_on_with_what_is_parsed(
-    treebank, monkeypatch, install_parser, refused
+    treebank, monkeypatch, install_parser, interrupted, refused
 ):
     install_parser(Slow)
     monkeypatch.setattr(texts, "BLOCK_LINES", 10)
@@ -139,10 +139,8 @@ def test_a_run_with_other_weights_does_not_go_on_with_what_is_parsed(
     monkeypatch.setattr(Slow, "files", [weights])
     weights.write_text("one")
     run = ("--parser", "of-test")
-    with monkeypatch.context() as patch:
-        patch.setattr("fairseq_phrase.data.preprocessing.preprocess.write_split", interrupted)
-        with pytest.raises(SystemExit):
-            preprocess(treebank, out, *run)
+    with interrupted():
+        preprocess(treebank, out, *run)
     weights.write_text("two")
     message = refused(preprocess, treebank, out, *run)
     assert "made with parser of de slow 1" in message
@@ -150,10 +148,6 @@ def test_a_run_with_other_weights_does_not_go_on_with_what_is_parsed(
     weights.write_text("one")
     preprocess(treebank, out, *run)
     assert not (out / ".partial").exists()
-
-
-def interrupted(*arguments):
-    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(("lines", "parts"), [(4200, 3), (4201, 3), (999_001, 1000), (1001, 2)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -57,7 +58,7 @@ def parsed(constituents):
 
 @pytest.mark.parametrize("made_by", ["parser", "from-dependencies", "none"])
 @pytest.mark.parametrize("heads", [None, HEADS, FLAT])
-def test_only_constituents_that_are_made_of_the_tree_follow_an_edit(monkeypatch, made_by, heads):
+def test_only_constituents_that_are_made_of_the_tree_follow_an_edit(tmp_path, made_by, heads):
     """A constituency parser's stay: they do not depend on the heads."""
     trees = {
         "parser": ConstituencyTree([(2, 4), (0, 4)], ["VP", "S"], 4),
@@ -66,7 +67,8 @@ def test_only_constituents_that_are_made_of_the_tree_follow_an_edit(monkeypatch,
         ),
         "none": None,
     }
-    read = []
+    data, read = make_data(tmp_path / "data"), []
+    replace(Manifest.load(data, "de"), constituents=made_by).save(data)
 
     def refused(text, sentence):
         raise UserError("no maps")
@@ -76,12 +78,10 @@ def test_only_constituents_that_are_made_of_the_tree_follow_an_edit(monkeypatch,
         translate=lambda lines, parses: read.extend(parses) or ["a"],
         models=[SimpleNamespace(encoder=SimpleNamespace(attention_maps=None))],
         task=SimpleNamespace(
-            cfg=SimpleNamespace(data="a:b", source_lang="de"),
+            cfg=SimpleNamespace(data=f"{data}:b", source_lang="de"),
             source_text=SimpleNamespace(needs_trees=True),
         ),
     )  # fmt: skip
-    manifest = SimpleNamespace(constituents=made_by)
-    monkeypatch.setattr(Manifest, "load", lambda directory, language: manifest)
     content = answer(stub, "der Hund schläft gern", heads, 10)
     expected = trees[made_by]
     if made_by == "from-dependencies" and heads is not None:
