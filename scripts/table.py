@@ -123,7 +123,7 @@ class Runner:
         self._forecast.trainings = sum(any(step.trains for step in run.left()) for run in remaining)
         with ThreadPoolExecutor(self._jobs) as pool:
             try:
-                futures = {pool.submit(self._in_slot, run): run for run in remaining}
+                futures = {pool.submit(self.in_slot, run): run for run in remaining}
                 for future in as_completed(futures):
                     if (error := future.exception()) is not None:
                         self.failures[str(futures[future])] = str(error)
@@ -131,7 +131,8 @@ class Runner:
                 self._stopped.set()
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    def _in_slot(self, run: Run) -> None:
+    def in_slot(self, run: Run) -> None:
+        """Do a run on a free device."""
         number, gpus = slot = self._slots.get()
         threads = {"OMP_NUM_THREADS": str(max(1, num_cores() // self._jobs))}
         environment = {**threads, **({} if gpus else _KEEP_MEMORY), **os.environ}
@@ -516,7 +517,7 @@ def check_generate_flags(given: str, runs: Iterable[Run], *, labels: bool) -> No
     parsers: dict[str, Callable[[], argparse.ArgumentParser]] = {
         "fairseq-generate": options.get_generation_parser,
         "fairseq-interactive": options.get_interactive_generation_parser,
-        **({"fairseq-phrase-label": label._parser} if labels else {}),
+        **({"fairseq-phrase-label": label.make_parser} if labels else {}),
     }
     commands = {step.command[0]: step.command[1:] for run in runs for step in run.steps}
     for name in parsers.keys() & commands.keys():

@@ -155,7 +155,7 @@ def build_models(
     task: Any = None
     for model in saved:
         _check_names(model)
-        _check_sizes(model)
+        check_configured_sizes(model)
         with _building(model, data):
             overwrite_args_by_name(model.state["cfg"], {"data": str(data), **task_options})
             built, _, task = checkpoint_utils.load_model_ensemble_and_task(
@@ -188,7 +188,7 @@ def _compare(saved: SavedModel, data: str | Path, options: Mapping[str, Any]) ->
     )
 
 
-def _check_sizes(saved: SavedModel) -> None:
+def check_configured_sizes(saved: SavedModel) -> None:
     """Check the sizes in a file's configuration before anything is built."""
     parameters, options = saved.state["model"], plain_options(saved.state["cfg"].model)
     if not all(isinstance(value, Tensor) for value in parameters.values()):

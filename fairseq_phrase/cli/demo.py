@@ -11,7 +11,7 @@ from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.errors import UserError
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-demo",
         description="Serve a web page on this machine. It translates a sentence with each model, and "
@@ -57,9 +57,8 @@ def named_paths(arguments: Sequence[str]) -> dict[str, str]:
     return paths
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     paths = named_paths(args.models)
     require_parsers(args.source_parser)
     # FastAPI and fairseq take seconds to import; --help and wrong arguments do not need them.

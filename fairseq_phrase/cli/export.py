@@ -10,7 +10,7 @@ from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.errors import UserError
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-export",
         description="Write one folder with what translation needs: weights as safetensors, "
@@ -41,9 +41,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     if args.quantization is not None and args.to != "ctranslate2":
         raise UserError("--quantization needs --to ctranslate2")
     card = args.license or args.datasets or args.card_scores

@@ -12,7 +12,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import FORMS
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-report",
         description="Make one table of trained models: Markdown, CSV, LaTeX, pictures, and an HTML "
@@ -98,9 +98,8 @@ def _form(args: argparse.Namespace) -> Any:
     return MADE[args.form](texts)
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     from fairseq_phrase.lab.report.contrastive import read_pairs
     from fairseq_phrase.lab.report.files import write_report
     from fairseq_phrase.lab.report.make_report import ReportOptions, make_report

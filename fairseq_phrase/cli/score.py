@@ -10,7 +10,7 @@ from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.data.store.outputs import write_atomically
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-score",
         description="Score translations by sacrebleu, detokenized against raw references: "
@@ -28,9 +28,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     from fairseq_phrase.lab.report.make_report import ReportOptions, make_report
     from fairseq_phrase.lab.report.references import read_references
     from fairseq_phrase.lab.report.runs import find_runs

@@ -288,19 +288,16 @@ def ready(
 
     threading.Thread(target=run, name="parsing ahead", daemon=True).start()
     try:
-        items: list[Item] = []
         while True:
-            item, error = waiting.get()
-            if item is not _END:
-                items.append(item)
-                if len(items) < depth and not waiting.empty():
-                    continue
-            if items:
+            results = [waiting.get()]
+            while len(results) < depth and not waiting.empty():
+                results.append(waiting.get())
+            last, error = results[-1]
+            if items := [item for item, _ in results if item is not _END]:
                 yield items
-                items = []
             if error is not None:
                 raise error
-            if item is _END:
+            if last is _END:
                 return
     finally:
         stopped.set()

@@ -21,7 +21,8 @@ from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 from fairseq_phrase.text import read_lines
 
-_BLOCK = 4096  # lines
+BLOCK = 4096  # lines
+_SEPARATOR = re.compile(r"[\s,]*")
 _LIST = re.compile(r'\s*\{(.*?)"sentences"\s*:\s*\[', re.DOTALL)
 _FIELDS = {"dependencies": ("heads", "deprels"), "constituents": ("spans",)}
 _BASIC = "basic-dependencies"
@@ -161,24 +162,23 @@ def _from_json(path: Path) -> Iterator[_Sentence]:
 def _json_objects(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the sentences of a JSON document and their lines, without reading the whole document."""
     decoder, lines = json.JSONDecoder(), read_lines(path)
-    text, start, line, size = "", 0, 1, _BLOCK
-    begun = False
+    text, start, line, size, begun = "", 0, 1, BLOCK, False
     while True:
+        # Keep what is not read yet: the beginning of a sentence that goes on in the next block.
         block = list(itertools.islice(lines, size))
         text, start = text[start:] + "".join(f"{part}\n" for part in block), 0
         if not begun and (opening := _LIST.match(text)) is not None:
             begun, start = True, opening.end()
             line += text.count("\n", 0, start)
         while begun:
-            item = re.compile(r"[\s,]*").match(text, start)
-            assert item is not None
-            if text.startswith("]", item.end()):
+            first = _SEPARATOR.match(text, start).end()  # type: ignore[union-attr]
+            if text.startswith("]", first):
                 return
             try:
-                value, end = decoder.raw_decode(text, item.end())
+                value, end = decoder.raw_decode(text, first)
             except json.JSONDecodeError:
                 break
-            yield line + text.count("\n", start, item.end()), value
+            yield line + text.count("\n", start, first), value
             line, start = line + text.count("\n", start, end), end
         if not block:
             raise UserError(

@@ -44,7 +44,7 @@ class _BuiltIn:
     folder_after: str | None = None
 
 
-_BUILT_IN = {
+BUILT_IN = {
     "spacy": _BuiltIn("spacy:MODEL", SpacyParser, folder_after=""),
     "stanza": _BuiltIn("stanza:LANG[,surface][@DIR]", StanzaParser, folder_after="@"),
     "conllu": _BuiltIn("conllu[:surface][,enhanced]", ConlluFiles),
@@ -73,15 +73,15 @@ def load_parser(spec: str) -> LineParser | FileParser:
             does not make a parser.
     """
     name = spec.partition(":")[0]
-    if name in _BUILT_IN:
-        return _make(spec, _BUILT_IN[name].make, _BUILT_IN[name].usage)
+    if name in BUILT_IN:
+        return _make(spec, BUILT_IN[name].make, BUILT_IN[name].usage)
     installed = entry_points(group=PARSER_GROUP)
     entries = {entry.value: entry for entry in installed if entry.name == name}
     if not entries:
-        there = [built_in.usage for built_in in _BUILT_IN.values()]
+        there = [built_in.usage for built_in in BUILT_IN.values()]
         others = sorted({entry.name for entry in installed})
         *names, last = there + others
-        hint = did_you_mean(name, [*_BUILT_IN, *others])
+        hint = did_you_mean(name, [*BUILT_IN, *others])
         # A pipeline's name, en_core_web_sm, or its folder
         if re.fullmatch(r"(.*/)?[a-z]{2,3}_\w+_\w+", spec) or Path(spec, "meta.json").is_file():
             hint = suggestion([f"spacy:{spec}"])
@@ -165,7 +165,7 @@ def without_path(spec: str) -> str:
 def _folder_in(spec: str) -> tuple[str, str]:
     """Split a parser's name before the part that may be a folder, which may be empty."""
     name, colon, argument = spec.partition(":")
-    folder_after = _BUILT_IN[name].folder_after if name in _BUILT_IN else ""
+    folder_after = BUILT_IN[name].folder_after if name in BUILT_IN else ""
     if folder_after is None:
         return spec, ""
     before, mark, folder = argument.partition(folder_after) if folder_after else ("", "", argument)

@@ -312,7 +312,7 @@ def test_new_lines_get_the_subwords_and_the_parses_that_the_corpus_got(
 
 def encoder_of(task, parser):
     """What fairseq-interactive --tokenizer syntax --bpe syntax does to a line."""
-    config = SyntaxBPEConfig(syntax_data=task._directory, syntax_lang="de", syntax_parser=parser)
+    config = SyntaxBPEConfig(syntax_data=task.cfg.data, syntax_lang="de", syntax_parser=parser)
     bpe = SyntaxBPE(config)
     return bpe.encode
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairseq_phrase.data.preprocessing import parsing, texts
+from fairseq_phrase.data.preprocessing import texts
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
-from fairseq_phrase.parsers import LineParser, registry
+from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
@@ -245,13 +245,13 @@ class Splitter(LineParser):
 
 
 def test_a_parse_with_other_words_than_the_text_is_none(
-    sp_corpus, stock_sp_data, tmp_path, monkeypatch, capsys
+    sp_corpus, stock_sp_data, tmp_path, install_parser, capsys
 ):
-    monkeypatch.setitem(registry._BUILT_IN, "splitter", registry._BuiltIn("splitter", Splitter))
+    install_parser(Splitter)
     data = Path(shutil.copytree(stock_sp_data, tmp_path / "data"))
     lines = ["".join(line).replace("▁", " ").split() for line in lines_of(sp_corpus, "train")]
     contracted = [number for number, words in enumerate(lines, start=1) if "zum" in words]
-    options = ("--parser", "splitter")
+    options = ("--parser", "of-test")
     before = {path.name for path in data.iterdir()}
     with pytest.raises(SystemExit) as stopped:
         attach(data, sp_corpus, *options, bpe="sentencepiece")
@@ -286,7 +286,7 @@ main(sys.argv[1:])
 
 
 def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
-    data, stock_bpe_data, bpe_corpus, tmp_path, trained_pipeline, monkeypatch
+    data, stock_bpe_data, bpe_corpus, tmp_path, trained_pipeline, monkeypatch, jobs_done
 ):
     monkeypatch.setattr(texts, "BLOCK_LINES", 20)
     options = ("--parser", f"spacy:{trained_pipeline}", "--constituents", "from-dependencies")
@@ -301,13 +301,7 @@ def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
     assert {n: x for n, x in contents(data).items() if (stock_bpe_data / n).exists()} == (
         contents(stock_bpe_data)
     )
-    jobs = []
-    run_jobs = parsing.run_jobs
-    monkeypatch.setattr(
-        parsing,
-        "run_jobs",
-        lambda some, *rest: run_jobs((jobs.append(job.number) or job for job in some), *rest),
-    )
+    jobs_done.clear()
     attach(data, bpe_corpus, *options, splits=("train",))
-    assert jobs == list(range(4, 10))
+    assert jobs_done == list(range(4, 10))
     assert contents(data) == contents(uninterrupted)

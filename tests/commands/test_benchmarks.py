@@ -107,7 +107,7 @@ def test_the_memory_of_a_trainings_data_is_measured(monkeypatch, capsys):
     training_memory.main()
     rows = capsys.readouterr().out.splitlines()[-3:]
     assert [row.split(" | ")[:2] for row in rows] == [
-        ["| 2,000", task] for task in training_memory._TASKS
+        ["| 2,000", task] for task in training_memory.TASKS
     ]
 
 

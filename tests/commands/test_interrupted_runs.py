@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from fairseq_phrase.cli.preprocess import main
-from fairseq_phrase.data.preprocessing import parsing, texts
+from fairseq_phrase.data.preprocessing import texts
 from fairseq_phrase.text import read_lines
 from tests.support.warm_start import python
 
@@ -120,54 +120,34 @@ def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
     assert not (out / ".partial").exists()
 
 
-def test_damaged_blocks_are_parsed_again(text, tmp_path, trained_pipeline, monkeypatch):
+def test_damaged_blocks_are_parsed_again(
+    text, tmp_path, trained_pipeline, monkeypatch, interrupted, jobs_done
+):
     monkeypatch.setattr(texts, "BLOCK_LINES", 50)
     options = ("--parser", f"spacy:{trained_pipeline}", "--vocab-size", "300")
     uninterrupted = preprocess(text, tmp_path / "whole", *options, splits=("train",))
     out = tmp_path / "out"
-    with monkeypatch.context() as patch:
-        patch.setattr("fairseq_phrase.data.preprocessing.preprocess.make_dictionaries", interrupted)
-        with pytest.raises(SystemExit):
-            preprocess(text, out, *options, splits=("train",))
+    with interrupted():
+        preprocess(text, out, *options, splits=("train",))
     fifth, second = (out / ".partial" / "blocks" / "train" / f"00000{n}" for n in (5, 2))
     content = fifth.read_bytes()
     fifth.write_bytes(content[:60] + bytes([content[60] ^ 1]) + content[61:])
     second.write_bytes(second.read_bytes()[:-1])
-    again = []
-    run = parsing.run_jobs
-    monkeypatch.setattr(
-        parsing,
-        "run_jobs",
-        lambda jobs, *rest: run((again.append(job.number) or job for job in jobs), *rest),
-    )
+    jobs_done.clear()
     preprocess(text, out, *options, splits=("train",))
-    assert again == [2, 5]
+    assert jobs_done == [2, 5]
     assert files(out) == files(uninterrupted)
 
 
-def test_a_finished_parse_is_not_done_again(text, tmp_path, trained_pipeline, monkeypatch):
+def test_a_finished_parse_is_not_done_again(
+    text, tmp_path, trained_pipeline, monkeypatch, interrupted, jobs_done
+):
     monkeypatch.setattr(texts, "BLOCK_LINES", 50)
-    calls = []
-    run = parsing.run_jobs
-
-    def counted(jobs, *rest):
-        return run((calls.append(job.number) or job for job in jobs), *rest)
-
-    monkeypatch.setattr(parsing, "run_jobs", counted)
-    monkeypatch.setattr(
-        "fairseq_phrase.data.preprocessing.preprocess.make_dictionaries", interrupted
-    )
-    parser = f"spacy:{trained_pipeline}"
+    options = ("--parser", f"spacy:{trained_pipeline}", "--vocab-size=300")
     for _ in range(2):
-        with pytest.raises(SystemExit) as stopped:
-            preprocess(text, tmp_path / "out", "--parser", parser, "--vocab-size=300",
-                       splits=("train",))  # fmt: skip
-        assert stopped.value.code == 130
-    assert calls == list(range(8))
-
-
-def interrupted(*arguments):
-    raise KeyboardInterrupt
+        with interrupted():
+            preprocess(text, tmp_path / "out", *options, splits=("train",))
+    assert jobs_done == list(range(8))
 
 
 def test_two_runs_do_not_work_in_one_folder(text, tmp_path, trained_pipeline, refused):

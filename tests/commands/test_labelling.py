@@ -19,11 +19,9 @@ from fairseq_phrase.cli.label import main as label_command
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.encoder_method import ENCODERS
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import write_lines
 from tests.support.commands import run
-from tests.support.gold_parser import GoldParser
 from tests.support.labelled_corpora import make_data, write_corpus
 from tests.support.repository import REPOSITORY
 from tests.support.selection import first_fast
@@ -411,7 +409,7 @@ def test_a_split_with_a_text_that_is_too_long_is_refused_without_options_of_othe
 
 @pytest.mark.parametrize("encoder", ["transformer", "tree_transformer"])
 def test_a_long_text_is_truncated_as_in_a_split(
-    corpus, sentences, tmp_path, labelled, command, monkeypatch, caplog, encoder
+    corpus, sentences, tmp_path, labelled, command, caplog, encoder
 ):
     train(
         command, sentences, tmp_path, 20, "--disable-validation", "--encoder", encoder,
@@ -420,10 +418,10 @@ def test_a_long_text_is_truncated_as_in_a_split(
     path = tmp_path / "checkpoint_last.pt"
     split, _ = labelled(sentences, "--path", path, "--subset", "test")
     assert len(set(split)) > 1
-    gold = registry._BuiltIn("gold", lambda: GoldParser(corpus / "test.en"))
-    monkeypatch.setitem(registry._BUILT_IN, "gold", gold)
     text = (corpus / "test.en").read_text()
-    raw, _ = labelled(sentences, "--path", path, "--source-parser", "gold", stdin=text)
+    raw, _ = labelled(
+        sentences, "--path", path, "--source-parser", f"gold:{corpus}/test.en", stdin=text
+    )
     assert raw == split
     assert re.search(r"\d+ texts are truncated to 8 subwords", caplog.text)
 

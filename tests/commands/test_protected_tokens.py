@@ -29,14 +29,12 @@ from fairseq_phrase.data.subwords.segmenters import (
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder, segmenter_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.raw_lines import TargetForm, source_form
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.parsers.interfaces import split_at_white_space
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import GOLD, attach, binarize, subwords_of, write_lines
 from tests.support.commands import SIZES, TRAINING
-from tests.support.gold_parser import GoldParser
 from tests.support.huggingface_models import tokenizer_of_bytes
 
 TAGS = ("<2de>", "<BT>", "[en_XX]")
@@ -259,8 +257,7 @@ def test_tokens_that_touch_words_leave_trees_of_files_as_they_are(data, tmp_path
         ParseStore(folder, split, "de", {"words", "heads", "spans"})
         for folder, split in ((plain, "test.de-en"), (out, "train.de-en"))
     ]
-    gold = ParsingPipeline(ParsingOptions("none"))
-    gold.parser = GoldParser(data / "plain/test.de")
+    gold = ParsingPipeline(ParsingOptions(f"gold:{data}/plain/test.de"))
     encoder = TextEncoder(gold, segmenter_of(out, manifest))
     tokens = set(manifest.protected)
     for language in ("de", "en"):
@@ -403,9 +400,14 @@ def test_raw_lines_have_them_too(data, tmp_path, command, monkeypatch, model):
     path = ["--path", tmp_path / "checkpoint_last.pt", "--max-len-b", "8", "--batch-size", "6"]
     printed = command(generate, *common, *path, "--gen-subset", "test")
     hypotheses = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
-    gold = GoldParser(data / "plain/test.de")
-    monkeypatch.setitem(registry._BUILT_IN, "gold", registry._BuiltIn("gold", lambda: gold))
-    raw = ["--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", "gold"]
+    raw = [
+        "--tokenizer",
+        "syntax",
+        "--bpe",
+        "syntax",
+        "--source-parser",
+        f"gold:{data}/plain/test.de",
+    ]
     monkeypatch.setattr("sys.stdin", io.StringIO((data / "tagged/test.de").read_text()))
     printed = command(interactive, *common, *path, *raw, "--buffer-size", "20")
     assert dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE)) == hypotheses

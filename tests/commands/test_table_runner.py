@@ -464,7 +464,7 @@ def test_bars_in_a_log_have_a_line_a_minute(tmp_path, capfd):
             bar.update()
 
     runner.do = do
-    runner._in_slot(Run("row", 1, tmp_path, [], ending(8000, 6)))
+    runner.in_slot(Run("row", 1, tmp_path, [], ending(8000, 6)))
     assert capfd.readouterr().err.count("\r") <= 3  # its start and its end
 
 

@@ -43,7 +43,7 @@ def parse(monkeypatch):
         if name in STOCK:
             return options.parse_args_and_arch(STOCK[name](), arguments)
         if name.startswith("fairseq-phrase-"):
-            return OWN[name.removeprefix("fairseq-phrase-")]._parser().parse_args(arguments)
+            return OWN[name.removeprefix("fairseq-phrase-")].make_parser().parse_args(arguments)
         return None
 
     return parsed

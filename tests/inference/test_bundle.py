@@ -26,27 +26,18 @@ from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import bundle as bundles
-from fairseq_phrase.inference import search, translator
+from fairseq_phrase.inference import translator
 from fairseq_phrase.inference.bundle import new_folder, require_exportable, write_bundle
 from fairseq_phrase.inference.model_files import read_identity
-from fairseq_phrase.parsers import registry
-from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
+from tests.support.packages import install_package
+from tests.support.small_checkpoints import make_checkpoint, make_data
 
 MODEL = [
     "--arch", "structural_transformer", "--structural-relative", "--structural-absolute",
-    "--source-factors", "tags",
+    "--source-factors", "tags", "--max-target-positions", "6",
 ]  # fmt: skip
 VALUES = (None, 10**9, 10**30, -2, 0, 1.5, True, "x", "a/b", "\0", "${x}", [], [1], {}, {"a": 1})
 REMOVED = object()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _translates():
-    """Lines are parsed as chains, and translations are short."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(registry._BUILT_IN, "chain", registry._BuiltIn("chain", ChainParser))
-        patch.setattr(search, "longest_target", lambda source: 5)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -354,26 +345,22 @@ def test_other_files_of_scores_are_refused(checkpoint, tmp_path, capsys, content
     assert not (tmp_path / "out").exists()
 
 
-def test_the_packages_of_all_parts_are_listed(monkeypatch):
+def test_the_packages_of_all_parts_are_listed(tmp_path, monkeypatch):
     groups = {
-        "fairseq_phrase.encoders": "enc", "fairseq_phrase.parse_fields": "lemmas",
-        "fairseq_phrase.phrase_sources": "siblings", "fairseq_phrase.segmenters": "seg",
-        "fairseq_phrase.parsers": "parse",
+        "encoders": ["enc"], "parse_fields": ["lemmas"], "phrase_sources": ["siblings"],
+        "segmenters": ["seg", "seg2"], "parsers": ["parse", "unused"],
     }  # fmt: skip
-
-    def installed(group):
-        names = (groups[group], f"{groups[group]}2", "unused")
-        return [
-            SimpleNamespace(name=name, dist=SimpleNamespace(name=f"of-{name}")) for name in names
-        ]
-
-    monkeypatch.setattr(bundles, "entry_points", installed)
+    for group, names in groups.items():
+        for name in names:
+            entry = f"[fairseq_phrase.{group}]\n{name} = no_module:{name}\n"
+            install_package(tmp_path, f"of-{name}", entry)
+    monkeypatch.syspath_prepend(tmp_path)
     entries = {"encoder": "enc", "phrase-source": "siblings:3"}
     record = Identity({name: Entry(value, value, "encoder") for name, value in entries.items()})
     manifest = SimpleNamespace(
         fields=["words", "lemmas"], bpe="seg", target_bpe="seg2", parser="parse:x"
     )
-    assert bundles._packages(record, manifest) == {
+    assert bundles.packages_of(record, manifest) == {
         "model": ["of-enc", "of-lemmas", "of-seg", "of-seg2", "of-siblings"],
         "parser": ["of-parse"],
     }

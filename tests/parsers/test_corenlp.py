@@ -135,7 +135,7 @@ def test_one_kind_of_trees_is_read_if_the_other_is_not_there(tmp_path, form):
 
 @pytest.mark.parametrize(("indent", "block"), [(None, 1), (2, 1), (2, 3), (2, 50), (0, 4096)])
 def test_a_document_is_read_in_parts_of_any_size(tmp_path, monkeypatch, indent, block):
-    monkeypatch.setattr(module, "_BLOCK", block)
+    monkeypatch.setattr(module, "BLOCK", block)
     content = as_json(SENTENCES * 20, indent)
     parses = read(tmp_path, "json", content, *["The dog (runs).", "A cat."] * 20)
     assert not any(isinstance(parse, Unparsed) for parse in parses)

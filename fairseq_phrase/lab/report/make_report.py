@@ -193,7 +193,7 @@ def make_report(
         settings = {"seed": random_seed(), options.sentence_test: options.trials}
     if baseline is not None and options.test in ("auto", "seeds"):
         compare_over_seeds(rows, baseline, metrics[0], options.trials)
-    return Report(
+    report = Report(
         caption=_caption(options.caption, rows, problems),
         rows=rows,
         baseline=baseline,
@@ -201,12 +201,13 @@ def make_report(
         texts=texts,
         signatures=_signatures(metrics, texts, settings),
         left_out=problems,
-        notes=[
-            *table_notes(rows, baseline, metrics[0], texts, options.sentence_test, options.trials),
-            *dict.fromkeys(note for metric in metrics for note in metric.notes),
-        ],
+        sentence_test=options.sentence_test,
+        trials=options.trials,
         pairs=options.pairs,
     )
+    report.notes.extend(table_notes(report))
+    report.notes.extend(dict.fromkeys(note for metric in metrics for note in metric.notes))
+    return report
 
 
 def _signatures(

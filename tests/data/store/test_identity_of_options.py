@@ -354,7 +354,7 @@ def test_options_that_have_other_entries_change_them(given, names, data_director
             cfg._name = "relation_transformer"
             task.build_model(OmegaConf.create({"model": OmegaConf.structured(cfg)}).model)
         else:
-            task.identity = task._current_record()
+            task.identity = task.current_record()
         records.append(task.identity.labels())
     first, two = records
     assert names <= {name for name in {**first, **two} if first.get(name) != two.get(name)}

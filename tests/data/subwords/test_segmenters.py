@@ -85,7 +85,7 @@ def wordpieces(tmp_path_factory):
 
 
 def test_the_lengths_that_a_tokenizer_was_used_with_do_not_count(wordpieces, tmp_path):
-    tokenizer = tokenizers.Tokenizer.from_str(wordpieces._tokenizer.to_str())
+    tokenizer = tokenizers.Tokenizer.from_file(str(wordpieces.model))
     tokenizer.enable_truncation(2)
     tokenizer.enable_padding(length=9)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
@@ -372,12 +372,12 @@ def test_a_segmenter_that_cannot_be_used_is_named(
 
 
 @pytest.mark.parametrize(
-    ("text", "offset", "slot"),
+    ("text", "offset", "gap"),
     [
         ("ab c", 0, (0, 0)), ("ab c", 1, (0, 1)), ("ab c", 3, (1, 0)), ("ab c", 4, (2, 0)),
         ("ab c", 2, (1, 0)),  # after a word, before white space
         ("", 0, (0, 0)), (" a", 1, (0, 0)),
     ],
 )  # fmt: skip
-def test_a_protected_token_is_between_words_or_within_one(text, offset, slot):
-    assert protected_tokens._slot(text, offset) == slot
+def test_a_protected_token_is_between_words_or_within_one(text, offset, gap):
+    assert protected_tokens.gap_at(text, offset) == gap
