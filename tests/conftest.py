@@ -46,6 +46,7 @@ if not os.access(os.path.expanduser("~"), os.W_OK):
     # Else matplotlib makes a folder that the first fork of a warm process removes.
     os.environ.setdefault("MPLCONFIGDIR", f"{tempfile.gettempdir()}/matplotlib-of-tests")
     os.environ.setdefault("HF_HOME", f"{tempfile.gettempdir()}/huggingface-of-tests")
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # else Ray keeps a token there
 if find_spec("fairseq"):  # scripts/release_check.sh runs tests where it is absent
     from tests.support import attaching, composing
 

@@ -153,7 +153,7 @@ def test_a_command_scores_a_kept_table_again(table, tmp_path):
     script("keep_results", table, results / "mine")
     (results / "reports.txt").write_text(
         "# comment\nmine fairseq-phrase-report $OUT/rows --out $OUT/report --reference "
-        f"{table / 'test.en'} {' '.join(ARGUMENTS)}\n"
+        f"'{table / 'test.en'}' {' '.join(ARGUMENTS)}\n"
     )
     unknown = script("score_results", results / "other", expect=1)
     assert f"{results / 'reports.txt'} has no command for other" in unknown
@@ -182,7 +182,7 @@ def test_a_table_restored_from_other_runs_is_not_scored(table, tmp_path):
     assert f"the scores differ from those in {results / 'mine' / 'report' / 'report.csv'}" in output
     (results / "reports.txt").write_text(
         "mine fairseq-phrase-report $OUT/rows --out $OUT/report --reference "
-        f"{table / 'test.en'} {' '.join(ARGUMENTS)}\n"
+        f"'{table / 'test.en'}' {' '.join(ARGUMENTS)}\n"
     )
     for _ in range(2):  # restored, then found
         assert "scored" in script("score_results", results / "mine", "--work", work)
@@ -415,8 +415,10 @@ def test_the_commands_of_the_page_restore_a_table_and_continue_it(tmp_path):
     block = next(
         candidate for candidate in blocks_of("docs/tables.md") if "restore_results" in candidate
     )
-    restoring, continuing = block.replace("runs/mine", str(tmp_path / "mine")).splitlines()
-    _, _, results, folder = restoring.partition("#")[0].split()
+    restoring, continuing = block.replace(
+        "runs/mine", shlex.quote(str(tmp_path / "mine"))
+    ).splitlines()
+    _, _, results, folder = shlex.split(restoring.partition("#")[0])
     assert re.match(r"restored [1-9]\d* runs", script("restore_results", results, folder))
     printed = subprocess.run(
         [*shlex.split(continuing), "--dry-run"], cwd=REPOSITORY,

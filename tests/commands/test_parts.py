@@ -372,7 +372,7 @@ def test_bad_numbers_of_parts_are_refused(text, parts, tmp_path, capsys, refused
 
 def parts_of_epochs(log):
     """The folder whose training text each epoch reads."""
-    return re.findall(r"examples from: \S*(data\d)/train\.de-en\.en", log)
+    return re.findall(r"examples from: .*(data\d)/train\.de-en\.en", log)
 
 
 def test_fairseq_trains_on_one_part_after_the_other(parts, tmp_path):

@@ -303,9 +303,9 @@ def of_data_sh(folder, commands, **environment):
 
 def find_corpus(folder, name, **environment):
     """Call find_corpus of scripts/data.sh in a folder; return its status, the folder, the downloads."""
-    commands = f"status=0; find_corpus {name} || status=$?; echo $status $FOUND"
-    *downloads, last = of_data_sh(folder, commands, **environment)
-    return (*last.split(), downloads)
+    commands = f"status=0; find_corpus {name} || status=$?; echo $status; echo $FOUND"
+    *downloads, status, found = of_data_sh(folder, commands, **environment)
+    return status, found, downloads
 
 
 def test_every_listed_file_has_a_checksum_and_an_address_that_does_not_change():
@@ -354,7 +354,7 @@ def test_a_folder_may_lack_further_files_and_a_download_has_them(tmp_path):
 
 def test_tests_are_those_of_the_folder_and_of_data_that_are_there(tmp_path):
     text, data = tmp_path / "multi30k", tmp_path / "data-bin"
-    command = f"find_tests {data} {text} one two three; echo ${{SETS[*]}}"
+    command = f"find_tests '{data}' '{text}' one two three; echo ${{SETS[*]}}"
     assert of_data_sh(tmp_path, f"DRY_RUN=1; {command}") == ["one two three"]
     text.mkdir()
     for name in ("two.de", "three.de", "three.en"):

@@ -154,7 +154,7 @@ def test_a_file_that_a_flag_names_is_compared_by_its_content(planned, tmp_path, 
     path, logs = tmp_path / name, tmp_path / "logs"
     path.mkdir() if name == "folder" else path.write_text("weights")
     logs.mkdir()
-    flags = {"train_flags": f"--finetune-from-model {path} --tensorboard-logdir {logs}"}
+    flags = {"train_flags": f"--finetune-from-model '{path}' --tensorboard-logdir '{logs}'"}
     assert not run_all(planned(**flags))
     (logs / "events").write_text("more")
     assert not run_all(planned(**flags))
@@ -290,7 +290,7 @@ def test_a_failed_row_says_why_and_does_not_stop_the_others(tmp_path):
 
 
 def test_a_finished_step_is_not_run_again_and_a_failed_one_is(tmp_path):
-    fails_once = f"echo x; [ -e {tmp_path}/mark ] || {{ touch {tmp_path}/mark; exit 1; }}"
+    fails_once = f"echo x; [ -e '{tmp_path}/mark' ] || {{ touch '{tmp_path}/mark'; exit 1; }}"
     run = run_of(tmp_path, "row", "echo once", fails_once)
     for failures in (1, 0):
         runner = Runner([], jobs=1)
@@ -305,7 +305,7 @@ def test_a_finished_step_is_not_run_again_and_a_failed_one_is(tmp_path):
 
 def test_two_scripts_do_not_work_on_one_run(tmp_path):
     started, go_on = tmp_path / "started", tmp_path / "go_on"
-    waiting = f"touch {started}; until [ -e {go_on} ]; do sleep 0.1; done; echo first"
+    waiting = f"touch '{started}'; until [ -e '{go_on}' ]; do sleep 0.1; done; echo first"
     first, second = Runner([], 1), Runner([], 1)
     thread = threading.Thread(target=first.run, args=([run_of(tmp_path, "row", waiting)],))
     thread.start()
@@ -405,7 +405,7 @@ def test_a_short_row_gives_way_to_longer_ones(tmp_path):
 
 def test_gpus_are_shared_out_and_hidden_where_none_is_asked_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")  # each waits for the other
-    ends = {"a": f"echo >{tmp_path}/pipe", "b": f"read <{tmp_path}/pipe"}
+    ends = {"a": f"echo >'{tmp_path}/pipe'", "b": f"read <'{tmp_path}/pipe'"}
     Runner(["2", "5"], jobs=2).run(
         [run_of(tmp_path, name, f"echo $CUDA_VISIBLE_DEVICES; {end}") for name, end in ends.items()]
     )
@@ -845,7 +845,7 @@ def test_what_runs_is_ended_when_the_runner_is_stopped(tmp_path):
     """As by Ctrl-C: a run that goes on is terminated, and one that waits does not begin."""
     os.mkfifo(tmp_path / "began")
     os.mkfifo(tmp_path / "never")
-    waits = f"trap 'echo ended; exit 1' TERM; echo >{tmp_path}/began; read <{tmp_path}/never"
+    waits = f"trap 'echo ended; exit 1' TERM; echo >'{tmp_path}/began'; read <'{tmp_path}/never'"
     runner = Runner([], jobs=1)
 
     def interrupt():

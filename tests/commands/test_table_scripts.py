@@ -222,13 +222,17 @@ def test_minimal_pairs_are_scored_unless_none_are_wanted(tmp_path):
     (pairs / "agreement").mkdir(parents=True)
     (pairs / "agreement" / "src.en").write_text("A sentence.\n" * 10)
     command = ["which_syntax", DRY, "--rows", "1", "--out", tmp_path / "out", "--contrastive"]
-    scored = run_script(*command, pairs)
+
+    def printed(*arguments):
+        return run_script(*command, *arguments).replace("\\ ", " ")  # blanks are quoted
+
+    scored = printed(pairs)
     assert f"scripts/contrastive.py {pairs}" in scored
     assert f"--contrastive {pairs}" in scored
-    some = run_script(*command, pairs, "--pairs", "5")
+    some = printed(pairs, "--pairs", "5")
     assert f"slice.py {pairs}/agreement/src en 5 --every 2" in some
     assert f"--contrastive {tmp_path}/out/raw/contrastive.5" in some
-    assert "contrastive" not in run_script(*command, "none")
+    assert "contrastive" not in printed("none")
 
 
 @pytest.fixture
@@ -239,7 +243,8 @@ def elsewhere(tmp_path):
 
     def run(name: str, *arguments: object, data: Path | str = "") -> str:
         words = (*arguments, DRY, "--rows", "1", "--out", tmp_path / "out")
-        return run_script(name, *words, cwd=tmp_path, FAIRSEQ_PHRASE_DATA=str(data))
+        printed = run_script(name, *words, cwd=tmp_path, FAIRSEQ_PHRASE_DATA=str(data))
+        return printed.replace("\\ ", " ")  # blanks are quoted
 
     return run
 

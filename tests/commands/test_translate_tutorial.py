@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
 def test_the_commands_of_the_tutorial_run(spacy_pipeline, folder):
     _, trees, _, readings, scores_of_text, _, _ = run_page(
         "docs/tutorials/translate.md", folder,
-        {"--train 20000": "--train 300", "spacy:de_core_news_sm": f"spacy:{spacy_pipeline}"},
+        {"--train 20000": "--train 300", "spacy:de_core_news_sm": f"'spacy:{spacy_pipeline}'"},
     )  # fmt: skip
     assert trees.count("Der Mann wird manchmal die Zeitung vom Anwalt stehlen.") == 2
     assert len(readings.splitlines()) == 2
