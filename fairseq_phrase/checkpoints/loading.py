@@ -22,7 +22,7 @@ from fairseq_phrase.checkpoints.guards import guard_checkpoints
 from fairseq_phrase.checkpoints.identity import RecordingTask, identity_of
 from fairseq_phrase.checkpoints.trust import plain_options
 from fairseq_phrase.data.store.data_directory import languages_in_names
-from fairseq_phrase.data.store.identity import Tolerance, check
+from fairseq_phrase.data.store.identity import Tolerance, check_identity
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.encoder_method import BROKEN
 from fairseq_phrase.repairs.checkpoints import make_checkpoints_loadable
@@ -183,7 +183,7 @@ def _compare(saved: SavedModel, data: str | Path, options: Mapping[str, Any]) ->
     """Compare the record of the training with the data."""
     trained = identity_of(saved.state, saved.path)
     current = identity_of({"cfg": saved.state["cfg"]}, str(data))
-    check(
+    check_identity(
         trained, current, "use", Tolerance(options["allow_difference"], options["strict_identity"])
     )
 

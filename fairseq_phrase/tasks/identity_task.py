@@ -18,7 +18,7 @@ from fairseq_phrase.data.store.identity import (
     Entry,
     Identity,
     Tolerance,
-    check,
+    check_identity,
     log_record,
 )
 from fairseq_phrase.data.store.manifest import data_identity
@@ -195,6 +195,6 @@ class IdentifiedTask(UpdateTask):
     def _check(
         self, trained: Identity, here: Identity, use: str, without: Sequence[str] = ()
     ) -> tuple[str, ...]:
-        """Compare records as the options say; see :func:`check`."""
+        """Compare records as the options say; see :func:`check_identity`."""
         tolerance = Tolerance(self.cfg.allow_difference, self.cfg.strict_identity)
-        return check(trained.without(without), here.without(without), use, tolerance)
+        return check_identity(trained.without(without), here.without(without), use, tolerance)

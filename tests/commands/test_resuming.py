@@ -16,7 +16,7 @@ from fairseq_cli import train as fairseq_train
 from omegaconf import OmegaConf
 
 from fairseq_phrase.checkpoints.options import model_entries
-from fairseq_phrase.data.store.identity import Identity, check
+from fairseq_phrase.data.store.identity import Identity, check_identity
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.repairs.resuming import (
     continue_all_state,
@@ -323,4 +323,4 @@ def test_options_that_an_older_record_lacks_have_their_defaults():
     for mask, differs in (("subset", False), ("all", True)):
         now = model_entries({"_name": "phrase_transformer", "phrase_mask": mask})
         with pytest.raises(UserError, match="subset and all") if differs else nullcontext():
-            check(Identity(older), Identity(now), "continue")
+            check_identity(Identity(older), Identity(now), "continue")

@@ -353,7 +353,7 @@ def test_the_packages_of_all_parts_are_listed(tmp_path, monkeypatch):
     for group, names in groups.items():
         for name in names:
             entry = f"[fairseq_phrase.{group}]\n{name} = no_module:{name}\n"
-            install_package(tmp_path, f"of-{name}", entry)
+            install_package(tmp_path, f"of_{name}", entry)
     monkeypatch.syspath_prepend(tmp_path)
     entries = {"encoder": "enc", "phrase-source": "siblings:3"}
     record = Identity({name: Entry(value, value, "encoder") for name, value in entries.items()})
@@ -361,6 +361,6 @@ def test_the_packages_of_all_parts_are_listed(tmp_path, monkeypatch):
         fields=["words", "lemmas"], bpe="seg", target_bpe="seg2", parser="parse:x"
     )
     assert bundles.packages_of(record, manifest) == {
-        "model": ["of-enc", "of-lemmas", "of-seg", "of-seg2", "of-siblings"],
-        "parser": ["of-parse"],
+        "model": ["of_enc", "of_lemmas", "of_seg", "of_seg2", "of_siblings"],
+        "parser": ["of_parse"],
     }

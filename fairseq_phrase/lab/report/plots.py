@@ -73,7 +73,7 @@ def score_by_length(row: Row, report: Report, buckets: Sequence[LengthBucket]) -
     ]
 
 
-def lengthstitle_of(report: Report) -> str:
+def lengths_title(report: Report) -> str:
     """Return the title of :func:`plot_lengths`, which names the side whose length counts."""
     return f"{report.main} by length of the {_side(report)}"
 
@@ -97,7 +97,7 @@ def plot_lengths(report: Report, path: Path) -> None:
     axes.set_xticks(range(len(buckets)), labels)
     axes.set_xlabel(f"words of the {_side(report)}; sentences")
     axes.set_ylabel(report.main)
-    axes.set_title(title_of(report, lengthstitle_of(report)))
+    axes.set_title(title_of(report, lengths_title(report)))
     _finish(figure, axes, path)
 
 

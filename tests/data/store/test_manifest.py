@@ -25,7 +25,7 @@ from fairseq_phrase.data.store.identity import (
     Entry,
     Identity,
     Tolerance,
-    check,
+    check_identity,
 )
 from fairseq_phrase.data.store.manifest import (
     FREE_FIELDS,
@@ -132,8 +132,8 @@ def test_a_field_that_is_added_later_is_compared_without_a_line() -> None:
     values = vars(old)
     assert later(**values).identity().entries["a-new-option"].value == "off"
     with pytest.raises(UserError, match="differ in a-new-option off and on: give --a-new-option"):
-        check(old.identity(), later(**values, a_new_option="on").identity(), "use")
-    check(old.identity(), later(**values).identity(), "use")
+        check_identity(old.identity(), later(**values, a_new_option="on").identity(), "use")
+    check_identity(old.identity(), later(**values).identity(), "use")
 
 
 @pytest.mark.parametrize(
@@ -170,14 +170,14 @@ def test_all_parsers_of_this_project_have_their_arguments_in_their_versions() ->
 @pytest.mark.parametrize("use", USES)
 def test_what_parsed_is_compared_as_a_parsers_version_is(use, field, value, message, caplog):
     other_record = replace(WHOLE, **{field: value}).identity(f"{use} {value}")
-    check(WHOLE.identity(), other_record, use)
+    check_identity(WHOLE.identity(), other_record, use)
     assert f"differ in {message} " in caplog.text
     with pytest.raises(UserError, match=f"differ in {message}: parse with the training's parser"):
-        check(WHOLE.identity(), other_record, use, Tolerance(strict=True))
+        check_identity(WHOLE.identity(), other_record, use, Tolerance(strict=True))
 
 
 def check_without(parts: Sequence[str], other: Manifest, use: str) -> None:
-    check(WHOLE.identity().without(parts), other.identity().without(parts), use)
+    check_identity(WHOLE.identity().without(parts), other.identity().without(parts), use)
 
 
 @pytest.mark.parametrize("use", USES)
@@ -218,8 +218,8 @@ def test_older_records_and_manifests_are_read(tmp_path, caplog) -> None:
         del entries[name]
     older = Identity(entries, is_whole=False, where="old")
     for newer in (manifest.identity("new"), WHOLE.identity("new")):
-        check(older, newer, "use", Tolerance(strict=True))
-        check(newer, older, "use", Tolerance(strict=True))
+        check_identity(older, newer, "use", Tolerance(strict=True))
+        check_identity(newer, older, "use", Tolerance(strict=True))
     assert "old does not record its target-segmenter, labels" in caplog.text
 
 
@@ -287,7 +287,7 @@ def test_a_source_without_parses_has_the_model_that_segmented_it(tmp_path, chang
     record = data_identity(tmp_path, "en", "de")
     assert record.value("subword-model") == digest
     assert "segmenter" not in record.entries
-    check(record, record.only("languages"), "use")
+    check_identity(record, record.only("languages"), "use")
 
 
 def test_a_model_of_the_target_outside_of_the_directory_is_not_read(tmp_path) -> None:

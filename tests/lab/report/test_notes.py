@@ -28,6 +28,7 @@ def row(title, seeds, compared=True, bleu=None):
 
 
 def notes(baseline, *others):
+    baseline.by_seeds.clear()  # it is not compared with itself
     report = Report("", [baseline, *others], baseline, METRICS, [], {}, [], None, 1000)
     return list(baseline_notes(report))
 
