@@ -44,16 +44,15 @@ def _texts(report: Report) -> Iterator[str]:
         targets = {tuple(output.targets) for _, output in outputs}
         sources = {tuple(output.sources) for _, output in outputs}
         files = [text.sources or outputs[0][1].sources]
-        for kind, printed, expected in (
-            ("reference", targets, text.references),
-            ("source", sources, files),
+        for kind, printed, expected, effect in (
+            ("reference", targets, text.references, "their scores compare different sentences"),
+            ("source", sources, files, "the models read different sentences"),
         ):
             lines = {line for output in printed for line in other_lines(output, expected)}
             if lines:
                 yield (
                     f"{len(lines):,} of {len(text.lines):,} lines of the {kind}{of} are not what fairseq "
-                    f"printed, the first of them line {min(lines) + 1}: their scores compare different "
-                    "sentences."
+                    f"printed, the first of them line {min(lines) + 1}: {effect}."
                 )
         if report.metrics.outputs != "translations":
             continue
