@@ -14,14 +14,12 @@ import pytest
 import sentencepiece
 from fairseq.data import Dictionary
 from subword_nmt.apply_bpe import BPE
-from subword_nmt.learn_bpe import learn_bpe
 
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.ptb import BracketFiles
-from fairseq_phrase.syntax.spellings import unescape_moses
 from fairseq_phrase.tasks.fairseq_interactive import SyntaxBPE, SyntaxBPEConfig
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import (
@@ -38,7 +36,6 @@ from tests.support.attaching import (
 from tests.support.commands import PHRASE, SIZES, run, train
 from tests.support.data_tasks import make_task
 from tests.support.hostile import SNIPPETS
-from tests.support.repository import shared_data
 from tests.support.stores import TREE_FIELDS
 from tests.twins.alignment import check_words
 
@@ -442,42 +439,3 @@ def test_all_splits_can_be_made_anew_otherwise(attached_data, bpe_corpus, gold_c
 
 
 # Real text
-
-
-def test_real_moses_text_is_parsed_as_its_words_unescaped(tmp_path, trained_pipeline):
-    """WMT's escapes where the text is at hand, else some made up."""
-    import spacy
-
-    wmt = shared_data("wmt")
-    folder = tmp_path / "text"
-    folder.mkdir()
-    for language in ("de", "en"):
-        lines = ["Das ist Peter &apos;s Haus @-@ Boot &amp; &quot; mehr &quot; ."] * 50
-        if wmt is not None:
-            lines = list(islice(read_lines(wmt / f"slice10k.{language}.gz"), 300))
-        codes = io.StringIO()
-        learn_bpe(io.StringIO("\n".join(lines)), codes, 200)
-        bpe = BPE(io.StringIO(codes.getvalue()))
-        write_lines(folder / f"train.{language}", map(bpe.process_line, lines))
-        write_lines(folder / f"tokens.{language}", lines)
-    data = binarize(folder, tmp_path / "data", splits=("train",))
-    attach(data, folder, "--parser", f"spacy:{trained_pipeline}", splits=("train",))
-    store = ParseStore(data, "train.de-en", "de", {"words", "heads"})
-    pipeline = spacy.load(trained_pipeline)
-    escapes = 0
-    for index, line in enumerate(read_lines(folder / "tokens.de")):
-        tokens = line.split()
-        parse = store[index]
-        assert len(parse["heads"]) == len(tokens)
-        spelled = [""] * len(tokens)
-        for word, subword in zip(parse["words"], lines_of(folder, "train")[index], strict=True):
-            spelled[word] += subword.removesuffix("@@")
-        assert spelled == tokens
-        plain = [unescape_moses(token) for token in tokens]
-        if plain != tokens and (escapes := escapes + 1) <= 20:
-            document = pipeline(spacy.tokens.Doc(pipeline.vocab, words=plain))
-            heads = [token.head.i for token in document]
-            roots = [word for word, head in enumerate(heads) if word == head]
-            expected = [roots[0] if word in roots else head for word, head in enumerate(heads)]
-            assert parse["heads"].tolist() == expected
-    assert escapes > 5

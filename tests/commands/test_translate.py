@@ -538,12 +538,6 @@ def test_the_score_of_a_line_of_several_sentences_has_the_length_of_all():
     assert joined.score == pytest.approx(-9 / 9**0.5)
 
 
-def test_fairseqs_own_encoder_has_no_attention_maps(checkpoints, text):
-    model = fairseq_phrase.load(checkpoints["transformer"], source_parser="of-test")
-    with pytest.raises(UserError, match="gives no attention maps"):
-        model.attention("Der Mann läuft .")
-
-
 def test_tokenized_data_take_and_give_raw_text(attached_data, tmp_path_factory, monkeypatch):
     save = tmp_path_factory.mktemp("moses")
     arguments = [
