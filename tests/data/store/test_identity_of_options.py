@@ -112,15 +112,6 @@ def test_every_option_of_every_task_is_compared_or_free(task, field) -> None:
         assert_compared(entries, changed, field.name)
 
 
-@pytest.mark.parametrize("kind", [*MODELS, *TASKS])
-def test_a_record_has_entries_of_options_alone(kind) -> None:
-    """The name of a preset is not an option: another preset with the same options is the same model."""
-    dataclass = (MODEL_DATACLASS_REGISTRY | TASK_DATACLASS_REGISTRY)[kind]
-    entries = (model_entries if kind in MODELS else task_entries)({"_name": kind})
-    names = {field.name.replace("_", "-") for field in fields(dataclass) if field.name[0] != "_"}
-    assert entries.keys() <= {*names, "encoder"}
-
-
 def test_every_option_of_fairseqs_installed_transformer_is_compared_or_free() -> None:
     """Nested, as fairseq declares them, and flat, as its flags name them."""
     flat: dict[str, Any] = {}

@@ -121,26 +121,6 @@ def test_another_process_reopens_the_files(tmp_path):
     assert len(pickled) < 500
 
 
-@given(
-    sizes=st.lists(st.integers(0, 3), min_size=1, max_size=6).filter(any),
-    largest=st.sampled_from([2**8 - 1, 2**16 - 1, 2**31 - 1, 2**63 - 1]),
-    largest_of_others=st.sampled_from([2**8 - 1, 2**16 - 1, 2**31 - 1, 2**63 - 1]),
-)
-def test_arrays_are_read_by_the_index_of_others_of_their_sizes(
-    tmp_path_factory, sizes, largest, largest_of_others
-):
-    """Fields of words share one index, whatever the type of their numbers."""
-    folder = tmp_path_factory.mktemp("shared")
-    write_arrays(folder / "heads", [[largest_of_others] * size for size in sizes])
-    arrays = [[largest - number for number in range(size)] for size in sizes]
-    write_arrays(folder / "tags", arrays, own_index=False)
-    reader = IndexedReader(folder / "tags", folder / "heads")
-    assert [values.tolist() for values in pickle.loads(pickle.dumps(reader))] == arrays
-    (folder / "tags.bin").write_bytes((folder / "tags.bin").read_bytes() * 16)
-    with pytest.raises(UserError, match=r"tags\.bin has \d+ bytes where its index expects"):
-        IndexedReader(folder / "tags", folder / "heads")
-
-
 def truncated(path):
     path.write_bytes(path.read_bytes()[:-1])
 
