@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import re
 import shutil
@@ -33,7 +32,7 @@ from tests.support.attaching import (
     subwords_of,
     write_lines,
 )
-from tests.support.commands import PHRASE, SIZES, run, train
+from tests.support.commands import PHRASE, run, train
 from tests.support.data_tasks import make_task
 from tests.support.hostile import SNIPPETS
 from tests.support.stores import TREE_FIELDS
@@ -147,15 +146,6 @@ def test_the_target_can_be_parsed_beside_the_source(
     for index, sentence in enumerate(gold_of(gold_corpus, "test", "en")):
         assert store[index]["heads"].tolist() == sentence.tree.heads.tolist()
         assert [relations[number] for number in store[index]["deprels"]] == sentence.deprels
-
-
-def test_compressed_text_and_trees_give_the_same_files(attached_data, data, bpe_corpus, tmp_path):
-    packed = tmp_path / "packed"
-    packed.mkdir()
-    for path in bpe_corpus.iterdir():
-        (packed / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-    attach(data, packed, *GOLD, "--bpe-codes", bpe_corpus / "codes.de")
-    assert contents(data) == contents(attached_data)
 
 
 def test_a_folder_of_links_to_anothers_data_will_do(
@@ -385,22 +375,6 @@ def test_whole_words_are_attached_trained_exported_and_translated(
     assert outputs[0].count("\n") == SPLITS["test"]
 
 
-def test_constituents_that_were_attached_to_sentencepieces_train_and_translate(
-    sp_corpus, stock_sp_data, trained_pipeline, gold_corpus, tmp_path
-):
-    data = Path(shutil.copytree(stock_sp_data, tmp_path / "data"))
-    attach(data, sp_corpus, "--parser", f"spacy:{trained_pipeline}", "--constituents",
-           "from-dependencies", "--sentencepiece-model", sp_corpus / "de.model",
-           bpe="sentencepiece")  # fmt: skip
-    train(data, tmp_path, "--arch", "tree_transformer_tiny", *SIZES, "--max-tokens", "2000",
-          "--max-update", "2")  # fmt: skip
-    text = (gold_corpus / "test.de").read_text()
-    common = commands(data, tmp_path / "checkpoint_last.pt")
-    trusted = ("--source-parser", f"spacy:{trained_pipeline}")
-    new_text = run("fairseq-interactive", *common, *NEW_TEXT, *trusted, stdin=text)
-    assert len(hypotheses(new_text)) == 30
-
-
 # Some splits now, others later
 
 
@@ -436,6 +410,3 @@ def test_all_splits_can_be_made_anew_otherwise(attached_data, bpe_corpus, gold_c
     assert [len(store[index]["tags"]) for index in range(len(store))] == [
         len(tree.words) for tree in trees
     ]
-
-
-# Real text
