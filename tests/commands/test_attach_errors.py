@@ -108,8 +108,6 @@ def test_another_dictionary_is_found_out(data, bpe_corpus, fails):
             ("-s", "en", "-t", "de", "--testpref", "{bpe_corpus}/test"),
             "has no test.en-de.en.idx: it has",
         ),
-        (("--lang", "fr", "--testpref", "{bpe_corpus}/test"), "--lang fr is neither"),
-        ((), "nothing to do"),
         (
             ("--testpref", "{bpe_corpus}/test", "--sentencepiece-model", "x"),
             "needs --bpe sentencepiece",

@@ -348,7 +348,6 @@ def test_data_that_moved_are_named_in_the_message(
             ["--path", "{checkpoint}", "--score", "x", "--nbest", "2"],
             "remove the options of a search",
         ),
-        (["--path", "{checkpoint}", "--unk-dictionary", "x"], "needs --replace-unk"),
         (["--path", "{checkpoint}", "--constraints", "x", "--beam", "999"], "at most half as many"),
         (["--path", "{checkpoint}", "--device", "cuda:77"], "device cuda:77"),
         (["--path", "{checkpoint}", "--device", "gpu"], "gpu: expected cpu, cuda or cuda:1"),
