@@ -111,6 +111,9 @@ def test_every_configuration_file_trains(data_directory, tmp_path, name):
         f"checkpoint.save_dir={tmp_path}", f"hydra.run.dir={tmp_path}",
     )  # fmt: skip
     saved = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)["cfg"]["model"]
-    given = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8"))["model"]
-    for option, value in {**given, **{size: int(value) for size, value in sizes.items()}}.items():
+    configured = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8"))["model"]
+    for option, value in {
+        **configured,
+        **{size: int(value) for size, value in sizes.items()},
+    }.items():
         assert saved[option] == value, option

@@ -210,12 +210,18 @@ def test_validation_text_keeps_its_segmentation(data_directory):
         assert torch.equal(valid[index]["source"], valid.dataset[index]["source"])
 
 
-def test_sentences_that_would_become_too_long_keep_their_segmentation(data_directory):
-    _, dataset = load(data_directory, 0.01, max_source_positions=12, truncate_source=True)
+@pytest.mark.parametrize("truncate", [False, True])
+def test_sentences_that_would_become_too_long_keep_their_segmentation(data_directory, truncate):
+    limits = {"max_source_positions": 24, "max_target_positions": 20, "truncate_source": truncate}
+    _, dataset = load(data_directory, 0.3, **limits)
+    longer = 0
     for index in range(60):
         sample, unsampled = dataset[index], dataset.dataset[index]
-        assert len(sample["source"]) <= max(12, len(unsampled["source"]))
+        for side, limit in (("source", 24), ("target", 20)):
+            assert len(sample[side]) <= max(limit, len(unsampled[side]))
+            longer += len(sample[side]) > len(unsampled[side])
         assert len(sample["parse"]["words"]) == len(sample["source"]) - 1
+    assert longer
 
 
 def changed_manifest(data_directory, folder, **changes):

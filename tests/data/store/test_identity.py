@@ -297,9 +297,11 @@ def test_a_record_of_an_earlier_version_is_completed_by_the_configuration(tmp_pa
 
 
 def test_data_without_named_languages_have_those_of_their_files(data_directory, tmp_path) -> None:
-    named = data_record_of({"data": str(data_directory), "source_lang": "de", "target_lang": "en"})
-    assert {"source-dictionary", "target-dictionary"} <= named.entries.keys()
-    assert data_record_of({"data": f"{data_directory}:elsewhere"}) == named
+    by_names = data_record_of(
+        {"data": str(data_directory), "source_lang": "de", "target_lang": "en"}
+    )
+    assert {"source-dictionary", "target-dictionary"} <= by_names.entries.keys()
+    assert data_record_of({"data": f"{data_directory}:elsewhere"}) == by_names
     for missing in ({}, {"data": None}, {"data": str(tmp_path / "gone")}, {"data": str(tmp_path)}):
         assert data_record_of(missing).entries == {}
 
