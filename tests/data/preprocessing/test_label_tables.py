@@ -8,8 +8,8 @@ from fairseq_phrase.data.preprocessing.dictionaries import LabelTable
 COUNTS = st.dictionaries(st.sampled_from(["NP", "VP", "S", "<unk>", "<s>", "_"]), st.integers(1, 9))
 
 
-def table(counts, *continued, may_grow=True):
-    labels = LabelTable(*continued, may_grow=may_grow)
+def table(counts, *dictionary, may_grow=True):
+    labels = LabelTable(*dictionary, may_grow=may_grow)
     labels.add(counts)
     return labels
 
@@ -18,15 +18,15 @@ def entries(dictionary):
     return list(zip(dictionary.symbols, dictionary.count, strict=True))
 
 
-@given(known=COUNTS, added=COUNTS, may_grow=st.booleans())
-def test_a_continued_dictionary_keeps_its_labels_and_counts(known, added, may_grow):
-    dictionary = table(known).dictionary()
+@given(old=COUNTS, new=COUNTS, may_grow=st.booleans())
+def test_a_continued_dictionary_keeps_its_labels_and_counts(old, new, may_grow):
+    dictionary = table(old).dictionary()
     before = entries(dictionary)
-    continued = table(added, dictionary, may_grow=may_grow)
-    after = entries(continued.dictionary())
-    new = added.keys() - known.keys()
+    second = table(new, dictionary, may_grow=may_grow)
+    after = entries(second.dictionary())
+    extra = new.keys() - old.keys()
     assert after[: len(before)] == before
     assert sorted(count for _, count in after[len(before) :]) == sorted(
-        added[label] for label in new if may_grow
+        new[label] for label in extra if may_grow
     )
-    assert len(continued.unknown()) == (0 if may_grow else len(new))
+    assert len(second.unknown()) == (0 if may_grow else len(extra))
