@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 from argparse import Namespace
 from dataclasses import replace
 from io import BytesIO, TextIOWrapper
@@ -21,7 +19,6 @@ from fairseq_phrase.inference.search import base_2, seed_of
 from fairseq_phrase.inference.translation_jobs import with_gpus
 from tests.support.selection import first_fast
 from tests.support.shared import checkpoints_of
-from tests.support.warm_start import python
 
 SAMPLING = ["--sampling", "--sampling-topk", "20", "--nbest", "2", "--scores", "--seed", "5"]
 
@@ -166,36 +163,6 @@ def test_no_part_of_a_few_lines_is_empty(arguments, translate, text, tmp_path):
         parts_of_output = [translate("--shard", f"{n}/{parts}").out for n in range(1, parts + 1)]
         assert all(parts_of_output)
         assert "".join(parts_of_output) == output
-
-
-KILLED = """
-import os, signal, sys
-from itertools import count
-from fairseq_phrase.cli import translate
-from fairseq_phrase.inference import translation_jobs
-written, number = translation_jobs.output_line, count(1)
-def killed(*given):
-    if next(number) == 13:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return written(*given)
-translation_jobs.output_line = killed
-translate.main(sys.argv[1:])
-"""
-
-
-def test_a_run_that_was_killed_goes_on(arguments, translate, tmp_path):
-    output = translate(*SAMPLING).out
-    out = tmp_path / "out.en"
-    command = [python(), "-c", KILLED, *arguments, *SAMPLING, "--out", out]
-    ended = subprocess.run(list(map(str, command)), stderr=subprocess.DEVNULL)
-    assert ended.returncode == -signal.SIGKILL
-    (partial,) = tmp_path.glob("*.partial")
-    # The chunks of one line and of three.
-    assert partial.read_text(encoding="utf-8") == "".join(output.splitlines(True)[:8])
-    assert not out.exists()
-    assert ": 16 lines translated" in translate(*SAMPLING, "--out", out).err
-    assert out.read_text(encoding="utf-8") == output
-    assert not partial.exists()
 
 
 def test_other_options_models_and_files_do_not_go_on_with_what_was_written(

@@ -24,7 +24,6 @@ from tests.support.attaching import write_lines
 from tests.support.commands import run
 from tests.support.labelled_corpora import make_data, write_corpus
 from tests.support.repository import REPOSITORY
-from tests.support.selection import first_fast
 
 #: Each encoder of this package with its first row: its paper's form.
 FIRST_ROWS = {
@@ -76,13 +75,11 @@ def train(command, data, save, updates, *arguments, criterion=("--criterion", "c
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("labels", first_fast(["words", "sentences"]))
 @pytest.mark.parametrize("name", list(FIRST_ROWS))
-def test_every_encoder_is_trained(request, tmp_path, command, name, labels):
-    data = request.getfixturevalue(labels)
+def test_every_encoder_is_trained(words, tmp_path, command, name):
     flags = ENCODERS[name].option_flags(FIRST_ROWS[name])
     log = train(
-        command, data, tmp_path, 1, "--encoder", name, *flags, "--no-save", "--disable-validation"
+        command, words, tmp_path, 1, "--encoder", name, *flags, "--no-save", "--disable-validation"
     )
     assert "num_updates" in log
     assert re.search(r"loss=[\d.]+|loss [\d.]+", log)
@@ -452,14 +449,6 @@ def test_an_encoder_of_trees_needs_data_with_trees(corpus, tmp_path, command):
 def test_data_of_a_translation_are_refused(data_directory, tmp_path, command):
     with pytest.raises(UserError, match="has a translation and no labels: make data"):
         train(command, data_directory, tmp_path, 1)
-
-
-def test_a_text_longer_than_the_positions_is_named(sentences, tmp_path, command):
-    # Training leaves them out with fairseq's warning.
-    with pytest.raises(
-        UserError, match=r"texts have more tokens than the model has positions \(9\)"
-    ):
-        train(command, sentences, tmp_path, 1, "--max-source-positions", "9")
 
 
 def test_a_text_with_more_labels_than_the_limit_is_named(corpus, words, tmp_path, command):

@@ -282,10 +282,6 @@ def test_a_test_set_alone_asks_for_what_the_training_data_have(workplace, capsys
     assert workplace.contents() == workplace.before
 
 
-def test_no_text_at_all_is_refused(refused):
-    assert "give --trainpref" in refused(main, ["-s", "de", "-t", "en"])
-
-
 def test_a_file_where_the_destination_should_be_is_left_alone(workplace, fails, tmp_path):
     (tmp_path / "file").write_text("mine")
     assert "file is a file: name a folder" in fails("--destdir", str(tmp_path / "file"))

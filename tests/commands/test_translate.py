@@ -20,7 +20,6 @@ import pytest
 import torch
 from fairseq import utils
 from fairseq_cli import generate, interactive
-from fairseq_cli import train as fairseq_train
 
 import fairseq_phrase
 from fairseq_phrase.checkpoints.loading import read_checkpoint
@@ -30,7 +29,6 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search
 from fairseq_phrase.inference.search import Hypothesis, add_targets, joined_hypotheses
 from fairseq_phrase.text import digest_of, read_lines
-from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
 from tests.support.shared import checkpoints_of
 from tests.support.warm_start import REAL, python
@@ -350,7 +348,6 @@ def test_data_that_moved_are_named_in_the_message(
             ["--path", "{checkpoint}", "--score", "x", "--nbest", "2"],
             "remove the options of a search",
         ),
-        (["--path", "{checkpoint}", "--unk-dictionary", "x"], "needs --replace-unk"),
         (["--path", "{checkpoint}", "--constraints", "x", "--beam", "999"], "at most half as many"),
         (["--path", "{checkpoint}", "--device", "cuda:77"], "device cuda:77"),
         (["--path", "{checkpoint}", "--device", "gpu"], "gpu: expected cpu, cuda or cuda:1"),
@@ -536,27 +533,6 @@ def test_the_score_of_a_line_of_several_sentences_has_the_length_of_all():
     (joined,) = joined_hypotheses(parts, 1, 0.5)
     assert (joined.text, joined.tokens) == ("a b", 9)
     assert joined.score == pytest.approx(-9 / 9**0.5)
-
-
-def test_fairseqs_own_encoder_has_no_attention_maps(checkpoints, text):
-    model = fairseq_phrase.load(checkpoints["transformer"], source_parser="of-test")
-    with pytest.raises(UserError, match="gives no attention maps"):
-        model.attention("Der Mann läuft .")
-
-
-def test_tokenized_data_take_and_give_raw_text(attached_data, tmp_path_factory, monkeypatch):
-    save = tmp_path_factory.mktemp("moses")
-    arguments = [
-        attached_data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--arch",
-        "transformer", *TRAINING, *SIZES, "--save-dir", save, "--max-update", "1",
-        "--max-tokens", "500", "--disable-validation",
-    ]  # fmt: skip
-    monkeypatch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
-    fairseq_train.cli_main()
-    model = fairseq_phrase.load(save / "checkpoint_last.pt", source_parser="none", device="cpu")
-    assert model.tokens(["Der Mann läuft."])[0][-1] == "."
-    assert model.texts([["The", "m@@", "an", "runs", "."]]) == ["The man runs."]
-    shutil.rmtree(save)
 
 
 def test_a_pipe_is_a_file(checkpoints, translate, text, monkeypatch, tmp_path):

@@ -71,6 +71,12 @@ def test_a_folder_is_found_again_from_elsewhere(tmp_path, monkeypatch):
     assert resolve("another") == "another"
 
 
+def test_the_folder_of_a_pipeline_is_suggested(tmp_path):
+    (tmp_path / "meta.json").touch()
+    with pytest.raises(UserError, match=rf"; did you mean spacy:{tmp_path}\?$"):
+        load_parser(str(tmp_path))
+
+
 def test_a_missing_folder_of_a_pipeline_is_not_downloaded(tmp_path):
     with pytest.raises(
         UserError, match=r"there is no folder '.*/en_core_web_sm': .*installed pipeline"

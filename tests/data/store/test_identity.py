@@ -11,7 +11,7 @@ from fairseq import checkpoint_utils
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.checkpoints.identity import begin_neutrally, identity_of
+from fairseq_phrase.checkpoints.identity import begin_neutrally, data_record_of, identity_of
 from fairseq_phrase.checkpoints.loading import register_all
 from fairseq_phrase.checkpoints.options import model_entries, task_entries
 from fairseq_phrase.checkpoints.parameter_checks import check_ties
@@ -294,6 +294,16 @@ def test_a_record_of_an_earlier_version_is_completed_by_the_configuration(tmp_pa
     assert not completed.is_whole
     added = Identity({**completed.entries, "new": Entry("x", "x", "source")})
     assert check_identity(completed, added, "use") == ()
+
+
+def test_data_without_named_languages_have_those_of_their_files(data_directory, tmp_path) -> None:
+    by_names = data_record_of(
+        {"data": str(data_directory), "source_lang": "de", "target_lang": "en"}
+    )
+    assert {"source-dictionary", "target-dictionary"} <= by_names.entries.keys()
+    assert data_record_of({"data": f"{data_directory}:elsewhere"}) == by_names
+    for missing in ({}, {"data": None}, {"data": str(tmp_path / "gone")}, {"data": str(tmp_path)}):
+        assert data_record_of(missing).entries == {}
 
 
 @pytest.mark.parametrize("arch", ["transformer", "relation_transformer"])
