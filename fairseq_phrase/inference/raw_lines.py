@@ -7,7 +7,7 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -268,10 +268,8 @@ def ready(
 
     def put(item: Any, error: BaseException | None = None) -> None:
         while not stopped.is_set():
-            try:
+            with suppress(queue.Full):
                 return waiting.put((item, error), timeout=0.1)
-            except queue.Full:
-                continue
 
     def run() -> None:
         try:

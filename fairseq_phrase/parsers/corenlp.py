@@ -208,11 +208,7 @@ def _from_xml(path: Path) -> Iterator[_Sentence]:
 
 
 def _xml_sentence(element: Any, line: int) -> _Sentence:
-    """Read a sentence.
-
-    Args:
-        line: its last line.
-    """
+    """Read a sentence; ``line`` is its last line."""
     tokens = element.findall("tokens/token")
     edges = [
         (

@@ -189,7 +189,6 @@ class Report:
             partial.
         sentence_test: ``ar``, ``bs`` or ``mcnemar``; None without a test over sentences.
         trials: the number of resamples or exchanges of each test.
-        notes: what stands below the table.
         pairs: the minimal pairs of the contrastive accuracies; empty without them.
     """
 
