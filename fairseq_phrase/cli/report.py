@@ -50,10 +50,10 @@ def make_parser() -> argparse.ArgumentParser:
         "fairseq-phrase-label writes); spans: F1 of spans in BIO labels; exact: share of outputs equal "
         "to the reference, such as logical forms")
     parser.add_argument("--metric", action="append", default=[], metavar="NAME[:ARGUMENT]",
-        help="another metric, which needs --source; the first is the table's main one. comet[:MODEL], "
-        "in the interpreter FAIRSEQ_PHRASE_COMET_PYTHON; file:NAME=SCORES[:lower], without --source, a "
-        "number for each sentence in the file SCORES of each run's folder (:lower: lower is better); for "
-        "corrections of errors gleu, errant:FILE.m2[@PIPELINE]; or that of an installed package")
+        help="another metric, which needs --source; the first is the table's main one. "
+        "file:NAME=SCORES[:lower], without --source, a number for each sentence in the file SCORES of "
+        "each run's folder (:lower: lower is better); for corrections of errors gleu, "
+        "errant:FILE.m2[@PIPELINE]; or that of an installed package")
     parser.add_argument("--form", choices=FORMS,
         help="with --measure exact: the outputs' formal language, which adds the share of well-formed "
         "outputs. calls: brackets after predicates, f ( a ); lambda: brackets around them, ( f a ); "
