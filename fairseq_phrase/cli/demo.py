@@ -27,10 +27,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1",
         help="the address to bind to; 0.0.0.0 lets every machine of the network use the page")
     parser.add_argument("--port", type=positive, default=8008, metavar="N", help="the port")
-    parser.add_argument("--max-words", type=positive, default=60, metavar="N",
-        help="longest sentence")
-    parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS",
-        help="longest wait for an answer")
     return parser
 
 
@@ -73,12 +69,7 @@ def main(args: argparse.Namespace) -> None:
             [example_of(model) or "."]
         )  # a missing parser is an error here, not on the page
     local = args.host in ("127.0.0.1", "localhost")
-    app = make_app(
-        models,
-        max_words=args.max_words,
-        seconds=args.timeout,
-        hosts=("127.0.0.1", "localhost") if local else ("*",),
-    )
+    app = make_app(models, hosts=("127.0.0.1", "localhost") if local else ("*",))
     import uvicorn
 
     print(f"http://{args.host}:{args.port} (Ctrl-C stops)", flush=True)

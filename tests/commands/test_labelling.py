@@ -476,7 +476,6 @@ def test_labels_unknown_in_training_are_warned_about(corpus, tmp_path, command):
     [
         (["--left-pad-source"], "pads on the right"),
         (["--truncate-source"], "every word has a label"),
-        (["--subword-sampling", "0.1"], "labels are not split into subwords"),
         (["--eval-spans"], "--eval-spans: the labels mark no spans"),
         (["--head-layers", "3"], "--head-layers 3: expected 1 or 2"),
         (["--encoder", "gru"], "--encoder gru: expected one of"),

@@ -15,7 +15,6 @@ from fairseq_cli import train as fairseq_train
 
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.cli.preprocess import main as preprocess
-from fairseq_phrase.data.batches.subword_sampling import SubwordSampling
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.data.subwords.encoded_sentences import encode_sentence
@@ -27,7 +26,6 @@ from fairseq_phrase.data.subwords.segmenters import (
     WholeWords,
 )
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder, segmenter_of
-from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.raw_lines import TargetForm, source_form
 from fairseq_phrase.parsers.interfaces import split_at_white_space
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
@@ -419,6 +417,3 @@ def test_what_does_not_go_with_them_is_said(data, texts, refused):
     assert "'<s>' cannot be protected" in refused(preprocess, [*prefix, "<s>"])
     message = "--protected-tokens is for translation"
     assert message in refused(preprocess, [*prefix, "<BT>", "--labels", "word"])
-    dictionaries = [Dictionary.load(f"{data}/data.tagged/dict.{side}.txt") for side in ("de", "en")]
-    with pytest.raises(UserError, match="has protected tokens"):
-        SubwordSampling(0.1, f"{data}/data.tagged", "de", dictionaries, (100, 100))

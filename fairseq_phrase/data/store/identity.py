@@ -96,7 +96,7 @@ FREE_OPTIONS = {
         "left_pad_source left_pad_target required_seq_len_multiple num_batch_buckets",
     "what validation prints": "eval_*",
     "samples and losses of training":
-        "seed upsample_primary load_alignments subword_sampling batch_order "
+        "seed upsample_primary load_alignments batch_order "
         "parse_loss* tree_regularization* tree_planting* coverage",
     "how a training begins, and what it trains":
         "pretrained pretrained_model pretrained_decoder_embeddings take_options freeze_encoder "

@@ -114,15 +114,11 @@ class ReportOptions:
         baseline: the row that the others are compared with; None for no comparison.
         test: ``auto``: over seeds if both rows have at least two seeds, and paired approximate
             randomization over sentences; ``seeds``: the same, but fewer seeds are an error; ``ar`` and
-            ``bs``: over sentences only; ``mcnemar``: over labels or outputs that are correct or wrong;
-            ``none``.
+            ``bs``: over sentences only; ``none``.
         partial: leave out runs that are not finished, and note it.
         needs_training: whether a run without a finished training log is an error.
         titles: titles and papers' numbers by row, in the table's order.
         pairs: minimal pairs that every run has scored; empty for none.
-
-    Raises:
-        UserError: the test does not fit the measure.
     """
 
     baseline: str | None = None
@@ -134,13 +130,6 @@ class ReportOptions:
     titles: Mapping[str, RowTitle] = field(default_factory=dict)
     caption: str = "Results"
     pairs: Sequence[MinimalPairs] = ()
-
-    def __post_init__(self) -> None:
-        if self.test == "mcnemar" and not self.measure.right_or_wrong:
-            raise UserError(
-                f"--test mcnemar --measure {self.measure.name}: McNemar's test compares outputs that are "
-                "right or wrong one by one, as with --measure labels or exact; use --test ar"
-            )
 
     @property
     def sentence_test(self) -> str | None:

@@ -278,7 +278,7 @@ def test_what_pretrained_leaves_out_does_not_change_the_states_of_tokens(model, 
 OF_TASKS = {
     "dataset_impl": "mmap", "required_seq_len_multiple": 8, "num_batch_buckets": 3,
     "eval_bleu_args": '{"beam": 2}', "eval_bleu_detok": "moses",
-    "subword_sampling": 0.1, "train_subset": "valid", "upsample_primary": 2, "max_source_positions": 300,
+    "train_subset": "valid", "upsample_primary": 2, "max_source_positions": 300,
     "max_target_positions": 300, "pretrained": "none.pt", "pretrained_model": "none.pt",
     "allow_difference": "parser",
 }  # fmt: skip

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.cli.preprocess import main as preprocess
-from fairseq_phrase.data.batches.subword_sampling import SubwordSampling
 from fairseq_phrase.data.preprocessing.subword_models import (
     CharacterOptions,
     sampled,
@@ -344,8 +343,6 @@ def test_an_installed_segmenter_segments_data_and_new_text(installed, synthetic_
         assert text.encoder.segmenter.join(" ".join(sentence.subwords)) == line
         # The dictionary of the data has these subwords.
         assert 3 not in text.numbered(sentence)[0]
-    with pytest.raises(UserError, match="--bpe syllables: expected sentencepiece or subword_nmt"):
-        SubwordSampling(0.1, installed / "data", "de", (None, None), (9, 9))
 
 
 @pytest.mark.parametrize(
