@@ -23,8 +23,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="runs, rows of runs, folders of rows, or files of translations")
     add(parser, "--reference", "--tokenize")
     parser.add_argument("--out", type=Path, metavar="FILE",
-        help="also write the table here; FILE.json gets the scores in sacrebleu's form, for "
-        "fairseq-phrase-export --card-scores")
+        help="also write the table here; FILE.json gets the scores in sacrebleu's form")
     return parser
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import sacrebleu
 
 from fairseq_phrase.cli.score import main
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.model_card import read_scores
 from fairseq_phrase.lab.report.generation import read_generation
 from fairseq_phrase.metrics import tokenizers
 from tests.support.report_table import table_lines
@@ -207,21 +208,11 @@ def test_a_tokenizer_is_named_or_refused_by_name(run, capsys):
     assert "--tokenize nothing: expected one of 13a, char" in capsys.readouterr().err
 
 
-def test_scores_in_json_are_those_of_a_model_card(run, tmp_path):
+def test_scores_in_json_are_in_the_form_of_sacrebleu(run, tmp_path):
     score(run, out=["--out", str(tmp_path / "scores.json")])
-    bleu, chrf, ter = read_scores(tmp_path / "scores.json")
+    scores = json.loads((tmp_path / "scores.json").read_text())
     expected = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES])
-    assert (bleu.metric, chrf.metric, ter.metric) == ("BLEU", "chrF", "TER")
-    assert bleu.value == pytest.approx(expected.score)
-    assert bleu.signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a")
-    assert bleu.test_set == "test"
-    for seed in (1, 2, 3):
-        (tmp_path / f"row/seed{seed}").mkdir(parents=True)
-        write_output(tmp_path / f"row/seed{seed}/generate-test.txt", REFERENCES)
-    score(run, str(tmp_path / "row"), out=["--out", str(tmp_path / "seeds.json")])
-    with pytest.raises(UserError, match=r"seeds\.json has scores of 3 models: score only this one"):
-        read_scores(tmp_path / "seeds.json")
-    other_output = write_output(tmp_path / "other.txt", REFERENCES)
-    score(run, str(run), f"other={other_output}", out=["--out", str(tmp_path / "two.json")])
-    with pytest.raises(UserError, match=r"two\.json has scores of 2 models"):
-        read_scores(tmp_path / "two.json")
+    assert [score["name"] for score in scores] == ["BLEU", "chrF", "TER"]
+    assert scores[0]["score"] == pytest.approx(expected.score)
+    assert scores[0]["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
+    assert scores[0]["test_set"] == "test"

@@ -454,18 +454,6 @@ def test_a_hostile_bundle_opens_nothing_that_its_user_did_not_name(bundle, text,
         fairseq_phrase.load(bundle).translate("Der Hund")
 
 
-def test_scores_are_in_the_model_card(checkpoints, data_directory, tmp_path):
-    scores = tmp_path / "scores.md"
-    scores.write_text("| model | BLEU |\n")
-    out = tmp_path / "bundle"
-    arguments = [checkpoints["tree"], data_directory, out, "--card-scores", scores]
-    export_command.main(list(map(str, arguments)))
-    card = (out / "README.md").read_text(encoding="utf-8")
-    assert "## Scores\n\n| model | BLEU |\n" in card
-    titles = re.findall("^## (.*)", card, re.MULTILINE)
-    assert len(titles) == len(set(titles))
-
-
 def test_the_model_card_states_how_the_model_was_trained(bundle, checkpoints):
     saved = read_checkpoint(checkpoints["tree"])
     optimization = saved.state["cfg"].optimization
