@@ -36,7 +36,9 @@ _MALT_TAB = (
     """awk -F'\\t' -v OFS='\\t' '!NF {{n = 0; print; next}} """
     """{{print ++n, $1, "_", $2, $2, "_", $3, $4, "_", "_"}}' {path} >OUT makes CoNLL-U"""
 )
-_CORENLP = "name the file PREF.LANG.%s and give --parser corenlp%s"
+_CORENLP = (
+    "let CoreNLP write it again by -outputFormat json, as PREF.LANG.json for --parser corenlp"
+)
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,14 @@ _PENMAN = _Format(
 _JSON, _XML = r"[\[{][\s\[{]*(\"|$)", r"<[?!A-Za-z]"
 _CONVERT = "convert it to CoNLL-U or brackets"
 _FORMATS = (
-    _Format("CoreNLP's XML", _CORENLP % ("xml", ":xml"), _XML, r"CoreNLP-to-HTML|<root>\s*<document"),
+    _Format("CoreNLP's XML", _CORENLP, _XML, r"CoreNLP-to-HTML|<root>\s*<document"),
     _Format("TIGER-XML", _TREETOOLS % "tigerxml", _XML, r"<corpus\b"),
     _Format("TEI", _CONVERT, _XML, r"<(TEI|teiCorpus)\b"),
     _Format("the XML of Perseus' treebanks", _CONVERT, _XML, r"<treebank\b"),
     _Format("XML", _CONVERT, _XML),
     _Format("HanLP's JSON", _CONVERT, _JSON, r'"syntactic_dependencies"\s*:'),
     _Format("HanLP's JSON", _HANLP, _JSON, r'"(tok|pos|ner|dep|sdp|con)(/[a-z0-9]+)?"\s*:'),
-    _Format("CoreNLP's JSON", _CORENLP % ("json", ""), _JSON,
+    _Format("CoreNLP's JSON", "name the file PREF.LANG.json and give --parser corenlp", _JSON,
             r'"(sentences"\s*:\s*\[\s*\{|(basicDependencies|characterOffsetBegin)"\s*:)'),
     _Format("Stanza's JSON", _STANZA, _JSON, r'"(upos|deprel|start_char)"\s*:'),
     _Format("JSON", _CONVERT, _JSON),
@@ -86,7 +88,7 @@ _FORMATS = (
             r"#[0-9]+:\S*\[[0-9]+\]"),
     _Format("tagged text of the Penn Treebank (.pos)", "its trees are in files .mrg",
             r"={20,}\s*$|\[ \S+/\S+ "),
-    _Format("CoreNLP's text", _CORENLP % ("out", ":out"), r"Sentence #[0-9]+ \([0-9]+ tokens"),
+    _Format("CoreNLP's text", _CORENLP, r"Sentence #[0-9]+ \([0-9]+ tokens"),
     _Format("NEGRA export", _TREETOOLS % "export", r"#(FORMAT|BOT|BOS) "),
     _Format("CoNLL-2012", _CONLL_2012,
             r"#begin document|\S+\s+[0-9]+\s+[0-9]+\s+\S+\s+\S+\s+\S*\*"),

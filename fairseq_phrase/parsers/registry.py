@@ -15,6 +15,7 @@ from fairseq_phrase.optional_packages import load_entry
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.parsers.corenlp import CoreNlpFiles
 from fairseq_phrase.parsers.interfaces import FileParser, LineParser
+from fairseq_phrase.parsers.penman import PenmanFiles
 from fairseq_phrase.parsers.ptb import BracketFiles
 from fairseq_phrase.parsers.spacy import SpacyParser
 from fairseq_phrase.parsers.stanza import StanzaParser
@@ -49,6 +50,7 @@ BUILT_IN = {
     "conllu": _BuiltIn("conllu[:surface][,enhanced]", ConlluFiles),
     "ptb": _BuiltIn("ptb", BracketFiles),
     "corenlp": _BuiltIn("corenlp[:TREES]", CoreNlpFiles),
+    "penman": _BuiltIn("penman", PenmanFiles),
     "factored": _BuiltIn("factored[:FIELD,…]", FactoredText),
     "none": _BuiltIn("none", WhitespaceParser),
 }
@@ -60,10 +62,10 @@ def load_parser(spec: str) -> LineParser | FileParser:
     Args:
         spec: ``NAME`` or ``NAME:ARGUMENT``. One of this project's parsers (``spacy:MODEL``, the name or
             folder of an installed pipeline; ``stanza:LANG[,surface][@DIR]``, a language code and a
-            folder of Stanza's models; ``conllu[:surface][,enhanced]``, ``ptb`` or ``corenlp[:TREES]``,
-            files next to the text; ``factored:FIELD,…``, labels in the text; ``none``, words at white
-            space and no trees); or the name of an entry point of the group :data:`PARSER_GROUP`. The
-            entry point's object is called with the argument, if one is given.
+            folder of Stanza's models; ``conllu[:surface][,enhanced]``, ``ptb``, ``corenlp[:TREES]`` or
+            ``penman``, files next to the text; ``factored:FIELD,…``, labels in the text; ``none``, words
+            at white space and no trees); or the name of an entry point of the group
+            :data:`PARSER_GROUP`. The entry point's object is called with the argument, if one is given.
 
     Raises:
         UserError: the parser is unknown, a package that it needs is not installed, or the entry point

@@ -84,9 +84,9 @@ def table(tmp_path):
 ARGUMENTS = ("--baseline", "baseline", "--trials", "50")
 
 
-def archived(kept) -> dict[str, str]:
+def archived(folder) -> dict[str, str]:
     """The files in a kept table's archive."""
-    return {name: content.decode() for name, content in read_archive(kept / ARCHIVE).items()}
+    return {name: content.decode() for name, content in read_archive(folder / ARCHIVE).items()}
 
 
 @cache
@@ -392,8 +392,10 @@ def test_kept_results_are_finished_runs_of_a_new_table(table, tmp_path):
     assert (restored / labels.relative_to(table)).read_text() == "DT NN\nVB\n"
     folder = "../new/table"
     assert report(table, *ARGUMENTS, runs=(f"{folder}/rows",), out=f"{folder}/report") == before
-    made_again, kept = (folder / "report" / "report.csv" for folder in (restored, results))
-    assert made_again.read_bytes() == kept.read_bytes()
+    made_again, archive_report = (
+        folder / "report" / "report.csv" for folder in (restored, results)
+    )
+    assert made_again.read_bytes() == archive_report.read_bytes()
     first = archived(results)
     script("keep_results", restored, results)
     assert {name: text for name, text in first.items() if "runs/" in name} == archived(results)
@@ -549,12 +551,12 @@ def test_a_table_is_restored_whole_to_be_scored_and_its_mark_depends_on_every_fi
 )
 def test_a_report_is_another_if_a_row_that_was_scored_has_another_mean(tmp_path, after, differs):
     head = "row,BLEU_mean,chrF_mean\n"
-    kept, made_again = tmp_path / "kept" / "report", tmp_path / "table" / "report"
-    for folder, rows in ((kept, "a,30.0,50.0\nb,20.0,40.0\n"), (made_again, after)):
+    before, made_again = tmp_path / "kept" / "report", tmp_path / "table" / "report"
+    for folder, rows in ((before, "a,30.0,50.0\nb,20.0,40.0\n"), (made_again, after)):
         folder.mkdir(parents=True)
         if rows is not None:
             (folder / "report.csv").write_text(head + rows)
-    expected = [str(kept / "report.csv")] if differs else []
+    expected = [str(before / "report.csv")] if differs else []
     assert different(tmp_path / "table", tmp_path / "kept") == expected
 
 

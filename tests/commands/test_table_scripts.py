@@ -208,13 +208,15 @@ def test_each_test_set_of_multi30k_is_translated_and_reported(direction, tmp_pat
         FAIRSEQ_PHRASE_DATA=str(tmp_path),
     )  # fmt: skip
     reports = [parse(words) for words in commands_of(output) if words[0] == "fairseq-phrase-report"]
-    assert re.findall(r"--gen-subset (\w+)", output) == [one.subset for one in reports]
-    assert [(one.subset, one.out.name, Path(one.reference[0]).name) for one in reports] == [
+    assert re.findall(r"--gen-subset (\w+)", output) == [report.subset for report in reports]
+    assert [
+        (report.subset, report.out.name, Path(report.reference[0]).name) for report in reports
+    ] == [
         (f"test{number or ''}", f"report-{name}", f"{name}.{direction[-2:]}.gz")
         for number, name in enumerate(names)
     ]
     # The paper's numbers are of one test set, German to English.
-    has_numbers = [one.rows.name == "rows.yaml" for one in reports]
+    has_numbers = [report.rows.name == "rows.yaml" for report in reports]
     assert has_numbers == [direction == "de-en", False, False]
 
 

@@ -69,7 +69,7 @@ def changed(value: Any) -> Any:
     return value + type(value)([1] if isinstance(value, int) else "x") if value != 2 else 3
 
 
-@pytest.mark.parametrize("field", [each.name for each in fields(Manifest)])
+@pytest.mark.parametrize("field", [field.name for field in fields(Manifest)])
 def test_every_field_is_compared_or_free(field) -> None:
     changed_manifest = replace(WHOLE, **{field: changed(getattr(WHOLE, field))})
     assert getattr(changed_manifest, field) != getattr(WHOLE, field)
@@ -100,7 +100,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize(
-    "field", sorted({each.name for each in fields(Manifest)} - {"language", "format"})
+    "field", sorted({field.name for field in fields(Manifest)} - {"language", "format"})
 )
 def test_every_field_of_parses_that_stay_is_kept_or_compared(field, tmp_path) -> None:
     earlier = replace(WHOLE, **{field: VALID.get(field) or changed(getattr(WHOLE, field))})
