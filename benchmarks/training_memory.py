@@ -28,7 +28,7 @@ from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, fingerprin
 
 _ENTRIES, _BLOCK = 1000, 100_000  # of the dictionary; lines that are made at a time
 _END = 2  # fairseq's number of </s>
-_TASKS = {
+TASKS = {
     "fairseq's translation": ("translation", ()),
     "syntax_translation, no parses": ("syntax_translation", ()),
     "syntax_translation, words and heads": ("syntax_translation", ("words", "heads")),
@@ -118,7 +118,7 @@ def measure(folder: str, name: str, max_tokens: int) -> None:
     from fairseq import tasks, utils
 
     logging.disable()
-    task_name, fields = _TASKS[name]
+    task_name, fields = TASKS[name]
     user = str(Path(__file__).resolve().parent.parent / "fairseq_phrase")
     parser = fairseq_options.get_training_parser(default_task=task_name)
     arguments = [folder, "--user-dir", user, "--task", task_name, "--arch", "transformer"]
@@ -150,7 +150,7 @@ def main() -> None:
     )
     parser.add_argument("--lines", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--max-tokens", type=int, default=4096, help="a batch's tokens")
-    parser.add_argument("--task", choices=_TASKS, help=argparse.SUPPRESS)
+    parser.add_argument("--task", choices=TASKS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.task is not None:
@@ -162,7 +162,7 @@ def main() -> None:
     for lines in options.lines:
         with tempfile.TemporaryDirectory() as folder:
             make_data(Path(folder), lines)
-            for name in _TASKS:
+            for name in TASKS:
                 command = [sys.executable, __file__, "--folder", folder, "--task", name,
                            "--max-tokens", str(options.max_tokens)]  # fmt: skip
                 printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)

@@ -75,10 +75,11 @@ def build_model(name: str, dictionary: Dictionary, **options: Any) -> Any:
         cfg: Any = MODEL_DATACLASS_REGISTRY[name](**{**sizes, "dropout": 0.0, **options})
     else:
         cfg = Namespace(**{**sizes, "dropout": 0.0, **options})
-    return _built(name, cfg, dictionary)
+    return build_configured(name, cfg, dictionary)
 
 
-def _built(name: str, cfg: Any, dictionary: Dictionary) -> Any:
+def build_configured(name: str, cfg: Any, dictionary: Dictionary) -> Any:
+    """Build a model as :func:`build_model` does, with the options ``cfg``."""
     torch.manual_seed(0)
     task = Namespace(
         source_dictionary=dictionary,

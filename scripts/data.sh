@@ -127,6 +127,17 @@ choose_parser() {
     [ "$PARSER" != none ] || die "$2 need a parser: FAIRSEQ_PHRASE_PARSER=spacy:MODEL"
 }
 
+# adapt_parser TREES OPTIONS...: continue the training of the spaCy pipeline PARSER on trees, and set PARSER to the new
+# one, OUT/parser. OUT/parser.txt has its scores before and after.
+adapt_parser() {
+    if [ ! -e "$OUT/parser" ]; then
+        run rm -f "$OUT/parser.txt" # kept results have that file without the parser
+        make_file "$OUT/parser.txt" python scripts/adapt_parser.py "${PARSER#spacy:}" "$1" "$OUT/parser" "${@:2}" \
+            ${SLICE:+--held-out 20}
+    fi
+    PARSER=spacy:$OUT/parser
+}
+
 # synthetic_text FOLDER PAIRS TESTS: write the project's own corpus there, PAIRS to train on and TESTS to test
 # on. It replaces a table's text if that is not available. Its languages are de and en.
 synthetic_text() {
@@ -163,21 +174,26 @@ made_once() {
 # record FOLDER WORDS...: note what made_once compares.
 record() { [ -n "$DRY_RUN" ] || python scripts/made_with.py record "$@"; }
 
-# preprocess DESTDIR ARGUMENTS...: parse, segment and binarize, unless that is done. A slice has a smaller
-# --vocab-size. With restored runs, the data must equal the runs' data.
+# preprocess DESTDIR ARGUMENTS...: parse by PARSER or --parser, segment and binarize, unless that is done. A slice has a
+# smaller --vocab-size. With restored runs, the data must equal the runs' data.
 preprocess() {
-    local options=("${@:2}") index named=()
+    local options=("${@:2}") index named=() flat=() PARSER=$PARSER
     [ -z "$REPORT_ONLY" ] || return 0
     for index in "${!options[@]}"; do
-        [ "${options[index]}" = --vocab-size ] || continue
-        options[index + 1]=$(num_subwords "${options[index + 1]}")
-        options+=(--normal-form nmt_nfkc) # of the kept results' subwords
+        if [ "${options[index]:-}" = --vocab-size ]; then
+            options[index + 1]=$(num_subwords "${options[index + 1]}")
+            options+=(--normal-form nmt_nfkc) # of the kept results' subwords
+        elif [ "${options[index]:-}" = --parser ]; then
+            PARSER=${options[index + 1]}
+            unset "options[index]" "options[index + 1]"
+        fi
     done
     options=(-s "$SOURCE" -t "$TARGET" "${options[@]}")
     # A parser that was found for raw text may be in another place than the data's.
     if [[ $PARSER && ( -z ${WITH_PARSING:-} || ${FAIRSEQ_PHRASE_PARSER:-} ) ]]; then named=(--parser "$PARSER"); fi
     if ! made_once "$1/syntax.$SOURCE.json" "$1" "${options[@]}" "${named[@]}"; then
-        run fairseq-phrase-preprocess "${options[@]}" --destdir "$1" --parser "$PARSER" --on-error flat --workers "$(cores)"
+        [[ " ${options[*]}" == *\ --on-error\ * ]] || flat=(--on-error flat)
+        run fairseq-phrase-preprocess "${options[@]}" --destdir "$1" --parser "$PARSER" "${flat[@]}" --workers "$(cores)"
         record "$1" "${options[@]}" --parser "$PARSER"
     fi
     check_kept "$1"

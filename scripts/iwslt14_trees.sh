@@ -137,7 +137,7 @@ for FRACTION in ${FRACTIONS//,/ }; do
 
     REFERENCE=$TEST.$TARGET
     [ -e "$REFERENCE" ] || [ -n "$DRY_RUN" ] || REFERENCE=$REFERENCE.gz
-    report "$FOLDER/rows" "$FOLDER/report" test "$REFERENCE" numbers \
+    report "$FOLDER/rows" "$FOLDER/report" test "$REFERENCE" \
         "$WHAT, $FRACTION of the training data, constituents of $PARSER ($CONSTITUENTS)" "${MEASURED[@]}"
     CURVE+=("$FRACTION=$FOLDER/report")
 done

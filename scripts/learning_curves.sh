@@ -14,9 +14,9 @@
 #                           configs/tables/learning_curves.SETTING.yaml (post_norm)
 SETTING=post_norm
 
-more_reports() {
-    [ -z "$DATA_ONLY" ] || return 0
-    run python scripts/onset.py "$OUT/rows" --titles "$OUT/configs/rows.yaml" --nll 4.0 --reference "$REFERENCE" \
+own_make_reports() {
+    make_reports
+    run python scripts/onset.py "$OUT/rows" --titles "$OUT/configs/rows.yaml" --nll 4.0 --reference "${REFERENCES[0]}" \
         --early generate-updates900.txt --out "$OUT/onset"
 }
 . "$(dirname "$0")/run_table.sh"

@@ -7,7 +7,7 @@ r"""Write questions and logical forms as parallel files.
     python scripts/logical_forms.py regex FOLDER OUT
 
 Files may be compressed (.gz). The output is OUT/{train,valid,test}.{en,lf}, tokens separated by white
-space.
+space. With --slice N, the training text has N pairs, and each of SLOG's sets 20.
 
 geo   FOLDER has *train*.tsv and *test*.tsv: question, tab, form. Geoquery lacks a development set: its
       last 60 training questions are only used to watch the loss, and are in train as well.
@@ -32,6 +32,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from fairseq_phrase.cli.arguments import positive
 from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.text import read_lines
 
@@ -209,11 +210,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--split", default="simple", choices=("simple", "length", "addprim_jump"))
+    parser.add_argument("--slice", type=positive, help="keep so many training pairs")
     args = parser.parse_args(arguments)
     try:
         splits = readers[args.corpus](args.folder, args)
     except UserError as error:
         sys.exit(f"error: {error}")
+    for name in splits if args.slice else ():
+        most = args.slice if name == "train" else 20 if name.startswith("test.") else None
+        splits[name] = splits[name][:most]
     args.out.mkdir(parents=True, exist_ok=True)
     # The test set is written last: an interrupted run is not mistaken for a finished one.
     for name in sorted(splits, key=lambda name: name == "test"):

@@ -1,10 +1,10 @@
 """Write the texts of two parallel treebanks beside their trees.
 
-    python scripts/parallel_trees.py DIR/train en tr OUT/train [--pairs N]
+    python scripts/parallel_trees.py DIR en tr OUT [--pairs N]
 
-DIR/train.en.conllu and DIR/train.tr.conllu, also compressed (.gz), have the same sentences in one order.
-OUT/train.en and OUT/train.tr get a sentence's text (``# text``) per line, OUT/train.en.conllu and
-OUT/train.tr.conllu its tree.
+DIR/train.en.conllu and DIR/train.tr.conllu, also compressed (.gz), have the same sentences in one order;
+likewise valid and test. OUT/train.en and OUT/train.tr get a sentence's text (``# text``) per line,
+OUT/train.en.conllu and OUT/train.tr.conllu its tree.
 """
 
 from __future__ import annotations
@@ -58,24 +58,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("prefix", help="of the trees, PREFIX.LANGUAGE.conllu")
+    parser.add_argument("folder", type=Path, help="of the trees, train.LANGUAGE.conllu and so on")
     parser.add_argument("languages", nargs=2, metavar="LANGUAGE")
-    parser.add_argument("out", type=Path, help="prefix of the files to write")
-    parser.add_argument("--pairs", type=int, help="the first N pairs only")
+    parser.add_argument("out", type=Path, help="the folder to write to")
+    parser.add_argument("--pairs", type=int, help="the first N training pairs only")
     args = parser.parse_args(arguments)
-    try:
-        files = [find_text(args.prefix, f"{language}.conllu") for language in args.languages]
+    for split in ("train", "valid", "test"):
+        files = [
+            find_text(args.folder / split, f"{language}.conllu") for language in args.languages
+        ]
         sides = [read_sentences(path) for path in files]
         if len(sides[0]) != len(sides[1]):
             raise UserError(
                 f"{files[0]} has {len(sides[0])} trees, and {files[1]} has {len(sides[1])}: expected the "
                 "same sentences in the same order"
             )
-    except UserError as error:
-        sys.exit(f"error: {error}")
-    for language, sentences in zip(args.languages, sides, strict=True):
-        write([*islice(sentences, args.pairs)], Path(f"{args.out}.{language}"))
+        for language, sentences in zip(args.languages, sides, strict=True):
+            pairs = islice(sentences, args.pairs if split == "train" else None)
+            write([*pairs], args.out / f"{split}.{language}")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")

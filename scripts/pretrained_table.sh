@@ -50,7 +50,7 @@ choose_parser "$OUT/parser" "trees"
 # part NAME CAPTION REFERENCE [ARGUMENTS...]: train its rows on its data, and report.
 part() {
     train_rows "$OUT/$1/data-bin" "$OUT/$1/rows"
-    report "$OUT/$1/rows" "$OUT/$1/report" test "$3" '' "$2, from MiniLM" "${@:4}"
+    report "$OUT/$1/rows" "$OUT/$1/report" test "$3" "$2, from MiniLM" "${@:4}"
 }
 
 # labelled NAME SUFFIX LABELS CAPTION MEASURE CORPUS READER OPTIONS...: a part with labels.

@@ -43,11 +43,10 @@ if [ "$TEXT" = documents ]; then NAME=pretraining.documents SETTINGS="text=docum
 
 # files_of PART: set FILES to the files that define its rows.
 files_of() {
-    FILES=("configs/tables/pretraining.$1.yaml")
-    case "$TEXT $1" in
-        documents\ objectives) FILES+=(configs/tables/pretraining.documents.yaml) ;;
-        documents*) FILES+=(configs/tables/pretraining.documents.labels.yaml) ;;
-    esac
+    local tables=configs/tables/pretraining labels=''
+    [[ $1 =~ objectives|translation ]] || labels=.labels
+    FILES=("$tables.yaml" ${labels:+"$tables$labels.yaml"} "$tables.$1.yaml")
+    [ "$TEXT" = captions ] || FILES+=("$tables.documents$labels.yaml")
 }
 
 files_of "${PARTS%% *}"
@@ -140,7 +139,7 @@ translation() {
         with_subwords "$folder/data-bin" "$train" "$DEV" "$TEST" --tgtdict "$WHOLE/dict.$TARGET.txt"
         # An epoch of a K-th has a K-th of an epoch's updates.
         train_rows "$folder/data-bin" "$folder/rows" "--save-interval $part --validate-interval $part"
-        report "$folder/rows" "$folder/report" test "$TEST.$TARGET.gz" '' \
+        report "$folder/rows" "$folder/report" test "$TEST.$TARGET.gz" \
             "From pre-trained encoders, Multi30k $DIRECTION, $fraction of the pairs"
         curve+=("$fraction=$folder/report")
     done
@@ -158,7 +157,7 @@ labelled() {
     with_subwords "$OUT/$1/data-bin" "$raw/train" "$raw/valid" "$raw/test" --labels "$3"
     train_rows "$OUT/$1/data-bin" "$OUT/$1/rows"
     [ "$3" = sentence ] || known=(--known-words "$raw/train.en")
-    report "$OUT/$1/rows" "$OUT/$1/report" test "$raw/test.$2" '' "$4" --measure labels \
+    report "$OUT/$1/rows" "$OUT/$1/report" test "$raw/test.$2" "$4" --measure labels \
         --source "$raw/test.en" "${known[@]}"
 }
 

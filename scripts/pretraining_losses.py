@@ -96,7 +96,7 @@ def main() -> None:
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     register()
     lines = []
-    files = [yaml.safe_load(path.read_text())["rows"] for path in args.rows]
+    files = [yaml.safe_load(path.read_text()).get("rows", {}) for path in args.rows]
     for name, row in {name: row for rows in files for name, row in rows.items()}.items():
         runs = {seed: losses_of(seed) for seed in sorted((args.runs / name).glob("seed*"))}
         runs = {seed: losses for seed, losses in runs.items() if losses is not None}

@@ -14,42 +14,16 @@
 #                           sample, are split 8 : 1 : 1
 #   --treebank DIR          English EWT, CoNLL-U (FAIRSEQ_PHRASE_DATA/treebanks/en_ewt, or a
 #                           download)
-set -euo pipefail
-cd "$(dirname "$0")/.."
-. scripts/common.sh
-. scripts/table.sh
+TREEBANK=''
 
-DATA='' TREEBANK='' SOURCE=en TARGET=tag BASELINES=transformer,relative
-parse_options
-check_folder --data "$DATA"
-TABLE=configs/tables/ptb_tagging_table2 WHOLE='' # 1: sections after 18, as in scripts/labelled_text.py
-[ ! -d "$DATA" ] || [ -z "$(find "$DATA/" '(' -name 'wsj_19*.mrg' -o -name 'wsj_2*.mrg' ')' -print -quit)" ] || WHOLE=1
-open_table label,plot "ptb_tagging_table2.$([ -n "$DATA" ] && echo ptb || echo ewt)" \
-    "data=$DATA treebank=$TREEBANK${WHOLE:+ whole}" "$TABLE.yaml" ${WHOLE:+"$TABLE.ptb.yaml"}
-
-say "Data"
-RAW=$OUT/raw/labels
-if [ -n "$DATA" ]; then
-    WHAT="Penn Treebank ($DATA)"
-    [ -e "$RAW/test.en" ] || run python scripts/labelled_text.py ptb "$DATA" "$RAW"
-else
-    WHAT="English EWT, XPOS"
-    if [ ! -e "$RAW/test.en" ]; then
-        [ -n "$TREEBANK" ] || { need_corpus treebanks/en_ewt && TREEBANK=$FOUND; }
-        run python scripts/labelled_text.py conllu "$TREEBANK" "$RAW" --column xpos
+choose() {
+    READER=conllu FORM=ewt WHAT='English EWT, XPOS'
+    if [ -n "$DATA" ]; then READER=ptb FORM=ptb WHAT="Penn Treebank ($DATA)"; fi
+    WHAT+=" (the paper's numbers: the whole Penn Treebank)"
+    # Sections after 18, as in scripts/labelled_text.py
+    if [ -d "$DATA" ] && [ -n "$(find "$DATA/" '(' -name 'wsj_19*.mrg' -o -name 'wsj_2*.mrg' ')' -print -quit)" ]; then
+        FILES+=(configs/tables/ptb_tagging_table2.whole.yaml) SETTINGS+=' whole'
     fi
-fi
-choose_parser "$OUT/data-bin" "rows with trees"
-TRAIN=$RAW/train DEV=$RAW/valid TEST=$RAW/test
-slice_text
-preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" --labels word \
-    --bpe none --source-tokenized --constituents from-dependencies
-
-say "Rows ($OUT)"
-train_rows "$OUT/data-bin" "$OUT/rows"
-
-# Relative positions do not read a tree either, and are the strongest baseline.
-report "$OUT/rows" "$OUT/report" test "$TEST.tag" numbers \
-    "Part-of-speech tagging, $WHAT (the paper's numbers: the whole Penn Treebank)" \
-    --measure labels --source "$TEST.en" --known-words "$TRAIN.en"
-exit "$STATUS"
+    DATA=${DATA:-$TREEBANK}
+}
+. "$(dirname "$0")/run_table.sh"

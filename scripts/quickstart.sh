@@ -74,7 +74,7 @@ stage 2 "Three models: training, averaging, translating ($OUT/rows/*/*/train.log
 train_rows "$OUT/data-bin" "$OUT/rows"
 
 stage 3 Result
-report "$OUT/rows" "$OUT/report" test "$REFERENCE" '' "$WHAT"
+report "$OUT/rows" "$OUT/report" test "$REFERENCE" "$WHAT"
 
 # show_sentence LINE: a test sentence, its tree, each model's translation, and attention as a picture.
 show_sentence() {

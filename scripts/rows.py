@@ -169,7 +169,7 @@ def plan(args: argparse.Namespace, name: str, row: dict[str, Any], seed: int) ->
         options.setdefault("checkpoint", {})["no_save_optimizer_state"] = True
         remaining_flags = shlex.join(word for word in words if word != _NO_OPTIMIZER)
         args = argparse.Namespace(**vars(args) | {"train_flags": remaining_flags})
-    if "data" in row:
+    if row.get("data"):
         args = argparse.Namespace(**vars(args) | {"data": Path(f"{args.data}.{row['data']}")})
     kind = row.get("steps", "translation")
     if kind not in KINDS:

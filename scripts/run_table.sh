@@ -11,7 +11,11 @@
 #   --data DIR              the text, instead of the table's corpus
 
 # A script that is named after its table sources this file, with the table's own options in its comments and their
-# defaults as variables. Its function more_reports, if it has one, runs after the report.
+# defaults as variables. What its table does differently are functions of the script:
+#   choose                  after the options are read: check them, set variables for the keys, add to FILES
+#   own_find_texts, own_make_data, own_make_reports
+#                           instead of the functions below, which they may call
+#   before_data NAME        before the data data-bin or data-bin.NAME are made; it may set PARSER
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
@@ -20,6 +24,8 @@ cd "$(dirname "$0")/.."
 KNOWN='title folder extras languages baselines corpus text valid test parser report'
 declare -A KEYS=([extras]=plot [baselines]='' [text]='' [valid]=valid [test]=test [parser]='' [report]='')
 DATA_BINS=()
+
+own() { if declare -F "own_$1" >/dev/null; then "own_$1"; else "$1"; fi; }
 
 # read_keys FILE: set KEYS to the entries of table: in a YAML file. Before the installation no package can read YAML,
 # so an entry is one line, without quotation marks.
@@ -33,72 +39,142 @@ read_keys() {
     done < <(sed -n '/^table:/,/^[^ #]/{/^ *\(#.*\)\?$/d; s/ \+#.*//; s/^  //p}' "$1")
 }
 
-# expand TEXT: set WORDS to its words, with the values of variables such as $CORPUS.
+# expand KEY: set WORDS to its words, with the values of variables such as $CORPUS. An option whose value is an empty
+# variable is left out.
 expand() {
-    local index name
-    read -ra WORDS <<<"$1"
+    local index name word
+    read -ra WORDS <<<"${KEYS[$1]}"
     for index in "${!WORDS[@]}"; do
+        word=${WORDS[index]}
         while [[ ${WORDS[index]} =~ \$([A-Z_]+) ]]; do
             name=${BASH_REMATCH[1]}
             [ -v "$name" ] || die "$TABLE: there is no variable \$$name"
             WORDS[index]=${WORDS[index]/\$$name/"${!name}"}
         done
+        if [[ $word && -z ${WORDS[index]} && ${WORDS[index - 1]} == --* ]]; then unset "WORDS[index]" "WORDS[index - 1]"; fi
     done
 }
 
-TABLE=configs/tables/$(basename "$0" .sh).yaml DATA=''
+# find_texts: make RAW, the folder of the texts, and set SETS to the names of the test sets in it. It may set TRAIN to a
+# training text that --slice leaves as it is.
+find_texts() {
+    expand corpus
+    CORPUS_NAME=${WORDS[*]}
+    if [ -z "${KEYS[text]}" ]; then # the corpus is the text
+        if [ -n "$DATA" ]; then find_text own "$DATA"; else need_corpus "$CORPUS_NAME"; fi
+        RAW=$FOUND
+    elif ! made_once "$RAW/test.$SOURCE" "$RAW" --text "${KEYS[text]}"; then
+        [ "$CORPUS_NAME" = none ] || find_data "$CORPUS_NAME"
+        expand text
+        run python "${WORDS[@]}"
+        record "$RAW" --text "${KEYS[text]}"
+    fi
+    find_tests "$OUT/data-bin" "$RAW" ${KEYS[test]}
+}
+
+# number_tests: set REFERENCES, SUBSETS and JOINED to the files, the names in fairseq, and the prefixes of TESTS; the
+# first is TEST.
+number_tests() {
+    local number file
+    TEST=${TESTS[0]} SUBSETS='' JOINED='' REFERENCES=()
+    for number in "${!TESTS[@]}"; do
+        file=${TESTS[number]}.$TARGET
+        [ ! -e "$file.gz" ] || file+=.gz
+        REFERENCES+=("$file") SUBSETS+=,test${number#0} JOINED+=,${TESTS[number]}
+    done
+    SUBSETS=${SUBSETS#,} JOINED=${JOINED#,}
+}
+
+is_made() { [ -e "$OUT/$1/syntax.$SOURCE.json" ]; }
+
+# make_data: the data data-bin, and those data-bin.NAME that a row reads.
+make_data() {
+    local name needed=() parsed=''
+    for name in "${DATA_BINS[@]}"; do
+        [[ $name = data-bin || $NO_ROWS || " $DATA_OF_ROWS " == *" ${name#*.} "* ]] || continue
+        needed+=("$name")
+        [[ " ${KEYS[$name]}" == *\ --parser\ * ]] || { [ -n "$parsed" ] && is_made "$name"; } || parsed=$name
+    done
+    [ -n "$PARSER" ] || [ -z "$parsed" ] || choose_parser "$OUT/$parsed" "rows with trees"
+    [ -z "$REPORT_ONLY" ] || return 0
+    for name in "${needed[@]}"; do
+        is_made "$name" || ! declare -F before_data >/dev/null || before_data "$name"
+        expand "$name"
+        preprocess "$OUT/$name" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$JOINED" "${WORDS[@]}"
+    done
+}
+
+# expand_report: set TITLE, and WORDS to the options of the report, of all test sets or of the set SET.
+expand_report() {
+    expand title
+    TITLE=${WORDS[*]}
+    expand report
+}
+
+# make_reports: one report of all test sets; each_report makes one of each, with the paper's numbers in the first.
+make_reports() {
+    local number more=()
+    for number in "${!TESTS[@]}"; do
+        [ "$number" = 0 ] || more+=(--reference "test$number=${REFERENCES[number]}")
+    done
+    expand_report
+    report "$OUT/rows" "$OUT/report" test "${REFERENCES[0]}" "$TITLE" "${WORDS[@]}" "${more[@]}"
+}
+
+each_report() {
+    local number
+    for number in "${!SETS[@]}"; do
+        SET=${SETS[number]}
+        expand_report
+        report "$OUT/rows" "$OUT/report-$SET" "test${number#0}" "${REFERENCES[number]}" "$TITLE" "${WORDS[@]}"
+        NUMBERS=''
+    done
+}
+
+TABLE=configs/tables/$(basename "$0" .sh).yaml DATA='' SETTINGS='' FILES=()
 parse_options
-[ -e "$TABLE" ] || die "--table: there is no file $TABLE"
-read_keys "$TABLE"
-for name in title languages corpus data-bin; do
-    [[ -v KEYS[$name] ]] || die "$TABLE: table: has no $name (docs/own_tables.md)"
-done
-expand "${KEYS[folder]:-$(basename "$TABLE" .yaml)}"
-NAME=${WORDS[*]} FILES=("$TABLE") MORE=${TABLE%/*}/${WORDS[*]}.yaml
-if [ -e "$MORE" ] && [ "$MORE" != "$TABLE" ]; then FILES+=("$MORE") && read_keys "$MORE"; fi
-expand "${KEYS[languages]}"
-SOURCE=${WORDS[0]%-*} TARGET=${WORDS[0]#*-} SETTINGS=
-[[ -v NAMED_BASELINES || -z ${KEYS[baselines]} ]] || NAMED_BASELINES=${KEYS[baselines]}
-BASELINES=${NAMED_BASELINES-transformer}
 for name in $(print_help | sed -n '/^Options of this table:/,/^$/s/^  --\([a-z-]*\) .*/\1/p'); do
     option=${name//-/_} option=${option^^}
     SETTINGS+="${SETTINGS:+ }$name=${!option}"
 done
+TRAIN_LINES=${SLICE:-${TRAIN_SIZE:-}} # of the training text; empty: all
+! declare -F choose >/dev/null || choose
+[ -e "$TABLE" ] || die "--table: there is no file $TABLE"
+FILES=("$TABLE" "${FILES[@]}")
+for name in "${FILES[@]}"; do read_keys "$name"; done
+for name in title languages corpus data-bin; do
+    [[ -v KEYS[$name] ]] || die "$TABLE: table: has no $name (docs/own_tables.md)"
+done
+[[ -v KEYS[folder] ]] || KEYS[folder]=$(basename "$TABLE" .yaml)
+expand folder
+NAME=${WORDS[*]} MORE=${TABLE%/*}/${WORDS[*]}.yaml
+if [ -e "$MORE" ] && [ "$MORE" != "$TABLE" ]; then FILES+=("$MORE") && read_keys "$MORE"; fi
+expand languages
+SOURCE=${WORDS[0]%-*} TARGET=${WORDS[0]#*-} PARSER=${KEYS[parser]}
+[[ -v NAMED_BASELINES || -z ${KEYS[baselines]} ]] || NAMED_BASELINES=${KEYS[baselines]}
+BASELINES=${NAMED_BASELINES-transformer}
 [[ -z $DATA || -z ${KEYS[text]} || -e $DATA ]] || lack "--data $DATA: there is no such file or folder"
-open_table "${KEYS[extras]}" "$NAME" "$SETTINGS" "${FILES[@]}"
+expand extras
+open_table "${WORDS[0]}" "$NAME" "$SETTINGS" "${FILES[@]}"
 
 say "Data"
-expand "${KEYS[corpus]}"
-CORPUS_NAME=${WORDS[*]} RAW=$OUT/raw/text
-if [ -z "${KEYS[text]}" ]; then # the corpus is the text
-    if [ -n "$DATA" ]; then find_text own "$DATA"; else need_corpus "$CORPUS_NAME"; fi
-    RAW=$FOUND
-elif ! made_once "$RAW/test.$SOURCE" "$RAW" --text "${KEYS[text]}"; then
-    find_data "$CORPUS_NAME"
-    expand "${KEYS[text]}"
-    run python "${WORDS[@]}"
-    record "$RAW" --text "${KEYS[text]}"
+RAW=$OUT/raw/text TRAIN=''
+own find_texts
+DEV=$RAW/${KEYS[valid]} TESTS=("${SETS[@]/#/$RAW/}")
+number_tests
+if [ -z "$TRAIN" ]; then
+    TRAIN=$RAW/train
+    [[ ${KEYS[text]} == *\$TRAIN_LINES* ]] || slice_text
 fi
-TRAIN=$RAW/train DEV=$RAW/${KEYS[valid]} TEST=$RAW/${KEYS[test]} PARSER=${KEYS[parser]}
-slice_text
-[ -n "$PARSER" ] || choose_parser "$OUT/${DATA_BINS[-1]}" "rows with trees" # the data that are made last
-for name in "${DATA_BINS[@]}"; do
-    expand "${KEYS[$name]}"
-    preprocess "$OUT/$name" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$TEST" "${WORDS[@]}"
-done
+own make_data
 
-REFERENCE=$TEST.$TARGET
-[ ! -e "$REFERENCE.gz" ] || REFERENCE+=.gz
-expand "${KEYS[title]}"
-TITLE=${WORDS[*]}
-expand "${KEYS[report]}"
 # What is wrong with the report's options is said before the trainings.
+SET=${SETS[0]}
+expand_report
 [ -n "$DATA_ONLY$DRY_RUN" ] || fairseq-phrase-report --check "$OUT/rows" --out "$OUT/report" --subset test \
-    --reference "$REFERENCE" "${WORDS[@]}" ${TOKENIZE:+--tokenize "$TOKENIZE"}
+    --reference "${REFERENCES[0]}" "${WORDS[@]}" ${TOKENIZE:+--tokenize "$TOKENIZE"}
 
 say "Rows ($OUT)"
 train_rows "$OUT/data-bin" "$OUT/rows"
-
-report "$OUT/rows" "$OUT/report" test "$REFERENCE" numbers "$TITLE" "${WORDS[@]}"
-! declare -F more_reports >/dev/null || more_reports
+[ -n "$DATA_ONLY" ] || own make_reports
 exit "$STATUS"

@@ -123,7 +123,7 @@ class Runner:
         self._forecast.trainings = sum(any(step.trains for step in run.left()) for run in remaining)
         with ThreadPoolExecutor(self._jobs) as pool:
             try:
-                futures = {pool.submit(self._in_slot, run): run for run in remaining}
+                futures = {pool.submit(self.in_slot, run): run for run in remaining}
                 for future in as_completed(futures):
                     if (error := future.exception()) is not None:
                         self.failures[str(futures[future])] = str(error)
@@ -131,7 +131,8 @@ class Runner:
                 self._stopped.set()
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    def _in_slot(self, run: Run) -> None:
+    def in_slot(self, run: Run) -> None:
+        """Do a run on a free device."""
         number, gpus = slot = self._slots.get()
         threads = {"OMP_NUM_THREADS": str(max(1, num_cores() // self._jobs))}
         environment = {**threads, **({} if gpus else _KEEP_MEMORY), **os.environ}
@@ -516,7 +517,7 @@ def check_generate_flags(given: str, runs: Iterable[Run], *, labels: bool) -> No
     parsers: dict[str, Callable[[], argparse.ArgumentParser]] = {
         "fairseq-generate": options.get_generation_parser,
         "fairseq-interactive": options.get_interactive_generation_parser,
-        **({"fairseq-phrase-label": label._parser} if labels else {}),
+        **({"fairseq-phrase-label": label.make_parser} if labels else {}),
     }
     commands = {step.command[0]: step.command[1:] for run in runs for step in run.steps}
     for name in parsers.keys() & commands.keys():
@@ -538,7 +539,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("action", choices=("run", "names", "titles"), help="names, titles: print them")
+    add(
+        "action",
+        choices=("run", "names", "titles"),
+        help="names, titles: print them; names: those of rows, then of their data",
+    )
     add("files", type=Path, nargs="+", help="the table's YAML; later files win")
     add("--rows", default="", help="names, commas between them, or the first N (all)")
     add("--without-numbers", action="store_true", help="titles without the paper's numbers")
@@ -596,7 +601,9 @@ def main() -> None:
             check_generate_flags(args.generate_flags, runs, labels=args.action == "run")
     gpus = [] if args.dry_run else choose_gpus(args, training_left(args, runs))
     if args.action == "names":
-        print(",".join(names))
+        print(
+            ",".join(names), *sorted({data for name in names if (data := rows[name].get("data"))})
+        )
     elif args.dry_run:
         print(*(line for run in runs for line in (f"# {run}", *run.steps)), sep="\n")
     else:

@@ -37,7 +37,7 @@
 
 ROWS='' SEEDS=1 JOBS=1 GPUS=auto GPUS_PER_RUN=1 PRECISION='' MAX_EPOCH='' MAX_UPDATE='' AVERAGE=''
 TRAIN_FLAGS='' GENERATE_FLAGS='' SLICE='' OUT='' WITH_PARSING='' DATA_ONLY='' REPORT_ONLY='' TOKENIZE=''
-SUBSETS=test BASELINES=transformer STATUS=0 RECORDED='' NO_ROWS=''
+SUBSETS=test BASELINES=transformer STATUS=0 RECORDED='' NO_ROWS='' NUMBERS=1
 
 print_help() {
     awk 'FNR == 1 { on = 1; if (NR > 1) print "" } /^#!/ { next } !/^#/ { on = 0 }
@@ -83,7 +83,7 @@ check_folder() { # OPTION FOLDER, which may be empty; a dry run needs none
 }
 
 # open_table EXTRAS NAME SETTINGS FILES...: prepare the environment, check the options, make ROWS names of
-# rows in FILES, and set OUT, by default a folder for NAME in runs/. A folder with runs of other settings is
+# rows in FILES, DATA_OF_ROWS the names in their data:, and set OUT, by default a folder for NAME in runs/. A folder with runs of other settings is
 # refused, because one table would mix them. Only their precision may differ, because a machine may lack a
 # GPU.
 open_table() {
@@ -99,6 +99,7 @@ open_table() {
     # Before the installation, a dry run cannot read YAML, and prints the command that reads it.
     if [ -n "$DRY_RUN" ] && ! "$PYTHON" -c 'import omegaconf, tqdm' 2>/dev/null; then NO_ROWS=1; fi
     [ -n "$NO_ROWS" ] || ROWS=$(rows names DATA "$OUT")
+    DATA_OF_ROWS=${ROWS#"${ROWS%% *}"} ROWS=${ROWS%% *}
     if [ -n "$there" ] && [ "$there" != "$settings" ]; then
         die "$OUT holds runs with $there, not with $settings: name another folder with --out"
     fi
@@ -138,14 +139,14 @@ train_rows() {
     rows run "$@" || STATUS=1
 }
 
-# report RUNS OUT SUBSET REFERENCE NUMBERS CAPTION [ARGUMENTS...]: the table of a test set, with the paper's
-# numbers if NUMBERS is not empty. Each of BASELINES is compared with: the first in OUT, the others in OUT.ROW.
+# report RUNS OUT SUBSET REFERENCE CAPTION [ARGUMENTS...]: the table of a test set, with the paper's numbers if NUMBERS
+# is not empty. Each of BASELINES is compared with: the first in OUT, the others in OUT.ROW.
 report() {
     [ -z "$DATA_ONLY" ] || return 0
-    local runs=$1 caption=$6 titles=rows without='' compared out baseline
+    local runs=$1 caption=$5 titles=rows without='' compared out baseline
     caption+="${MAX_EPOCH:+, at most $MAX_EPOCH epochs}${MAX_UPDATE:+, only $MAX_UPDATE updates}"
     caption+="${SLICE:+, only $SLICE training pairs}${TRAIN_FLAGS:+, trained with $TRAIN_FLAGS}"
-    [ -n "$5" ] || titles=rows-without-numbers without=--without-numbers
+    [ -n "$NUMBERS" ] || titles=rows-without-numbers without=--without-numbers
     titles=$OUT/configs/$titles.yaml
     [ -n "$DRY_RUN" ] || rm -f "$titles"
     make_file "$titles" python scripts/table.py titles "${FILES[@]}" ${without:+"$without"}
@@ -160,6 +161,6 @@ report() {
         fi
         [ "$STATUS" = 0 ] || compared+=(--partial)
         run fairseq-phrase-report "$runs" "${compared[@]}" --rows "$titles" --subset "$3" \
-            --reference "$4" --caption "$caption" --out "$out" "${@:7}" ${TOKENIZE:+--tokenize "$TOKENIZE"}
+            --reference "$4" --caption "$caption" --out "$out" "${@:6}" ${TOKENIZE:+--tokenize "$TOKENIZE"}
     done
 }

@@ -21,96 +21,53 @@
 #   --contrastive DIR|none  minimal pairs for en-de (contrastive/ of the texts, or a download)
 #   --pairs N               of each phenomenon, N minimal pairs at most, spread over its file (all)
 #   --pairs-of ROW,ROW…     minimal pairs of these rows only, in a report of their own (report.minimal_pairs)
-set -euo pipefail
-cd "$(dirname "$0")/.."
-. scripts/common.sh
-. scripts/table.sh
-
 CORPUS=multi30k DIRECTION='' TREES=gold TRAIN_SIZE=40000 SETTING=small VOCAB_SIZE=''
-BASELINES=transformer,relative
 TATOEBA='' CONTRASTIVE='' PAIRS='' PAIRS_OF=''
-parse_options
-[ "$CORPUS" != multi30k ] || DIRECTION=${DIRECTION:-en-de}
-[ "$CORPUS" = multi30k ] || check_one_of "--corpus $CORPUS --direction" "${DIRECTION:=de-en}" de-en
-[ -z "$TATOEBA" ] || [ -e "$TATOEBA" ] ||
-    lack "--tatoeba $TATOEBA: there is no such file. It has a pair a line: English, tab, German"
-[ -z "$CONTRASTIVE" ] || [ "$CONTRASTIVE" = none ] || [ -d "$CONTRASTIVE" ] ||
-    lack "--contrastive $CONTRASTIVE: there is no such folder (none: no minimal pairs)"
-# The synthetic corpus has few words.
-[ -n "$VOCAB_SIZE" ] || { VOCAB_SIZE=4000; [ "$CORPUS" != synthetic ] || VOCAB_SIZE=1000; }
-SOURCE=${DIRECTION%-*} TARGET=${DIRECTION#*-}
-NAME=$CORPUS.$DIRECTION CHOICES="corpus=$CORPUS direction=$DIRECTION setting=$SETTING vocab-size=$VOCAB_SIZE"
-if [ "$CORPUS" = synthetic ]; then NAME+=.$TREES CHOICES+=" trees=$TREES"; fi
-if [ "$CORPUS" != multi30k ]; then CHOICES+=" train-size=$TRAIN_SIZE"; fi
-open_table plot "which_syntax.$SETTING.$NAME" "$CHOICES" \
-    configs/tables/which_syntax.yaml "configs/tables/which_syntax.$SETTING.yaml"
-# Rows and files of minimal pairs are used after all trainings, and checked here and below before them.
-[[ -z $PAIRS_OF || -n $NO_ROWS ]] || (ROWS=$PAIRS_OF rows names DATA "$OUT" >/dev/null)
 
-# multi30k_text, tatoeba_text, synthetic_text_and_trees: set TRAIN, DEV, PARSER, and TESTS, REFERENCES to the test
-# sets and their references, one for each.
-multi30k_text() {
-    local name SETS
-    need_corpus multi30k
-    MULTI30K=$FOUND
-    choose_parser "$OUT/data-bin" "rows with trees"
-    WHAT="Multi30k $DIRECTION" TRAIN=$MULTI30K/train DEV=$MULTI30K/val TESTS=() REFERENCES=()
-    find_tests "$OUT/data-bin" "$MULTI30K" test_2016_flickr test_2017_flickr test_2017_mscoco test_2018_flickr
-    for name in "${SETS[@]}"; do TESTS+=("$MULTI30K/$name") REFERENCES+=("$MULTI30K/$name.$TARGET.gz"); done
-    slice_text
+choose() {
+    FILES=("configs/tables/which_syntax.$SETTING.yaml")
+    if [ "$CORPUS" = multi30k ]; then
+        DIRECTION=${DIRECTION:-en-de} WHAT="Multi30k $DIRECTION"
+    else
+        check_one_of "--corpus $CORPUS --direction" "${DIRECTION:=de-en}" de-en
+        FILES+=("configs/tables/which_syntax.$CORPUS.yaml") WHAT="Tatoeba $DIRECTION, $TRAIN_LINES pairs"
+    fi
+    NAME=$CORPUS.$DIRECTION
+    # The synthetic corpus has few words.
+    [ -n "$VOCAB_SIZE" ] || { VOCAB_SIZE=4000; [ "$CORPUS" != synthetic ] || VOCAB_SIZE=1000; }
+    SETTINGS="corpus=$CORPUS direction=$DIRECTION setting=$SETTING vocab-size=$VOCAB_SIZE"
+    if [ "$CORPUS" = synthetic ]; then
+        NAME+=.$TREES SETTINGS+=" trees=$TREES" WHAT="synthetic corpus, $TREES trees, $TRAIN_LINES pairs"
+        [ "$TREES" = parsed ] || KEYS[parser]=conllu
+    fi
+    [ "$CORPUS" = multi30k ] || SETTINGS+=" train-size=$TRAIN_SIZE"
+    WHAT="Which syntax helps: $WHAT"
+    [ -z "$TATOEBA" ] || [ -e "$TATOEBA" ] ||
+        lack "--tatoeba $TATOEBA: there is no such file. It has a pair a line: English, tab, German"
+    [ -z "$CONTRASTIVE" ] || [ "$CONTRASTIVE" = none ] || [ -d "$CONTRASTIVE" ] ||
+        lack "--contrastive $CONTRASTIVE: there is no such folder (none: no minimal pairs)"
 }
 
-tatoeba_text() {
-    local raw=$OUT/raw/tatoeba
-    if [ ! -e "$raw/test.en" ]; then
-        [ -n "$TATOEBA" ] || { need_corpus tatoeba && TATOEBA=$FOUND/deu-eng.tsv; }
-        [[ -e $TATOEBA || $TATOEBA == *.gz ]] || TATOEBA+=.gz
+# Also set TATOEBA and CONTRASTIVE, whose pairs are English-German; it is empty if there are no pairs.
+own_find_texts() {
+    # They are used after all trainings, and checked before them.
+    [[ -z $PAIRS_OF || -n $NO_ROWS ]] || (ROWS=$PAIRS_OF rows names DATA "$OUT" >/dev/null)
+    if [[ $CORPUS = tatoeba && -z $TATOEBA && ! -e $RAW/test.en ]]; then
+        need_corpus tatoeba
+        TATOEBA=$FOUND/deu-eng.tsv
+        [ -e "$TATOEBA" ] || TATOEBA+=.gz
         [ -e "$TATOEBA" ] || lack "$TATOEBA: there is no such file. It has a pair a line: English, tab, German"
-        run python scripts/tatoeba.py "$TATOEBA" "$raw" --train "${SLICE:-$TRAIN_SIZE}"
     fi
-    choose_parser "$OUT/data-bin" "rows with trees"
-    WHAT="Tatoeba $DIRECTION, ${SLICE:-$TRAIN_SIZE} pairs"
-    TRAIN=$raw/train DEV=$raw/valid TESTS=("$raw/test") REFERENCES=("$raw/test.$TARGET")
-}
-
-synthetic_text_and_trees() {
-    local raw=$OUT/raw/synthetic
-    synthetic_text "$raw" "${SLICE:-$TRAIN_SIZE}" 1000
-    if [ "$TREES" = gold ]; then PARSER=conllu; else choose_parser "$OUT/data-bin" "rows with trees"; fi
-    WHAT="synthetic corpus, $TREES trees, ${SLICE:-$TRAIN_SIZE} pairs"
-    TRAIN=$raw/train DEV=$raw/valid TESTS=("$raw/test") REFERENCES=("$raw/test.$TARGET")
-}
-
-# find_pairs: set CONTRASTIVE to a folder of minimal pairs, or to none if there are none. They are English-German.
-find_pairs() {
-    if [ "$DIRECTION" != en-de ]; then CONTRASTIVE=none; fi
-    [ -z "$CONTRASTIVE" ] || return 0
-    FOUND=${FAIRSEQ_PHRASE_DATA:+$FAIRSEQ_PHRASE_DATA/contrastive}
-    if [ -d "$FOUND" ]; then CORPORA+=("contrastive=$FOUND"); elif ! find_corpus contrastive; then
-        echo "# missing: the minimal pairs cannot be downloaded, and are left out"
-        FOUND=none
+    find_texts
+    if [ "$DIRECTION" != en-de ] || [ "$CONTRASTIVE" = none ]; then
+        CONTRASTIVE=''
+    elif [ -z "$CONTRASTIVE" ]; then
+        CONTRASTIVE=${FAIRSEQ_PHRASE_DATA:+$FAIRSEQ_PHRASE_DATA/contrastive}
+        if [ -d "$CONTRASTIVE" ]; then CORPORA+=("contrastive=$CONTRASTIVE"); return; fi
+        find_corpus contrastive || { FOUND='' && echo "# missing: the minimal pairs cannot be downloaded, and are left out"; }
+        CONTRASTIVE=$FOUND
     fi
-    CONTRASTIVE=$FOUND
 }
-
-say "Data"
-case "$CORPUS" in
-    multi30k) multi30k_text ;;
-    tatoeba) tatoeba_text ;;
-    synthetic) synthetic_text_and_trees ;;
-esac
-find_pairs
-[[ $CONTRASTIVE = none || -n $DATA_ONLY$DRY_RUN ]] || fairseq-phrase-report --check "$OUT/rows" --out "$OUT/report" \
-    --reference "test=${REFERENCES[0]}" --contrastive "$CONTRASTIVE"
-TEST=${TESTS[0]} SUBSETS=test JOINED=$TEST MORE=()
-for number in $(seq 1 $((${#TESTS[@]} - 1))); do
-    SUBSETS+=,test$number JOINED+=,${TESTS[number]} MORE+=(--reference "test$number=${REFERENCES[number]}")
-done
-preprocess "$OUT/data-bin" --trainpref "$TRAIN" --validpref "$DEV" --testpref "$JOINED" \
-    --constituents from-dependencies --joined-dictionary --vocab-size "$VOCAB_SIZE"
-
-say "Rows ($OUT)"
-train_rows "$OUT/data-bin" "$OUT/rows"
 
 # slice_pairs: with --pairs (a slice has 20), take this number of minimal pairs of each phenomenon, evenly
 # spread.
@@ -132,25 +89,24 @@ slice_pairs() {
     CONTRASTIVE=$pairs
 }
 
-if [ "$CONTRASTIVE" != none ] && [ -z "$DATA_ONLY" ] && [ "$STATUS" = 0 ]; then
-    say "Minimal pairs ($OUT/contrastive)"
-    slice_pairs
-    PAIRED=$OUT/rows
-    if [ -n "$PAIRS_OF" ]; then
-        PAIRED=$OUT/contrastive/rows
-        run mkdir -p "$PAIRED"
-        for row in ${PAIRS_OF//,/ }; do run ln -sfn "../../rows/$row" "$PAIRED/$row"; done
+own_make_reports() {
+    if [[ $CONTRASTIVE && $STATUS = 0 ]]; then
+        say "Minimal pairs ($OUT/contrastive)"
+        slice_pairs
+        PAIRED=$OUT/rows
+        if [ -n "$PAIRS_OF" ]; then
+            PAIRED=$OUT/contrastive/rows
+            run mkdir -p "$PAIRED"
+            for row in ${PAIRS_OF//,/ }; do run ln -sfn "../../rows/$row" "$PAIRED/$row"; done
+        fi
+        [ -n "$REPORT_ONLY" ] || run python scripts/contrastive.py "$CONTRASTIVE" --data "$OUT/data-bin" \
+            --runs "$PAIRED" -s "$SOURCE" -t "$TARGET" --work "$OUT/contrastive" --jobs "$JOBS"
+        if [ -n "$PAIRS_OF" ]; then
+            BASELINES=${BASELINES%%,*} report "$PAIRED" "$OUT/report.minimal_pairs" test "${REFERENCES[0]}" \
+                "$WHAT, minimal pairs, $SETTING setting" --contrastive "$CONTRASTIVE" --test none
+        fi
     fi
-    [ -n "$REPORT_ONLY" ] || run python scripts/contrastive.py "$CONTRASTIVE" --data "$OUT/data-bin" --runs "$PAIRED" \
-        -s "$SOURCE" -t "$TARGET" --work "$OUT/contrastive" --jobs "$JOBS"
-    if [ -n "$PAIRS_OF" ]; then
-        BASELINES=${BASELINES%%,*} report "$PAIRED" "$OUT/report.minimal_pairs" test "test=${REFERENCES[0]}" '' \
-            "Which syntax helps: $WHAT, minimal pairs, $SETTING setting" --contrastive "$CONTRASTIVE" --test none
-    else
-        MORE+=(--contrastive "$CONTRASTIVE")
-    fi
-fi
-
-report "$OUT/rows" "$OUT/report" test "test=${REFERENCES[0]}" '' \
-    "Which syntax helps: $WHAT, $SETTING setting" "${MORE[@]}"
-exit "$STATUS"
+    [[ -z $PAIRS_OF && $STATUS = 0 ]] || CONTRASTIVE=''
+    make_reports
+}
+. "$(dirname "$0")/run_table.sh"

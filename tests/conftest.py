@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from fairseq_phrase.data.preprocessing.subword_models import (
     train_sentencepiece,
 )
 from fairseq_phrase.data.subwords.segmenters import SentencePieceSegmenter
-from tests.support import data_workers, refusals, warm_start
+from tests.support import data_workers, packages, refusals, warm_start
 from tests.support.repository import REPOSITORY, shared_data, shared_pipeline
 from tests.support.shared import made_once
 
@@ -45,11 +46,13 @@ if not os.access(os.path.expanduser("~"), os.W_OK):
     # Else matplotlib makes a folder that the first fork of a warm process removes.
     os.environ.setdefault("MPLCONFIGDIR", f"{tempfile.gettempdir()}/matplotlib-of-tests")
     os.environ.setdefault("HF_HOME", f"{tempfile.gettempdir()}/huggingface-of-tests")
+    os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # else Ray keeps a token there
 if find_spec("fairseq"):  # scripts/release_check.sh runs tests where it is absent
     from tests.support import attaching, composing
 
     fairseq_phrase.register()
     composing.remember()
+sys.path.append(str(REPOSITORY / "tests/support/installed"))  # parsers, as of another package
 data_workers.end_at_once()
 refusals.record()
 warm_start.spawn(warm_start.python)
@@ -257,6 +260,44 @@ def command(monkeypatch, capsys, caplog):
         return "\n".join([*caplog.messages, capsys.readouterr().out])
 
     return called
+
+
+@pytest.fixture
+def install_parser(monkeypatch):
+    """Install what makes ``--parser of-test``, as another package does."""
+    return lambda make: monkeypatch.setattr(packages, "parser_of_test", make)
+
+
+@pytest.fixture
+def jobs_done(monkeypatch) -> list[int]:
+    """The numbers of the jobs that runs of preprocessing do, not those that are kept from earlier."""
+    from fairseq_phrase.data.preprocessing import parsing
+
+    numbers, run = [], parsing.run_jobs
+
+    def counted(jobs, *rest):
+        return run((numbers.append(job.number) or job for job in jobs), *rest)
+
+    monkeypatch.setattr(parsing, "run_jobs", counted)
+    return numbers
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """A context in which a run of preprocessing is stopped, after its first pass, as by Ctrl-C."""
+    from fairseq_phrase.data.preprocessing import preprocess
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    @contextmanager
+    def stopped():
+        with monkeypatch.context() as patch:
+            patch.setattr(preprocess, "make_dictionaries", stop)
+            with pytest.raises(SystemExit, match="130"):
+                yield
+
+    return stopped
 
 
 @pytest.fixture

@@ -48,7 +48,6 @@ def test_only_one_function_reads_json():
     reasons = {
         "text.py": "the function",
         "checkpoints/trust.py": "whatever is nested deeply is refused",
-        "metrics/comet_worker.py": "this project has just written it",
         "parsers/other_formats.py": "a command in a message",
     }
     package = REPOSITORY / "fairseq_phrase"

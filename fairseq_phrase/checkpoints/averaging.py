@@ -14,7 +14,7 @@ import torch
 from fairseq_phrase.checkpoints.identity import identity_of
 from fairseq_phrase.checkpoints.loading import register_all
 from fairseq_phrase.checkpoints.trust import load_checkpoint
-from fairseq_phrase.data.store.identity import Tolerance, check
+from fairseq_phrase.data.store.identity import Tolerance, check_identity
 from fairseq_phrase.errors import UserError
 
 
@@ -126,7 +126,9 @@ def average_checkpoints(
         first = first or state
         _check_same_parameters(first, paths[0], state, path)
         identity = identity_of(state, path)
-        passed = check(identity_of(first, paths[0]), identity, "join", Tolerance(allow, strict))
+        passed = check_identity(
+            identity_of(first, paths[0]), identity, "join", Tolerance(allow, strict)
+        )
         allowed |= dict.fromkeys(passed)
         for name, value in state["model"].items():
             # In double precision, because then the order of the checkpoints does not matter.

@@ -34,7 +34,7 @@ from fairseq_phrase.checkpoints.options import (
 )
 from fairseq_phrase.checkpoints.parameter_checks import check_sizes, check_ties
 from fairseq_phrase.checkpoints.trust import load_checkpoint, plain_options
-from fairseq_phrase.data.store.identity import Identity, Tolerance, check, log_record
+from fairseq_phrase.data.store.identity import Identity, Tolerance, check_identity, log_record
 from fairseq_phrase.data.store.parts import log_text
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.model_parts import encoder_of
@@ -114,7 +114,7 @@ def _resume(
             if not reset_optimizer:
                 vars(self)[NUMBER] = trained.value("training")
             begun = begin_neutrally(trained, current, encoder, None)
-            check(begun, current, "continue", WITHOUT_OPTIONS)
+            check_identity(begun, current, "continue", WITHOUT_OPTIONS)
         added = trained.value("encoder") != current.value("encoder")
         if not self.is_fsdp:
             saved, parameters = state.get("model", {}), self.model.state_dict()
@@ -162,7 +162,7 @@ def _compare_data(load: Any, self: FairseqTask, state_dict: dict[str, Any]) -> N
         current = replace(
             data_record_of(cfg).only("source", "target"), where=f"this run on {cfg.get('data')}"
         )
-        check(trained.only_named(current.entries.keys()), current, "use", WITHOUT_OPTIONS)
+        check_identity(trained.only_named(current.entries.keys()), current, "use", WITHOUT_OPTIONS)
     load(self, state_dict)
 
 

@@ -22,7 +22,7 @@ from fairseq_phrase.checkpoints.guards import guard_checkpoints
 from fairseq_phrase.checkpoints.identity import RecordingTask, identity_of
 from fairseq_phrase.checkpoints.trust import plain_options
 from fairseq_phrase.data.store.data_directory import languages_in_names
-from fairseq_phrase.data.store.identity import Tolerance, check
+from fairseq_phrase.data.store.identity import Tolerance, check_identity
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.encoder_method import BROKEN
 from fairseq_phrase.repairs.checkpoints import make_checkpoints_loadable
@@ -155,7 +155,7 @@ def build_models(
     task: Any = None
     for model in saved:
         _check_names(model)
-        _check_sizes(model)
+        check_configured_sizes(model)
         with _building(model, data):
             overwrite_args_by_name(model.state["cfg"], {"data": str(data), **task_options})
             built, _, task = checkpoint_utils.load_model_ensemble_and_task(
@@ -183,12 +183,12 @@ def _compare(saved: SavedModel, data: str | Path, options: Mapping[str, Any]) ->
     """Compare the record of the training with the data."""
     trained = identity_of(saved.state, saved.path)
     current = identity_of({"cfg": saved.state["cfg"]}, str(data))
-    check(
+    check_identity(
         trained, current, "use", Tolerance(options["allow_difference"], options["strict_identity"])
     )
 
 
-def _check_sizes(saved: SavedModel) -> None:
+def check_configured_sizes(saved: SavedModel) -> None:
     """Check the sizes in a file's configuration before anything is built."""
     parameters, options = saved.state["model"], plain_options(saved.state["cfg"].model)
     if not all(isinstance(value, Tensor) for value in parameters.values()):

@@ -48,6 +48,7 @@ REMOVED_OPTIONS: dict[str, Any] = {
     "random_token_prob": 0.1,
     "source_factors_combine": "sum",
     "source_factors_dim": None,
+    "subword_sampling": 0.0,
     "tree_planting_heads": 1,
     "tree_planting_layer": 0,
     "tree_regularization_heads": 0,

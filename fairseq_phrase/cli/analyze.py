@@ -10,7 +10,7 @@ from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.data.store.outputs import write_atomically
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-analyze", description="Analyze a model over a whole data set."
     )
@@ -27,9 +27,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     # fairseq takes seconds to import: --help and wrong arguments do not wait for it.
     from fairseq_phrase.checkpoints.loading import load_model
     from fairseq_phrase.inference.source_sentence import dataset_batches

@@ -93,10 +93,10 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "--parser": {
         "default": "none",
         "help": "spacy:MODEL (an installed pipeline or a folder), stanza:LANG[,surface][@DIR] (a "
-        "language's models, in a folder), conllu[:surface][,enhanced], ptb, corenlp[:FORMAT][,TREES] "
-        "or penman (files PREF.LANG.conllu, .ptb, .json, .penman), factored[:FIELD,...] (labels behind "
-        "the text's words), none (words at white space, for models that need no tree), or "
-        "another package's parser (docs/parsers.md)"},
+        "language's models, in a folder), conllu[:surface][,enhanced], ptb, corenlp[:TREES] or penman "
+        "(files PREF.LANG.conllu, .ptb, .json, .penman), factored[:FIELD,...] (labels behind the text's "
+        "words), none (words at white space, for models that need no tree), or another package's "
+        "parser (docs/parsers.md)"},
     "--constituents": {
         "choices": CONSTITUENTS, "default": "parser",
         "help": "source of constituents: the parser, if it makes any; its dependency trees; or none"},

@@ -14,7 +14,7 @@ from fairseq_phrase.text import did_you_mean
 _ON_ERROR = tuple(choice for choice in ON_ERROR if choice != "skip")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-attach",
         description="Add parses to a data directory that fairseq-preprocess made. The input is the "
@@ -55,9 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@command(_parser, results=KEPT)
+@command(make_parser, results=KEPT)
 def main(namespace: argparse.Namespace) -> None:
-    """Run the command."""
     args = vars(namespace)
     prefixes = [args.pop(f"{name}pref") for name in ("train", "valid", "test")]
     if not any(prefixes):

@@ -12,7 +12,7 @@ from fairseq_phrase.cli.arguments import add, positive
 from fairseq_phrase.cli.command import CommandParser, command
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-average", description="Average the parameters of checkpoints."
     )
@@ -32,11 +32,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     if (args.last or args.around_best or args.updates) and len(args.inputs) != 1:
-        _parser().error("--last N, --around-best N and --updates N take one folder")
+        make_parser().error("--last N, --around-best N and --updates N take one folder")
     from fairseq_phrase.checkpoints.averaging import (
         average_checkpoints,
         checkpoint_after,

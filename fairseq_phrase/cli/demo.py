@@ -11,7 +11,7 @@ from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.errors import UserError
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-demo",
         description="Serve a web page on this machine. It translates a sentence with each model, and "
@@ -27,10 +27,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1",
         help="the address to bind to; 0.0.0.0 lets every machine of the network use the page")
     parser.add_argument("--port", type=positive, default=8008, metavar="N", help="the port")
-    parser.add_argument("--max-words", type=positive, default=60, metavar="N",
-        help="longest sentence")
-    parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS",
-        help="longest wait for an answer")
     return parser
 
 
@@ -57,9 +53,8 @@ def named_paths(arguments: Sequence[str]) -> dict[str, str]:
     return paths
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     paths = named_paths(args.models)
     require_parsers(args.source_parser)
     # FastAPI and fairseq take seconds to import; --help and wrong arguments do not need them.
@@ -74,12 +69,7 @@ def main(args: argparse.Namespace) -> None:
             [example_of(model) or "."]
         )  # a missing parser is an error here, not on the page
     local = args.host in ("127.0.0.1", "localhost")
-    app = make_app(
-        models,
-        max_words=args.max_words,
-        seconds=args.timeout,
-        hosts=("127.0.0.1", "localhost") if local else ("*",),
-    )
+    app = make_app(models, hosts=("127.0.0.1", "localhost") if local else ("*",))
     import uvicorn
 
     print(f"http://{args.host}:{args.port} (Ctrl-C stops)", flush=True)

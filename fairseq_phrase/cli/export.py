@@ -10,7 +10,7 @@ from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.errors import UserError
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-export",
         description="Write one folder with what translation needs: weights as safetensors, "
@@ -29,9 +29,6 @@ def _parser() -> argparse.ArgumentParser:
         help="the licence in the model card's metadata, such as mit or cc-by-4.0")
     parser.add_argument("--datasets", metavar="NAME,…", default="",
         help="the training data in the model card")
-    parser.add_argument("--card-scores", type=Path, metavar="FILE",
-        help="scores for the model card, as fairseq-phrase-score --out FILE writes them; of FILE.json "
-        "also in its metadata, with their signatures")
     parser.add_argument("--to", choices=("bundle", "transformers", "ctranslate2"), default="bundle",
         help="bundle; transformers, a bundle with code for AutoModelForSeq2SeqLM.from_pretrained, which "
         "needs this package; or ctranslate2, for fairseq's Transformer, also with relative positions in "
@@ -41,13 +38,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     if args.quantization is not None and args.to != "ctranslate2":
         raise UserError("--quantization needs --to ctranslate2")
-    card = args.license or args.datasets or args.card_scores
-    if card and args.to == "ctranslate2":
+    if (args.license or args.datasets) and args.to == "ctranslate2":
         raise UserError("--to ctranslate2 writes no model card: leave its options out")
     read_by = _exported(args)
     size = sum(path.stat().st_size for path in args.out.iterdir())
@@ -66,7 +61,7 @@ def _exported(args: argparse.Namespace) -> str:
     from fairseq_phrase.inference.model_card import CardOptions
 
     datasets = [name.strip() for name in args.datasets.split(",") if name.strip()]
-    card = CardOptions(args.license, datasets, args.card_scores)
+    card = CardOptions(args.license, datasets)
     if args.to == "transformers":
         from fairseq_phrase.inference.exports import export_transformers
 

@@ -26,7 +26,7 @@ def _natural(text: str) -> int:
     return 0 if text == "0" else positive(text)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-inspect",
         description="Show the content of a data directory: what made its parses, statistics of words "
@@ -52,13 +52,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     if args.check and (args.lines or args.sentences):
-        _parser().error("--check draws nothing: leave out --sentences and --line")
+        make_parser().error("--check draws nothing: leave out --sentences and --line")
     if args.lines and args.sentences is not None:
-        _parser().error("--line names the sentences: leave out --sentences")
+        make_parser().error("--line names the sentences: leave out --sentences")
     if args.data.is_file() or (args.data / "config.json").is_file():
         from fairseq_phrase.inference.model_files import read_identity
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairseq_phrase.inference.output_files import Chunks, Outputs
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = MixedParser(
         prog="fairseq-phrase-label",
         description="Label raw text: for each line a line of labels, with spaces between the labels of "
@@ -47,9 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     if args.scores and args.subset is None:
         raise UserError("--scores needs --subset: raw text has no labels to compare with")
     require_parsers(args.source_parser)

@@ -11,7 +11,7 @@ from fairseq_phrase.cli.command import CommandParser, command
 _choice = number_or("mean", "last", least=1)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-plot", description="Draw pictures of a model's attention."
     )
@@ -67,9 +67,8 @@ def _add_sentence(parser: argparse.ArgumentParser) -> None:
     add(parser, "--source-parser", "--allow-difference", "--strict-identity", "--user-dir")
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     # Importing fairseq takes seconds; --help and wrong arguments do not need it.
     from fairseq_phrase.checkpoints.loading import load_model
     from fairseq_phrase.inference.source_sentence import dataset_sentence, raw_sentence

@@ -30,7 +30,7 @@ def _coverage(text: str) -> float:
     return in_range(text, float, 0.98, 1, "a number from 0.98 to 1")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-preprocess",
         description="Make a data directory for fairseq-train from raw parallel text, with parses of the "
@@ -125,9 +125,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@command(_parser, results=KEPT)
+@command(make_parser, results=KEPT)
 def main(namespace: argparse.Namespace) -> None:
-    """Run the command."""
     args = vars(namespace)
     prefixes = [args.pop(f"{name}pref") for name in ("train", "valid", "test")]
     if not any(prefixes):
@@ -174,7 +173,7 @@ _OF_TARGET_TEXT = ["parse", "target_tokenized", "joined_dictionary"]
 
 def _refuse(args: dict[str, Any], options: list[str], why: str) -> None:
     for option in options:
-        if args[option] != _parser().get_default(option):
+        if args[option] != make_parser().get_default(option):
             value = "" if args[option] is True else f" {args[option]}"
             raise UserError(f"--{option.replace('_', '-')}{value}: {why}")
 

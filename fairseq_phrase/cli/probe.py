@@ -13,7 +13,7 @@ from fairseq_phrase.data.store.outputs import write_atomically
 from fairseq_phrase.errors import UserError
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-probe",
         description="Probe encoders: average a layer's states over the tokens of a sentence, and train "
@@ -86,9 +86,8 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
     add(group, "--parser", "--constituents")
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     if args.make:
         _make(args)
     else:

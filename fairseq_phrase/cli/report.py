@@ -12,7 +12,7 @@ from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import FORMS
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-report",
         description="Make one table of trained models: Markdown, CSV, LaTeX, pictures, and an HTML "
@@ -50,10 +50,10 @@ def _parser() -> argparse.ArgumentParser:
         "fairseq-phrase-label writes); spans: F1 of spans in BIO labels; exact: share of outputs equal "
         "to the reference, such as logical forms")
     parser.add_argument("--metric", action="append", default=[], metavar="NAME[:ARGUMENT]",
-        help="another metric, which needs --source; the first is the table's main one. comet[:MODEL], "
-        "in the interpreter FAIRSEQ_PHRASE_COMET_PYTHON; file:NAME=SCORES[:lower], without --source, a "
-        "number for each sentence in the file SCORES of each run's folder (:lower: lower is better); for "
-        "corrections of errors gleu, errant:FILE.m2[@PIPELINE]; or that of an installed package")
+        help="another metric, which needs --source; the first is the table's main one. "
+        "file:NAME=SCORES[:lower], without --source, a number for each sentence in the file SCORES of "
+        "each run's folder (:lower: lower is better); for corrections of errors gleu, "
+        "errant:FILE.m2[@PIPELINE]; or that of an installed package")
     parser.add_argument("--form", choices=FORMS,
         help="with --measure exact: the outputs' formal language, which adds the share of well-formed "
         "outputs. calls: brackets after predicates, f ( a ); lambda: brackets around them, ( f a ); "
@@ -98,9 +98,8 @@ def _form(args: argparse.Namespace) -> Any:
     return MADE[args.form](texts)
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     from fairseq_phrase.lab.report.contrastive import read_pairs
     from fairseq_phrase.lab.report.files import write_report
     from fairseq_phrase.lab.report.make_report import ReportOptions, make_report

@@ -10,7 +10,7 @@ from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.data.store.outputs import write_atomically
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-score",
         description="Score translations by sacrebleu, detokenized against raw references: "
@@ -23,14 +23,12 @@ def _parser() -> argparse.ArgumentParser:
         help="runs, rows of runs, folders of rows, or files of translations")
     add(parser, "--reference", "--tokenize")
     parser.add_argument("--out", type=Path, metavar="FILE",
-        help="also write the table here; FILE.json gets the scores in sacrebleu's form, for "
-        "fairseq-phrase-export --card-scores")
+        help="also write the table here; FILE.json gets the scores in sacrebleu's form")
     return parser
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     from fairseq_phrase.lab.report.make_report import ReportOptions, make_report
     from fairseq_phrase.lab.report.references import read_references
     from fairseq_phrase.lab.report.runs import find_runs

@@ -8,7 +8,7 @@ from fairseq_phrase.cli.command import CommandParser, command
 from fairseq_phrase.option_values import MAX_WORDS
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="fairseq-phrase-synthetic",
         description="Write a German-English corpus made by a small grammar, with gold dependency "
@@ -32,9 +32,8 @@ def _count(text: str) -> int:
     return value
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     from fairseq_phrase.lab.synthetic.corpus import write_corpus
 
     # The held-out splits come first, because they must not depend on the size of the training split.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fairseq_phrase.data.store.outputs import Key
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = MixedParser(
         prog="fairseq-phrase-translate",
         usage="%(prog)s [DATA] --path CHECKPOINT [FILE ...] [options]\n"
@@ -86,9 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-@command(_parser)
+@command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    """Run the command."""
     search_options = (args.constraints, args.prefix, args.glossary, args.sampling)
     if args.score and (args.nbest > 1 or any(search_options)):
         raise UserError("--score scores the translations of a file: remove the options of a search")

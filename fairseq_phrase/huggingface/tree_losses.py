@@ -235,7 +235,8 @@ _RUNNING = _Running()
 
 
 @contextmanager
-def _recorded(numbers: set[int]) -> Iterator[_Recorder]:
+def recorded_attention(numbers: set[int]) -> Iterator[_Recorder]:
+    """Record the calls of the attention of some layers, by their numbers."""
     recorder, before = _Recorder(numbers), _RUNNING.recorder
     _RUNNING.recorder = recorder
     try:
@@ -325,7 +326,9 @@ class TreeLosses(nn.Module):
         kwargs.pop("num_items_in_batch", None)
         if not all(loss.reads_attention for loss in self.losses):
             kwargs["output_hidden_states"] = True
-        with _recorded({loss.layer for loss in self.losses if loss.reads_attention}) as recorder:
+        with recorded_attention(
+            {loss.layer for loss in self.losses if loss.reads_attention}
+        ) as recorder:
             output = forward(**kwargs)
         states_name = "encoder_hidden_states" if config.is_encoder_decoder else "hidden_states"
         layers = {

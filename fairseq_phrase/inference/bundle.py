@@ -140,8 +140,8 @@ def write_bundle(
     record = task.identity if is_recorded else identity_of(saved.state, checkpoint)
     saved.state["task_state"] |= {"identity": record.as_dict(), "checkpoint": ""}
     described = _described(saved, languages)
-    described["packages"] = _packages(record, manifest)
-    described["aliases"] = _write_weights(saved.state["model"], folder / WEIGHTS)
+    described["packages"] = packages_of(record, manifest)
+    described["aliases"] = write_weights(saved.state["model"], folder / WEIGHTS)
     names = [f"dict.{language}.txt" for language in languages]
     names += [manifest.bpe_model] if manifest.bpe_model else []
     if manifest.target_bpe not in ("", manifest.bpe):
@@ -162,7 +162,7 @@ def write_bundle(
     (folder / CONTENTS).write_text(text + "\n", encoding="utf-8")
 
 
-def _packages(record: Identity, manifest: Manifest) -> dict[str, list[str]]:
+def packages_of(record: Identity, manifest: Manifest) -> dict[str, list[str]]:
     """Name the installed packages that define a bundle's model and its parser."""
     used: dict[str, list[tuple[str, ...]]] = {
         "model": [
@@ -303,7 +303,7 @@ def portable_options(config: Any) -> dict[str, Any]:
     }
 
 
-def _write_weights(parameters: dict[str, torch.Tensor], path: Path) -> dict[str, str]:
+def write_weights(parameters: dict[str, torch.Tensor], path: Path) -> dict[str, str]:
     """Write the parameters; one that is shared is written once.
 
     Returns:

@@ -158,7 +158,7 @@ def _flag(name: str, value: Any) -> str:
 
 
 #: A program that translates one line of the given words with the folder's model.
-_TRIAL = """
+TRIAL = """
 import sys
 import ctranslate2
 translator = ctranslate2.Translator(sys.argv[1], device="cpu")
@@ -216,7 +216,7 @@ def _refuse_tags(task: Task, checkpoint: Path) -> None:
 def _try(folder: Path, words: list[str]) -> None:
     """Load a model and run it once, in a separate process, because a crash would end this one."""
     ran = subprocess.run(
-        [sys.executable, "-c", _TRIAL, str(folder), *words], capture_output=True, text=True
+        [sys.executable, "-c", TRIAL, str(folder), *words], capture_output=True, text=True
     )
     if ran.returncode:
         message = (ran.stderr.strip().splitlines() or ["it printed nothing"])[-1]

@@ -7,7 +7,7 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -268,10 +268,8 @@ def ready(
 
     def put(item: Any, error: BaseException | None = None) -> None:
         while not stopped.is_set():
-            try:
+            with suppress(queue.Full):
                 return waiting.put((item, error), timeout=0.1)
-            except queue.Full:
-                continue
 
     def run() -> None:
         try:
@@ -288,19 +286,16 @@ def ready(
 
     threading.Thread(target=run, name="parsing ahead", daemon=True).start()
     try:
-        items: list[Item] = []
         while True:
-            item, error = waiting.get()
-            if item is not _END:
-                items.append(item)
-                if len(items) < depth and not waiting.empty():
-                    continue
-            if items:
+            results = [waiting.get()]
+            while len(results) < depth and not waiting.empty():
+                results.append(waiting.get())
+            last, error = results[-1]
+            if items := [item for item, _ in results if item is not _END]:
                 yield items
-                items = []
             if error is not None:
                 raise error
-            if item is _END:
+            if last is _END:
                 return
     finally:
         stopped.set()

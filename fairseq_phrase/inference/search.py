@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: fairseq-generate's default of ``--max-tokens``.
 _MAX_TOKENS = 12000
+#: Subwords of a translation, at most, for each 100 subwords of the source.
+LONGEST = 200
 
 
 @dataclass(frozen=True)
@@ -255,7 +257,7 @@ def longest_target(source: int) -> int:
     ``fairseq-generate`` ends every translation after 200 subwords, in the middle of a long one. The
     number is rounded up: only sentences with the same number share a batch.
     """
-    return 200 * -(-source // 100)
+    return LONGEST * -(-source // 100)
 
 
 def joined_hypotheses(

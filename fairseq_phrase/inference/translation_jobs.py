@@ -58,7 +58,7 @@ class TranslationWorker:
                 yield (
                     len(hypotheses),
                     b"".join(
-                        _written(hypothesis, self._args)
+                        output_line(hypothesis, self._args)
                         for hypotheses_of_line in hypotheses
                         for hypothesis in hypotheses_of_line
                     ),
@@ -103,7 +103,8 @@ def with_gpus(engine: EngineOptions, device: str | None) -> EngineOptions:
     return replace(engine, gpus=1)
 
 
-def _written(hypothesis: Hypothesis, args: Namespace) -> bytes:
+def output_line(hypothesis: Hypothesis, args: Namespace) -> bytes:
+    """Write a hypothesis as a line, in the columns that the command's options ask for."""
     columns = [] if args.score else [hypothesis.text]
     if args.scores or args.score:
         columns.insert(0, "" if hypothesis.score is None else f"{hypothesis.score:.4f}")

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fairseq_phrase.errors import UserError, location
-from fairseq_phrase.metrics.comet import Comet
 from fairseq_phrase.metrics.corrections import Errant, Gleu
 from fairseq_phrase.metrics.interface import Metrics, Statistics
 from fairseq_phrase.optional_packages import load_entry
@@ -119,12 +118,7 @@ MetricFunction = Callable[[list[str], list[str], list[list[str]]], ArrayLike]
 #: The group of entry points in which installed packages offer metrics: a function, or a class, which is
 #: called with ``ARGUMENT``, if it is given, and makes a function.
 METRIC_GROUP = "fairseq_phrase.metrics"
-BUILT_IN: dict[str, type] = {
-    "comet": Comet,
-    "errant": Errant,
-    "file": ScoreFile,
-    "gleu": Gleu,
-}
+BUILT_IN: dict[str, type] = {"errant": Errant, "file": ScoreFile, "gleu": Gleu}
 
 
 def is_lower_better(function: MetricFunction) -> bool:

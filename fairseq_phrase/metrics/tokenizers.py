@@ -25,7 +25,7 @@ _WITHOUT_SPACES = frozenset({"th", "tha", "lo", "lao", "km", "khm", "my", "mya",
 _EXTRAS = {"ja-mecab": "'sacrebleu[ja]'", "ko-mecab": "'sacrebleu[ko]'"}
 # sacrebleu downloads it. It is used only where it was downloaded before.
 _FLORES = "flores200"
-_FLORES_FILE = Path(SACREBLEU_DIR) / "models" / "flores200sacrebleuspm"
+FLORES_FILE = Path(SACREBLEU_DIR) / "models" / "flores200sacrebleuspm"
 
 _HAN_AND_KANA = (
     r"\u3005\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -88,7 +88,7 @@ def tokenizer_of(language: str | None) -> tuple[str, str]:
             return name, ""
         except (ImportError, RuntimeError, OSError):
             reason = f"sacrebleu's tokenizer {name} needs pip install {_EXTRAS.get(name, name)}"
-    tokenizer = _FLORES if _FLORES_FILE.is_file() else "char"
+    tokenizer = _FLORES if FLORES_FILE.is_file() else "char"
     advice = "" if tokenizer == _FLORES else f", or --tokenize {_FLORES}, which is downloaded"
     return tokenizer, f"BLEU is of the tokenizer {tokenizer}: {reason}{advice}."
 

@@ -55,7 +55,7 @@ ENCODER_GROUP = "fairseq_phrase.encoders"
 logger = logging.getLogger(__name__)
 _TRANSLATION = options_of(CopyOptions)
 _FAIRSEQS = {each.name: each for each in fields(FlatTransformerConfig)}
-_built: set[str] = set()
+BUILT: set[str] = set()
 
 
 def build() -> None:
@@ -66,7 +66,7 @@ def build() -> None:
             encoder has an option of the same name with another type or default. The encoder is then not
             registered.
     """
-    new = [method for method in ENCODERS.values() if method.name not in _built]
+    new = [method for method in ENCODERS.values() if method.name not in BUILT]
     for method in new:
         try:
             _check_encoder(method)
@@ -75,7 +75,7 @@ def build() -> None:
             raise
         if method.translation:
             _build_translation(method)
-        _built.add(method.name)
+        BUILT.add(method.name)
     for model in NAMED_MODELS.values():
         if new or model.name not in MODEL_REGISTRY:
             build_named(model)

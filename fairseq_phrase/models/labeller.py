@@ -103,10 +103,8 @@ class LabellerModel(NamedEncoderModel):
     ) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
-        self.labelled, self.pooling = labelled, pooling
-        self.whole_words = whole_words
-        self.dictionary = encoder.dictionary
-        words = encoder.dictionary
+        self.labelled, self.pooling, self.whole_words = labelled, pooling, whole_words
+        self.dictionary = words = encoder.dictionary
         counts = [-1] * words.nspecial + words.count[words.nspecial :]
         self.word_dropout = WordDropout(counts, word_dropout, words.unk())
         self.attention = AttentionSum(width) if pooling == "attention" else None
@@ -208,8 +206,7 @@ class LabellerModel(NamedEncoderModel):
         return mean_of_tokens(states, is_unit)
 
     def _roots(self, encoded: dict[str, Any], parse: dict[str, Tensor]) -> Tensor:
-        find = getattr(self.encoder, "root_nodes", None)
-        roots = None if find is None else find(encoded, ParseBatch.from_net_input(parse))
+        roots = self.encoder.root_nodes(encoded, ParseBatch.from_net_input(parse))
         if roots is None:
             raise UserError(
                 f"--pooling root: {type(self.encoder).__name__} has no root node, as it reads no tree: "

@@ -9,10 +9,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 from fairseq_phrase.errors import UserError, location
-from fairseq_phrase.parsers.ptb import Brackets
 from fairseq_phrase.parsers.tree_files import MisfitError, Tree, TreeFiles, form_in_text
 from fairseq_phrase.syntax.alignment import TextReader
 from fairseq_phrase.syntax.brackets import parse_brackets
@@ -21,56 +19,42 @@ from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence, join_white_space
 from fairseq_phrase.text import read_lines
 
-_BLOCK = 4096  # lines
+BLOCK = 4096  # lines
+_SEPARATOR = re.compile(r"[\s,]*")
 _LIST = re.compile(r'\s*\{(.*?)"sentences"\s*:\s*\[', re.DOTALL)
 _FIELDS = {"dependencies": ("heads", "deprels"), "constituents": ("spans",)}
-_BASIC = "basic-dependencies"
 
 
 class CoreNlpFiles(TreeFiles):
-    """CoreNLP's output next to the text: ``PREF.LANG.json``, ``PREF.LANG.xml`` or ``PREF.LANG.out``.
-
-    The dependency trees are CoreNLP's basic dependencies. Its text format, ``.out``, has only
-    constituents.
+    """CoreNLP's JSON next to the text: ``PREF.LANG.json``. The dependencies are its basic ones.
 
     Args:
-        options: the format, ``json`` (the default), ``xml`` or ``out``; and ``dependencies`` or
-            ``constituents`` to read only these. Options are separated by commas.
+        trees: ``dependencies`` or ``constituents`` to read only these.
 
     Raises:
-        UserError: an option is unknown.
+        UserError: the trees are neither.
     """
 
+    suffix = "json"
     version = "CoreNLP"
 
-    def __init__(self, options: str = "json") -> None:
-        names = options.split(",")
-        self.suffix = next((name for name in names if name in ("json", "xml", "out")), "json")
-        readable = ["constituents"] if self.suffix == "out" else list(_FIELDS)
-        trees = [name for name in readable if name in names] or readable
-        if not set(names) <= {self.suffix, *trees} or len(set(names)) < len(names):
-            raise UserError(
-                f"--parser corenlp:{options}: expected json, xml or out, and ,dependencies or "
-                ",constituents to read only these (out has only constituents)"
-            )
-        self._trees = trees
+    def __init__(self, trees: str | None = None) -> None:
+        if trees is not None and trees not in _FIELDS:
+            raise UserError(f"--parser corenlp:{trees}: expected dependencies or constituents")
+        self._trees = list(_FIELDS) if trees is None else [trees]
         self.fields: tuple[str, ...] = ("words", "tags")
-        self.fields += tuple(field for name in trees for field in _FIELDS[name])
+        self.fields += tuple(field for name in self._trees for field in _FIELDS[name])
 
     def trees(self, path: Path) -> Iterator[Tree]:
         """Yield the sentences of a file."""
-        if self.suffix == "out":
-            yield from _from_text(path)
-        else:
-            sentences = _from_json(path) if self.suffix == "json" else _from_xml(path)
-            for sentence in sentences:
-                sentence.trees = self._trees
-                yield sentence
+        for sentence in _from_json(path):
+            sentence.trees = self._trees
+            yield sentence
 
 
 @dataclass
 class _Sentence:
-    """A sentence of JSON or XML.
+    """A sentence of CoreNLP.
 
     Attributes:
         brackets: its constituents; empty if CoreNLP made none.
@@ -161,81 +145,26 @@ def _from_json(path: Path) -> Iterator[_Sentence]:
 def _json_objects(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield the sentences of a JSON document and their lines, without reading the whole document."""
     decoder, lines = json.JSONDecoder(), read_lines(path)
-    text, start, line, size = "", 0, 1, _BLOCK
-    begun = False
+    text, start, line, size, begun = "", 0, 1, BLOCK, False
     while True:
+        # Keep what is not read yet: the beginning of a sentence that goes on in the next block.
         block = list(itertools.islice(lines, size))
         text, start = text[start:] + "".join(f"{part}\n" for part in block), 0
         if not begun and (opening := _LIST.match(text)) is not None:
             begun, start = True, opening.end()
             line += text.count("\n", 0, start)
         while begun:
-            item = re.compile(r"[\s,]*").match(text, start)
-            assert item is not None
-            if text.startswith("]", item.end()):
+            first = _SEPARATOR.match(text, start).end()  # type: ignore[union-attr]
+            if text.startswith("]", first):
                 return
             try:
-                value, end = decoder.raw_decode(text, item.end())
+                value, end = decoder.raw_decode(text, first)
             except json.JSONDecodeError:
                 break
-            yield line + text.count("\n", start, item.end()), value
+            yield line + text.count("\n", start, first), value
             line, start = line + text.count("\n", start, end), end
         if not block:
             raise UserError(
                 f"{location(path, line)}: the list of CoreNLP's sentences ends here, or none is there"
             )
         size *= 2 if start == 0 else 1
-
-
-def _from_xml(path: Path) -> Iterator[_Sentence]:
-    parser: Any = ElementTree.XMLPullParser(["start", "end"])
-    above: list[Any] = []
-    number = 0
-    try:
-        for number, line in enumerate(read_lines(path), start=1):
-            parser.feed(f"{line}\n")
-            for event, element in parser.read_events():
-                if event == "start":
-                    above.append(element)
-                    continue
-                above.pop()
-                if element.tag == "sentence" and element.find("tokens") is not None:
-                    yield _xml_sentence(element, number)
-                    above[-1].clear()
-        parser.close()
-    except (ElementTree.ParseError, AttributeError, TypeError, ValueError) as error:
-        raise UserError(f"{location(path, number)}: not CoreNLP's XML ({error})") from None
-
-
-def _xml_sentence(element: Any, line: int) -> _Sentence:
-    """Read a sentence.
-
-    Args:
-        line: its last line.
-    """
-    tokens = element.findall("tokens/token")
-    edges = [
-        (
-            int(edge.find("governor").get("idx")),
-            int(edge.find("dependent").get("idx")),
-            edge.get("type"),
-        )
-        for edge in element.findall(f"dependencies[@type='{_BASIC}']/dep")
-    ]
-    words = [token.findtext("word") for token in tokens]
-    tags = [token.findtext("POS") or "" for token in tokens]
-    return _Sentence(line, words, tags, element.findtext("parse") or "", edges)
-
-
-def _from_text(path: Path) -> Iterator[Tree]:
-    """Yield the trees of the text format: lines from ``(ROOT`` to a blank line, in each sentence."""
-    block: list[str] | None = None
-    first = 0
-    for number, line in enumerate(itertools.chain(read_lines(path), [""]), start=1):
-        if line.startswith("(ROOT"):
-            block, first = [], number
-        if block is not None and line.strip():
-            block.append(line)
-        elif block is not None:
-            yield Brackets(first, "\n".join(block))
-            block = None

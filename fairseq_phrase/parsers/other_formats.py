@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +36,9 @@ _MALT_TAB = (
     """awk -F'\\t' -v OFS='\\t' '!NF {{n = 0; print; next}} """
     """{{print ++n, $1, "_", $2, $2, "_", $3, $4, "_", "_"}}' {path} >OUT makes CoNLL-U"""
 )
-_CORENLP = "name the file PREF.LANG.%s and give --parser corenlp%s"
+_CORENLP = (
+    "let CoreNLP write it again by -outputFormat json, as PREF.LANG.json for --parser corenlp"
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class _Format:
 
     Attributes:
         name: its name; of several with the same line, the first whose beginning fits is named.
-        advice: how to read or convert it; ``{path}`` is the file.
+        advice: how to read or convert it; ``{path}`` is the file, quoted for a shell.
         line: the start of a line that trees of the reader's format do not have.
         beginning: what the beginning of the file has, if the line does not decide.
     """
@@ -63,14 +66,14 @@ _PENMAN = _Format(
 _JSON, _XML = r"[\[{][\s\[{]*(\"|$)", r"<[?!A-Za-z]"
 _CONVERT = "convert it to CoNLL-U or brackets"
 _FORMATS = (
-    _Format("CoreNLP's XML", _CORENLP % ("xml", ":xml"), _XML, r"CoreNLP-to-HTML|<root>\s*<document"),
+    _Format("CoreNLP's XML", _CORENLP, _XML, r"CoreNLP-to-HTML|<root>\s*<document"),
     _Format("TIGER-XML", _TREETOOLS % "tigerxml", _XML, r"<corpus\b"),
     _Format("TEI", _CONVERT, _XML, r"<(TEI|teiCorpus)\b"),
     _Format("the XML of Perseus' treebanks", _CONVERT, _XML, r"<treebank\b"),
     _Format("XML", _CONVERT, _XML),
     _Format("HanLP's JSON", _CONVERT, _JSON, r'"syntactic_dependencies"\s*:'),
     _Format("HanLP's JSON", _HANLP, _JSON, r'"(tok|pos|ner|dep|sdp|con)(/[a-z0-9]+)?"\s*:'),
-    _Format("CoreNLP's JSON", _CORENLP % ("json", ""), _JSON,
+    _Format("CoreNLP's JSON", "name the file PREF.LANG.json and give --parser corenlp", _JSON,
             r'"(sentences"\s*:\s*\[\s*\{|(basicDependencies|characterOffsetBegin)"\s*:)'),
     _Format("Stanza's JSON", _STANZA, _JSON, r'"(upos|deprel|start_char)"\s*:'),
     _Format("JSON", _CONVERT, _JSON),
@@ -85,7 +88,7 @@ _FORMATS = (
             r"#[0-9]+:\S*\[[0-9]+\]"),
     _Format("tagged text of the Penn Treebank (.pos)", "its trees are in files .mrg",
             r"={20,}\s*$|\[ \S+/\S+ "),
-    _Format("CoreNLP's text", _CORENLP % ("out", ":out"), r"Sentence #[0-9]+ \([0-9]+ tokens"),
+    _Format("CoreNLP's text", _CORENLP, r"Sentence #[0-9]+ \([0-9]+ tokens"),
     _Format("NEGRA export", _TREETOOLS % "export", r"#(FORMAT|BOT|BOS) "),
     _Format("CoNLL-2012", _CONLL_2012,
             r"#begin document|\S+\s+[0-9]+\s+[0-9]+\s+\S+\s+\S+\s+\S*\*"),
@@ -142,7 +145,7 @@ def _refuse_formats(formats: tuple[_Format, ...], path: Path, number: int, line:
         if re.match(form.line, line) and (
             not form.beginning or re.search(form.beginning, _beginning(path))
         ):
-            _refuse(path, number, form.name, form.advice.format(path=path))
+            _refuse(path, number, form.name, form.advice.format(path=shlex.quote(str(path))))
 
 
 def _beginning(path: Path) -> str:
@@ -166,7 +169,8 @@ def _refuse_discbracket(path: Path, number: int, tree: str) -> None:
     if sorted(int(leaf[1]) for leaf in numbered) == list(range(len(leaves))):
         command = "discodop treetransforms --inputfmt=discbracket --outputfmt=bracket --splitdisc"
         where = "https://github.com/andreasvc/disco-dop"
-        _refuse(path, number, "discbracket", f"{command} {path} OUT ({where}) makes brackets")
+        advice = f"{command} {shlex.quote(str(path))} OUT ({where}) makes brackets"
+        _refuse(path, number, "discbracket", advice)
 
 
 def _refuse(path: Path, number: int, name: str, advice: str) -> None:

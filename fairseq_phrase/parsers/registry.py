@@ -44,12 +44,12 @@ class _BuiltIn:
     folder_after: str | None = None
 
 
-_BUILT_IN = {
+BUILT_IN = {
     "spacy": _BuiltIn("spacy:MODEL", SpacyParser, folder_after=""),
     "stanza": _BuiltIn("stanza:LANG[,surface][@DIR]", StanzaParser, folder_after="@"),
     "conllu": _BuiltIn("conllu[:surface][,enhanced]", ConlluFiles),
     "ptb": _BuiltIn("ptb", BracketFiles),
-    "corenlp": _BuiltIn("corenlp[:FORMAT][,TREES]", CoreNlpFiles),
+    "corenlp": _BuiltIn("corenlp[:TREES]", CoreNlpFiles),
     "penman": _BuiltIn("penman", PenmanFiles),
     "factored": _BuiltIn("factored[:FIELD,…]", FactoredText),
     "none": _BuiltIn("none", WhitespaceParser),
@@ -62,26 +62,25 @@ def load_parser(spec: str) -> LineParser | FileParser:
     Args:
         spec: ``NAME`` or ``NAME:ARGUMENT``. One of this project's parsers (``spacy:MODEL``, the name or
             folder of an installed pipeline; ``stanza:LANG[,surface][@DIR]``, a language code and a
-            folder of Stanza's models; ``conllu[:surface][,enhanced]``, ``ptb``,
-            ``corenlp[:FORMAT][,TREES]`` or ``penman``, files next to the text; ``factored:FIELD,…``,
-            labels in the text; ``none``, words at white space and no trees); or the name of an entry
-            point of the group :data:`PARSER_GROUP`. The entry point's object is called with the
-            argument, if one is given.
+            folder of Stanza's models; ``conllu[:surface][,enhanced]``, ``ptb``, ``corenlp[:TREES]`` or
+            ``penman``, files next to the text; ``factored:FIELD,…``, labels in the text; ``none``, words
+            at white space and no trees); or the name of an entry point of the group
+            :data:`PARSER_GROUP`. The entry point's object is called with the argument, if one is given.
 
     Raises:
         UserError: the parser is unknown, a package that it needs is not installed, or the entry point
             does not make a parser.
     """
     name = spec.partition(":")[0]
-    if name in _BUILT_IN:
-        return _make(spec, _BUILT_IN[name].make, _BUILT_IN[name].usage)
+    if name in BUILT_IN:
+        return _make(spec, BUILT_IN[name].make, BUILT_IN[name].usage)
     installed = entry_points(group=PARSER_GROUP)
     entries = {entry.value: entry for entry in installed if entry.name == name}
     if not entries:
-        there = [built_in.usage for built_in in _BUILT_IN.values()]
+        there = [built_in.usage for built_in in BUILT_IN.values()]
         others = sorted({entry.name for entry in installed})
         *names, last = there + others
-        hint = did_you_mean(name, [*_BUILT_IN, *others])
+        hint = did_you_mean(name, [*BUILT_IN, *others])
         # A pipeline's name, en_core_web_sm, or its folder
         if re.fullmatch(r"(.*/)?[a-z]{2,3}_\w+_\w+", spec) or Path(spec, "meta.json").is_file():
             hint = suggestion([f"spacy:{spec}"])
@@ -165,7 +164,7 @@ def without_path(spec: str) -> str:
 def _folder_in(spec: str) -> tuple[str, str]:
     """Split a parser's name before the part that may be a folder, which may be empty."""
     name, colon, argument = spec.partition(":")
-    folder_after = _BUILT_IN[name].folder_after if name in _BUILT_IN else ""
+    folder_after = BUILT_IN[name].folder_after if name in BUILT_IN else ""
     if folder_after is None:
         return spec, ""
     before, mark, folder = argument.partition(folder_after) if folder_after else ("", "", argument)

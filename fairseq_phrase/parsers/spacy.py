@@ -23,7 +23,7 @@ _COLUMNS = ["ORTH", "SPACY", "HEAD", "DEP", "POS"]
 BATCH_LINES = 256
 # Number of words that are kept in memory. spaCy needs 700 bytes for each new word, so it forgets later
 # words (memory zones). In a zone it does not remember how a word was tokenized, which takes time.
-_KEPT_WORDS = 20_000
+KEPT_WORDS = 20_000
 # Components that are not needed for parses.
 _UNUSED = {
     "entity_linker", "entity_ruler", "lemmatizer", "ner", "span_ruler", "spancat", "textcat",
@@ -84,7 +84,7 @@ class SpacyParser(LineParser):
             UserError: the pipeline cannot be loaded.
             Exception: spaCy failed on one of the lines.
         """
-        limit = self._pipeline.max_length
+        limit = self.pipeline.max_length
         short = (line if len(line) <= limit else "" for line in lines)
         return _unless_too_long(lines, limit, self._parsed(short))
 
@@ -97,7 +97,7 @@ class SpacyParser(LineParser):
         """
         from spacy.tokens import Doc
 
-        limit, vocabulary = self._pipeline.max_length, self._pipeline.vocab
+        limit, vocabulary = self.pipeline.max_length, self.pipeline.vocab
         lines = [" ".join(words) for words in sentences]
         documents = (
             Doc(vocabulary, list(words) if len(line) <= limit else [])
@@ -119,10 +119,11 @@ class SpacyParser(LineParser):
             ]
 
     @property
-    def _pipeline(self) -> Any:
+    def pipeline(self) -> Any:
+        """The pipeline of spaCy, without the components that no parse needs; loaded once."""
         with self._lock:
             if self._whole is None:
-                self._whole = self._loaded(exclude=_unused(self._components))
+                self._whole = self._loaded(exclude=unused_components(self._components))
             return self._whole
 
     def _loaded(self, exclude: Collection[str]) -> Any:
@@ -133,7 +134,7 @@ class SpacyParser(LineParser):
 
     def _parsed(self, texts: Iterable[Any]) -> list[ParsedSentence]:
         """Parse lines, or documents of words."""
-        pipeline = self._pipeline
+        pipeline = self.pipeline
         if self._strings is None:
             self._strings = _Texts(pipeline), _Labels(pipeline, "dep"), _Labels(pipeline, "X")
         with self._memory_of(pipeline):
@@ -143,12 +144,12 @@ class SpacyParser(LineParser):
     @contextmanager
     def _memory_of(self, pipeline: Any) -> Iterator[None]:
         """Make a pipeline forget new words at the end, if it already has enough words."""
-        is_full = len(pipeline.vocab) >= _KEPT_WORDS  # of all words that it has seen
+        is_full = len(pipeline.vocab) >= KEPT_WORDS  # of all words that it has seen
         with self._lock, pipeline.memory_zone() if is_full else nullcontext():
             yield
 
 
-def _unused(components: Collection[str]) -> set[str]:
+def unused_components(components: Collection[str]) -> set[str]:
     """Choose the components of a pipeline that are not needed for parses."""
     # Only the attribute ruler needs fine-grained tags: it computes parts of speech from them. Other
     # pipelines have a morphologizer for parts of speech.
@@ -192,7 +193,7 @@ class _Texts(dict[int, str]):
 
     def __missing__(self, number: int) -> str:
         text: str = self._strings[number % (1 << 64)]
-        if len(self) < _KEPT_WORDS:
+        if len(self) < KEPT_WORDS:
             self[number] = text
         return text
 

@@ -117,13 +117,13 @@ def _command(language: str, folder: Path) -> str:
 
 # The dependency parser scores every pair of words with every relation: a thousand words take some
 # hundred megabytes, ten thousand words a hundred times as much.
-_MAX_WORDS = 1000
+MAX_WORDS = 1000
 # Stanza's limit: longer words are tagged as unknown to save memory.
 _MAX_CHARACTERS = 1000
 _UNKNOWN = "<UNK>"
 # Stanza treats these control characters as white space and drops them. Python and this project treat
 # them as text (except U+0085, a line break). They are replaced by any other character.
-_KEEP_CONTROLS = {code: "\ufffd" for code in range(0x80, 0xA0) if code != 0x85}
+KEEP_CONTROLS = {code: "\ufffd" for code in range(0x80, 0xA0) if code != 0x85}
 
 
 class StanzaParser(LineParser):
@@ -145,7 +145,9 @@ class StanzaParser(LineParser):
         UserError: Stanza is not installed, models are missing, or an option is unknown.
     """
 
-    words_spell_line = False  # the words of zum are zu and dem; _sentence() checks their tokens
+    words_spell_line = (
+        False  # the words of zum are zu and dem; sentence_of_line() checks their tokens
+    )
 
     def __init__(self, model: str) -> None:
         with optional_packages("Stanza is not installed", "stanza"):
@@ -221,7 +223,7 @@ class StanzaParser(LineParser):
         return self._parsed(sentences_of_words, documents)
 
     def _sentence(self, line: str, document: Any) -> ParsedSentence | Unparsed:
-        return _sentence(line, document, self._surface)
+        return sentence_of_line(line, document, self._surface)
 
     def _documents(self, lines: Sequence[str]) -> list[Any]:
         """Split each line into Stanza's sentences and words; None for a line without text."""
@@ -230,7 +232,7 @@ class StanzaParser(LineParser):
         if self._tokenizer is None:
             self._tokenizer = self._loaded(self._packages_of(*TOKENIZERS))
         documents = [
-            Document([], text=line.translate(_KEEP_CONTROLS)) if line.strip() else None
+            Document([], text=line.translate(KEEP_CONTROLS)) if line.strip() else None
             for line in lines
         ]
         # The lines are tokenized in batches, but no sentence spans two lines.
@@ -275,7 +277,7 @@ class StanzaParser(LineParser):
                 deprels = [join_white_space(word.deprel or "") or "dep" for word in words]
             if "spans" in self.fields:
                 constituents = ConstituencyTree.joined(
-                    [_constituents(part.constituency, len(part.words)) for part in parts]
+                    [constituents_of(part.constituency, len(part.words)) for part in parts]
                 )
         except ValueError as error:
             return Unparsed(f"Stanza's parse is not a tree: {error}", sentence)
@@ -310,7 +312,7 @@ class StanzaParser(LineParser):
             ) from error
 
 
-def _sentence(line: str, document: Any, surface: bool = False) -> ParsedSentence | Unparsed:
+def sentence_of_line(line: str, document: Any, surface: bool = False) -> ParsedSentence | Unparsed:
     """Take a line's words from the line itself, at Stanza's offsets."""
     words: list[str] = []
     space_before: list[bool] = []
@@ -375,10 +377,10 @@ def _checked_for_length(
     sentence: ParsedSentence | Unparsed, document: Any
 ) -> ParsedSentence | Unparsed:
     length = max((len(part.words) for part in document.sentences), default=0) if document else 0
-    if isinstance(sentence, Unparsed) or length <= _MAX_WORDS:
+    if isinstance(sentence, Unparsed) or length <= MAX_WORDS:
         return sentence
     return Unparsed(
-        f"Stanza finds a sentence of {length} words here, more than the limit of {_MAX_WORDS}",
+        f"Stanza finds a sentence of {length} words here, more than the limit of {MAX_WORDS}",
         sentence,
     )
 
@@ -393,7 +395,7 @@ def _heads(parts: list[Any]) -> list[int]:
     return heads
 
 
-def _constituents(root: Any, num_words: int) -> ConstituencyTree:
+def constituents_of(root: Any, num_words: int) -> ConstituencyTree:
     """Convert Stanza's tree of one sentence, without recursion: trees may be deep."""
     spans: list[tuple[int, int]] = []
     labels: list[str] = []

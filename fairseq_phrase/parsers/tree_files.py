@@ -17,9 +17,9 @@ from fairseq_phrase.syntax.sentence import ParsedSentence, Unparsed
 from fairseq_phrase.text import read_lines
 
 #: Limit, in lines and trees together, of the search for the next line that fits a tree.
-_NEAR = 40
+NEAR = 40
 #: Limits of the search for the end of a batch of lost trees, or lost lines. Trees take more memory.
-_FAR_LINES, _FAR_TREES = 100_000, 5_000
+FAR_LINES, _FAR_TREES = 100_000, 5_000
 #: How many malformed trees or lines may be at the end of such a batch.
 _FEW = 2
 #: The number of lines by which a fit is confirmed.
@@ -88,7 +88,7 @@ class TreeFiles(FileParser):
         Raises:
             UserError: the file cannot be read, or trees are left after the last line.
         """
-        return _Reading(self, path, lines).parses()
+        return Reading(self, path, lines).parses()
 
 
 class _Ahead(Generic[Item]):
@@ -120,7 +120,7 @@ class _Ahead(Generic[Item]):
                 self.dropped += 1
 
 
-class _Reading:
+class Reading:
     """One pass over a text and the file of its trees."""
 
     def __init__(self, parser: TreeFiles, path: Path, lines: Iterable[str]) -> None:
@@ -233,7 +233,7 @@ class _Reading:
 
     def _lines_left(self) -> int | None:
         """Return how many lines are left; None if very many."""
-        return next((n for n in range(_FAR_LINES) if self._lines.peek(n) is None), None)
+        return next((n for n in range(FAR_LINES) if self._lines.peek(n) is None), None)
 
     def _next_fit(self) -> tuple[int, int]:
         """Find the next line that trees spell.
@@ -242,7 +242,7 @@ class _Reading:
             The number of trees before it that belong to the current line, and the distance in lines to
             the line that fits. If no line fits, 1 and 0.
         """
-        most = self._near(self._agrees) or self._far()
+        most = self._near(self.agrees) or self._far()
         if most is None:
             ahead, trees = self._near(self._fits) or (0, 1)
         else:
@@ -252,7 +252,7 @@ class _Reading:
         return max(min(1, trees), trees - filled), ahead
 
     def _near(self, fits: _Test) -> tuple[int, int] | None:
-        return self._first(fits, _NEAR + 1, _NEAR, _NEAR + 1)
+        return self._first(fits, NEAR + 1, NEAR, NEAR + 1)
 
     def _first(self, fits: _Test, lines: int, trees: int, limit: int) -> tuple[int, int] | None:
         """Return the distances to the nearest line and tree that fit, all below limits.
@@ -271,10 +271,10 @@ class _Reading:
         self._misfits += 1
         if self._misfits < self._next_far_search:
             return None
-        for distance in range(_NEAR - _FEW, _FAR_LINES):
+        for distance in range(NEAR - _FEW, FAR_LINES):
             for few in range(_FEW + 1):
                 for ahead, trees in ((distance, few), (few + 1, distance)):
-                    if trees <= _FAR_TREES and self._agrees(ahead, trees):
+                    if trees <= _FAR_TREES and self.agrees(ahead, trees):
                         self._fruitless = 0
                         return ahead, trees
             no_trees = distance >= _FAR_TREES or self._trees.peek(distance) is None
@@ -291,7 +291,7 @@ class _Reading:
             return line is None and self._trees.peek(index) is None
         return self._count(ahead, index) > 0
 
-    def _agrees(self, ahead: int, index: int) -> bool:
+    def agrees(self, ahead: int, index: int) -> bool:
         """Whether trees fit a later line, and most of the lines after it. A short line fits by chance."""
         if not self._fits(ahead, index):
             return False

@@ -119,13 +119,13 @@ def quieten() -> None:
     if "LOGLEVEL" not in os.environ:
         logging.getLogger("hydra").setLevel(logging.INFO)
         logging.getLogger("fairseq.tasks.fairseq_task").setLevel(logging.WARNING)
-        logging.getLogger("fairseq_cli.generate").addFilter(_shorten_configuration)
+        logging.getLogger("fairseq_cli.generate").addFilter(shorten_configuration)
         logging.getLogger("fairseq_cli.interactive").addFilter(
             lambda record: not isinstance(record.msg, dict | dictconfig.DictConfig)
         )
 
 
-def _shorten_configuration(record: logging.LogRecord) -> bool:
+def shorten_configuration(record: logging.LogRecord) -> bool:
     """Leave of a configuration in the log the batches, the models' files, and the search's options."""
     config: Any = record.msg
     if isinstance(config, dict | dictconfig.DictConfig):

@@ -61,7 +61,7 @@ def _with_late(names: tuple[str, ...], loader: Loader) -> Callable[[ModuleType],
     run = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
-        late = {name: _Late(name) for name in names if name not in sys.modules}
+        late = {name: LateModule(name) for name in names if name not in sys.modules}
         for name, stub in late.items():
             package, _, part = name.rpartition(".")
             if package in late:
@@ -78,7 +78,7 @@ def _with_late(names: tuple[str, ...], loader: Loader) -> Callable[[ModuleType],
     return exec_module
 
 
-class _Late(ModuleType):
+class LateModule(ModuleType):
     """A module whose functions import the real module when they are called."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

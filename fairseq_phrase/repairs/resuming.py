@@ -195,7 +195,7 @@ def _continue_counts(
     if self.cfg.ema.store_ema:
         self.ema.update_freq_counter = trained % self.cfg.ema.ema_update_freq
     if not reset_lr_scheduler:
-        _continue_plateaus(self, extra_state, state.get("plateaus", ()))
+        continue_plateaus(self, extra_state, state.get("plateaus", ()))
     if not reset_meters:
         _continue_patience(self, filename, state)
     if self.cfg.optimization.use_bmuf:
@@ -230,9 +230,10 @@ def _with_average(load: Callable[[], Any], self: Trainer, filename: str) -> Any:
     return extra_state
 
 
-def _continue_plateaus(
+def continue_plateaus(
     self: Trainer, extra_state: dict[str, Any], counts: list[dict[str, int]]
 ) -> None:
+    """Give the plateaus of learning rates the counts of a checkpoint, and its last validation."""
     plateaus = list(_plateaus(self.lr_scheduler))
     for plateau, counters in zip(plateaus, counts, strict=False):
         vars(plateau.lr_scheduler).update(counters)

@@ -35,32 +35,6 @@ def dependency_depths(heads: np.ndarray, longest: int) -> tuple[np.ndarray, np.n
     return depths, heads[ancestors] != ancestors
 
 
-def projective_words(heads: np.ndarray, depths: np.ndarray) -> np.ndarray:
-    """Find the words whose subtrees are spans of words.
-
-    Args:
-        heads: the head of each word; a root is its own head. Shape: ``(words,)``, indices into this
-            array.
-        depths: edges from each word up to its root. Shape: ``(words,)``.
-
-    Returns:
-        True at these words. A tree is projective if all its words are True. Shape: ``(words,)``, bool.
-    """
-    sizes = np.ones(len(heads), dtype=np.int64)
-    first = np.arange(len(heads))
-    last = np.arange(len(heads))
-    order = np.argsort(depths, kind="stable")
-    bounds = np.searchsorted(depths[order], np.arange(1, depths.max(initial=0) + 2))
-    for start, end in zip(bounds[-2::-1], bounds[:0:-1], strict=True):  # the deepest words first
-        words = order[start:end]
-        above = heads[words]
-        np.add.at(sizes, above, sizes[words])
-        np.minimum.at(first, above, first[words])
-        np.maximum.at(last, above, last[words])
-    is_span: np.ndarray = last - first + 1 == sizes
-    return is_span
-
-
 def _nearest(
     candidates: np.ndarray, passes_over: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> np.ndarray:
@@ -102,20 +76,6 @@ def constituent_depths(parents: np.ndarray) -> np.ndarray:
     """
     heads = np.where(parents < 0, np.arange(len(parents)), parents)
     return dependency_depths(heads, len(heads))[0]
-
-
-def constituent_arities(parents: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Count the children of each constituent, words included.
-
-    Args:
-        parents: the parents, -1 at the top. Shape: ``(constituents,)``, indices into this array.
-        lengths: the number of words of each constituent. Shape: ``(constituents,)``.
-    """
-    inside = parents >= 0
-    below: np.ndarray = np.bincount(parents[inside], minlength=len(parents))
-    covered = np.bincount(parents[inside], lengths[inside], minlength=len(parents))
-    arities: np.ndarray = below + lengths - covered.astype(np.int64)
-    return arities
 
 
 def node_heights(parents: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from fairseq_phrase.data.store.identity import (
     Entry,
     Identity,
     Tolerance,
-    check,
+    check_identity,
     log_record,
 )
 from fairseq_phrase.data.store.manifest import data_identity
@@ -94,7 +94,7 @@ class IdentifiedTask(UpdateTask):
         self._model_entries = model_entries(cfg)
         self.extend(model, trained)
         self._encoder = encoder_of(model)
-        self.identity = self._current_record()
+        self.identity = self.current_record()
         if trained:
             self.check_record(trained, "use")
             options = self.identity.only("encoder", "decoder")
@@ -130,7 +130,7 @@ class IdentifiedTask(UpdateTask):
         """
         if use == "continue":  # for use, fairseq has already passed the state
             self.restore(trained, in_ensemble=False)
-        current = replace(self._current_record(), allowed=self.identity.allowed)
+        current = replace(self.current_record(), allowed=self.identity.allowed)
         if use == "continue":
             trained = begin_neutrally(trained, current, self._encoder, self.cfg.allow_difference)
         if without:
@@ -176,7 +176,7 @@ class IdentifiedTask(UpdateTask):
         self.continue_training(trained)
         self.restore(trained, in_ensemble=True)
 
-    def _current_record(self) -> Identity:
+    def current_record(self) -> Identity:
         """Make the record of the data, the task and the built model."""
         cfg, read = self.cfg, {f"{name}-labels" for name in self._labels_asked_for}
         directories = utils.split_paths(cfg.data)
@@ -195,6 +195,6 @@ class IdentifiedTask(UpdateTask):
     def _check(
         self, trained: Identity, here: Identity, use: str, without: Sequence[str] = ()
     ) -> tuple[str, ...]:
-        """Compare records as the options say; see :func:`check`."""
+        """Compare records as the options say; see :func:`check_identity`."""
         tolerance = Tolerance(self.cfg.allow_difference, self.cfg.strict_identity)
-        return check(trained.without(without), here.without(without), use, tolerance)
+        return check_identity(trained.without(without), here.without(without), use, tolerance)

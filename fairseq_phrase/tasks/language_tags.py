@@ -46,12 +46,8 @@ class LanguageTagTask(TranslationTask):
                 dictionary.add_symbol(symbol)
             dictionary.added = tags
             dictionary.tags = (dictionary.index(f"[{language}]"),)
-        for name, is_set in (
-            ("subword_sampling", cfg.subword_sampling), ("num_batch_buckets", cfg.num_batch_buckets),
-            ("eval_bleu", cfg.eval_bleu),
-        ):  # fmt: skip
-            if is_set:
-                raise UserError(f"--langs cannot be combined with --{name.replace('_', '-')}")
+        if cfg.num_batch_buckets or cfg.eval_bleu:
+            raise UserError("--langs cannot be combined with --num-batch-buckets or --eval-bleu")
 
     def _pairs(self, pairs: LanguagePairDataset) -> LanguagePairDataset:
         """Add the tags to sentence pairs."""

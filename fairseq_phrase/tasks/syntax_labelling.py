@@ -69,10 +69,6 @@ class SyntaxLabellingTask(SyntaxTranslationTask):
             raise UserError(
                 "--truncate-source: every word has a label, so no text can be truncated"
             )
-        if cfg.subword_sampling:
-            raise UserError(
-                "--subword-sampling is for translation: labels are not split into subwords"
-            )
 
     def load_dataset(
         self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any

@@ -15,7 +15,6 @@ from fairseq.tasks.translation import TranslationConfig
 
 from fairseq_phrase.checkpoints.pretrained import PretrainedOptions
 from fairseq_phrase.data.batches.source_batches import SourceBatcher, add_structure
-from fairseq_phrase.data.batches.subword_sampling import SubwordSampling, check_alpha
 from fairseq_phrase.data.batches.syntax_dataset import (
     CopiedDataset,
     LongestSideOrder,
@@ -84,10 +83,6 @@ class SyntaxTranslationConfig(
         "labels of words whose embeddings are added to those of tokens, in any encoder: "
         "parse fields (tags, deprels, …) and subwords (whether a subword is the beginning, the "
         "inside, the end or all of its word), commas between them; by default the checkpoint's")
-    subword_sampling: float = option(0.0,
-        "α above 0, at most 1: split the words of training sentences into other subwords each "
-        "time, on both sides: by SentencePiece's probabilities to the power of α, or with "
-        "subword-nmt by BPE-dropout with the probability α")
     batch_order: ChoiceEnum(BATCH_ORDERS) = option("source",  # type: ignore[valid-type]
         "order in which training pairs are put into batches: by the length of the source, then of the "
         "target, as fairseq; or by the longer of both, then target, then source, which makes fewer "
@@ -123,7 +118,6 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         self._copies = False
         self._tree_losses = wanted_losses(cfg)
         self._loss_settings: dict[str, LossSetting] = {}
-        check_alpha(cfg.subword_sampling)
 
     def require_parses(
         self, fields: Sequence[str], for_model: bool = True, needer: str = "this model"
@@ -245,11 +239,6 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
             return
         texts = [os.path.join(directory, f"{name}.{source}") for name in names]
         self._check_copied_words(texts)
-        if self.cfg.subword_sampling:
-            raise UserError(
-                f"--subword-sampling cannot be used with {directory}, which was made with --copy-words: "
-                "unknown words have slots there, not subwords"
-            )
         self.datasets[split] = CopiedDataset(
             self.datasets[split], self._combined([*map(CopiedWords, texts)]), directory
         )
@@ -273,10 +262,6 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         fields = self.source_text.fields | self._fields_of_loss
         is_training = split == self.cfg.train_subset
         directory = self.directory_of(split, epoch)
-        sampling = None
-        if self.cfg.subword_sampling and is_training:
-            sampling = self._subword_sampling(directory, fields)
-            fields = sampling.fields_to_read(fields)
         if not fields:
             return
         parses = self._load_parses(directory, split, combine, fields)
@@ -285,7 +270,7 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
             self._trees if "heads" in fields else None,
             is_pool=is_training and directory == self._directory and isinstance(parses, ParseStore),
             of_loss=frozenset(self._fields_of_loss), inputs=frozenset(self.source_text.fields),
-            sampling=sampling, structures=self.source_text.structures,
+            structures=self.source_text.structures,
         )  # fmt: skip
         if lost := dataset.lost():
             logger.warning(
@@ -293,21 +278,6 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
                 *(split, lost.pop("sources"), self.kept_subwords),
                 ", ".join(f"{count} {name}" for name, count in lost.items()) or "text alone",
             )
-
-    def _subword_sampling(self, directory: str, fields: Collection[str]) -> SubwordSampling:
-        """Make the sampler of subwords for a directory's training sentences."""
-        sampling = SubwordSampling(
-            self.cfg.subword_sampling,
-            directory,
-            self.cfg.source_lang,
-            (self.source_dictionary, self.target_dictionary),
-            (self.cfg.max_source_positions, self.cfg.max_target_positions),
-        )
-        read = sampling.fields_to_read(fields)
-        if "spans" in read:
-            tags = self._labels("tags") if "tags" in read else None
-            sampling.number_split_words(self._labels("spans"), tags)
-        return sampling
 
     def _load_parses(self, directory: str, split: str, combine: bool, fields: set[str]) -> Any:
         """Load the parses of ``split`` and of ``split1``, ``split2``…, as fairseq combines them."""
@@ -331,24 +301,14 @@ class SyntaxTranslationTask(IdentifiedTask, LanguageTagTask, RawTextTask, Valida
         return pair_names(directory, split, languages, self.cfg.dataset_impl, combine=combine)
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-        """Batch a dataset, with the seed of subword sampling.
-
-        Outside training, sentences are not dropped (:mod:`fairseq_phrase.repairs`).
-        """
-        sampling = getattr(dataset, "sampling", None)  # fairseq's datasets have none
-        if sampling is not None:
-            sampling.seed = kwargs.get("seed", sampling.seed)
+        """Batch a dataset; :mod:`fairseq_phrase.repairs` keeps all sentences outside training."""
         if "grouped_shuffling" not in kwargs:
             # fairseq caches batches without limit: training's batches differ in each epoch, and batches
             # of raw lines are not needed again.
             splits = (name for name, split in self.datasets.items() if split is dataset)
             if next(splits, self.cfg.train_subset) == self.cfg.train_subset:
                 kwargs["disable_iterator_cache"] = True
-        iterator = super().get_batch_iterator(dataset, *args, **kwargs)
-        if sampling is not None:
-            # Workers that fairseq keeps across epochs would not know the epoch.
-            iterator.reuse_dataloader = False
-        return iterator
+        return super().get_batch_iterator(dataset, *args, **kwargs)
 
     def build_generator(
         self,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_phrase.checkpoints.loading import SavedModel, _check_sizes, languages_of
+from fairseq_phrase.checkpoints.loading import SavedModel, check_configured_sizes, languages_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationConfig, SyntaxTranslationTask
 
@@ -46,10 +46,10 @@ def test_data_without_two_languages_are_named_for_what_they_are(tmp_path, names,
 def test_what_cannot_be_built_is_refused_before(options, value, message, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     cfg = Namespace(model=Namespace(decoder_layers=65, encoder_layers=0, max_positions=1))
-    _check_sizes(SavedModel(Path("a.pt"), {"cfg": cfg, "model": {"a": torch.ones(2)}}))
+    check_configured_sizes(SavedModel(Path("a.pt"), {"cfg": cfg, "model": {"a": torch.ones(2)}}))
     vars(cfg.model).update(options)
     with pytest.raises(UserError, match=message):
-        _check_sizes(SavedModel(Path("a.pt"), {"cfg": cfg, "model": {"a": value}}))
+        check_configured_sizes(SavedModel(Path("a.pt"), {"cfg": cfg, "model": {"a": value}}))
 
 
 def test_a_folder_that_is_missing_or_has_no_data_is_named(tmp_path):
@@ -71,13 +71,3 @@ def test_data_of_other_languages_name_what_they_have(tmp_path):
     match = r"dict\.de\.txt is missing; .* has dictionaries of cs, en: name .*task\.source_lang"
     with pytest.raises(UserError, match=match):
         SyntaxTranslationTask.setup_task(cfg)
-
-
-def test_a_model_that_only_gpus_compute_is_refused_without_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    options = Namespace(quant_noise_scalar=0.1)
-    state = {"model": {}, "cfg": Namespace(model=options)}
-    with pytest.raises(UserError, match=r"a\.pt has --quant-noise-scalar, which .* GPUs only"):
-        _check_sizes(SavedModel(tmp_path / "a.pt", state))
-    options.quant_noise_scalar = 0
-    _check_sizes(SavedModel(tmp_path / "a.pt", state))

@@ -44,7 +44,7 @@ def test_seeds_have_the_range_of_the_libraries(text):
 
 @pytest.mark.parametrize("command", [translate, label])
 def test_files_may_follow_options(command):
-    args = command._parser().parse_args(["DATA", "--path", "model.pt", "text"])
+    args = command.make_parser().parse_args(["DATA", "--path", "model.pt", "text"])
     files = args.inputs if command is label else args.inputs[1:]
     assert list(map(Path, files)) == [Path("text")]
 

@@ -19,7 +19,7 @@ from fairseq_phrase import cli, option_values
 from fairseq_phrase.__main__ import main as fairseq_phrase_main
 from fairseq_phrase.data.subwords.segmenters import SEGMENTERS
 from fairseq_phrase.metrics.measure_registry import FORMS
-from fairseq_phrase.parsers.registry import _BUILT_IN
+from fairseq_phrase.parsers.registry import BUILT_IN
 from tests.support.repository import REPOSITORY
 
 COMMANDS = [
@@ -31,7 +31,7 @@ COMMANDS = [
 
 def parsers_of(command: str) -> list[argparse.ArgumentParser]:
     """A command's parser, or those of its subcommands too."""
-    parser = importlib.import_module(f"fairseq_phrase.cli.{command}")._parser()
+    parser = importlib.import_module(f"fairseq_phrase.cli.{command}").make_parser()
     parsers = [parser]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -218,7 +218,7 @@ def test_options_that_need_others_are_named(arguments, message, capsys):
 @pytest.mark.parametrize("command", ["preprocess", "attach"])
 def test_every_parser_is_named(command):
     help_text = " ".join(parsers_of(command)[0].format_help().split())
-    for parser in _BUILT_IN.values():
+    for parser in BUILT_IN.values():
         assert parser.usage.replace("…", "...") in help_text
 
 

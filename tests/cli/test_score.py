@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import sacrebleu
 
 from fairseq_phrase.cli.score import main
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.model_card import read_scores
 from fairseq_phrase.lab.report.generation import read_generation
 from fairseq_phrase.metrics import tokenizers
 from tests.support.report_table import table_lines
@@ -171,7 +172,7 @@ def test_a_text_without_spaces_and_the_default_tokenizer_is_noted(tmp_path, caps
 def test_a_language_that_sacrebleu_has_no_tokenizer_for_is_scored_in_characters(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(tokenizers, "_FLORES_FILE", tmp_path / "none")
+    monkeypatch.setattr(tokenizers, "FLORES_FILE", tmp_path / "none")
     tokenizers.tokenizer_of.cache_clear()
     row, text = scored(tmp_path, "ref.th", THAI, THAI[:2] + THAI[:1], capsys=capsys)
     assert float(row["BLEU"]) > 50
@@ -184,7 +185,7 @@ def test_a_tokenizer_that_is_not_installed_gives_way_and_is_noted(tmp_path, monk
         raise RuntimeError("no MeCab")
 
     monkeypatch.setattr(tokenizers.BLEU, "__init__", lambda self, tokenize: missing(tokenize))
-    monkeypatch.setattr(tokenizers, "_FLORES_FILE", tmp_path)
+    monkeypatch.setattr(tokenizers, "FLORES_FILE", tmp_path)
     tokenizers.tokenizer_of.cache_clear()
     assert tokenizers.tokenizer_of("ja_XX") == (
         "char",
@@ -193,7 +194,7 @@ def test_a_tokenizer_that_is_not_installed_gives_way_and_is_noted(tmp_path, monk
     )
     tokenizers.tokenizer_of.cache_clear()
     (tmp_path / "model").touch()
-    monkeypatch.setattr(tokenizers, "_FLORES_FILE", tmp_path / "model")
+    monkeypatch.setattr(tokenizers, "FLORES_FILE", tmp_path / "model")
     assert tokenizers.tokenizer_of("kor_Hang")[0] == "flores200"
     tokenizers.tokenizer_of.cache_clear()
     assert tokenizers.tokenizer_of("de") == tokenizers.tokenizer_of(None) == ("13a", "")
@@ -207,21 +208,11 @@ def test_a_tokenizer_is_named_or_refused_by_name(run, capsys):
     assert "--tokenize nothing: expected one of 13a, char" in capsys.readouterr().err
 
 
-def test_scores_in_json_are_those_of_a_model_card(run, tmp_path):
+def test_scores_in_json_are_in_the_form_of_sacrebleu(run, tmp_path):
     score(run, out=["--out", str(tmp_path / "scores.json")])
-    bleu, chrf, ter = read_scores(tmp_path / "scores.json")
+    scores = json.loads((tmp_path / "scores.json").read_text())
     expected = sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES])
-    assert (bleu.metric, chrf.metric, ter.metric) == ("BLEU", "chrF", "TER")
-    assert bleu.value == pytest.approx(expected.score)
-    assert bleu.signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a")
-    assert bleu.test_set == "test"
-    for seed in (1, 2, 3):
-        (tmp_path / f"row/seed{seed}").mkdir(parents=True)
-        write_output(tmp_path / f"row/seed{seed}/generate-test.txt", REFERENCES)
-    score(run, str(tmp_path / "row"), out=["--out", str(tmp_path / "seeds.json")])
-    with pytest.raises(UserError, match=r"seeds\.json has scores of 3 models: score only this one"):
-        read_scores(tmp_path / "seeds.json")
-    other_output = write_output(tmp_path / "other.txt", REFERENCES)
-    score(run, str(run), f"other={other_output}", out=["--out", str(tmp_path / "two.json")])
-    with pytest.raises(UserError, match=r"two\.json has scores of 2 models"):
-        read_scores(tmp_path / "two.json")
+    assert [score["name"] for score in scores] == ["BLEU", "chrF", "TER"]
+    assert scores[0]["score"] == pytest.approx(expected.score)
+    assert scores[0]["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
+    assert scores[0]["test_set"] == "test"

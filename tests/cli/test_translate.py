@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 from fairseq_phrase.cli import translate as translate_command
-from fairseq_phrase.inference import search
 from tests.support.small_checkpoints import make_checkpoint, make_data
 
 
@@ -27,9 +26,9 @@ class Stream(io.BytesIO):
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
-    return make_checkpoint(
-        folder / "a.pt", make_data(folder / "data", "none"), "--arch", "transformer"
-    )
+    data = make_data(folder / "data", "none")
+    short = ["--max-target-positions", "6"]
+    return make_checkpoint(folder / "a.pt", data, "--arch", "transformer", *short)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +44,6 @@ def checkpoint(tmp_path_factory):
 def test_progress_is_shown_unless_it_would_stand_between_translations(
     output, errors, options, is_shown, checkpoint, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(search, "longest_target", lambda source: 5)
     (tmp_path / "lines").write_text("der Hund\nder Hund schläft\n", encoding="utf-8")
     stream = Stream(is_terminal=output == "terminal")
     monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=stream, flush=lambda: None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import re
 import shutil
@@ -14,14 +13,12 @@ import pytest
 import sentencepiece
 from fairseq.data import Dictionary
 from subword_nmt.apply_bpe import BPE
-from subword_nmt.learn_bpe import learn_bpe
 
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers.ptb import BracketFiles
-from fairseq_phrase.syntax.spellings import unescape_moses
 from fairseq_phrase.tasks.fairseq_interactive import SyntaxBPE, SyntaxBPEConfig
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import (
@@ -35,10 +32,9 @@ from tests.support.attaching import (
     subwords_of,
     write_lines,
 )
-from tests.support.commands import PHRASE, SIZES, run, train
+from tests.support.commands import PHRASE, run, train
 from tests.support.data_tasks import make_task
 from tests.support.hostile import SNIPPETS
-from tests.support.repository import shared_data
 from tests.support.stores import TREE_FIELDS
 from tests.twins.alignment import check_words
 
@@ -150,15 +146,6 @@ def test_the_target_can_be_parsed_beside_the_source(
     for index, sentence in enumerate(gold_of(gold_corpus, "test", "en")):
         assert store[index]["heads"].tolist() == sentence.tree.heads.tolist()
         assert [relations[number] for number in store[index]["deprels"]] == sentence.deprels
-
-
-def test_compressed_text_and_trees_give_the_same_files(attached_data, data, bpe_corpus, tmp_path):
-    packed = tmp_path / "packed"
-    packed.mkdir()
-    for path in bpe_corpus.iterdir():
-        (packed / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-    attach(data, packed, *GOLD, "--bpe-codes", bpe_corpus / "codes.de")
-    assert contents(data) == contents(attached_data)
 
 
 def test_a_folder_of_links_to_anothers_data_will_do(
@@ -312,7 +299,7 @@ def test_new_lines_get_the_subwords_and_the_parses_that_the_corpus_got(
 
 def encoder_of(task, parser):
     """What fairseq-interactive --tokenizer syntax --bpe syntax does to a line."""
-    config = SyntaxBPEConfig(syntax_data=task._directory, syntax_lang="de", syntax_parser=parser)
+    config = SyntaxBPEConfig(syntax_data=task.cfg.data, syntax_lang="de", syntax_parser=parser)
     bpe = SyntaxBPE(config)
     return bpe.encode
 
@@ -388,22 +375,6 @@ def test_whole_words_are_attached_trained_exported_and_translated(
     assert outputs[0].count("\n") == SPLITS["test"]
 
 
-def test_constituents_that_were_attached_to_sentencepieces_train_and_translate(
-    sp_corpus, stock_sp_data, trained_pipeline, gold_corpus, tmp_path
-):
-    data = Path(shutil.copytree(stock_sp_data, tmp_path / "data"))
-    attach(data, sp_corpus, "--parser", f"spacy:{trained_pipeline}", "--constituents",
-           "from-dependencies", "--sentencepiece-model", sp_corpus / "de.model",
-           bpe="sentencepiece")  # fmt: skip
-    train(data, tmp_path, "--arch", "tree_transformer_tiny", *SIZES, "--max-tokens", "2000",
-          "--max-update", "2")  # fmt: skip
-    text = (gold_corpus / "test.de").read_text()
-    common = commands(data, tmp_path / "checkpoint_last.pt")
-    trusted = ("--source-parser", f"spacy:{trained_pipeline}")
-    new_text = run("fairseq-interactive", *common, *NEW_TEXT, *trusted, stdin=text)
-    assert len(hypotheses(new_text)) == 30
-
-
 # Some splits now, others later
 
 
@@ -439,45 +410,3 @@ def test_all_splits_can_be_made_anew_otherwise(attached_data, bpe_corpus, gold_c
     assert [len(store[index]["tags"]) for index in range(len(store))] == [
         len(tree.words) for tree in trees
     ]
-
-
-# Real text
-
-
-def test_real_moses_text_is_parsed_as_its_words_unescaped(tmp_path, trained_pipeline):
-    """WMT's escapes where the text is at hand, else some made up."""
-    import spacy
-
-    wmt = shared_data("wmt")
-    folder = tmp_path / "text"
-    folder.mkdir()
-    for language in ("de", "en"):
-        lines = ["Das ist Peter &apos;s Haus @-@ Boot &amp; &quot; mehr &quot; ."] * 50
-        if wmt is not None:
-            lines = list(islice(read_lines(wmt / f"slice10k.{language}.gz"), 300))
-        codes = io.StringIO()
-        learn_bpe(io.StringIO("\n".join(lines)), codes, 200)
-        bpe = BPE(io.StringIO(codes.getvalue()))
-        write_lines(folder / f"train.{language}", map(bpe.process_line, lines))
-        write_lines(folder / f"tokens.{language}", lines)
-    data = binarize(folder, tmp_path / "data", splits=("train",))
-    attach(data, folder, "--parser", f"spacy:{trained_pipeline}", splits=("train",))
-    store = ParseStore(data, "train.de-en", "de", {"words", "heads"})
-    pipeline = spacy.load(trained_pipeline)
-    escapes = 0
-    for index, line in enumerate(read_lines(folder / "tokens.de")):
-        tokens = line.split()
-        parse = store[index]
-        assert len(parse["heads"]) == len(tokens)
-        spelled = [""] * len(tokens)
-        for word, subword in zip(parse["words"], lines_of(folder, "train")[index], strict=True):
-            spelled[word] += subword.removesuffix("@@")
-        assert spelled == tokens
-        plain = [unescape_moses(token) for token in tokens]
-        if plain != tokens and (escapes := escapes + 1) <= 20:
-            document = pipeline(spacy.tokens.Doc(pipeline.vocab, words=plain))
-            heads = [token.head.i for token in document]
-            roots = [word for word, head in enumerate(heads) if word == head]
-            expected = [roots[0] if word in roots else head for word, head in enumerate(heads)]
-            assert parse["heads"].tolist() == expected
-    assert escapes > 5

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import re
 import shutil
-import signal
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fairseq_phrase.data.preprocessing import parsing, texts
+from fairseq_phrase.data.preprocessing import texts
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
-from fairseq_phrase.parsers import LineParser, registry
+from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import GOLD, attach, binarize, contents, lines_of, write_lines
-from tests.support.warm_start import python
 
 
 @pytest.fixture
@@ -111,8 +108,6 @@ def test_another_dictionary_is_found_out(data, bpe_corpus, fails):
             ("-s", "en", "-t", "de", "--testpref", "{bpe_corpus}/test"),
             "has no test.en-de.en.idx: it has",
         ),
-        (("--lang", "fr", "--testpref", "{bpe_corpus}/test"), "--lang fr is neither"),
-        ((), "nothing to do"),
         (
             ("--testpref", "{bpe_corpus}/test", "--sentencepiece-model", "x"),
             "needs --bpe sentencepiece",
@@ -245,13 +240,13 @@ class Splitter(LineParser):
 
 
 def test_a_parse_with_other_words_than_the_text_is_none(
-    sp_corpus, stock_sp_data, tmp_path, monkeypatch, capsys
+    sp_corpus, stock_sp_data, tmp_path, install_parser, capsys
 ):
-    monkeypatch.setitem(registry._BUILT_IN, "splitter", registry._BuiltIn("splitter", Splitter))
+    install_parser(Splitter)
     data = Path(shutil.copytree(stock_sp_data, tmp_path / "data"))
     lines = ["".join(line).replace("▁", " ").split() for line in lines_of(sp_corpus, "train")]
     contracted = [number for number, words in enumerate(lines, start=1) if "zum" in words]
-    options = ("--parser", "splitter")
+    options = ("--parser", "of-test")
     before = {path.name for path in data.iterdir()}
     with pytest.raises(SystemExit) as stopped:
         attach(data, sp_corpus, *options, bpe="sentencepiece")
@@ -266,48 +261,43 @@ def test_a_parse_with_other_words_than_the_text_is_none(
     assert f"{len(contracted)} flat trees" in capsys.readouterr().out.splitlines()[0]
 
 
-# Interrupted runs
+class Stopping(LineParser):
+    """A parser during which a run is stopped, as by Ctrl-C, when it has parsed some sentences."""
+
+    version, fields, sentences_left = "stopping 1", ("words", "heads"), 0
+
+    def parse(self, lines):
+        return self.parse_words([line.split() for line in lines])
+
+    def parse_words(self, sentences):
+        Stopping.sentences_left -= len(sentences)
+        if Stopping.sentences_left < 0:
+            raise KeyboardInterrupt
+        return [
+            ParsedSentence(words, [True] * len(words), tree=DependencyTree([0] * len(words)))
+            for words in sentences
+        ]
 
 
-KILLED = """
-import os, signal, sys
-from fairseq_phrase.data.preprocessing import texts
-from fairseq_phrase.data.preprocessing.parsing import BlockFolder
-write = BlockFolder.write
-def write_and_die(self, number, block):
-    write(self, number, block)
-    if number == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
-texts.BLOCK_LINES = 20
-BlockFolder.write = write_and_die
-from fairseq_phrase.cli.attach import main
-main(sys.argv[1:])
-"""
-
-
-def test_a_killed_run_goes_on_where_it_was_and_gives_the_same_files(
-    data, stock_bpe_data, bpe_corpus, tmp_path, trained_pipeline, monkeypatch
+def test_an_interrupted_run_goes_on_where_it_was_and_gives_the_same_files(
+    data, stock_bpe_data, bpe_corpus, tmp_path, install_parser, monkeypatch, jobs_done
 ):
+    install_parser(Stopping)
     monkeypatch.setattr(texts, "BLOCK_LINES", 20)
-    options = ("--parser", f"spacy:{trained_pipeline}", "--constituents", "from-dependencies")
-    uninterrupted = Path(shutil.copytree(stock_bpe_data, tmp_path / "whole"))
-    attach(uninterrupted, bpe_corpus, *options, splits=("train",))
-    arguments = [str(data), "-s", "de", "-t", "en", "--trainpref", str(bpe_corpus / "train"), "--bpe",
-                 "subword_nmt", *options]  # fmt: skip
-    killed = subprocess.run([python(), "-c", KILLED, *arguments], capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+
+    def attached(folder, sentences):
+        Stopping.sentences_left = sentences
+        attach(folder, bpe_corpus, "--parser", "of-test", splits=("train",))
+        return contents(folder)
+
+    uninterrupted = attached(Path(shutil.copytree(stock_bpe_data, tmp_path / "whole")), 200)
+    with pytest.raises(SystemExit, match="130"):
+        attached(data, 80)
     blocks = sorted(path.name for path in data.glob(".partial/blocks/train/*"))
     assert blocks == ["000000", "000001", "000002", "000003"]
     assert {n: x for n, x in contents(data).items() if (stock_bpe_data / n).exists()} == (
         contents(stock_bpe_data)
     )
-    jobs = []
-    run_jobs = parsing.run_jobs
-    monkeypatch.setattr(
-        parsing,
-        "run_jobs",
-        lambda some, *rest: run_jobs((jobs.append(job.number) or job for job in some), *rest),
-    )
-    attach(data, bpe_corpus, *options, splits=("train",))
-    assert jobs == list(range(4, 10))
-    assert contents(data) == contents(uninterrupted)
+    jobs_done.clear()
+    assert attached(data, 120) == uninterrupted
+    assert jobs_done == list(range(4, 10))

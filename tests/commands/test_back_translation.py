@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 from argparse import Namespace
 from dataclasses import replace
 from io import BytesIO, TextIOWrapper
-from pathlib import Path
 
 import pytest
 import torch
 
 import fairseq_phrase
 from fairseq_phrase.cli import translate as translate_command
-from fairseq_phrase.data.preprocessing import engines
 from fairseq_phrase.data.preprocessing.engines import EngineOptions
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import translation_jobs
@@ -23,7 +19,6 @@ from fairseq_phrase.inference.search import base_2, seed_of
 from fairseq_phrase.inference.translation_jobs import with_gpus
 from tests.support.selection import first_fast
 from tests.support.shared import checkpoints_of
-from tests.support.warm_start import python
 
 SAMPLING = ["--sampling", "--sampling-topk", "20", "--nbest", "2", "--scores", "--seed", "5"]
 
@@ -75,8 +70,9 @@ def test_what_is_drawn_is_fairseqs_sampling(checkpoint, text, draws):
     lines = text.read_text(encoding="utf-8").splitlines()[:4]
     hypotheses = [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=9)]
     generator = model.task.build_generator(model.models, Namespace(beam=2, sampling=True, **draws))
+    encode = model.task.source_text.encode
     for number, line in enumerate(lines, start=1):
-        ((_, sample),) = model.task.source_text.batches(model._lines.encode([line]), 12000, 32)
+        ((_, sample),) = model.task.source_text.batches(encode([line]), 12000, 32)
         torch.manual_seed(seed_of(9, number, 0))
         ((first, second),) = generator.generate(model.models, sample)
         assert [hypothesis.text for hypothesis in hypotheses[number - 1]] == model.texts(
@@ -169,36 +165,6 @@ def test_no_part_of_a_few_lines_is_empty(arguments, translate, text, tmp_path):
         assert "".join(parts_of_output) == output
 
 
-KILLED = """
-import os, signal, sys
-from itertools import count
-from fairseq_phrase.cli import translate
-from fairseq_phrase.inference import translation_jobs
-written, number = translation_jobs._written, count(1)
-def killed(*given):
-    if next(number) == 13:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return written(*given)
-translation_jobs._written = killed
-translate.main(sys.argv[1:])
-"""
-
-
-def test_a_run_that_was_killed_goes_on(arguments, translate, tmp_path):
-    output = translate(*SAMPLING).out
-    out = tmp_path / "out.en"
-    command = [python(), "-c", KILLED, *arguments, *SAMPLING, "--out", out]
-    ended = subprocess.run(list(map(str, command)), stderr=subprocess.DEVNULL)
-    assert ended.returncode == -signal.SIGKILL
-    (partial,) = tmp_path.glob("*.partial")
-    # The chunks of one line and of three.
-    assert partial.read_text(encoding="utf-8") == "".join(output.splitlines(True)[:8])
-    assert not out.exists()
-    assert ": 16 lines translated" in translate(*SAMPLING, "--out", out).err
-    assert out.read_text(encoding="utf-8") == output
-    assert not partial.exists()
-
-
 def test_other_options_models_and_files_do_not_go_on_with_what_was_written(
     translate, checkpoint, text, tmp_path, refused
 ):
@@ -236,7 +202,7 @@ def test_standard_input_is_compared_with_what_was_translated(
             translate_command.main(command_arguments)
 
     content = text.read_bytes()
-    written, calls = translation_jobs._written, []
+    written, calls = translation_jobs.output_line, []
 
     def interrupted(*given):
         calls.append(given)
@@ -244,10 +210,10 @@ def test_standard_input_is_compared_with_what_was_translated(
             raise KeyboardInterrupt
         return written(*given)
 
-    monkeypatch.setattr(translation_jobs, "_written", interrupted)
+    monkeypatch.setattr(translation_jobs, "output_line", interrupted)
     with pytest.raises(SystemExit):
         translate(content)
-    monkeypatch.setattr(translation_jobs, "_written", written)
+    monkeypatch.setattr(translation_jobs, "output_line", written)
     with pytest.raises(SystemExit):
         translate(content.replace(b"e", b"o"))
     message = (
@@ -259,20 +225,9 @@ def test_standard_input_is_compared_with_what_was_translated(
     assert len(out.read_bytes().splitlines()) == 20
 
 
-def die_once(job):
-    mark = Path(os.environ["DIE_ONCE"])
-    if job.number == 2 and not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return engines._do_job(job)
-
-
-def test_processes_write_the_lines_of_one_also_if_one_dies(translate, monkeypatch, tmp_path):
+def test_processes_write_the_lines_of_one(translate):
     expected = translate(*SAMPLING).out
-    monkeypatch.setenv("DIE_ONCE", str(tmp_path / "died"))
-    monkeypatch.setattr(engines, "_do", die_once)
     assert translate(*SAMPLING, "--workers", "2").out == expected
-    assert (tmp_path / "died").exists()
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 import torch
 from fairseq import options as fairseq_options
 from fairseq.data import Dictionary
+from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import setup_task
 from fairseq_cli import generate, interactive
 from fairseq_cli import preprocess as binarize
@@ -27,16 +28,13 @@ from fairseq_phrase.cli.translate import main as translate
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.data.subwords.segmented_lines import spell
-from fairseq_phrase.data.subwords.segmenters import Gpt2Segmenter, gpt2_file
+from fairseq_phrase.data.subwords.segmenters import Gpt2Segmenter, SentencePieceSegmenter, gpt2_file
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.search import SegmentSearch
 from fairseq_phrase.inference.translator import load
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import write_lines
 from tests.support.commands import run
 from tests.support.fairseq_bart import write_bart, write_checkpoint
-from tests.support.gold_parser import GoldParser
 
 LANGS = ["ar_AR", "de_DE", "en_XX"]
 LINES = {"train": 80, "valid": 10, "test": 10}
@@ -113,13 +111,12 @@ def test_from_the_public_folder_to_a_corrected_line(
         "both", "--lr", "0.01", "--adam-betas", "(0.9, 0.98)", "--max-epoch", "12", "--batch-size", "8",
         "--dropout", "0", "--no-epoch-checkpoints",
     )  # fmt: skip
-    gold = GoldParser(text / "test.src")
-    monkeypatch.setitem(registry._BUILT_IN, "gold", registry._BuiltIn("gold", lambda: gold))
+    gold = f"gold:{text}/test.src"
     stdin = "".join(f"{line}\n" for line in ERRORS)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
     capsys.readouterr()
     path = f"--path={tmp_path}/tuned/checkpoint_last.pt"
-    translate([str(data), path, "--source-parser", "gold", "--device", "cpu"])
+    translate([str(data), path, "--source-parser", gold, "--device", "cpu"])
     assert capsys.readouterr().out.splitlines() == [*ERRORS.values()]
 
 
@@ -263,18 +260,17 @@ def test_an_mbart_with_its_tags_trains_and_translates_as_in_fairseq(
     assert len(hypotheses) == LINES["test"]
     assert "[" not in "".join(hypotheses.values())
     lines = (mbart / "test.de_DE").read_bytes()
-    gold = GoldParser(mbart / "test.de_DE")
-    monkeypatch.setitem(registry._BUILT_IN, "gold", registry._BuiltIn("gold", lambda: gold))
+    gold = f"gold:{mbart}/test.de_DE"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
     printed = command(
         interactive, data, *tagged("syntax_translation"), "--user-dir", "fairseq_phrase", "--path",
         path, "--cpu", "--tokenizer", "syntax", "--bpe", "syntax",
-        "--source-parser", "gold", "--buffer-size", "20", "--batch-size", "5",
+        "--source-parser", gold, "--buffer-size", "20", "--batch-size", "5",
     )  # fmt: skip
     assert dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE)) == hypotheses
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
     capsys.readouterr()
-    translate([str(data), f"--path={path}", "--source-parser", "gold", "--device", "cpu"])
+    translate([str(data), f"--path={path}", "--source-parser", gold, "--device", "cpu"])
     assert capsys.readouterr().out.splitlines() == [
         hypotheses[str(number)].replace(" ", "").replace("▁", " ").strip()
         for number in range(LINES["test"])
@@ -331,7 +327,8 @@ def test_targets_with_tags_have_the_probabilities_of_one_forward_pass(mbart, tun
 def test_prefixes_of_translations_with_tags_are_those_of_fairseq(mbart, tuned, tagging):
     task, model, batch = by_fairseq(mbart, tuned, "test")
     lines = list(read_lines(mbart / "test.de_DE"))
-    prefix = tagging._prefix_of("The dog", (), "")
+    subwords = SentencePieceSegmenter(mbart / "data/spm.model").segment_line("The dog")
+    prefix = task.target_dictionary.encode_line(" ".join(subwords), append_eos=False).long()
     generator = task.build_generator([model], Namespace(score_reference=False, beam=5))
     generated = generator.generate([model], batch, prefix_tokens=prefix.expand(len(lines), -1))
     translated = list(tagging.hypotheses(lines, nbest=5, prefix=["The dog"] * len(lines)))
@@ -347,14 +344,14 @@ def test_prefixes_of_translations_with_tags_are_those_of_fairseq(mbart, tuned, t
 
 @pytest.mark.parametrize("prefix", ["", "The dog"])
 def test_constraints_are_in_translations_with_tags_before_their_end(tagging, monkeypatch, prefix):
-    rows, make_hypothesis = [], SegmentSearch._hypothesis
-    monkeypatch.setattr(
-        SegmentSearch,
-        "_hypothesis",
-        lambda self, one, *rest: (
-            rows.append(one["tokens"].tolist()) or make_hypothesis(self, one, *rest)
-        ),
-    )
+    rows, generate = [], SequenceGenerator.generate
+
+    def remembered(*arguments, **options):
+        (hypotheses,) = generated = generate(*arguments, **options)
+        rows.extend(hypothesis["tokens"].tolist() for hypothesis in hypotheses)
+        return generated
+
+    monkeypatch.setattr(SequenceGenerator, "generate", remembered)
     line, dictionary = next(iter(ERRORS)), tagging.task.target_dictionary
     (hypotheses,) = tagging.hypotheses([line], nbest=5, constraints=["sleep dog"], prefix=[prefix])
     for hypothesis, tokens in zip(hypotheses, rows, strict=False):  # the last of fewer is repeated

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import shlex
 import subprocess
 import sys
 from argparse import Namespace
@@ -43,8 +44,9 @@ COMMANDS = {
 
 def run(folder: Path, command: str) -> str:
     """Run a benchmark on the CPU; return what it printed."""
+    program, *arguments = shlex.split(command)
     process = subprocess.run(
-        ["bash", "-c", f"{python()} {REPOSITORY}/benchmarks/{command} --device cpu"],
+        [python(), REPOSITORY / "benchmarks" / program, *arguments, "--device", "cpu"],
         cwd=folder, capture_output=True, text=True, check=False,
         env={
             **os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{REPOSITORY}:{folder}",
@@ -105,14 +107,14 @@ def test_the_memory_of_a_trainings_data_is_measured(monkeypatch, capsys):
     training_memory.main()
     rows = capsys.readouterr().out.splitlines()[-3:]
     assert [row.split(" | ")[:2] for row in rows] == [
-        ["| 2,000", task] for task in training_memory._TASKS
+        ["| 2,000", task] for task in training_memory.TASKS
     ]
 
 
 def test_an_update_is_measured_beside_fairseqs(tmp_path, data_directory):
     options = "--size smallest --models tree --max-tokens 200 --steps 2 --warmup 0"
     options += " --num-workers 0"
-    printed = run(tmp_path, f"training.py whole {data_directory} {options}")
+    printed = run(tmp_path, f"training.py whole {shlex.quote(str(data_directory))} {options}")
     for row in ("transformer, fairseq's update", "tree"):
         assert f"| {row} " in printed
 
@@ -120,9 +122,9 @@ def test_an_update_is_measured_beside_fairseqs(tmp_path, data_directory):
 def test_raw_text_is_parsed_for_models_that_need_trees(
     tmp_path, data_directory, trained_pipeline, synthetic_corpus
 ):
-    flags = f"--text {synthetic_corpus}/test.de --parser spacy:{trained_pipeline} --size tiny"
+    flags = f"--text '{synthetic_corpus}/test.de' --parser 'spacy:{trained_pipeline}' --size tiny"
     flags += " --models 'structural absolute' --batches 1 --batch-size 2 --target-length 4"
-    table = run(tmp_path, f"decode.py {data_directory} {flags}")
+    table = run(tmp_path, f"decode.py {shlex.quote(str(data_directory))} {flags}")
     assert "with parsing" in table
 
 

@@ -25,8 +25,8 @@ import importlib, json, pkgutil, sys
 from fairseq_phrase import cli
 for module in pkgutil.iter_modules(cli.__path__):
     command = importlib.import_module(f"{cli.__name__}.{module.name}")
-    if hasattr(command, "_parser"):
-        assert command._parser().format_help()
+    if hasattr(command, "make_parser"):
+        assert command.make_parser().format_help()
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 
@@ -117,7 +117,7 @@ def test_what_fairseq_and_spacy_import_late_works_when_it_is_used():
 
 
 def test_what_reads_all_modules_takes_a_late_one_for_a_module(monkeypatch):
-    monkeypatch.setitem(sys.modules, "late", late_imports._Late("late"))
+    monkeypatch.setitem(sys.modules, "late", late_imports.LateModule("late"))
     assert inspect.getmodule(inspect.currentframe()).__name__ == __name__
     with pytest.raises(ModuleNotFoundError, match="'late' is not a package"):
         importlib.import_module("late.part")

@@ -24,10 +24,8 @@ from fairseq_phrase.inference import search
 from fairseq_phrase.inference.translator import load
 from fairseq_phrase.lab.demo import server
 from fairseq_phrase.lab.demo.server import make_app
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.syntax.sentence import Edge
 from fairseq_phrase.text import read_lines
-from tests.support.gold_parser import GoldParser
 from tests.support.shared import checkpoints_of
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -64,11 +62,9 @@ def checkpoints(data_directory, tmp_path_factory):
 @pytest.fixture(scope="module")
 def models(checkpoints, data_directory, synthetic_corpus):
     with pytest.MonkeyPatch.context() as patch:
-        gold = registry._BuiltIn("gold", lambda: GoldParser(synthetic_corpus / "test.de"))
-        patch.setitem(registry._BUILT_IN, "gold", gold)
-        patch.setattr(search, "longest_target", lambda source: 10)
+        patch.setattr(search, "LONGEST", 10)
         loaded = {
-            name: load(path, data_directory, source_parser="gold")
+            name: load(path, data_directory, source_parser=f"gold:{synthetic_corpus}/test.de")
             for name, path in checkpoints.items()
         }
         yield loaded

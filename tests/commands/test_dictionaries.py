@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from fairseq_cli import train as train_command
 from fairseq_cli import validate as validate_command
 
-from fairseq_phrase.checkpoints.averaging import average_checkpoints
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.labelling import load_labeller
@@ -90,48 +87,8 @@ def test_labels_of_the_trainings_dictionary_are_accepted(checkpoint, data, tmp_p
     assert list(first.label(["a b", "c"])) == list(second.label(["a b", "c"]))
 
 
-def test_a_source_dictionary_in_another_order_is_refused(checkpoint, data, tmp_path):
-    reversed_data = Path(shutil.copytree(data, tmp_path / "other"))
-    lines = (data / "dict.en.txt").read_text().splitlines(keepends=True)
-    (reversed_data / "dict.en.txt").write_text("".join(reversed(lines)))
-    with pytest.raises(UserError, match=r"source-dictionary dict\.en\.txt .* \(--srcdict\)"):
-        load_labeller(str(checkpoint), str(reversed_data))
-
-
-def test_a_training_is_not_resumed_with_labels_of_other_numbers(checkpoint, renumbered, train):
-    message = MESSAGE.format(other=re.escape(str(renumbered)))
-    for options in ([], ["--reset-optimizer"], ["--restore-file", checkpoint]):
-        with pytest.raises(UserError, match=message):
-            train(renumbered, 2, *options)
-
-
-def test_a_model_is_not_fine_tuned_with_labels_of_other_numbers(
-    checkpoint, renumbered, train, tmp_path
-):
-    message = MESSAGE.format(other=re.escape(str(renumbered)))
-    options = ("--save-dir", tmp_path / "tuned", "--finetune-from-model", checkpoint)
-    with pytest.raises(UserError, match=message):
-        train(renumbered, 2, *options)
-    assert not list((tmp_path / "tuned").iterdir())
-    assert "Loaded" in train(renumbered, 2, *options, "--allow-difference", "target-dictionary")
-
-
 def test_directories_whose_labels_have_other_numbers_do_not_go_together(data, renumbered, train):
     first, second = (re.escape(str(folder)) for folder in (data, renumbered))
     with pytest.raises(UserError, match=f"{second} and {first} differ in target-dictionary dict"):
         train(f"{data}:{renumbered}", 1)
     train(f"{data}:{data}", 1)
-
-
-def test_checkpoints_of_other_labels_are_not_averaged(checkpoint, renumbered, command, tmp_path):
-    command(
-        train_command, renumbered, *TRAINING, "--save-dir", tmp_path / "other", "--max-update", 1
-    )
-    other_checkpoint = tmp_path / "other" / "checkpoint_last.pt"
-    with pytest.raises(UserError, match="differ in target-dictionary dict"):
-        average_checkpoints([checkpoint, other_checkpoint], tmp_path / "average.pt")
-    average_checkpoints(
-        [checkpoint, other_checkpoint], tmp_path / "average.pt", "target-dictionary,training"
-    )
-    allowed, _ = torch.load(tmp_path / "average.pt")["task_state"]["identity"]["allowed"]
-    assert "target-dictionary" in allowed

@@ -9,6 +9,7 @@ import gzip
 import itertools
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -334,10 +335,10 @@ def test_two_processes_of_the_wmt14_page_train_as_one_also_after_a_stop(
     preprocess([*pair, *destination])
     (tmp_path / "train.py").write_text(PROCESS_WITHOUT_GPU)
     # torchrun starts what stands after --no-python; both are warm (tests/support/warm_start.py).
-    python = warm_start.python()
+    python = shlex.quote(warm_start.python())
     torchrun = f"{python} -m torch.distributed.run --no-python"
     two = {"torchrun --nproc_per_node 8": f"{torchrun} --nproc_per_node 2"}
-    process = f"{python} {tmp_path}/train.py --distributed-backend gloo"
+    process = f"{python} {shlex.quote(str(tmp_path))}/train.py --distributed-backend gloo"
     two['"$(command -v fairseq-train)"'] = process
     one = {
         'torchrun --nproc_per_node 8 "$(command -v fairseq-train)"': "fairseq-train",
@@ -386,7 +387,7 @@ def test_the_command_for_a_plain_file_writes_the_translations_in_the_test_sets_o
     lines = path.read_text(encoding="utf-8").splitlines()
     second = ["D-0\t-9.0\tthe second best"]
     path.write_text("\n".join([*lines[::-1], *second]) + "\n", encoding="utf-8")
-    piped = f"{before} {path} {command.partition(' ')[2]}"
+    piped = f"{before} {shlex.quote(str(path))} {command.partition(' ')[2]}"
     output = subprocess.run(
         ["bash", "-c", piped], capture_output=True, text=True, check=True
     ).stdout

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.support.commands import PHRASE, SIZES, TRAINING, losses, run, train
-from tests.support.repository import REPOSITORY
-from tests.support.selection import first_fast
+from tests.support.commands import PHRASE, TRAINING, losses, run, train
 from tests.support.shared import made_once
-from tests.support.warm_start import python
 
 
 @pytest.fixture(scope="module")
@@ -90,75 +86,6 @@ def test_validation_repeats_the_loss_of_training(trained, data_directory):
     assert float(logged_loss) == pytest.approx(float(logged), abs=2e-3)
 
 
-def test_interactive_parses_raw_lines_as_preprocessing_did(
-    data_directory, spacy_pipeline, synthetic_corpus, tmp_path
-):
-    # Parsed by spaCy, so that raw text and the test set go through the same parser.
-    data = tmp_path / "spacy"
-    run(
-        "fairseq-phrase-preprocess", "-s", "de", "-t", "en", "--testpref",
-        synthetic_corpus / "test", "--trainpref", synthetic_corpus / "valid", "--validpref",
-        synthetic_corpus / "valid", "--parser", f"spacy:{spacy_pipeline}", "--destdir", data,
-        "--sentencepiece-model", data_directory / "spm.model", "--joined-dictionary",
-    )  # fmt: skip
-    train(data, tmp_path / "save", *PHRASE, "--phrase-source", "dependency", "--max-update", "10")
-    common = [
-        data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--path",
-        tmp_path / "save" / "checkpoint_last.pt", "--beam", "2", "--max-len-b", "8", "--cpu",
-    ]  # fmt: skip
-    generated = run("fairseq-generate", *common)
-    lines = (synthetic_corpus / "test.de").read_text().splitlines()
-    interactive = run(
-        "fairseq-interactive", *common, "--tokenizer", "syntax", "--bpe", "syntax",
-        "--buffer-size", "100", "--batch-size", "8", "--source-parser", f"spacy:{spacy_pipeline}",
-        stdin="\n".join(lines) + "\n",
-    )  # fmt: skip
-    pattern = re.compile(r"^([SH])-(\d+)\t(?:-?[\d.einf]+\t)?(.*)$", re.MULTILINE)
-    assert len(pattern.findall(interactive)) == 200
-    assert sorted(pattern.findall(interactive)) == sorted(pattern.findall(generated))
-    program = (
-        "import sys; from fairseq.models.transformer import TransformerModel\n"
-        "save, data, parser = sys.argv[1:]\n"
-        "hub = TransformerModel.from_pretrained(save, 'checkpoint_last.pt', data, "
-        "user_dir='fairseq_phrase', source_parser=parser, tokenizer='syntax', bpe='syntax')\n"
-        "lines = sys.stdin.read().splitlines()\n"
-        "print(*hub.translate(lines, beam=2, max_len_b=8), sep='\\n')\n"
-    )
-    hub = subprocess.run(
-        [python(), "-c", program, tmp_path / "save", data, f"spacy:{spacy_pipeline}"],
-        cwd=REPOSITORY, input="\n".join(lines), capture_output=True, text=True,
-    )  # fmt: skip
-    assert hub.returncode == 0, hub.stderr[-2000:]
-    subwords = {int(n): text for kind, n, text in pattern.findall(generated) if kind == "H"}
-    expected = [subwords[n].replace(" ", "").replace("▁", " ").strip() for n in sorted(subwords)]
-    assert hub.stdout.splitlines() == expected
-
-
-def test_interactive_with_ngram_phrases_needs_no_parse(data_directory, tmp_path):
-    train(data_directory, tmp_path, *PHRASE, "--max-update", "2")
-    output = run(
-        "fairseq-interactive", data_directory, "--user-dir", "fairseq_phrase", "--task",
-        "syntax_translation", "--path", tmp_path / "checkpoint_last.pt", "--cpu", "--tokenizer",
-        "syntax", "--bpe", "syntax", "--source-parser", "none", "--max-len-b", "20",
-        stdin="Der Hund schläft.\n\n",
-    )  # fmt: skip
-    assert re.search(r"^D-0\t", output, re.MULTILINE)
-    assert re.search(r"^D-1\t", output, re.MULTILINE)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--phrase-unit", "word", "--phrase-mask", "hadamard", "--checkpoint-activations"],
-        ["--phrase-source", "none", "--phrase-mask", "all", "--encoder-normalize-before"],
-    ],
-    ids=["words-hadamard-checkpointed", "no-phrases-all"],
-)
-def test_options_train(data_directory, tmp_path, options):
-    after = losses(train(data_directory, tmp_path, *PHRASE, *options, "--max-update", "3"))
-    assert sorted(after) == [1, 2, 3]
-
-
 def test_ngram_phrases_train_from_a_plain_fairseq_data_directory(data_directory, tmp_path):
     plain = tmp_path / "plain"
     plain.mkdir()
@@ -190,31 +117,3 @@ def test_sharded_data_validation_bleu_and_truncation_work_as_in_fairseqs_task(
     assert "epoch 002 | valid on 'valid' subset" in log
     assert re.search(r"valid on 'valid' subset .* bleu [\d.]+", log)
     assert "--eval-bleu: nrefs:1|case:mixed|eff:no|tok:13a|" in log
-
-
-@pytest.mark.parametrize("config", first_fast(["phrase_tiny", "phrase_multi30k"]))
-def test_hydra_trains_from_every_configuration_file(data_directory, tmp_path, config):
-    sizes = [argument.removeprefix("--").replace("-", "_") for argument in SIZES]
-    run(
-        "fairseq-hydra-train", "--config-dir", REPOSITORY / "configs", "--config-name", config,
-        f"common.user_dir={REPOSITORY / 'fairseq_phrase'}",
-        f"task.data={data_directory}", "common.log_interval=1",
-        *(f"+model.{size}" for size in sizes), "model.phrase_max_length=3",
-        "optimization.max_update=2", "common.cpu=true", f"checkpoint.save_dir={tmp_path}",
-        f"hydra.run.dir={tmp_path}",
-    )  # fmt: skip
-    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
-    assert state["cfg"]["model"]["_name"] == config.replace("phrase", "phrase_transformer")
-    assert state["cfg"]["model"]["phrase_max_length"] == 3
-    assert state["model"]["encoder.layers.1.phrase_attn.q_proj.weight"].shape == (32, 32)
-
-
-def test_the_plot_command_draws_a_test_sentence(trained, data_directory, tmp_path):
-    picture = tmp_path / "attention.png"
-    run(
-        "fairseq-phrase-plot", "attention", data_directory, "--path",
-        trained[0] / "checkpoint_last.pt", "--line", "4", "--layer", "1", "--head", "2", "--out",
-        picture,
-    )  # fmt: skip
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert picture.stat().st_size > 10_000

@@ -7,12 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from fairseq_phrase.data.preprocessing import engines
 from fairseq_phrase.data.preprocessing.engines import EngineOptions, Job, run_jobs
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import LineParser, Unparsed
@@ -98,34 +98,38 @@ def ray_with_one_cpu():
     ray.shutdown()
 
 
-def dies(when, times, mark):
-    """Return a function that makes workers, of which the first die over a job, or while they load."""
+@dataclass
+class Mortal:
+    """Makes workers, of which the first die over a job, or while they load; each leaves a mark."""
 
-    def die_at(moment):
-        if moment == when and len(mark.read_text()) < times:
-            with open(mark, "a") as file:
+    when: int | str
+    times: int
+    mark: Path
+
+    def __call__(self):
+        self.die_at("loading")
+        return self.number
+
+    def number(self, job):
+        self.die_at(job.number)
+        return job.number
+
+    def die_at(self, moment):
+        if moment == self.when and self.deaths() < self.times:
+            with open(self.mark, "a") as file:
                 file.write("x")
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def make():
-        die_at("loading")
-
-        def number(job):
-            die_at(job.number)
-            return job.number
-
-        return number
-
-    mark.touch()
-    return make
+    def deaths(self):
+        return len(self.mark.read_text()) if self.mark.exists() else 0
 
 
 @pytest.mark.parametrize("when", [1, "loading"])
 def test_ray_replaces_actors_that_die_and_needs_no_cpu_for_each(ray_with_one_cpu, when, tmp_path):
-    make = dies(when, 2, tmp_path / "mark")
+    make = Mortal(when, 2, tmp_path / "mark")
     numbers = run_jobs(jobs(), make, ray_with_one_cpu, "the model")
     assert sorted(numbers) == [job.number for job in jobs()]
-    assert (tmp_path / "mark").read_text() == "xx"
+    assert make.deaths() == 2
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,7 @@ def test_ray_replaces_actors_that_die_and_needs_no_cpu_for_each(ray_with_one_cpu
     [(0, "died 3 times over lines 1 to 4"), ("loading", "died while they loaded the model")],
 )
 def test_ray_does_not_replace_actors_for_ever(ray_with_one_cpu, when, message, tmp_path):
-    make = dies(when, 9, tmp_path / "mark")
+    make = Mortal(when, 9, tmp_path / "mark")
     with pytest.raises(UserError, match=message):
         list(run_jobs(jobs(), make, ray_with_one_cpu, "the model"))
 
@@ -146,45 +150,22 @@ def test_jobs_are_read_as_they_are_needed():
     assert len(read) <= 2 * 2 + 1
 
 
-def test_a_worker_that_dies_costs_nothing_but_time(monkeypatch, tmp_path):
-    mark = tmp_path / "died"
-    monkeypatch.setenv("DIE_ONCE", str(mark))
-    monkeypatch.setattr(engines, "_do", die_once)
-    options = ParsingOptions()
-    assert parsed(options, EngineOptions(workers=2)) == parsed(options, EngineOptions())
-    assert mark.exists()
+def test_a_worker_that_dies_costs_nothing_but_time(tmp_path):
+    make = Mortal(1, 1, tmp_path / "mark")
+    numbers = run_jobs(jobs(), make, EngineOptions(workers=2), "the parser")
+    assert sorted(numbers) == [job.number for job in jobs()]
+    assert make.deaths() == 1
 
 
-def die_once(job):
-    mark = Path(os.environ["DIE_ONCE"])
-    if job.number == 1 and not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return engines._do_job(job)
-
-
-def test_lines_that_kill_every_worker_are_named(monkeypatch):
-    monkeypatch.setattr(engines, "_do", die)
-    with pytest.raises(UserError, match=r"died 3 times over lines 1 to 4"):
-        parsed(ParsingOptions(), EngineOptions(workers=2))
-
-
-def die(job):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_workers_that_die_while_they_load_the_parser_are_not_started_again(monkeypatch, tmp_path):
-    monkeypatch.setenv("STARTS", str(tmp_path / "starts"))
-    monkeypatch.setattr(engines, "_start_process", start_and_die)
-    with pytest.raises(UserError, match=r"died while they loaded the parser"):
-        parsed(ParsingOptions(), EngineOptions(workers=2))
-    assert len((tmp_path / "starts").read_text()) <= 2
-
-
-def start_and_die(parsing, loaded):
-    with open(os.environ["STARTS"], "a") as starts:
-        starts.write("x")
-    os.kill(os.getpid(), signal.SIGKILL)
+@pytest.mark.parametrize(
+    ("when", "message"),
+    [(0, "died 3 times over lines 1 to 4"), ("loading", "died while they loaded the parser")],
+)
+def test_processes_are_not_replaced_for_ever(when, message, tmp_path):
+    make = Mortal(when, 9, tmp_path / "mark")
+    with pytest.raises(UserError, match=message):
+        list(run_jobs(jobs(), make, EngineOptions(workers=2), "the parser"))
+    assert make.deaths() <= 3
 
 
 class Moody(LineParser):
@@ -201,10 +182,10 @@ class Moody(LineParser):
         return WhitespaceParser().parse(lines)
 
 
-def test_a_line_over_which_the_parser_fails_is_lost_alone(monkeypatch):
-    monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Moody())
-    parses = ParsingPipeline(ParsingOptions("moody")).parse(["a b", "a crash", "c", "leave"])
+def test_a_line_over_which_the_parser_fails_is_lost_alone(install_parser):
+    install_parser(Moody)
+    parses = ParsingPipeline(ParsingOptions("of-test")).parse(["a b", "a crash", "c", "leave"])
     assert [isinstance(parse, Unparsed) for parse in parses] == [False, True, False, True]
-    assert parses[3].reason == "moody failed: SystemExit: 0"
-    assert parses[1].reason == "moody failed: RuntimeError: I cannot"
+    assert parses[3].reason == "of-test failed: SystemExit: 0"
+    assert parses[1].reason == "of-test failed: RuntimeError: I cannot"
     assert parses[1].sentence.words == ["a", "crash"]

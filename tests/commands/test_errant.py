@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 
+import errant
 import numpy as np
 import pytest
 import spacy
@@ -56,13 +57,12 @@ def test_f05_is_what_errant_compare_says(tmp_path, monkeypatch, capsys, pipeline
     (tmp_path / "two.m2").write_text(m2_text(rng, sources[50:], annotators))
     metric = Errant(f"{tmp_path / 'one.m2'},{tmp_path / 'two.m2'}@{pipeline}")
     sums = metric(sources, hypotheses, [hypotheses]).sum(0)
+    annotator = errant.load("en", spacy.load(pipeline))
     # errant_parallel's file of the outputs, and errant_compare.
     with open(tmp_path / "ours.m2", "w") as stream:
         for source, hypothesis in zip(sources, hypotheses, strict=True):
             stream.write(f"S {source}\n")
-            for edit in metric._annotator.annotate(
-                *map(metric._annotator.parse, (source, hypothesis))
-            ):
+            for edit in annotator.annotate(*map(annotator.parse, (source, hypothesis))):
                 stream.write(edit.to_m2(0) + "\n")
             stream.write("\n")
     edits = (tmp_path / "one.m2").read_text() + (tmp_path / "two.m2").read_text()

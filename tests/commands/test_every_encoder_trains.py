@@ -90,3 +90,30 @@ def test_hydra_trains_it_from_a_file(data_directory, tmp_path, name):
     for part, values in (("model", options), ("task", of_task)):
         for option, value in values.items():
             assert saved["cfg"][part][option] == value
+
+
+CONFIGS = REPOSITORY / "configs"
+
+
+@pytest.mark.parametrize(
+    "name", first_fast(sorted({path.stem for path in CONFIGS.glob("*.yaml")} - {"labelling"}))
+)
+def test_every_configuration_file_trains(data_directory, tmp_path, name):
+    """With the values in it, but for sizes, data and the length of the training."""
+    sizes = dict(flag.removeprefix("--").replace("-", "_").split("=") for flag in SIZES)
+    run(
+        "fairseq-hydra-train", "--config-dir", CONFIGS, "--config-name", name,
+        f"common.user_dir={REPOSITORY / 'fairseq_phrase'}", f"task.data={data_directory}",
+        "task.source_lang=de", "task.target_lang=en", "common.cpu=true",
+        *(f"++model.{size}={value}" for size, value in sizes.items()),
+        "dataset.num_workers=0", "dataset.max_tokens=500", "++dataset.disable_validation=true",
+        "++optimization.max_update=1", "++optimization.update_freq=[1]",
+        f"checkpoint.save_dir={tmp_path}", f"hydra.run.dir={tmp_path}",
+    )  # fmt: skip
+    saved = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)["cfg"]["model"]
+    configured = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8"))["model"]
+    for option, value in {
+        **configured,
+        **{size: int(value) for size, value in sizes.items()},
+    }.items():
+        assert saved[option] == value, option

@@ -21,11 +21,11 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM
 
 import fairseq_phrase
 from fairseq_phrase.cli import export as export_command
+from fairseq_phrase.data.subwords.segmenters import SentencePieceSegmenter
 from fairseq_phrase.inference import exports, search
 from fairseq_phrase.inference.exports import export_obstacle, stock_options
 from fairseq_phrase.inference.search import Hypothesis
 from fairseq_phrase.inference.transformers_model import CACHE
-from fairseq_phrase.parsers import registry
 from tests.support.gold_parser import GoldParser
 from tests.support.selection import first_fast
 from tests.support.shared import checkpoints_of
@@ -56,10 +56,8 @@ def checkpoints(data_directory, tmp_path_factory):
 
 
 @pytest.fixture
-def lines(synthetic_corpus, monkeypatch):
-    gold = GoldParser(synthetic_corpus / "test.de")
-    built_in = registry._BuiltIn("gold", lambda: gold)
-    monkeypatch.setitem(registry._BUILT_IN, "gold", built_in)
+def lines(synthetic_corpus, install_parser):
+    install_parser(lambda: GoldParser(synthetic_corpus / "test.de"))
     return (synthetic_corpus / "test.de").read_text(encoding="utf-8").splitlines()[:6]
 
 
@@ -74,9 +72,9 @@ def test_transformers_computes_and_searches_as_fairseq(
     name, checkpoints, data_directory, lines, tmp_path, monkeypatch
 ):
     longest = 100 if name in ENDING else 10
-    monkeypatch.setattr(search, "longest_target", lambda source: longest)
+    monkeypatch.setattr(search, "LONGEST", longest)
     out = exported(checkpoints[name], data_directory, tmp_path / "model", "transformers")
-    translator = fairseq_phrase.load(checkpoints[name], source_parser="gold", device="cpu")
+    translator = fairseq_phrase.load(checkpoints[name], source_parser="of-test", device="cpu")
     parse = translator.inputs(lines)
     tokens, mask = parse.pop("input_ids"), parse.pop("attention_mask")
     previous = torch.cat([torch.full((6, 1), 2), torch.arange(5, 29).view(6, 4)], 1)
@@ -177,8 +175,8 @@ def test_an_exported_folder_is_a_bundle_too(checkpoints, data_directory, lines, 
     assert type(AutoModel.from_pretrained(out, trust_remote_code=True)).__name__ == (
         "FairseqPhraseModel"
     )
-    translator = fairseq_phrase.load(checkpoints["tree"], source_parser="gold", device="cpu")
-    shared = fairseq_phrase.load(out, source_parser="gold", device="cpu")
+    translator = fairseq_phrase.load(checkpoints["tree"], source_parser="of-test", device="cpu")
+    shared = fairseq_phrase.load(out, source_parser="of-test", device="cpu")
     assert shared.translate(lines) == translator.translate(lines)
 
 
@@ -187,7 +185,7 @@ def test_ctranslate2_scores_and_searches_as_fairseq(
     name, checkpoints, data_directory, lines, tmp_path, synthetic_corpus
 ):
     model = check_ctranslate2(checkpoints[name], data_directory, tmp_path / "model", lines)
-    translator = fairseq_phrase.load(checkpoints[name], source_parser="gold", device="cpu")
+    translator = fairseq_phrase.load(checkpoints[name], source_parser="of-test", device="cpu")
     lines = (synthetic_corpus / "test.de").read_text(encoding="utf-8").splitlines()[:50]
     results = model.translate_batch(translator.tokens(lines), beam_size=5, max_decoding_length=200)
     pairs = zip(
@@ -309,7 +307,7 @@ def make_checkpoint(checkpoints, data_directory, tmp_path_factory):
 
 def check_transformers(checkpoint, data, out, lines):
     """Compare the probabilities that an exported model gives with fairseq's."""
-    translator = fairseq_phrase.load(checkpoint, data, source_parser="gold", device="cpu")
+    translator = fairseq_phrase.load(checkpoint, data, source_parser="of-test", device="cpu")
     parse = translator.inputs(lines)
     tokens, mask = parse.pop("input_ids"), parse.pop("attention_mask")
     previous = torch.cat([torch.full((6, 1), 2), torch.arange(5, 29).view(6, 4)], 1)
@@ -328,8 +326,10 @@ def check_transformers(checkpoint, data, out, lines):
 
 def check_ctranslate2(checkpoint, data, out, lines):
     """Compare the scores of a translation with fairseq's; return CTranslate2's model."""
-    translator = fairseq_phrase.load(checkpoint, data, source_parser="gold", device="cpu")
-    targets = [translator._target.subwords("The man runs.").split()] * len(lines)
+    translator = fairseq_phrase.load(checkpoint, data, source_parser="of-test", device="cpu")
+    targets = [SentencePieceSegmenter(data / "spm.model").segment_line("The man runs.")] * len(
+        lines
+    )
     model = ctranslate2.Translator(
         str(exported(checkpoint, data, out, "ctranslate2")), device="cpu"
     )
@@ -415,7 +415,7 @@ def test_an_alignment_layer_that_is_not_there_is_refused(
 def test_a_folder_that_ends_its_reader_is_not_left(
     program, message, checkpoints, data_directory, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(exports, "_TRIAL", program)
+    monkeypatch.setattr(exports, "TRIAL", program)
     with pytest.raises(SystemExit):
         exported(checkpoints["plain"], data_directory, tmp_path / "model", "ctranslate2")
     assert message in capsys.readouterr().err

@@ -16,10 +16,8 @@ from fairseq_cli import train as fairseq_train
 from fairseq_phrase.cli import average as average_command
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import registry
 from tests.support.attaching import write_lines
 from tests.support.commands import SIZES, TRAINING, losses, run, train_with_stops
-from tests.support.gold_parser import GoldParser
 from tests.support.repository import REPOSITORY
 
 sys.path.append(str(REPOSITORY / "scripts"))
@@ -124,10 +122,9 @@ TASKS = {
 
 
 def test_a_model_of_truncated_sources_truncates_in_use(
-    two_validation_sets, command, tmp_path, synthetic_corpus, monkeypatch
+    two_validation_sets, command, tmp_path, synthetic_corpus
 ):
-    gold, task = GoldParser(synthetic_corpus / "valid.de"), TASKS["parses"]
-    monkeypatch.setitem(registry._BUILT_IN, "gold", registry._BuiltIn("gold", lambda: gold))
+    gold, task = f"gold:{synthetic_corpus}/valid.de", TASKS["parses"]
     command(
         fairseq_train, two_validation_sets, *task, *TRAINING, *SIZES, "--max-tokens", "1000",
         "--max-update", "1", "--save-dir", tmp_path, "--disable-validation", "--truncate-source",
@@ -138,7 +135,7 @@ def test_a_model_of_truncated_sources_truncates_in_use(
     of_data, lines = command(fairseq_generate, *use, "--gen-subset", "valid"), tmp_path / "lines"
     text = (synthetic_corpus / "valid.de").read_text().splitlines(keepends=True)[:20]
     lines.write_text("".join(text))
-    options = ["--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", "gold"]
+    options = ["--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", gold]
     of_lines = command(fairseq_interactive, *use, "--input", lines, "--buffer-size", "9", *options)
     outputs = [
         dict(re.findall(r"^S-(\d+)\t(.*)$", printed, re.MULTILINE))

@@ -63,22 +63,11 @@ def test_a_parallel_treebank_is_read_with_all_its_trees(parallel_treebank, treeb
     assert not_projective < len(store)
 
 
-@pytest.mark.parametrize("languages", [("de", "en"), ("en", "de")])
-@pytest.mark.parametrize(
-    "model",
-    [
-        "--arch phrase_transformer_tiny --phrase-source dependency --phrase-max-length 3",
-        "--arch structural_transformer_tiny --structural-absolute --structural-relative",
-        "--arch tree_transformer_tiny",
-    ],
-)
-def test_every_encoder_trains_on_gold_trees_in_either_direction(
-    model, languages, treebank_data, command, tmp_path
-):
+def test_an_encoder_trains_on_the_gold_trees_of_the_target_side(treebank_data, command, tmp_path):
     command(
         train_command, treebank_data, "--user-dir", "fairseq_phrase", "--task",
-        "syntax_translation", "--source-lang", languages[0], "--target-lang", languages[1],
-        *TRAINING, *SIZES, *model.split(), "--save-dir", tmp_path, "--max-tokens", "800",
+        "syntax_translation", "--source-lang", "en", "--target-lang", "de", *TRAINING, *SIZES,
+        "--arch", "tree_transformer_tiny", "--save-dir", tmp_path, "--max-tokens", "800",
         "--max-update", "3", "--disable-validation",
     )  # fmt: skip
     state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)

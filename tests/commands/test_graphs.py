@@ -149,23 +149,3 @@ def test_attach_reads_the_ninth_column(stock_sp_data, sp_corpus, tmp_path, words
     assert lost > 0
     assert f"{lost} edges of de lost with words" in capsys.readouterr().out
     inspect([str(data), "--check"])
-
-
-def test_an_edge_to_a_word_that_is_not_there_stops_the_run(gold_corpus, tmp_path, capsys):
-    for name in ("train.de", "train.en", "train.de.conllu"):
-        (tmp_path / name).write_bytes((gold_corpus / name).read_bytes())
-    path = tmp_path / "train.de.conllu"
-    add_ninth_column(path)
-    lines = path.read_text().split("\n")
-    number = next(i for i, line in enumerate(lines) if line.startswith("2\t") and i > 40)
-    lines[number] = lines[number].replace("1:before", "99:before")
-    path.write_text("\n".join(lines))
-    arguments = ["-s", "de", "-t", "en", "--trainpref", tmp_path / "train", "--destdir",
-                 tmp_path / "data", "--parser", "conllu:enhanced", "--on-error", "stop"]  # fmt: skip
-    with pytest.raises(SystemExit) as stopped:
-        preprocess(list(map(str, arguments)))
-    assert stopped.value.code == 2
-    error = capsys.readouterr().err
-    assert f"{path}, line {number + 1}: the ninth column of 2 has an edge from 99, which" in error
-    assert f"{tmp_path / 'train.de'}, line " in error
-    assert not (tmp_path / "data" / "syntax.de.json").exists()

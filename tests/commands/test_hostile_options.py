@@ -23,14 +23,13 @@ from fairseq_phrase.checkpoints.averaging import checkpoints_around_best
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import exports, model_files, source_parses
 from fairseq_phrase.inference.transformers_model import FairseqPhraseModel
-from fairseq_phrase.parsers import registry
 from tests.support.checkpoint_commands import FAIRSEQ, MODEL, ONCE, OWN, USER
 from tests.support.commands import run
 from tests.support.entry_points import COMMANDS
 from tests.support.hostile_options import SHELL
 from tests.support.repository import REPOSITORY
 from tests.support.selection import first_fast
-from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
+from tests.support.small_checkpoints import make_checkpoint, make_data
 
 #: Options of a model, and what the message says of them. fairseq 0.10 and older had ``args``.
 HOSTILE = {
@@ -82,10 +81,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
     data = make_data(folder / "data")
     checkpoint = make_checkpoint(folder / "whole.pt", data, "--arch", "relation_transformer")
-    with pytest.MonkeyPatch.context() as patch:
-        built_in = registry._BuiltIn("chain", ChainParser)
-        patch.setitem(registry._BUILT_IN, "chain", built_in)
-        exports.export_transformers(checkpoint, data, folder / "bundle")
+    exports.export_transformers(checkpoint, data, folder / "bundle")
     (folder / "text").write_text("der Hund\n")
     (folder / "tasks").mkdir()
     for part in ("tr", "va", "te"):
@@ -126,9 +122,10 @@ def test_every_command_that_reads_a_checkpoint_is_here():
     assert names - of_fairseq - of_ours == {"fairseq-hydra-train"}  # below
 
 
-def test_these_texts_run_in_fairseq(tmp_path):
+def test_these_texts_run_in_fairseq(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mark = Path("mark")
     for text in SHELL:
-        mark = tmp_path / "mark"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(utils.os._Environ, "__getitem__", utils.os._Environ.__getitem__)
             utils.eval_str_dict(text.replace("MARK", str(mark)))

@@ -20,9 +20,7 @@ from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.text import read_lines
-from tests.support.gold_parser import GoldParser
 from tests.support.huggingface_models import write_bert, write_model
 from tests.support.labelled_corpora import make_data, write_corpus
 
@@ -33,18 +31,6 @@ TRAINING = [
     "--optimizer", "adam", "--lr", "0.005", "--seed", "1", "--num-workers", "0", "--max-tokens", "500",
     "--no-progress-bar", "--log-format", "simple", "--log-interval", "1", "--cpu",
 ]  # fmt: skip
-
-
-class Gold(GoldParser):
-    """Gold trees, also of lines that are split into words."""
-
-    def parse_words(self, sentences):
-        return self.parse([" ".join(words) for words in sentences])
-
-
-def gold(monkeypatch, text):
-    parser = Gold(text)
-    monkeypatch.setitem(registry._BUILT_IN, "gold", registry._BuiltIn("gold", lambda: parser))
 
 
 def test_a_bert_translates_with_trees(synthetic_corpus, tmp_path, command, monkeypatch, capsys):
@@ -103,13 +89,12 @@ def test_a_bert_translates_with_trees(synthetic_corpus, tmp_path, command, monke
     printed = command(generate, data, *task, "--gen-subset", "test", "--batch-size", "5")
     translated = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
     assert len(translated) == 10
-    gold(monkeypatch, text / "test.de")
     monkeypatch.setattr("sys.stdin", io.StringIO((text / "test.de").read_text()))
-    raw = ["--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", "gold"]
+    raw = ["--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", f"gold:{text}/test.de"]
     printed = command(interactive, data, *task, *raw, "--buffer-size", "20", "--batch-size", "5")
     lines = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
     assert lines == translated
-    export([str(path[1]), str(data), str(tmp_path / "bundle"), "--source-parser", "gold"])
+    export([str(path[1]), str(data), str(tmp_path / "bundle"), "--source-parser", "none"])
     assert {"tokenizer.json", "spm.model"} <= {p.name for p in (tmp_path / "bundle").iterdir()}
 
 
@@ -198,13 +183,12 @@ def test_a_bert_labels_with_trees(tmp_path, command, monkeypatch, capsys, labels
     )  # fmt: skip
     accuracies = re.findall(r"valid on 'valid' subset.* accuracy ([\d.]+)", log)
     assert labels == "sentence" or float(accuracies[-1]) > 60
-    gold(monkeypatch, corpus / "test.en")
     text = (corpus / "test.en").read_bytes()
     stdin = io.TextIOWrapper(io.BytesIO(text), encoding="utf-8")
     monkeypatch.setattr("sys.stdin", stdin)
     capsys.readouterr()
     model = tmp_path / "model" / "checkpoint_last.pt"
-    label([str(data), "--path", str(model), "--source-parser", "gold"])
+    label([str(data), "--path", str(model), "--source-parser", f"gold:{corpus}/test.en"])
     label_lines, lines = capsys.readouterr().out.splitlines(), text.decode().splitlines()
     assert len(label_lines) == len(lines)
     if labels == "word":
@@ -224,7 +208,7 @@ def test_data_of_another_tokenizer_are_refused(tmp_path, command):
         )  # fmt: skip
 
 
-def test_raw_text_gets_the_ids_of_xlm_r(tmp_path, monkeypatch):
+def test_raw_text_gets_the_ids_of_xlm_r(tmp_path):
     lines = ["the dog (a cat) sleeps.", "a «yellow horse» runs!"]
     (tmp_path / "train.de").write_text("".join(f"{line}\n" for line in lines))
     text = ""
@@ -243,7 +227,6 @@ def test_raw_text_gets_the_ids_of_xlm_r(tmp_path, monkeypatch):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     dictionary = Dictionary.load(str(data / "dict.txt"))
     stored = load_indexed_dataset(str(data / "train"), dictionary, "mmap")
-    gold(monkeypatch, tmp_path / "train.de")
-    encoder = TextEncoder.from_data(data, "de", "gold")
+    encoder = TextEncoder.from_data(data, "de", f"gold:{tmp_path}/train.de")
     for line, row, encoded in zip(lines, stored, encoder.encode_lines(lines), strict=True):
         assert dictionary.string(row).split() == tokenizer.tokenize(line) == encoded.subwords

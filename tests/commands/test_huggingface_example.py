@@ -12,9 +12,7 @@ import transformers
 from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from fairseq_phrase.huggingface import from_pretrained, parameter_groups
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.text import read_lines
-from tests.support.gold_parser import GoldParser
 from tests.support.huggingface_models import write_bert, write_family, write_nllb
 from tests.support.repository import REPOSITORY
 
@@ -56,8 +54,6 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
     write_nllb(tmp_path / "nllb", text)
     trees = (synthetic_corpus / "train.de.conllu").read_text().split("\n\n")[:40]
     (tmp_path / "train.de.conllu").write_text("\n\n".join(trees) + "\n\n")
-    gold = GoldParser(tmp_path / "train.de")
-    monkeypatch.setitem(registry._BUILT_IN, "gold", registry._BuiltIn("gold", lambda: gold))
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     monkeypatch.setattr(
@@ -67,7 +63,7 @@ def test_the_page_trains_an_nllb_and_translates(synthetic_corpus, tmp_path, monk
         block.replace("2000", "4") for block in code
     ]
     for block in of_all:
-        block = block.replace("spacy:de_core_news_sm", "gold")
+        block = block.replace("spacy:de_core_news_sm", f"gold:{tmp_path}/train.de")
         exec(block.replace("Ein Hund schläft.", first), names)
     assert capsys.readouterr().out.splitlines()[-1].startswith("[")
     model = names["model"]

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -35,7 +36,7 @@ from keep_results import (
     write_archive,
 )
 from restore_results import digest, restore_table
-from score_results import commands, different, keep_reports, program, score
+from score_results import commands, different, program, score
 
 
 def script(name, *arguments, cwd=REPOSITORY, expect=0) -> str:
@@ -83,11 +84,12 @@ def table(tmp_path):
 ARGUMENTS = ("--baseline", "baseline", "--trials", "50")
 
 
-def archived(kept) -> dict[str, str]:
+def archived(folder) -> dict[str, str]:
     """The files in a kept table's archive."""
-    return {name: content.decode() for name, content in read_archive(kept / ARCHIVE).items()}
+    return {name: content.decode() for name, content in read_archive(folder / ARCHIVE).items()}
 
 
+@cache
 def archived_everywhere() -> dict[str, bytes]:
     """The files in the archives of the repository's results, by their paths."""
     archives = sorted((REPOSITORY / "results").glob(f"*/{ARCHIVE}"))
@@ -99,9 +101,9 @@ def archived_everywhere() -> dict[str, bytes]:
     }
 
 
-def test_the_report_can_be_made_again_from_what_is_kept(table, tmp_path):
+def test_reports_and_outputs_are_kept(table, tmp_path):
     before = report(table, *ARGUMENTS, runs=("rows",), out="report")
-    results, restored = tmp_path / "results" / "mine", tmp_path / "restored"
+    results = tmp_path / "results" / "mine"
     output = script("keep_results", table, results, "--picture", "report/curves.png", cwd=tmp_path)
     assert f"wrote {results}" in output
     files = {str(path.relative_to(results)) for path in results.rglob("*") if path.is_file()}
@@ -122,11 +124,7 @@ def test_the_report_can_be_made_again_from_what_is_kept(table, tmp_path):
         )
     }  # fmt: skip
     assert members["configs/k2.yaml"] == "model: {}\n"
-    script("restore_results", results, restored)
-    assert report(table, *ARGUMENTS, runs=("../restored/rows",), out="again") == before
     assert "with parsing" in before
-    for name in ("report.csv", "curves.png"):
-        assert (table / "again" / name).read_bytes() == (results / "report" / name).read_bytes()
 
 
 def test_tables_that_a_script_makes_beside_its_reports_are_kept(table, tmp_path):
@@ -155,7 +153,7 @@ def test_a_command_scores_a_kept_table_again(table, tmp_path):
     script("keep_results", table, results / "mine")
     (results / "reports.txt").write_text(
         "# comment\nmine fairseq-phrase-report $OUT/rows --out $OUT/report --reference "
-        f"{table / 'test.en'} {' '.join(ARGUMENTS)}\n"
+        f"'{table / 'test.en'}' {' '.join(ARGUMENTS)}\n"
     )
     unknown = script("score_results", results / "other", expect=1)
     assert f"{results / 'reports.txt'} has no command for other" in unknown
@@ -166,11 +164,13 @@ def test_a_command_scores_a_kept_table_again(table, tmp_path):
     assert f"the scores differ from those in {results / 'mine' / 'report' / 'report.csv'}" in output
     (table / "test.en").write_text(references)
     (results / "mine" / "report" / "report.csv").write_text("wrong\n")
+    (results / "mine" / "settings").write_text("other\n")
     script("score_results", results / "mine", "--work", tmp_path / "scored", "--keep")
     assert compact(before.strip()) in (results / "mine" / "README.md").read_text()
     again = (results / "mine" / "report" / "report.csv").read_bytes()
     assert again == (table / "report" / "report.csv").read_bytes()
     assert (results / "mine" / "data-bin" / "syntax.de.json").is_file(), "what runs wrote stays"
+    assert (results / "mine" / "settings").read_text() == "other\n"
 
 
 def test_a_table_restored_from_other_runs_is_not_scored(table, tmp_path):
@@ -182,7 +182,7 @@ def test_a_table_restored_from_other_runs_is_not_scored(table, tmp_path):
     assert f"the scores differ from those in {results / 'mine' / 'report' / 'report.csv'}" in output
     (results / "reports.txt").write_text(
         "mine fairseq-phrase-report $OUT/rows --out $OUT/report --reference "
-        f"{table / 'test.en'} {' '.join(ARGUMENTS)}\n"
+        f"'{table / 'test.en'}' {' '.join(ARGUMENTS)}\n"
     )
     for _ in range(2):  # restored, then found
         assert "scored" in script("score_results", results / "mine", "--work", work)
@@ -305,6 +305,8 @@ def test_a_commit_that_the_repository_lacks_is_named(table, tmp_path):
 
 
 def test_results_are_replaced_and_nothing_else_is(table, tmp_path):
+    assert "has no report of runs" in script("keep_results", table, tmp_path / "none", expect=1)
+    assert "no such folder" in script("keep_results", table / "no", tmp_path, expect=1)
     report(table, *ARGUMENTS, runs=("rows",), out="report")
     shutil.copytree(table / "report", table / "report.k2")
     results = tmp_path / "kept"
@@ -390,6 +392,10 @@ def test_kept_results_are_finished_runs_of_a_new_table(table, tmp_path):
     assert (restored / labels.relative_to(table)).read_text() == "DT NN\nVB\n"
     folder = "../new/table"
     assert report(table, *ARGUMENTS, runs=(f"{folder}/rows",), out=f"{folder}/report") == before
+    made_again, archive_report = (
+        folder / "report" / "report.csv" for folder in (restored, results)
+    )
+    assert made_again.read_bytes() == archive_report.read_bytes()
     first = archived(results)
     script("keep_results", restored, results)
     assert {name: text for name, text in first.items() if "runs/" in name} == archived(results)
@@ -411,8 +417,10 @@ def test_the_commands_of_the_page_restore_a_table_and_continue_it(tmp_path):
     block = next(
         candidate for candidate in blocks_of("docs/tables.md") if "restore_results" in candidate
     )
-    restoring, continuing = block.replace("runs/mine", str(tmp_path / "mine")).splitlines()
-    _, _, results, folder = restoring.partition("#")[0].split()
+    restoring, continuing = block.replace(
+        "runs/mine", shlex.quote(str(tmp_path / "mine"))
+    ).splitlines()
+    _, _, results, folder = shlex.split(restoring.partition("#")[0])
     assert re.match(r"restored [1-9]\d* runs", script("restore_results", results, folder))
     printed = subprocess.run(
         [*shlex.split(continuing), "--dry-run"], cwd=REPOSITORY,
@@ -420,14 +428,6 @@ def test_the_commands_of_the_page_restore_a_table_and_continue_it(tmp_path):
     )  # fmt: skip
     assert printed.returncode == 0, printed.stderr
     assert "--arch relation_transformer" in printed.stdout
-
-
-def test_an_archive_has_the_same_bytes_for_the_same_files(tmp_path):
-    files = {"b/x.txt": b"1", "a/x.txt": b"2"}
-    for name, content in (("one", files), ("two", dict(reversed(files.items())))):
-        write_archive(content, tmp_path / name)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-    assert read_archive(tmp_path / "one") == files
 
 
 def test_an_interrupted_archive_leaves_the_earlier_one(tmp_path):
@@ -440,11 +440,13 @@ def test_an_interrupted_archive_leaves_the_earlier_one(tmp_path):
     assert list(tmp_path.iterdir()) == [archive]
 
 
-def test_files_of_an_archive_come_back(tmp_path):
+def test_files_of_an_archive_come_back_and_make_the_same_bytes_in_any_order(tmp_path):
     contents = (b"", b"\n", b"\n\n", b"a\nb\n", b"c\nd\n", b"no newline", b"one\nno newline")
     files = {f"{i}/x.txt": content for i, content in enumerate(contents)}
-    write_archive(files, tmp_path / "archive")
-    assert read_archive(tmp_path / "archive") == files
+    for name, content in (("one", files), ("two", dict(reversed(files.items())))):
+        write_archive(content, tmp_path / name)
+        assert read_archive(tmp_path / name) == files
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -534,17 +536,6 @@ def test_a_table_is_restored_whole_to_be_scored_and_its_mark_depends_on_every_fi
     assert len(marks) == 4
 
 
-def test_new_reports_replace_the_kept_ones_and_nothing_else(small_table, tmp_path):
-    results = tmp_path / "kept" / "small"
-    replace_table(small_table, results)
-    before = (results / "README.md").read_text()
-    for name in ("README.md", "settings"):
-        (results / name).write_text("other\n")
-    keep_reports(small_table, results)
-    assert (results / "README.md").read_text() == before
-    assert (results / "settings").read_text() == "other\n"
-
-
 @pytest.mark.parametrize(
     ("after", "differs"),
     [
@@ -560,12 +551,12 @@ def test_new_reports_replace_the_kept_ones_and_nothing_else(small_table, tmp_pat
 )
 def test_a_report_is_another_if_a_row_that_was_scored_has_another_mean(tmp_path, after, differs):
     head = "row,BLEU_mean,chrF_mean\n"
-    kept, made_again = tmp_path / "kept" / "report", tmp_path / "table" / "report"
-    for folder, rows in ((kept, "a,30.0,50.0\nb,20.0,40.0\n"), (made_again, after)):
+    before, made_again = tmp_path / "kept" / "report", tmp_path / "table" / "report"
+    for folder, rows in ((before, "a,30.0,50.0\nb,20.0,40.0\n"), (made_again, after)):
         folder.mkdir(parents=True)
         if rows is not None:
             (folder / "report.csv").write_text(head + rows)
-    expected = [str(kept / "report.csv")] if differs else []
+    expected = [str(before / "report.csv")] if differs else []
     assert different(tmp_path / "table", tmp_path / "kept") == expected
 
 
@@ -591,12 +582,6 @@ def test_translations_may_be_encrypted_and_come_back(table, tmp_path):
     script("restore_results", results, restored, "--password", "secret")
     assert (restored / "rows/k2/seed1/generate-test.txt").is_file()
     assert report(table, *ARGUMENTS, runs=("../restored/rows",), out="again") == before
-
-
-def test_a_table_without_a_report_is_named(table, tmp_path):
-    assert "has no report of runs" in script("keep_results", table, tmp_path / "kept", expect=1)
-    assert not (tmp_path / "kept").exists()
-    assert "no such folder" in script("keep_results", table / "no", tmp_path, expect=1)
 
 
 @needs_history_and_outputs

@@ -293,15 +293,6 @@ def test_a_new_test_set_is_scored_as_the_one_beside_the_training_data(
     assert hypotheses(generate(new_test_set, checkpoint)) == expected
 
 
-def test_a_checkpoint_refuses_data_whose_labels_have_other_numbers(renumbered, checkpoint):
-    printed = generate(renumbered, checkpoint, expect=1)
-    assert hypotheses(printed) == []
-    error = re.findall(r"^error: (.*)", printed, re.MULTILINE)
-    assert len(error) == 1
-    assert f"this run on {renumbered} differ in spans-labels dict.constituent.txt" in error[0]
-    assert "make the data with the training's labels (--labeldict TRAINING_DATA)" in error[0]
-
-
 def test_training_on_directories_with_different_labels_is_refused_before_the_first_epoch(
     data_directory, renumbered, tmp_path
 ):
@@ -310,14 +301,3 @@ def test_training_on_directories_with_different_labels_is_refused_before_the_fir
     )
     assert f"{renumbered} and {data_directory} differ in spans-labels" in printed
     assert "num_updates" not in printed
-
-
-def test_training_is_not_resumed_when_labels_have_other_numbers(
-    data_directory, checkpoint, tmp_path
-):
-    data = Path(shutil.copytree(data_directory, tmp_path / "data"))
-    reverse(data, "dict.constituent.txt")
-    save = Path(shutil.copytree(checkpoint.parent, tmp_path / "save"))
-    printed = train(data, save, *TREE, "--max-update", "4", expect=1)
-    assert "differ in spans-labels dict.constituent.txt" in printed
-    assert "num_updates=4" not in printed

@@ -19,14 +19,11 @@ from fairseq_phrase.cli.label import main as label_command
 from fairseq_phrase.cli.preprocess import main as preprocess
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.encoder_method import ENCODERS
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import write_lines
 from tests.support.commands import run
-from tests.support.gold_parser import GoldParser
 from tests.support.labelled_corpora import make_data, write_corpus
 from tests.support.repository import REPOSITORY
-from tests.support.selection import first_fast
 
 #: Each encoder of this package with its first row: its paper's form.
 FIRST_ROWS = {
@@ -78,13 +75,11 @@ def train(command, data, save, updates, *arguments, criterion=("--criterion", "c
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("labels", first_fast(["words", "sentences"]))
 @pytest.mark.parametrize("name", list(FIRST_ROWS))
-def test_every_encoder_is_trained(request, tmp_path, command, name, labels):
-    data = request.getfixturevalue(labels)
+def test_every_encoder_is_trained(words, tmp_path, command, name):
     flags = ENCODERS[name].option_flags(FIRST_ROWS[name])
     log = train(
-        command, data, tmp_path, 1, "--encoder", name, *flags, "--no-save", "--disable-validation"
+        command, words, tmp_path, 1, "--encoder", name, *flags, "--no-save", "--disable-validation"
     )
     assert "num_updates" in log
     assert re.search(r"loss=[\d.]+|loss [\d.]+", log)
@@ -411,7 +406,7 @@ def test_a_split_with_a_text_that_is_too_long_is_refused_without_options_of_othe
 
 @pytest.mark.parametrize("encoder", ["transformer", "tree_transformer"])
 def test_a_long_text_is_truncated_as_in_a_split(
-    corpus, sentences, tmp_path, labelled, command, monkeypatch, caplog, encoder
+    corpus, sentences, tmp_path, labelled, command, caplog, encoder
 ):
     train(
         command, sentences, tmp_path, 20, "--disable-validation", "--encoder", encoder,
@@ -420,10 +415,10 @@ def test_a_long_text_is_truncated_as_in_a_split(
     path = tmp_path / "checkpoint_last.pt"
     split, _ = labelled(sentences, "--path", path, "--subset", "test")
     assert len(set(split)) > 1
-    gold = registry._BuiltIn("gold", lambda: GoldParser(corpus / "test.en"))
-    monkeypatch.setitem(registry._BUILT_IN, "gold", gold)
     text = (corpus / "test.en").read_text()
-    raw, _ = labelled(sentences, "--path", path, "--source-parser", "gold", stdin=text)
+    raw, _ = labelled(
+        sentences, "--path", path, "--source-parser", f"gold:{corpus}/test.en", stdin=text
+    )
     assert raw == split
     assert re.search(r"\d+ texts are truncated to 8 subwords", caplog.text)
 
@@ -456,14 +451,6 @@ def test_data_of_a_translation_are_refused(data_directory, tmp_path, command):
         train(command, data_directory, tmp_path, 1)
 
 
-def test_a_text_longer_than_the_positions_is_named(sentences, tmp_path, command):
-    # Training leaves them out with fairseq's warning.
-    with pytest.raises(
-        UserError, match=r"texts have more tokens than the model has positions \(9\)"
-    ):
-        train(command, sentences, tmp_path, 1, "--max-source-positions", "9")
-
-
 def test_a_text_with_more_labels_than_the_limit_is_named(corpus, words, tmp_path, command):
     lengths = [len(line.split()) for line in (corpus / "valid.tag").read_text().splitlines()]
     long = sum(length > 5 for length in lengths)
@@ -489,7 +476,6 @@ def test_labels_unknown_in_training_are_warned_about(corpus, tmp_path, command):
     [
         (["--left-pad-source"], "pads on the right"),
         (["--truncate-source"], "every word has a label"),
-        (["--subword-sampling", "0.1"], "labels are not split into subwords"),
         (["--eval-spans"], "--eval-spans: the labels mark no spans"),
         (["--head-layers", "3"], "--head-layers 3: expected 1 or 2"),
         (["--encoder", "gru"], "--encoder gru: expected one of"),

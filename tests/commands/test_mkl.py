@@ -16,7 +16,6 @@ import torch
 
 from fairseq_phrase.cli import inspect_data, translate
 from fairseq_phrase.repairs import mkl
-from tests.support.commands import PHRASE, train
 from tests.support.repository import REPOSITORY
 
 pytestmark = pytest.mark.skipif(
@@ -256,20 +255,6 @@ def test_one_process_of_a_training_logs_it(amd, caplog, monkeypatch):
         monkeypatch.delenv("RANK")
         mkl.log_advice()
     assert len(caplog.records) == 1
-
-
-def test_a_training_names_the_command(data_directory, tmp_path):
-    """On a processor that the library is for; on others it says nothing."""
-    log = train(
-        data_directory, tmp_path, *PHRASE, "--max-update", 1, "--no-save",
-        warm=False, LD_PRELOAD="", FAIRSEQ_PHRASE_MKL="",
-    )  # fmt: skip
-    settings = {"LD_PRELOAD": "", "FAIRSEQ_PHRASE_MKL": ""}
-    code = "from fairseq_phrase.repairs import mkl; print(bool(mkl.advice()))"
-    needed = subprocess.check_output(
-        [sys.executable, "-c", code], env=os.environ | settings, cwd=REPOSITORY, text=True
-    )
-    assert log.count(f"{mkl.COMMAND} --install") == (needed == "True\n")
 
 
 @pytest.mark.usefixtures("compiler")

@@ -37,7 +37,7 @@ def test_it_runs(tmp_path, monkeypatch, capsys):
     """Cells run in order in one namespace; a cell that begins with %%bash has commands."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
-    monkeypatch.setattr(search, "longest_target", lambda source: 8)  # it has hardly learned
+    monkeypatch.setattr(search, "LONGEST", 8)  # it has hardly learned
     path = f"{warm_start.commands()}{os.pathsep}{os.environ['PATH']}"
     environment = {
         **os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY),

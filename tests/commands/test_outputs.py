@@ -21,7 +21,7 @@ from fairseq_phrase.data.store.outputs import (
     write_atomically,
 )
 from fairseq_phrase.errors import UserError, file_of
-from fairseq_phrase.inference.bundle import _write_weights, new_folder
+from fairseq_phrase.inference.bundle import new_folder, write_weights
 from fairseq_phrase.lab.pictures.figures import new_figure, save
 from fairseq_phrase.text import written_together
 
@@ -100,7 +100,7 @@ def write_figure(path):
 
 def write_bundle_weights(path):
     with new_folder(path.with_name("bundle")) as folder:
-        _write_weights({"weight": torch.zeros(9)}, folder / path.name)
+        write_weights({"weight": torch.zeros(9)}, folder / path.name)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Parsers of other packages: found by their entry points, here and in worker processes."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -15,7 +14,6 @@ from fairseq_phrase.parsers import PARSER_GROUP, load_parser
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from tests.support.packages import install_package
 from tests.support.repository import REPOSITORY
-from tests.support.warm_start import python
 
 EXAMPLE = REPOSITORY / "examples" / "parser_plugin"
 
@@ -74,22 +72,6 @@ def test_the_example_parses_when_it_is_installed(installed, monkeypatch):
     assert empty.words == []
 
 
-def test_the_example_parses_in_a_process_of_its_own(installed):
-    code = (
-        "from fairseq_phrase.parsers import load_parser\n"
-        "print(load_parser('right-branching').parse(['a b c'])[0].tree.heads.tolist())"
-    )
-    path = os.pathsep.join([str(installed), str(REPOSITORY)])
-    output = subprocess.run(
-        [python(), "-c", code],
-        env={**os.environ, "PYTHONPATH": path},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert output.stdout == "[0, 0, 1]\n"
-
-
 def heads_of(line):
     (sentence,) = ParsingPipeline(ParsingOptions("right-branching")).parse([line])
     return sentence.tree.heads.tolist()
@@ -138,7 +120,10 @@ def test_a_parser_of_this_project_is_not_replaced(plugin):
 
 def test_an_unknown_parser_is_refused_with_all_that_are_there(plugin):
     plugin("mine = mine_module:Parser\nhers = mine_module:Parser")
-    with pytest.raises(UserError, match=r"unknown parser 'his:x': .*ptb, .*, none, hers or mine$"):
+    with pytest.raises(
+        UserError,
+        match=r"unknown parser 'his:x': .*ptb, .*, none, .*, hers, mine or",
+    ):
         load_parser("his:x")
 
 

@@ -9,7 +9,6 @@ from itertools import islice, pairwise
 import numpy as np
 import pytest
 import sentencepiece
-from fairseq.binarizer import FileBinarizer, VocabularyDatasetBinarizer
 from fairseq.data import Dictionary, data_utils
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
@@ -22,7 +21,7 @@ from fairseq_phrase.parsers.ptb import BracketFiles
 from fairseq_phrase.syntax.spellings import unescape_moses
 from fairseq_phrase.tasks.fairseq_interactive import SyntaxBPE, SyntaxBPEConfig
 from fairseq_phrase.text import read_lines
-from tests.support.repository import shared_data, shared_pipeline
+from tests.support.repository import shared_data
 from tests.support.stores import TREE_FIELDS
 
 
@@ -142,25 +141,6 @@ def test_the_targets_parser_alone_can_be_named(synthetic_corpus, tmp_path):
     out = preprocess(synthetic_corpus, tmp_path / "out", "--parse", "target",
                      "--target-parser", "conllu")  # fmt: skip
     assert Manifest.load(out, "en").parser == "conllu"
-
-
-def test_the_text_is_binarized_as_fairseq_would(both, tmp_path):
-    for language in ("de", "en"):
-        text = tmp_path / f"text.{language}"
-        lines = (" ".join(line) for line in texts(both, language))
-        text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        dictionary = Dictionary.load(str(both / f"dict.{language}.txt"))
-        FileBinarizer.multiprocess_dataset(
-            str(text),
-            "mmap",
-            VocabularyDatasetBinarizer(dictionary, str.split),
-            str(tmp_path / f"train.{language}"),
-            vocab_size=len(dictionary),
-            num_workers=1,
-        )
-        for end in ("bin", "idx"):
-            ours = both / f"train.de-en.{language}.{end}"
-            assert ours.read_bytes() == (tmp_path / f"train.{language}.{end}").read_bytes()
 
 
 def test_the_dictionary_is_the_one_that_fairseq_would_build(both, synthetic_corpus, tmp_path):
@@ -297,28 +277,6 @@ def test_subword_nmt_without_codes_or_with_a_model_is_refused(moses, tmp_path, c
 
 
 # Real text
-
-
-def test_the_shared_pipelines_parse_a_corpus_of_real_text(
-    tmp_path, synthetic_corpus, trained_pipeline
-):
-    multi30k, pipeline = shared_data("multi30k"), shared_pipeline()
-    folder = tmp_path / "text"
-    folder.mkdir()
-    for language in ("de", "en"):
-        if multi30k is None or pipeline is None:
-            path, parser = synthetic_corpus / f"train.{language}", trained_pipeline
-        else:
-            path, parser = multi30k / f"train.{language}.gz", pipeline
-        lines = islice(read_lines(path), 300)
-        (folder / f"train.{language}").write_text(
-            "".join(f"{x}\n" for x in lines), encoding="utf-8"
-        )
-    out = preprocess(folder, tmp_path / "out", "--parser", f"spacy:{parser}",
-                     "--constituents", "from-dependencies")  # fmt: skip
-    store = store_of(out, "de")
-    assert len(store) == 300
-    assert all(len(store[index]["spans"]) for index in range(300))
 
 
 def test_the_manifest_says_how_the_text_was_parsed(bpe_data):

@@ -9,7 +9,6 @@ import re
 
 import pytest
 import torch
-import yaml
 from fairseq_cli import train as train_command
 from fairseq_cli import validate as validate_command
 
@@ -20,11 +19,10 @@ from fairseq_phrase.tasks.syntax_pretraining import (
     SyntaxPretrainingTask,
 )
 from tests.support.attaching import write_lines
-from tests.support.commands import run, run_by_two_processes
+from tests.support.commands import run_by_two_processes
 from tests.support.labelled_corpora import make_data as make_labelled
 from tests.support.labelled_corpora import write_corpus
 from tests.support.monolingual_corpora import make_data, write_documents
-from tests.support.repository import REPOSITORY
 from tests.support.selection import first_fast
 
 USER = ["--user-dir", "fairseq_phrase"]
@@ -161,31 +159,6 @@ def test_labelling_starts_from_the_encoder(data, tmp_path, command):
     for name in (name for name in after if name.startswith("encoder.")):
         expected = before[name][:-1] if name.endswith("embed_tokens.weight") else before[name]
         assert torch.equal(after[name], expected), name
-
-
-def test_hydra_trains_from_a_file(data, tmp_path):
-    config = {
-        "common": {"user_dir": str(REPOSITORY / "fairseq_phrase"), "cpu": True},
-        "task": {"_name": "syntax_pretraining", "data": str(data), "mask_unit": "word"},
-        "model": {
-            "_name": "pretrainer", "encoder": "phrase_transformer", "objective": "masked",
-            "encoder_layers": 1, "encoder_embed_dim": 16, "encoder_attention_heads": 2,
-            "phrase_max_length": 3,
-        },
-        "criterion": {"_name": "masked_lm"},
-        "optimizer": {"_name": "adam", "adam_betas": [0.9, 0.98]},
-        "lr_scheduler": {"_name": "fixed"},
-        "dataset": {"max_tokens": 400, "num_workers": 0},
-        "optimization": {"max_update": 1, "lr": [0.001]},
-        "checkpoint": {"save_dir": str(tmp_path / "out")},
-    }  # fmt: skip
-    (tmp_path / "mine.yaml").write_text(f"# @package _group_\n{yaml.safe_dump(config)}")
-    run(
-        "fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "mine",
-        f"hydra.run.dir={tmp_path}",
-    )  # fmt: skip
-    saved = torch.load(tmp_path / "out" / "checkpoint_last.pt", weights_only=True)
-    assert saved["cfg"]["model"]["phrase_max_length"] == 3
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from fairseq_cli import train as fairseq_train
 
 from fairseq_phrase.cli.inspect_data import main as inspect
 from fairseq_phrase.cli.preprocess import main as preprocess
-from fairseq_phrase.data.batches.subword_sampling import SubwordSampling
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.data.subwords.encoded_sentences import encode_sentence
@@ -27,16 +26,13 @@ from fairseq_phrase.data.subwords.segmenters import (
     WholeWords,
 )
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder, segmenter_of
-from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.raw_lines import TargetForm, source_form
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.parsers.interfaces import split_at_white_space
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines
 from tests.support.attaching import GOLD, attach, binarize, subwords_of, write_lines
 from tests.support.commands import SIZES, TRAINING
-from tests.support.gold_parser import GoldParser
 from tests.support.huggingface_models import tokenizer_of_bytes
 
 TAGS = ("<2de>", "<BT>", "[en_XX]")
@@ -259,8 +255,7 @@ def test_tokens_that_touch_words_leave_trees_of_files_as_they_are(data, tmp_path
         ParseStore(folder, split, "de", {"words", "heads", "spans"})
         for folder, split in ((plain, "test.de-en"), (out, "train.de-en"))
     ]
-    gold = ParsingPipeline(ParsingOptions("none"))
-    gold.parser = GoldParser(data / "plain/test.de")
+    gold = ParsingPipeline(ParsingOptions(f"gold:{data}/plain/test.de"))
     encoder = TextEncoder(gold, segmenter_of(out, manifest))
     tokens = set(manifest.protected)
     for language in ("de", "en"):
@@ -403,9 +398,14 @@ def test_raw_lines_have_them_too(data, tmp_path, command, monkeypatch, model):
     path = ["--path", tmp_path / "checkpoint_last.pt", "--max-len-b", "8", "--batch-size", "6"]
     printed = command(generate, *common, *path, "--gen-subset", "test")
     hypotheses = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE))
-    gold = GoldParser(data / "plain/test.de")
-    monkeypatch.setitem(registry._BUILT_IN, "gold", registry._BuiltIn("gold", lambda: gold))
-    raw = ["--tokenizer", "syntax", "--bpe", "syntax", "--source-parser", "gold"]
+    raw = [
+        "--tokenizer",
+        "syntax",
+        "--bpe",
+        "syntax",
+        "--source-parser",
+        f"gold:{data}/plain/test.de",
+    ]
     monkeypatch.setattr("sys.stdin", io.StringIO((data / "tagged/test.de").read_text()))
     printed = command(interactive, *common, *path, *raw, "--buffer-size", "20")
     assert dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", printed, re.MULTILINE)) == hypotheses
@@ -417,6 +417,3 @@ def test_what_does_not_go_with_them_is_said(data, texts, refused):
     assert "'<s>' cannot be protected" in refused(preprocess, [*prefix, "<s>"])
     message = "--protected-tokens is for translation"
     assert message in refused(preprocess, [*prefix, "<BT>", "--labels", "word"])
-    dictionaries = [Dictionary.load(f"{data}/data.tagged/dict.{side}.txt") for side in ("de", "en")]
-    with pytest.raises(UserError, match="has protected tokens"):
-        SubwordSampling(0.1, f"{data}/data.tagged", "de", dictionaries, (100, 100))

@@ -102,13 +102,12 @@ def test_the_commands_after_the_quickstart_run_as_printed(
     synthetic_corpus, trained_pipeline, tmp_path
 ):
     multi30k_of(synthetic_corpus, tmp_path / "multi30k")
-    for rows in ("transformer,relation", "transformer"):  # the second finds its run
-        printed = printed_commands(
-            run_script(
-                "quickstart", *FEW, "--rows", rows, "--out", tmp_path / "out",
-                PATH=ENVIRONMENT["PATH"], FAIRSEQ_PHRASE_DATA=str(tmp_path),
-                FAIRSEQ_PHRASE_PARSER=pipeline_of("de", trained_pipeline),
-            )
-        )  # fmt: skip
-        assert f"demo {rows.rpartition(',')[2]}=" in printed["demo"]
-        assert run_as_printed(printed).count("\n") == 1
+    printed = printed_commands(
+        run_script(
+            "quickstart", *FEW, "--rows", "transformer,relation", "--out", tmp_path / "out",
+            PATH=ENVIRONMENT["PATH"], FAIRSEQ_PHRASE_DATA=str(tmp_path),
+            FAIRSEQ_PHRASE_PARSER=pipeline_of("de", trained_pipeline),
+        )
+    )  # fmt: skip
+    assert "demo relation=" in printed["demo"]
+    assert run_as_printed(printed).count("\n") == 1

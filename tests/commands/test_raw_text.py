@@ -16,7 +16,6 @@ from fairseq_cli import train as fairseq_train
 
 import fairseq_phrase.tasks.user_directory  # noqa: F401  what --user-dir does to messages
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.parsers.interfaces import LineParser, split_at_white_space
 from fairseq_phrase.repairs.commands import use_idle_cores
 from fairseq_phrase.syntax.dependency import DependencyTree
@@ -56,11 +55,10 @@ class CountingParser(LineParser):
 
 
 @pytest.fixture
-def parser(monkeypatch):
-    """A parser whose trees depend on unknown words, ``--source-parser counting``."""
+def parser(install_parser):
+    """A parser whose trees depend on unknown words."""
     counting_parser = CountingParser()
-    built_in = registry._BuiltIn("counting", lambda: counting_parser)
-    monkeypatch.setitem(registry._BUILT_IN, "counting", built_in)
+    install_parser(lambda: counting_parser)
     return counting_parser
 
 
@@ -97,7 +95,7 @@ def translate(data_directory, checkpoint, parser, command, tmp_path):
         text.write_bytes("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
         printed = command(
             interactive, data_directory, "--user-dir", "fairseq_phrase", "--task",
-            "syntax_translation", "--path", path, "--cpu", "--source-parser", "counting",
+            "syntax_translation", "--path", path, "--cpu", "--source-parser", "of-test",
             "--max-len-b", "5", "--beam", "2", "--input", text, *codecs, *options,
         )  # fmt: skip
         return re.findall(r"^H-\d+\t(.*)$", printed, re.MULTILINE)
@@ -109,7 +107,7 @@ def translate(data_directory, checkpoint, parser, command, tmp_path):
 def hub(data_directory, checkpoint, parser):
     return TransformerModel.from_pretrained(
         str(checkpoint.parent), checkpoint.name, str(data_directory), user_dir="fairseq_phrase",
-        tokenizer="syntax", bpe="syntax", source_parser="counting",
+        tokenizer="syntax", bpe="syntax", source_parser="of-test",
     )  # fmt: skip
 
 
@@ -117,7 +115,7 @@ def make_task(data):
     cfg = SyntaxTranslationConfig(
         data=str(data), train_subset="train", dataset_impl="mmap", required_seq_len_multiple=1
     )
-    cfg.source_parser = "counting"
+    cfg.source_parser = "of-test"
     return SyntaxTranslationTask.setup_task(cfg)
 
 

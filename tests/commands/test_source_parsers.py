@@ -6,18 +6,13 @@ import re
 import shutil
 
 import pytest
-from hypothesis import given
 
 from fairseq_phrase.data.store.manifest import Manifest
-from fairseq_phrase.data.subwords.encoded_sentences import marked_words
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import load_parser
 from fairseq_phrase.parsers import spacy as spacy_module
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
-from fairseq_phrase.text import is_invisible
-from tests.support.hostile import lines
-from tests.twins.alignment import check_words
 
 
 @pytest.fixture(scope="module")
@@ -27,26 +22,6 @@ def encoder(trained_pipeline, segmenter):
 
 def pipeline(parser):
     return ParsingPipeline(ParsingOptions(parser))
-
-
-@given(line=lines())
-def test_the_subwords_of_any_line_give_it_back_in_its_normal_form(encoder, normalize, line):
-    (encoded,) = encoder.encode_lines([line])
-    # A word of invisible characters alone, which a parser may make of a joiner, has no subword.
-    words = marked_words(encoder.pipeline.tokenize(line))
-    visible = [word for word in words if not is_invisible(word.removeprefix("▁"))]
-    expected = "".join(map(normalize, visible))
-    assert "".join(encoded.subwords).replace("▁", "") == "".join(expected.replace("▁", "").split())
-    assert len(encoded.heads) == len(encoded.deprels) == len(set(encoded.words.tolist()))
-    check_words(encoded.words)
-
-
-@given(line=lines())
-def test_words_alone_make_the_subwords_that_the_parse_has(encoder, line):
-    (encoded,) = encoder.encode_lines([line])
-    (segmented,) = encoder.segment_lines([line])
-    assert segmented.subwords == encoded.subwords
-    assert segmented.words.tolist() == encoded.words.tolist()
 
 
 @pytest.mark.parametrize("parser", ["spacy", "none"])

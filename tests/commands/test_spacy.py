@@ -18,7 +18,7 @@ from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, load_parser
 from fairseq_phrase.parsers.interfaces import split_at_white_space
-from fairseq_phrase.parsers.spacy import SpacyParser, _unused
+from fairseq_phrase.parsers.spacy import SpacyParser, unused_components
 from tests.support.data_directories import copied
 from tests.support.hostile import SNIPPETS, lines
 from tests.support.well_formed import assert_well_formed
@@ -70,9 +70,9 @@ def test_spacys_heads_and_labels_stand_as_spacy_gives_them(parser, spacy_pipelin
     assert sentence.tags == [token.pos_ or "X" for token in document]
 
 
-def test_a_line_of_several_sentences_has_one_root(parser):
+def test_a_line_of_several_sentences_has_one_root(parser, spacy_pipeline):
     line = "Der Hund schläft. Die Katze wacht. Wo ist die Maus? Niemand weiß es."
-    document = parser._loaded(exclude=[])(line)
+    document = spacy.load(spacy_pipeline)(line)
     assert len(list(document.sents)) > 1, "the pipeline sees one sentence: choose another line"
     (sentence,) = parser.parse([line])
     heads = sentence.tree.heads.tolist()
@@ -123,7 +123,7 @@ def content(sentences):
 @pytest.fixture
 def forgetful_parser(spacy_pipeline, monkeypatch):
     """A parser that keeps no new word in memory."""
-    monkeypatch.setattr("fairseq_phrase.parsers.spacy._KEPT_WORDS", 0)
+    monkeypatch.setattr("fairseq_phrase.parsers.spacy.KEPT_WORDS", 0)
     return SpacyParser(str(spacy_pipeline))
 
 
@@ -137,8 +137,7 @@ def test_words_that_are_forgotten_change_no_parse(parser, forgetful_parser):
             assert content(getattr(forgetful_parser, name)(source)) == expected
         with pytest.raises(UnicodeEncodeError):
             forgetful_parser.parse(["Hund \ud83d"])
-        sizes.add(len(list(forgetful_parser._pipeline.vocab)))
-        assert not forgetful_parser._strings[0]
+        sizes.add(len(list(forgetful_parser.pipeline.vocab)))
     assert len(sizes) == 1
 
 
@@ -188,10 +187,9 @@ def test_a_line_longer_than_spacy_parses_comes_back_unparsed(trained_pipeline):
     adapter = SpacyParser(str(trained_pipeline))
     adapter.parse([])
     adapter.tokenize([])
-    adapter._pipeline.max_length = adapter._tokenizer.max_length = 20
-    long = "Der Hund schläft, und sie wacht."
+    long = "Hund " * 200_001
     expected = Unparsed(
-        "the line has 32 characters, and this spaCy pipeline parses at most 20",
+        "the line has 1000005 characters, and this spaCy pipeline parses at most 1000000",
         split_at_white_space(long),
     )
     before, unparsed, after = adapter.parse(["Der Hund schläft.", long, "Ja"])
@@ -244,10 +242,12 @@ def test_components_that_no_parse_needs_are_not_loaded(parser, spacy_pipeline):
     lines = ["Ein Mann kauft das Haus .", "Die Katze schläft ."]
     parser.parse(lines)
     full_pipeline = spacy.load(spacy_pipeline)
-    assert set(parser._pipeline.pipe_names) <= set(full_pipeline.pipe_names)
-    assert _unused(["tok2vec", "tagger", "morphologizer", "parser"]) >= {"tagger", "ner"}
-    assert "tagger" not in _unused(["tok2vec", "tagger", "attribute_ruler", "parser"])
-    assert "tagger" not in _unused(["tagger", "morphologizer", "attribute_ruler", "parser"])
+    assert set(parser.pipeline.pipe_names) <= set(full_pipeline.pipe_names)
+    assert unused_components(["tok2vec", "tagger", "morphologizer", "parser"]) >= {"tagger", "ner"}
+    assert "tagger" not in unused_components(["tok2vec", "tagger", "attribute_ruler", "parser"])
+    assert "tagger" not in unused_components(
+        ["tagger", "morphologizer", "attribute_ruler", "parser"]
+    )
     for sentence, document in zip(parser.parse(lines), full_pipeline.pipe(lines), strict=True):
         assert sentence.tags == [token.pos_ or "X" for token in document]
         assert sentence.deprels == [token.dep_ for token in document]

@@ -194,7 +194,7 @@ def test_control_characters_that_stanza_takes_for_white_space_stay_in_their_word
 def test_a_line_whose_text_the_tokenizer_loses_is_unparsed_with_all_of_its_words(
     parser, monkeypatch
 ):
-    monkeypatch.setattr(adapter, "_KEEP_CONTROLS", {0x97: " "})
+    monkeypatch.setattr(adapter, "KEEP_CONTROLS", {0x97: " "})
     texts = ["der \u0097 Hund", "der Hund", "der \u0097"]
     first, second, third = parser.parse(texts)
     assert (first.reason, first.sentence.words) == (
@@ -216,7 +216,7 @@ def test_a_word_longer_than_stanza_tags_keeps_its_text(parser):
 
 
 def test_a_sentence_too_long_for_the_parser_is_unparsed_and_the_others_are_not(parser, monkeypatch):
-    monkeypatch.setattr(adapter, "_MAX_WORDS", 20)
+    monkeypatch.setattr(adapter, "MAX_WORDS", 20)
     long, short = parser.parse_words([["der", "Hund"] * 11, ["der", "Hund"] * 10])
     assert long.reason == "Stanza finds a sentence of 22 words here, more than the limit of 20"
     assert len(long.sentence.words) == 22
@@ -270,13 +270,13 @@ def test_white_space_within_a_token_is_joined():
         LinePart(start_char=1, end_char=6, words=[word]),
         LinePart(start_char=6, end_char=7, words=[word]),
     ]
-    sentence = adapter._sentence(" 2 000.", LinePart(sentences=[LinePart(tokens=tokens)]))
+    sentence = adapter.sentence_of_line(" 2 000.", LinePart(sentences=[LinePart(tokens=tokens)]))
     assert (sentence.words, sentence.space_before) == (["2▁000", "."], [True, False])
 
 
 def test_a_parse_over_other_words_is_no_tree(parser, monkeypatch):
-    convert = adapter._constituents
-    monkeypatch.setattr(adapter, "_constituents", lambda tree, count: convert(tree, count + 1))
+    convert = adapter.constituents_of
+    monkeypatch.setattr(adapter, "constituents_of", lambda tree, count: convert(tree, count + 1))
     (sentence,) = parser.parse(["der Hund"])
     assert sentence.reason == "Stanza's parse is not a tree: it has 2 leaves for 3 words"
     assert sentence.sentence.words == ["der", "Hund"]

@@ -8,7 +8,6 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from fairseq.data import Dictionary
 
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.data.store.manifest import Manifest
@@ -181,30 +180,6 @@ def test_data_without_heads_are_refused_by_a_model_that_needs_them(
     task.require_parses(["words"])
     with pytest.raises(UserError, match="--parser none and has no heads"):
         task.require_parses(["heads"])
-
-
-def test_text_rebuilt_without_its_parses_is_refused(data_directory, tmp_path):
-    data = tmp_path / "data"
-    shutil.copytree(data_directory, data)
-    for end in ("bin", "idx"):
-        shutil.copyfile(data / f"test.de-en.de.{end}", data / f"valid.de-en.de.{end}")
-        shutil.copyfile(data / f"test.de-en.en.{end}", data / f"valid.de-en.en.{end}")
-    task = make_task(data)
-    task.require_parses(["words"])
-    with pytest.raises(UserError, match="has changed since the parses were made"):
-        task.load_dataset("valid")
-
-
-def test_another_dictionary_is_refused(data_directory, tmp_path):
-    data = tmp_path / "data"
-    shutil.copytree(data_directory, data)
-    dictionary = Dictionary.load(str(data / "dict.de.txt"))
-    dictionary.add_symbol("neu")
-    dictionary.save(str(data / "dict.de.txt"))
-    task = make_task(data)
-    task.require_parses(["words"])
-    with pytest.raises(UserError, match="not the dictionary"):
-        task.load_dataset("valid")
 
 
 def test_a_missing_manifest_is_named_with_the_command_that_makes_it(data_directory, tmp_path):

@@ -29,7 +29,7 @@ from tests.support.repository import REPOSITORY
 from tests.support.warm_start import python
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
-from rows import KINDS, Run, Step, flags, load_rows, plan, share_out, titles
+from rows import KINDS, Run, Step, load_rows, plan, share_out, titles
 from table import (
     Forecast,
     Runner,
@@ -57,56 +57,28 @@ def write_table(folder, **content):
     return path
 
 
-def test_a_row_holds_what_it_builds_on_and_what_is_its_own(tmp_path):
-    path = write_table(
-        tmp_path,
-        model={"dropout": 0.3, "layers": 4},
-        optimizer={"_name": "adam"},
-        rows={
-            "small": {"title": "Small", "model": {"_name": "transformer", "layers": 2}},
-            "plain": {"title": "Plain"},
-        },
-    )
-    rows = load_rows([path])
-    assert list(rows) == ["small", "plain"]
-    assert rows["small"] == {
-        "title": "Small",
-        "model": {"dropout": 0.3, "layers": 2, "_name": "transformer"},
-        "optimizer": {"_name": "adam"},
-    }
-    assert rows["plain"]["model"] == {"dropout": 0.3, "layers": 4}
-
-
 def test_a_later_file_changes_what_all_rows_share_and_single_rows(tmp_path):
     table = write_table(
         tmp_path,
         model={"layers": 4, "dropout": 0.3},
-        rows={"a": {"title": "A", "paper": 1.5}, "b": {"title": "B", "model": {"layers": 6}}},
+        rows={
+            "a": {"title": "A", "paper": 1.5},
+            "b": {"title": "B", "model": {"layers": 6, "_name": "transformer"}},
+            "c": {"title": "C"},
+        },
     )
+    assert load_rows([table])["c"] == {"title": "C", "model": {"layers": 4, "dropout": 0.3}}
     setting = tmp_path / "setting.yaml"
     setting.write_text("model: {dropout: 0.1}\nrows: {a: {paper: 28.90, model: {layers: 2}}}\n")
     rows = load_rows([table, setting])
     assert rows["a"]["model"] == {"layers": 2, "dropout": 0.1}
-    assert rows["b"]["model"] == {"layers": 6, "dropout": 0.1}
+    assert rows["b"]["model"] == {"layers": 6, "dropout": 0.1, "_name": "transformer"}
     assert titles([table, setting], numbers=True) == {
         "a": {"title": "A", "paper": "28.90"},
         "b": {"title": "B"},
+        "c": {"title": "C"},
     }
-    assert titles([table, setting], numbers=False) == {"a": {"title": "A"}, "b": {"title": "B"}}
-
-
-def test_options_become_the_flags_that_fairseq_train_takes():
-    row = {
-        "task": {"_name": "syntax_translation"},
-        "model": {"_name": "transformer", "share_all_embeddings": True, "no_such": False},
-        "optimization": {"lr": [0.005], "update_freq": [2, 4], "max_update": None},
-        "optimizer": {"_name": "adam", "adam_betas": "(0.9,0.98)"},
-    }
-    assert flags(row) == [
-        "--task", "syntax_translation", "--arch", "transformer", "--share-all-embeddings",
-        "--lr", "0.005", "--update-freq", "2,4", "--optimizer", "adam", "--adam-betas",
-        "(0.9,0.98)",
-    ]  # fmt: skip
+    assert titles([table, setting], numbers=False)["a"] == {"title": "A"}
 
 
 def run_of(folder, name, *scripts, trains=True):
@@ -182,7 +154,7 @@ def test_a_file_that_a_flag_names_is_compared_by_its_content(planned, tmp_path, 
     path, logs = tmp_path / name, tmp_path / "logs"
     path.mkdir() if name == "folder" else path.write_text("weights")
     logs.mkdir()
-    flags = {"train_flags": f"--finetune-from-model {path} --tensorboard-logdir {logs}"}
+    flags = {"train_flags": f"--finetune-from-model '{path}' --tensorboard-logdir '{logs}'"}
     assert not run_all(planned(**flags))
     (logs / "events").write_text("more")
     assert not run_all(planned(**flags))
@@ -302,32 +274,23 @@ def test_a_training_keeps_the_optimizers_state_until_it_has_ended(planned, tmp_p
 
 
 def test_a_failed_row_says_why_and_does_not_stop_the_others(tmp_path):
+    (tmp_path / "blocked").write_text("a file where the run's folder should be")
     runner = Runner([], jobs=2)
-    runner.run(
-        [
-            run_of(tmp_path, "bad", "echo the reason; exit 3", "echo never"),
-            *(run_of(tmp_path, f"good{number}", "echo one", "echo two") for number in range(3)),
-        ]
-    )
-    assert list(runner.failures) == ["bad, seed 1"]
+    good = [run_of(tmp_path, f"good{number}", "echo one", "echo two") for number in range(3)]
+    good[0].options = {"optimization": {"lr": [0.5]}}
+    bad = run_of(tmp_path, "bad", "echo the reason; exit 3", "echo never", trains=False)
+    runner.run([bad, run_of(tmp_path, "blocked", "echo one"), *good])
+    assert sorted(runner.failures) == ["bad, seed 1", "blocked, seed 1"]
     assert "step0 ended with status 3" in runner.failures["bad, seed 1"]
-    assert "the reason" in runner.failures["bad, seed 1"]
-    assert not (tmp_path / "bad" / "step1.txt").exists()
-    for number in range(3):
-        assert (tmp_path / f"good{number}" / "step1.txt").read_text() == "two\n"
-
-
-def test_a_folder_that_cannot_be_written_fails_its_row_alone(tmp_path):
-    (tmp_path / "bad").write_text("a file where the run's folder should be")
-    runner = Runner([], jobs=1)
-    runner.run([run_of(tmp_path, "bad", "echo one"), run_of(tmp_path, "good", "echo one")])
-    assert list(runner.failures) == ["bad, seed 1"]
-    assert f"File exists: '{tmp_path}/bad'" in runner.failures["bad, seed 1"]
-    assert (tmp_path / "good" / "step0.txt").read_text() == "one\n"
+    assert f"File exists: '{tmp_path}/blocked'" in runner.failures["blocked, seed 1"]
+    assert [path for step in bad.steps for path in (step.output,) if path.exists()] == []
+    for run in good:
+        assert (run.folder / "step1.txt").read_text() == "two\n"
+    assert OmegaConf.load(good[0].folder / "row.yaml") == good[0].options
 
 
 def test_a_finished_step_is_not_run_again_and_a_failed_one_is(tmp_path):
-    fails_once = f"echo x; [ -e {tmp_path}/mark ] || {{ touch {tmp_path}/mark; exit 1; }}"
+    fails_once = f"echo x; [ -e '{tmp_path}/mark' ] || {{ touch '{tmp_path}/mark'; exit 1; }}"
     run = run_of(tmp_path, "row", "echo once", fails_once)
     for failures in (1, 0):
         runner = Runner([], jobs=1)
@@ -342,7 +305,7 @@ def test_a_finished_step_is_not_run_again_and_a_failed_one_is(tmp_path):
 
 def test_two_scripts_do_not_work_on_one_run(tmp_path):
     started, go_on = tmp_path / "started", tmp_path / "go_on"
-    waiting = f"touch {started}; until [ -e {go_on} ]; do sleep 0.1; done; echo first"
+    waiting = f"touch '{started}'; until [ -e '{go_on}' ]; do sleep 0.1; done; echo first"
     first, second = Runner([], 1), Runner([], 1)
     thread = threading.Thread(target=first.run, args=([run_of(tmp_path, "row", waiting)],))
     thread.start()
@@ -419,12 +382,6 @@ def test_a_training_that_outlives_its_runner_keeps_the_run(sleeper, tmp_path):
     assert not runner.failures
 
 
-def test_output_that_is_not_whole_is_not_taken_for_finished(tmp_path):
-    run = run_of(tmp_path, "row", "echo half; exit 1", trains=False)
-    Runner([], jobs=1).run([run])
-    assert not run.steps[0].output.exists()
-
-
 def test_a_short_row_gives_way_to_longer_ones(tmp_path):
     rows = {"long": {}, "short": {"nice": 2, "model": {"_name": "transformer"}}}
     table = write_table(tmp_path, task={"_name": "translation"}, rows=rows)
@@ -448,7 +405,7 @@ def test_a_short_row_gives_way_to_longer_ones(tmp_path):
 
 def test_gpus_are_shared_out_and_hidden_where_none_is_asked_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")  # each waits for the other
-    ends = {"a": f"echo >{tmp_path}/pipe", "b": f"read <{tmp_path}/pipe"}
+    ends = {"a": f"echo >'{tmp_path}/pipe'", "b": f"read <'{tmp_path}/pipe'"}
     Runner(["2", "5"], jobs=2).run(
         [run_of(tmp_path, name, f"echo $CUDA_VISIBLE_DEVICES; {end}") for name, end in ends.items()]
     )
@@ -456,6 +413,10 @@ def test_gpus_are_shared_out_and_hidden_where_none_is_asked_for(tmp_path):
     assert devices == {"2", "5"}
     Runner([], jobs=1).run([run_of(tmp_path, "c", "echo [$CUDA_VISIBLE_DEVICES]")])
     assert (tmp_path / "c" / "step0.txt").read_text() == "[]\n"
+    together = run_of(tmp_path, "d", *["echo $CUDA_VISIBLE_DEVICES"] * 2)
+    together.steps[1].trains = False
+    Runner(["2,5"], jobs=1).run([together])
+    assert [step.output.read_text() for step in together.steps] == ["2,5\n", "2\n"]
 
 
 @pytest.mark.parametrize(
@@ -474,18 +435,6 @@ def test_gpus_are_counted_among_those_that_the_user_lets_be_seen(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     assert choose_gpus(parse_arguments(["run", "table.yaml", *given])) == expected
-
-
-def test_gpus_that_train_together_train_only(tmp_path):
-    show_devices = "echo $CUDA_VISIBLE_DEVICES"
-    folder = tmp_path / "row"
-    steps = [
-        Step(name, ["bash", "-c", show_devices], folder / f"{name}.txt", trains=name == "train")
-        for name in ("train", "translate")
-    ]
-    Runner(["2,5"], jobs=1).run([Run("row", 1, folder, steps, {})])
-    assert (folder / "train.txt").read_text() == "2,5\n"
-    assert (folder / "translate.txt").read_text() == "2\n"
 
 
 def ending(updates, epochs=None):
@@ -515,7 +464,7 @@ def test_bars_in_a_log_have_a_line_a_minute(tmp_path, capfd):
             bar.update()
 
     runner.do = do
-    runner._in_slot(Run("row", 1, tmp_path, [], ending(8000, 6)))
+    runner.in_slot(Run("row", 1, tmp_path, [], ending(8000, 6)))
     assert capfd.readouterr().err.count("\r") <= 3  # its start and its end
 
 
@@ -657,6 +606,8 @@ EPOCHS = f"{THREE}dataset: {{max_tokens: 1000}}\noptimization: {{update_freq: [2
                            "--best-checkpoint-metric accuracy"], "--last ")
           for average in ("", "--average 1")),  # which --max-update sets
         (ROW, "--generate-flags '--lenpen 0.7'", ["--lenpen 0.7"], "--lenpen 0.7.*--lenpen"),
+        (f"{ROW}model: {{share: true, bias: false, size: null, betas: '(0,1)', at: [2, 4]}}\n", "",
+         ["--share --betas '.0,1.' --at 2,4 "], "--bias|--size|None|True"),
     ],
 )  # fmt: skip
 def test_a_row_becomes_commands(text, arguments, expected, unexpected, tmp_path):
@@ -766,6 +717,8 @@ def test_rows_and_seeds_are_chosen_each_once(tmp_path):
     assert command("--rows", "2", action="names") == "transformer,linear_k2\n"
     assert command(action="names") == f"{','.join(ROWS)}\n"
     assert command("--rows", "tree,phrase_k2", action="names") == "tree,phrase_k2\n"
+    trees = [TABLES / "true_trees.yaml", TABLES / "true_trees.en-tr.yaml"]
+    assert command(action="names", files=trees).endswith("_planting adapted parsed\n")
     # Two runs at a time would share a folder, and one of them would fail.
     twice = command("--rows", "tree,tree", "--seeds", "2,2", "--dry-run")
     assert twice == command("--rows", "tree", "--seeds", "2", "--dry-run")
@@ -784,17 +737,6 @@ def test_a_row_says_what_kind_of_steps_it_has(tmp_path, monkeypatch):
     monkeypatch.setitem(KINDS, "labelling", labelling)
     printed = command("--dry-run", "--out", "OUT", files=[tmp_path / "table.yaml"])
     assert printed == "# row, seed 1\nscore tagger >OUT/row/seed1/score.txt\n"
-
-
-def test_the_two_settings_have_the_same_rows_but_for_their_sizes():
-    rows_of_settings = [load_rows(files) for files in SETTINGS.values()]
-    for rows in rows_of_settings:
-        sizes = [option for option in rows["transformer"]["model"] if option != "_name"]
-        for row in rows.values():
-            row["model"] = {name: row["model"][name] for name in row["model"] if name not in sizes}
-            assert row.pop("optimization")["max_update"] == 8000
-            row["lr_scheduler"].pop("warmup_updates")
-    assert rows_of_settings[0] == rows_of_settings[1]
 
 
 #: Words in the titles of rows, and the option that such a row has.
@@ -841,54 +783,17 @@ def test_the_title_of_a_row_says_the_form_of_its_encoder(name):
     assert count > 1
 
 
-SETTINGS_OF_CURVES = (
-    "post_norm",
-    "post_norm_lr0.001",
-    "post_norm_lr0.0005",
-    "pre_norm",
-    "paper_size",
-)
-
-
-@pytest.mark.parametrize("setting", SETTINGS_OF_CURVES)
+@pytest.mark.parametrize("setting", ["", ".paper_size"])
 def test_learning_curves_write_and_read_the_checkpoint_of_the_early_translation(setting):
-    tables = REPOSITORY / "configs" / "tables"
-    files = [tables / "learning_curves.yaml", tables / f"learning_curves.{setting}.yaml"]
+    files = dict.fromkeys(TABLES / f"learning_curves{name}.yaml" for name in ("", setting))
     script = (REPOSITORY / "scripts" / "learning_curves.sh").read_text()
-    for row in load_rows(files).values():
+    for row in load_rows([*files]).values():
         early, checkpoint = row["early"], row["checkpoint"]
         assert early % checkpoint["save_interval_updates"] == 0
         assert checkpoint["keep_interval_updates_pattern"] == early
         assert early < row["optimization"]["max_update"]
         assert early % row["dataset"]["validate_interval_updates"] == 0
         assert re.findall(r"--early generate-updates(\d+)\.txt", script) == [str(early)]
-
-
-def test_learning_curves_with_pre_norm_are_those_with_post_norm_but_for_the_norms():
-    tables = REPOSITORY / "configs" / "tables"
-    post_norm, pre_norm = (
-        yaml.safe_load((tables / f"learning_curves.{setting}.yaml").read_text())
-        for setting in ("post_norm", "pre_norm")
-    )
-    for side in ("encoder", "decoder"):
-        assert post_norm["model"].pop(f"{side}_normalize_before") is False
-        assert pre_norm["model"].pop(f"{side}_normalize_before") is True
-    assert post_norm == pre_norm
-
-
-@pytest.mark.parametrize("name", TABLES_OF_PHRASES)
-def test_a_row_named_each_is_its_row_with_two_residuals(name):
-    file = REPOSITORY / "configs" / "tables" / f"{name}.yaml"
-    rows, titles_of_rows = load_rows([file]), titles([file], numbers=True)
-    pairs = [(row.removesuffix("_each"), row) for row in rows if row.endswith("_each")]
-    assert pairs
-    for row, residual_row in pairs:
-        model = rows[row]["model"]
-        assert model | {"phrase_residual": "each"} == rows[residual_row]["model"]
-        assert "phrase_residual" not in model
-        assert titles_of_rows[residual_row] == titles_of_rows[row] | {
-            "title": f"{titles_of_rows[row]['title']}, two residuals"
-        }
 
 
 @pytest.mark.parametrize("task", ["sst5", "sst2"])
@@ -910,13 +815,6 @@ def test_the_control_has_the_parameters_of_phrase_k2_in_either_setting():
         second_attention = 4 * size * (size + 1) + 2 * size  # of a layer, with its norm
         added = (widened[1] - widened[0]) * (2 * size + 1)
         assert 0 <= added - second_attention < size
-
-
-def test_each_run_keeps_its_options(tmp_path):
-    run = run_of(tmp_path, "row", "echo one")
-    run.options = {"model": {"_name": "transformer"}, "optimization": {"lr": [0.5]}}
-    Runner([], jobs=1).run([run])
-    assert OmegaConf.load(tmp_path / "row" / "row.yaml") == run.options
 
 
 def test_hydra_trains_from_the_options_that_a_run_keeps(data_directory, tmp_path):
@@ -947,7 +845,7 @@ def test_what_runs_is_ended_when_the_runner_is_stopped(tmp_path):
     """As by Ctrl-C: a run that goes on is terminated, and one that waits does not begin."""
     os.mkfifo(tmp_path / "began")
     os.mkfifo(tmp_path / "never")
-    waits = f"trap 'echo ended; exit 1' TERM; echo >{tmp_path}/began; read <{tmp_path}/never"
+    waits = f"trap 'echo ended; exit 1' TERM; echo >'{tmp_path}/began'; read <'{tmp_path}/never'"
     runner = Runner([], jobs=1)
 
     def interrupt():

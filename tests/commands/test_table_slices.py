@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -112,7 +113,7 @@ def test_a_slice_of_the_table_of_classification_comes_to_its_end(tmp_path):
     text = (out / "report" / "report.md").read_text()
     assert "Classification, SST-5, all phrases in training, only 2 updates, only 60" in text
     assert "Training chose its best checkpoint by accuracy on the validation set." in text
-    assert len((out / "raw" / "labels" / "test.class").read_text().splitlines()) == 6
+    assert len((out / "raw" / "text" / "test.class").read_text().splitlines()) == 6
     assert "accuracy by length of the source" in (out / "report" / "report.html").read_text()
     assert (out / "report" / "confusion.png").is_file()
 
@@ -130,7 +131,13 @@ def test_a_slice_of_the_table_of_logical_forms_comes_to_its_end(english_parser, 
     assert rows == ["additive", "additive_gate"]
     for row, place in (("additive_gate", "data-bin"), ("additive", "data-bin.without-places")):
         commands = (out / "rows" / row / "seed1" / "commands.sh").read_text()
-        assert set(re.findall(r"fairseq-(?:train|generate) (\S+)", commands)) == {str(out / place)}
+        words = shlex.split(commands)
+        data = {
+            words[i + 1]
+            for i, word in enumerate(words)
+            if re.fullmatch("fairseq-(train|generate)", word)
+        }
+        assert data == {str(out / place)}
         assert ("<copy1>" in (out / place / "dict.en.txt").read_text()) == (row == "additive_gate")
     text = (out / "report" / "report.md").read_text()
     assert "all predicates occur in training" in text

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -17,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import run_script
-from tests.support.multi30k import multi30k_of
-from tests.support.repository import REPOSITORY, shared_data
+from tests.support.repository import REPOSITORY
 from tests.support.table_slices import pipeline_of
 
 
@@ -54,26 +52,16 @@ def test_multi30k_in_tokens_of_moses(gold_corpus, trained_pipeline, tmp_path):
     assert all(line == line.lower() and "it &apos;s" in line for line in tokens)
 
 
-def test_own_text_or_the_pairs_at_hand_for_wmt(gold_corpus, trained_pipeline, tmp_path):
-    options, parser = ["--slice", "150"], pipeline_of("en", trained_pipeline)
-    settings = {"FAIRSEQ_PHRASE_PARSER": parser}
-    if shared_data("wmt") is None:
-        for path in gold_corpus.iterdir():
-            shutil.copy(path, tmp_path / path.name.replace("valid", "dev"))
-        options += ["--data", str(tmp_path)]
-    else:
-        settings["FAIRSEQ_PHRASE_DATA"] = str(shared_data("wmt").parent)
-    out = tmp_path / "out"
-    manifest = texts_of("wmt14_table2", out, *options, **settings)
-    assert manifest["tokenized"] == ("--data" not in options)  # the 10,000 pairs at hand
-    assert sizes_of(manifest)["train"] <= 150
-    # What is in a folder cannot be taken for a table of other data or settings.
-    again = ["wmt14_table2", *options, "--data-only", "--rows", "1", "--out", out]
-    run_script(*again, **settings)
-    settings["FAIRSEQ_PHRASE_PARSER"] = "spacy:another"
-    refused = run_script(*again, expect=1, **settings)
-    assert f"{out}/data-bin was made with --parser {parser}; this run has" in refused
-    refused = run_script("wmt14_table2", "--out", out, expect=1, **settings)
+def test_data_in_a_folder_are_not_taken_for_those_of_other_options(trained_pipeline, tmp_path):
+    parser = pipeline_of("en", trained_pipeline)
+    options = ["--slice", "150", "--data-only", "--rows", "1", "--out", tmp_path]
+    for _ in range(2):
+        run_script("wmt14_table2", *options, FAIRSEQ_PHRASE_PARSER=parser)
+    manifest = json.loads((tmp_path / "data-bin" / "syntax.en.json").read_text())
+    assert sizes_of(manifest) == {"train": 150, "valid": 100, "test": 100}
+    refused = run_script("wmt14_table2", *options, expect=1, FAIRSEQ_PHRASE_PARSER="spacy:another")
+    assert f"{tmp_path}/data-bin was made with --parser {parser}; this run has" in refused
+    refused = run_script("wmt14_table2", "--out", tmp_path, expect=1, FAIRSEQ_PHRASE_PARSER=parser)
     assert "name another folder with --out" in refused
 
 
@@ -149,76 +137,6 @@ def test_splits_of_tatoeba_share_no_sentence(tmp_path):
     assert f"{table}, line 2: expected English, tab, German" in failed.stderr
 
 
-def test_a_sample_of_the_treebank(english_parser, tmp_path):
-    data, out = tmp_path / "wsj", tmp_path / "out"
-    tree = "( (S (NP (DT The) (NN dog)) (VP (VBZ sleeps)) (. .)) )\n"
-    for section in ("00", "01"):
-        (data / section).mkdir(parents=True)
-        for number in range(5):
-            (data / section / f"wsj_{section}{number:02}.mrg").write_text(tree * 10)
-    texts_of("ptb_tagging_table2", out, "--data", data, **english_parser)
-    texts = [(out / "raw" / "labels" / f"{name}.tag").read_text() for name in ("train", "test")]
-    assert [len(set(text.splitlines())) for text in texts] == [1, 1]
-    assert texts[1].startswith("DT NN VBZ .")
-
-
-def test_chunks(english_parser, tmp_path):
-    data, out = tmp_path / "conll2000", tmp_path / "out"
-    data.mkdir()
-    sentence = "The DT B-NP\ndog NN I-NP\nsleeps VBZ B-VP\n. . O\n\n"
-    for name, count in (("train", 40), ("test", 5)):
-        (data / f"{name}.txt").write_text(sentence * count)
-    manifest = texts_of("chunking", out, "--data", data, "--slice", "30", **english_parser)
-    assert sizes_of(manifest)["train"] == 30
-
-
-def test_long_reviews_are_in_the_test_set_alone(synthetic_corpus, english_parser, tmp_path):
-    data, out = tmp_path / "imdb", tmp_path / "out"
-    data.mkdir()
-    lines = (synthetic_corpus / "train.en").read_text().splitlines()
-    reviews = [" ".join(lines[start : start + 2]) for start in range(0, 1002, 2)]
-    long = " ".join(lines[:150])
-    for name, texts in (("train", [*reviews, long]), ("test", [*reviews[:2], long])):
-        rows = [f"{'pos' if i % 2 else 'neg'}\t5\t{i}\t{text}\n" for i, text in enumerate(texts)]
-        (data / f"{name}.tsv").write_text("".join(rows))
-    options = ("--task", "imdb", "--data", data, "--slice", "600")
-    manifest = texts_of("sst_imdb_table", out, *options, **english_parser)
-    # Every tenth review is for validation.
-    assert sizes_of(manifest) == {"train": 450, "valid": 51, "test": 3}
-
-
-def test_descriptions_of_regular_expressions(tmp_path):
-    data, out = tmp_path / "synth", tmp_path / "out"
-    data.mkdir()
-    for name, count in (("train", 150), ("val", 5), ("test", 5)):
-        texts = {"src": "lines with a letter\n" * count, "targ": ". * ( [ <LET> ] ) . *\n" * count}
-        for side, text in texts.items():
-            (data / f"{side}-{name}.txt.gz").write_bytes(gzip.compress(text.encode()))
-    texts_of("regex", out, "--data", data, "--slice", "100")
-    assert "<copy5>" in (out / "data-bin" / "dict.en.txt").read_text()
-
-
-def test_questions_and_queries(tmp_path):
-    path, out = tmp_path / "wikisql.json", tmp_path / "out"
-    query = "SELECT TABLEalias0.NAME_FIELD FROM TABLE AS TABLEalias0 WHERE TABLEalias0.NO._FIELD"
-    entries = [
-        {
-            "sql": [f'{query} = "var{n}" ;'],
-            "sentences": [
-                {
-                    "question-split": split, "table-id": split, "text": f"who is number var{n} ?",
-                    "variables": {f"var{n}": str(n)},
-                }
-            ],
-        }
-        for split, count in (("train", 150), ("dev", 5), ("test", 5))
-        for n in range(count)
-    ]  # fmt: skip
-    path.write_text(json.dumps(entries))
-    manifest = texts_of("sql", out, "--data", path, "--slice", "100")
-    assert sizes_of(manifest)["test"] == 5
-
-
 def test_generalization_sets_and_an_adapted_parser(english_parser, tmp_path):
     data, out = tmp_path / "slog", tmp_path / "out"
     data.mkdir()
@@ -234,13 +152,6 @@ def test_generalization_sets_and_an_adapted_parser(english_parser, tmp_path):
     assert manifest["parser"] == f"spacy:{out / 'parser'}"
     assert list(sizes_of(manifest)) == ["train", "valid", "test", "test1", "test2"]
     assert "UAS" in (out / "parser.txt").read_text()
-
-
-def test_multi30k_under_the_names_of_its_files(gold_corpus, tmp_path):
-    multi30k_of(gold_corpus, tmp_path / "multi30k")
-    settings = {"FAIRSEQ_PHRASE_DATA": str(tmp_path)}
-    manifest = texts_of("lecture_table", tmp_path / "out", "--slice", "150", **settings)
-    assert sizes_of(manifest) == {"train": 150, "valid": 20, "test": 30}
 
 
 def test_little_text_with_glosses_and_edges_to_them(gold_corpus, trained_pipeline, tmp_path):
@@ -276,7 +187,7 @@ def test_true_trees_and_a_parsers_trees_of_the_same_words(gold_corpus, trained_p
             (data / f"{split}.{language}.conllu").write_text(_with_spaces(trees))
     run_script(
         "true_trees", "--data-only", "--slice", "150", "--data", data, "--rows",
-        "structural_linear,structural_adapted", "--out", out,
+        "structural_parsed,structural_adapted", "--out", out,
         FAIRSEQ_PHRASE_PARSER=pipeline_of("en", trained_pipeline),
     )  # fmt: skip
     assert "  after   UAS " in (out / "parser.txt").read_text()

@@ -20,7 +20,6 @@ import pytest
 import torch
 from fairseq import utils
 from fairseq_cli import generate, interactive
-from fairseq_cli import train as fairseq_train
 
 import fairseq_phrase
 from fairseq_phrase.checkpoints.loading import read_checkpoint
@@ -29,9 +28,7 @@ from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import search
 from fairseq_phrase.inference.search import Hypothesis, add_targets, joined_hypotheses
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.text import digest_of, read_lines
-from tests.support.commands import SIZES, TRAINING
 from tests.support.gold_parser import GoldParser
 from tests.support.shared import checkpoints_of
 from tests.support.warm_start import REAL, python
@@ -48,7 +45,7 @@ MODELS = {
         "--skip-invalid-size-inputs-valid-test",
     ],
 }  # fmt: skip
-GOLD = ["--source-parser", "gold"]
+GOLD = ["--source-parser", "of-test"]
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +57,16 @@ def checkpoints(data_directory, tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
     """Models that have hardly learned would go on to the longest translation."""
-    monkeypatch.setattr(search, "longest_target", lambda source: 10)
+    monkeypatch.setattr(search, "LONGEST", 10)
 
 
 @pytest.fixture
-def text(synthetic_corpus, tmp_path, monkeypatch):
-    """Twenty lines of the test set, whose gold trees ``--source-parser gold`` knows.
+def text(synthetic_corpus, tmp_path, install_parser):
+    """Twenty lines of the test set, whose gold trees ``--source-parser of-test`` knows.
 
     Lines that come twice have different trees.
     """
-    gold = GoldParser(synthetic_corpus / "test.de")
-    built_in = registry._BuiltIn("gold", lambda: gold)
-    monkeypatch.setitem(registry._BUILT_IN, "gold", built_in)
+    install_parser(lambda: GoldParser(synthetic_corpus / "test.de"))
     every = list(read_lines(synthetic_corpus / "test.de"))
     lines = [line for line in every if every.count(line) == 1][:20]
     path = tmp_path / "input.txt"
@@ -120,7 +115,7 @@ def test_hypotheses_are_those_of_fairseq_generate(
 def test_constraints_are_those_of_fairseq_interactive(
     data_directory, checkpoints, translate, text, command, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(search, "longest_target", lambda source: 30)
+    monkeypatch.setattr(search, "LONGEST", 30)
     lines = list(read_lines(text))
     constraints = {2: "The woman", 3: "runs\tman", 11: "the house"}
     beside, with_constraints = tmp_path / "constraints.txt", tmp_path / "both.txt"
@@ -232,33 +227,34 @@ def test_alignments_are_those_of_fairseq_generate_between_words(
 
 
 @pytest.mark.parametrize("terms", [{}, {"Hund": "dog", "Der": "The"}])
-def test_unknown_words_are_replaced_as_fairseq_replaces_them(terms, checkpoints, text):
-    model = fairseq_phrase.load(checkpoints["phrases"], device="cpu", source_parser="gold")
+def test_unknown_words_are_replaced_as_fairseq_replaces_them(terms, checkpoints, text, segmenter):
+    model = fairseq_phrase.load(checkpoints["phrases"], device="cpu", source_parser="of-test")
     lines, target = list(read_lines(text))[:5], "The ☃ runs ☃☃"
-    targets = [target] * len(lines)
+    targets, dictionary = [target] * len(lines), model.task.target_dictionary
     scorer = model.task.build_generator(
         model.models, SimpleNamespace(score_reference=True, print_alignment="hard")
     )
     hypotheses = model.hypotheses(lines, target=targets, replace_unk=terms or True)
     for line, (hypothesis,) in zip(lines, hypotheses, strict=True):
-        (sentence,) = model._lines.encode([line])
+        (sentence,) = model.task.source_text.encode([line])
         sample = model.task.source_text.batch([sentence])
-        add_targets(sample, [model._target_of(target, (), "")], model.task.target_dictionary)
+        subwords = " ".join(segmenter.segment_line(target))
+        add_targets(sample, [dictionary.encode_target(subwords, ())], dictionary)
         ((plainly,),) = scorer.generate(model.models, sample)
         words = [
-            model._target.join(" ".join(np.array(sentence.subwords)[sentence.words == word]))
+            segmenter.join(" ".join(np.array(sentence.subwords)[sentence.words == word]))
             for word in sentence.words
         ]
         replaced = utils.replace_unk(
-            model.task.target_dictionary.string(plainly["tokens"]),
+            dictionary.string(plainly["tokens"]),
             " ".join(words), [source for source, _ in plainly["alignment"]], terms, "<unk>",
         )  # fmt: skip
-        assert hypothesis.text == model._target.join(replaced)
+        assert hypothesis.text == segmenter.join(replaced)
         assert "unk" not in hypothesis.text
 
 
 def test_words_without_attention_cannot_be_aligned(checkpoints, text):
-    model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="gold")
+    model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="of-test")
     decoder = model.models[0].decoder
     forward = decoder.forward
 
@@ -283,7 +279,7 @@ def test_terms_of_a_glossary_are_in_the_translations_of_their_lines(
     for line, without, translation in zip(lines, plainly, with_terms, strict=True):
         assert translation == without if word not in line.split() else "woman house" in translation
     assert with_terms != plainly
-    model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="gold")
+    model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="of-test")
     assert model.translate(lines, glossary={word: "woman house"}) == with_terms
     forced = model.translate(lines[0], prefix="The woman", constraints="dog")
     assert forced.startswith("The woman")
@@ -352,7 +348,6 @@ def test_data_that_moved_are_named_in_the_message(
             ["--path", "{checkpoint}", "--score", "x", "--nbest", "2"],
             "remove the options of a search",
         ),
-        (["--path", "{checkpoint}", "--unk-dictionary", "x"], "needs --replace-unk"),
         (["--path", "{checkpoint}", "--constraints", "x", "--beam", "999"], "at most half as many"),
         (["--path", "{checkpoint}", "--device", "cuda:77"], "device cuda:77"),
         (["--path", "{checkpoint}", "--device", "gpu"], "gpu: expected cpu, cuda or cuda:1"),
@@ -423,13 +418,13 @@ def test_a_damaged_bundle_is_refused(damage, message, bundle, text):
         described["files"]["../secret"] = "x"
         contents.write_text(json.dumps({"bundle": described}))
     with pytest.raises(UserError, match=message):
-        fairseq_phrase.load(bundle, source_parser="gold")
+        fairseq_phrase.load(bundle, source_parser="of-test")
 
 
 def test_a_hostile_bundle_opens_nothing_that_its_user_did_not_name(bundle, text, tmp_path):
     contents, manifest = bundle / "config.json", bundle / "syntax.de.json"
     contents_of_bundle = json.loads(contents.read_text(encoding="utf-8"))["bundle"]
-    expected = fairseq_phrase.load(bundle, source_parser="gold").translate("Der Hund")
+    expected = fairseq_phrase.load(bundle, source_parser="of-test").translate("Der Hund")
     trap = tmp_path / "trap"  # opening it would be an error
 
     def write(model=(), task=()):
@@ -446,10 +441,10 @@ def test_a_hostile_bundle_opens_nothing_that_its_user_did_not_name(bundle, text,
         {"encoder_embed_path": f"{trap}", "decoder_embed_path": f"{trap}", "pretrained": f"{trap}"},
         {"source_parser": f"spacy:{trap}", "allow_difference": "parser", "data": f"{trap}"},
     )
-    assert fairseq_phrase.load(bundle, source_parser="gold").translate("Der Hund") == expected
+    assert fairseq_phrase.load(bundle, source_parser="of-test").translate("Der Hund") == expected
     write(task={"eval_bleu_args": "${oc.env:HOME}"})
     with pytest.raises(UserError, match=r"its cfg\.task\.eval_bleu_args is the interpolation \$"):
-        fairseq_phrase.load(bundle, source_parser="gold")
+        fairseq_phrase.load(bundle, source_parser="of-test")
     manifest_contents = json.loads(manifest.read_text(encoding="utf-8")) | {
         "parser": f"spacy:{trap}"
     }
@@ -457,18 +452,6 @@ def test_a_hostile_bundle_opens_nothing_that_its_user_did_not_name(bundle, text,
     write()
     with pytest.raises(UserError, match="a parser is loaded from a path only if you name it"):
         fairseq_phrase.load(bundle).translate("Der Hund")
-
-
-def test_scores_are_in_the_model_card(checkpoints, data_directory, tmp_path):
-    scores = tmp_path / "scores.md"
-    scores.write_text("| model | BLEU |\n")
-    out = tmp_path / "bundle"
-    arguments = [checkpoints["tree"], data_directory, out, "--card-scores", scores]
-    export_command.main(list(map(str, arguments)))
-    card = (out / "README.md").read_text(encoding="utf-8")
-    assert "## Scores\n\n| model | BLEU |\n" in card
-    titles = re.findall("^## (.*)", card, re.MULTILINE)
-    assert len(titles) == len(set(titles))
 
 
 def test_the_model_card_states_how_the_model_was_trained(bundle, checkpoints):
@@ -491,7 +474,7 @@ def test_an_existing_folder_is_not_overwritten(bundle, checkpoints, data_directo
 
 def test_load_translates_parses_scores_and_looks(checkpoints, data_directory, text):
     model = fairseq_phrase.load(
-        checkpoints["phrases"], data_directory, device="cpu", source_parser="gold"
+        checkpoints["phrases"], data_directory, device="cpu", source_parser="of-test"
     )
     lines = text.read_text(encoding="utf-8").splitlines()
     (best, second), *_ = model.hypotheses(lines[:1], nbest=2)
@@ -513,12 +496,12 @@ def test_load_translates_parses_scores_and_looks(checkpoints, data_directory, te
         model.score("", target)
 
 
-def test_the_score_of_a_translation_is_that_of_the_search(checkpoints, data_directory, text):
-    model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="gold")
+def test_the_score_of_a_translation_is_that_of_the_search(checkpoints, segmenter, text):
+    model = fairseq_phrase.load(checkpoints["tree"], device="cpu", source_parser="of-test")
     lines = text.read_text(encoding="utf-8").splitlines()[:5]
     compared = 0
     for line, (best,) in zip(lines, model.hypotheses(lines), strict=True):
-        if len(model._target.subwords(best.text).split()) + 1 == best.tokens:
+        if len(segmenter.segment_line(best.text)) + 1 == best.tokens:
             assert model.score(line, best.text) == pytest.approx(best.score, abs=1e-4)
             compared += 1
     assert compared
@@ -538,29 +521,6 @@ def test_the_score_of_a_line_of_several_sentences_has_the_length_of_all():
     (joined,) = joined_hypotheses(parts, 1, 0.5)
     assert (joined.text, joined.tokens) == ("a b", 9)
     assert joined.score == pytest.approx(-9 / 9**0.5)
-
-
-def test_fairseqs_own_encoder_has_no_attention_maps(checkpoints, text):
-    model = fairseq_phrase.load(checkpoints["transformer"], source_parser="gold")
-    with pytest.raises(UserError, match="gives no attention maps"):
-        model.attention("Der Mann läuft .")
-
-
-def test_tokenized_data_take_and_give_raw_text(attached_data, tmp_path_factory, monkeypatch):
-    save = tmp_path_factory.mktemp("moses")
-    arguments = [
-        attached_data, "--user-dir", "fairseq_phrase", "--task", "syntax_translation", "--arch",
-        "transformer", *TRAINING, *SIZES, "--save-dir", save, "--max-update", "1",
-        "--max-tokens", "500", "--disable-validation",
-    ]  # fmt: skip
-    monkeypatch.setattr("sys.argv", ["fairseq-train", *map(str, arguments)])
-    fairseq_train.cli_main()
-    model = fairseq_phrase.load(save / "checkpoint_last.pt", source_parser="none", device="cpu")
-    assert model._source("Der Mann läuft.") == "Der Mann läuft ."
-    assert model._target.text("The m@@ an runs .") == "The man runs."
-    (encoded,) = model._lines.encode(["Der Mann läuft."])
-    assert encoded.subwords[-1] == "."
-    shutil.rmtree(save)
 
 
 def test_a_pipe_is_a_file(checkpoints, translate, text, monkeypatch, tmp_path):

@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
 def test_the_commands_of_the_tutorial_run(spacy_pipeline, folder):
     _, trees, _, readings, scores_of_text, _, _ = run_page(
         "docs/tutorials/translate.md", folder,
-        {"--train 20000": "--train 300", "spacy:de_core_news_sm": f"spacy:{spacy_pipeline}"},
+        {"--train 20000": "--train 300", "spacy:de_core_news_sm": f"'spacy:{spacy_pipeline}'"},
     )  # fmt: skip
     assert trees.count("Der Mann wird manchmal die Zeitung vom Anwalt stehlen.") == 2
     assert len(readings.splitlines()) == 2
@@ -31,7 +31,7 @@ def test_the_commands_of_the_tutorial_run(spacy_pipeline, folder):
 
 def test_the_python_of_the_page_on_translation_runs(spacy_pipeline, folder, monkeypatch):
     """With the model that the commands trained."""
-    monkeypatch.setattr(search, "longest_target", lambda source: 16)
+    monkeypatch.setattr(search, "LONGEST", 16)
     checkpoint = folder / "checkpoints" / "trees" / "checkpoint_best.pt"
     data, exported = folder / "data-bin" / "synthetic", folder / "chains.hf"
     export_transformers(checkpoint, data, exported, f"spacy:{spacy_pipeline}")

@@ -6,19 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 from fairseq_cli import generate as fairseq_generate
-from fairseq_cli import train as fairseq_train
 
 # Importing these registers the task and the models, as --user-dir does in fairseq's commands.
 import fairseq_phrase.tasks.syntax_translation  # noqa: F401
 from fairseq_phrase.cli import analyze, plot
 from fairseq_phrase.cli import preprocess as preprocess_command
-from fairseq_phrase.data.store.identity import Identity
-from fairseq_phrase.data.store.manifest import Manifest
-from tests.support.commands import SIZES, TRAINING, losses, run, train
-from tests.support.repository import REPOSITORY
-from tests.support.selection import first_fast
+from tests.support.commands import SIZES, losses, run, train
 
 TREE = ["--arch", "tree_transformer_tiny", *SIZES, "--max-tokens", "2000"]
 
@@ -83,72 +77,3 @@ def test_pictures_and_tables_are_made_of_the_checkpoint(trained, tree_data, tmp_
             analyze.main(command)
         assert ended.value.code == 2
         assert message in capsys.readouterr().err
-
-
-ABLATIONS = [
-    ["--no-hierarchical-embeddings"],
-    ["--no-subtree-masking"],
-    ["--no-hierarchical-embeddings", "--no-subtree-masking"],
-    ["--tree-encoder-only", "--tree-one-label", "--checkpoint-activations"],
-    ["--tree-convention", "released", "--tree-max-vertical", "3", "--tree-max-horizontal", "4"],
-]
-
-
-@pytest.mark.parametrize("options", first_fast(ABLATIONS), ids=lambda options: " ".join(options))
-def test_every_ablation_trains_saves_loads_and_translates(tree_data, tmp_path, command, options):
-    task = [tree_data, "--task", "syntax_translation"]
-    command(
-        fairseq_train, *task, *TRAINING, *TREE, *options, "--save-dir", tmp_path, "--max-update", "2",
-        "--disable-validation",
-    )  # fmt: skip
-    path = tmp_path / "checkpoint_last.pt"
-    state = torch.load(path, weights_only=True)
-    for name in options:
-        if name.startswith("--"):
-            saved = state["cfg"]["model"][name[2:].replace("-", "_")]
-            assert saved not in (None, False, "paper", 50, 100)
-    accumulations = {key for key in state["model"] if "accumulation" in key}
-    assert any(key.startswith("decoder") for key in accumulations) != (
-        "--tree-encoder-only" in options
-    )
-    assert any(key.endswith("vertical") for key in accumulations) != (
-        "--no-hierarchical-embeddings" in options
-    )
-    printed = command(
-        fairseq_generate, *task, "--path", path, "--beam", "2", "--max-len-b", "5", "--cpu"
-    )
-    assert len(translations(printed)) == 20
-
-
-def test_constituents_serve_as_phrases(tree_data, tmp_path, command):
-    arguments = [tree_data, "--task", "syntax_translation"]
-    options = ["--arch", "phrase_transformer_tiny", *SIZES, "--max-tokens", "2000"]
-    command(
-        fairseq_train, *arguments, *TRAINING, *options, "--phrase-source", "constituency",
-        "--phrase-max-length", "5", "--save-dir", tmp_path, "--max-update", "2", "--disable-validation",
-    )  # fmt: skip
-    path = tmp_path / "checkpoint_last.pt"
-    printed = command(
-        fairseq_generate, *arguments, "--path", path, "--beam", "2", "--max-len-b", "5", "--cpu"
-    )
-    assert len(translations(printed)) == 20
-
-
-@pytest.mark.parametrize("config", first_fast(["tree_tiny", "tree_iwslt"]))
-def test_hydra_trains_from_every_configuration_file(tree_data, tmp_path, config):
-    sizes = [argument.removeprefix("--").replace("-", "_") for argument in SIZES]
-    run(
-        "fairseq-hydra-train", "--config-dir", REPOSITORY / "configs", "--config-name", config,
-        f"common.user_dir={REPOSITORY / 'fairseq_phrase'}", f"task.data={tree_data}",
-        "task.source_lang=de", "task.target_lang=en", "dataset.num_workers=0",
-        *(f"+model.{size}" for size in sizes), "model.tree_max_vertical=7",
-        "optimization.max_update=1", "common.cpu=true", f"checkpoint.save_dir={tmp_path}",
-        f"hydra.run.dir={tmp_path}",
-    )  # fmt: skip
-    state = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)
-    arch = {"tree_tiny": "tree_transformer_tiny", "tree_iwslt": "tree_transformer_iwslt_de_en"}
-    assert state["cfg"]["model"]["_name"] == arch[config]
-    labels = Manifest.load(tree_data, "de").labels["spans"]
-    record = Identity.from_dict(state["task_state"]["identity"], tmp_path)
-    assert record.entries["spans-labels"].value == labels
-    assert state["model"]["encoder.layers.1.self_attn.accumulation.vertical"].shape == (7, 8)

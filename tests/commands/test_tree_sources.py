@@ -138,7 +138,7 @@ def test_a_shuffled_tree_is_the_parse_of_another_sentence(data_directory):
     for index in range(200):
         words = len(parses[index]["heads"])
         for drawn in range(3):
-            sentence = source._other(words, drawn, index)
+            sentence = source.other_sentence(words, drawn, index)
             assert sentence != index
             assert abs(len(parses[sentence]["heads"]) - words) <= max(4, words // 4)
 
@@ -179,7 +179,7 @@ def test_the_same_words_segmented_otherwise_have_the_same_tree(data_directory):
         [dictionary.index(long_word)],
         [dictionary.index(letter) for letter in long_word],
     )
-    assert source._draw(once) == source._draw([*letters, dictionary.eos()])
+    assert source.draw(once) == source.draw([*letters, dictionary.eos()])
 
 
 @pytest.mark.parametrize("source", ["linear", "random"])
@@ -215,6 +215,12 @@ def test_an_unknown_source_is_refused(data_directory):
         make_task(data_directory, tree_source="flat")
 
 
+def setting_of(task):
+    """The source of a task's trees and their seed, as its record has them."""
+    entries = task.own_entries()
+    return {name: entries[name].value for name in ("tree-source", "tree-seed") if name in entries}
+
+
 def test_a_checkpoint_remembers_its_trees(data_directory, command, tmp_path):
     arguments = (data_directory, "--user-dir", "fairseq_phrase", "--task", "syntax_translation")
     command(
@@ -227,13 +233,14 @@ def test_a_checkpoint_remembers_its_trees(data_directory, command, tmp_path):
     def trees(**options):
         task = make_task(data_directory, **options)
         checkpoint_utils.load_model_ensemble([path], task=task)
-        return task._trees.setting
+        return setting_of(task)
 
-    assert trees() == ("random", 5)
-    assert trees(tree_source="parse") == ("parse", 5)
-    assert trees(tree_seed=6) == ("random", 6)
+    drawn = {"tree-source": "random", "tree-seed": "5"}
+    assert trees() == drawn
+    assert trees(tree_source="parse") == {"tree-source": "parse"}
+    assert trees(tree_seed=6) == {**drawn, "tree-seed": "6"}
     _, _, task = checkpoint_utils.load_model_ensemble_and_task([path])
-    assert task._trees.setting == ("random", 5)
+    assert setting_of(task) == drawn
     flags = ("--path", path, "--gen-subset", "test", "--beam", "1", "--max-len-b", "5")
     output = command(fairseq_generate, *arguments, *flags)
     again = command(fairseq_generate, *arguments, *flags, "--tree-source", "random")

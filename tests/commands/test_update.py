@@ -6,12 +6,10 @@ import re
 
 import pytest
 import torch
-import yaml
 from fairseq_cli import train as train_command
 
-from tests.support.commands import SIZES, TRAINING, run, run_by_two_processes
+from tests.support.commands import SIZES, TRAINING, run_by_two_processes
 from tests.support.monolingual_corpora import make_data, write_documents
-from tests.support.repository import REPOSITORY
 from tests.support.trainings import Training, losses_of, size_flags
 
 TRANSFORMER = ["--arch", "transformer", *size_flags(), "--share-all-embeddings"]
@@ -107,31 +105,6 @@ def test_two_processes_take_the_same_updates(data_directory, tmp_path):
     assert len(rows[0]) > 4
     for row, expected in zip(*rows, strict=True):
         assert [*map(float, row)] == pytest.approx([*map(float, expected)], abs=2e-3)
-
-
-def test_yaml_has_the_option(data_directory, tmp_path):
-    for flag in (False, True):
-        config = {
-            "common": {"user_dir": str(REPOSITORY / "fairseq_phrase"), "cpu": True},
-            "task": {
-                "_name": "syntax_translation", "data": str(data_directory), "fairseq_update": flag,
-            },
-            "model": {"_name": "structural_transformer", "share_all_embeddings": True},
-            "criterion": {"_name": "label_smoothed_cross_entropy", "label_smoothing": 0.1},
-            "optimizer": {"_name": "adam", "adam_betas": [0.9, 0.98]},
-            "lr_scheduler": {"_name": "fixed"},
-            "dataset": {"max_tokens": 400, "num_workers": 0, "disable_validation": True},
-            "optimization": {"max_update": 1, "lr": [0.001]},
-            "checkpoint": {"no_save": True},
-            "hydra": {"run": {"dir": str(tmp_path / str(flag))}},
-        }  # fmt: skip
-        for side in ("encoder", "decoder"):
-            sizes = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 16, "attention_heads": 2}
-            config["model"] |= {f"{side}_{name}": value for name, value in sizes.items()}
-        (tmp_path / "train.yaml").write_text(yaml.safe_dump(config))
-        run("fairseq-hydra-train", "--config-dir", tmp_path, "--config-name", "train")
-        (line,) = LINE.findall((tmp_path / str(flag) / "hydra_train.log").read_text())
-        assert (FASTER in line) != flag
 
 
 def test_pre_training_logs_its_update(tmp_path, command):

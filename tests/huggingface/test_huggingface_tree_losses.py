@@ -22,7 +22,7 @@ from fairseq_phrase.huggingface import (
     collate_spans,
     remove_tree_losses,
 )
-from fairseq_phrase.huggingface.tree_losses import _recorded
+from fairseq_phrase.huggingface.tree_losses import recorded_attention
 from fairseq_phrase.methods.losses.added_losses import Call
 from fairseq_phrase.methods.losses.parent_pointer import ParentPointer
 from fairseq_phrase.methods.losses.tree_losses import (
@@ -126,7 +126,7 @@ def test_the_weights_are_those_of_the_models_attention(model_type, implementatio
     model.set_attn_implementation(implementation)
     add_tree_losses(model, *all_losses())
     real = inputs["attention_mask"].bool()
-    with _recorded({1, 2}) as recorder:
+    with recorded_attention({1, 2}) as recorder:
         encoder_of(model)(**inputs)
     for number, weights in enumerate(expected, 1):
         actual = recorder.calls[number].weights()
@@ -141,7 +141,7 @@ def test_weights_exclude_what_relation_vectors_add_to_values():
             torch.nn.init.normal_(parameter)
     add_tree_losses(model, TreePlanting(0.1))
     inputs = batch(model)
-    with _recorded({1}) as recorder:
+    with recorded_attention({1}) as recorder:
         model.forward(**{name: x for name, x in inputs.items() if name != "labels"})
     call = recorder.calls[1]
     weights = call.weights()
@@ -251,7 +251,7 @@ def test_sentences_of_a_padded_batch_are_taught_as_if_alone(model_type):
 
 def test_a_causal_model_plants_trees_on_the_left_only():
     model = add_tree_losses(new_model("llama"), TreePlanting(1.0, heads=2))
-    with _recorded({1}) as recorder:
+    with recorded_attention({1}) as recorder:
         inputs = batch(model)
         encoder_of(model)(inputs["input_ids"], inputs["attention_mask"])
     weights, words = recorder.calls[1].weights(), inputs["src_words"]

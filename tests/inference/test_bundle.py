@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from huggingface_hub.repocard_data import model_index_to_eval_results
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
@@ -26,27 +25,18 @@ from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference import bundle as bundles
-from fairseq_phrase.inference import search, translator
+from fairseq_phrase.inference import translator
 from fairseq_phrase.inference.bundle import new_folder, require_exportable, write_bundle
 from fairseq_phrase.inference.model_files import read_identity
-from fairseq_phrase.parsers import registry
-from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
+from tests.support.packages import install_package
+from tests.support.small_checkpoints import make_checkpoint, make_data
 
 MODEL = [
     "--arch", "structural_transformer", "--structural-relative", "--structural-absolute",
-    "--source-factors", "tags",
+    "--source-factors", "tags", "--max-target-positions", "6",
 ]  # fmt: skip
 VALUES = (None, 10**9, 10**30, -2, 0, 1.5, True, "x", "a/b", "\0", "${x}", [], [1], {}, {"a": 1})
 REMOVED = object()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _translates():
-    """Lines are parsed as chains, and translations are short."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(registry._BUILT_IN, "chain", registry._BuiltIn("chain", ChainParser))
-        patch.setattr(search, "longest_target", lambda source: 5)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -295,31 +285,15 @@ def export(checkpoint, out, *options) -> None:
     export_main([str(checkpoint), str(checkpoint.with_name("data")), str(out), *map(str, options)])
 
 
-SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.5.1"
-
-
-@pytest.mark.parametrize("form", ["sacrebleu", "fairseq-phrase-score"])
-def test_the_metadata_of_the_card_are_a_hubs(checkpoint, tmp_path, form) -> None:
-    scores, out = tmp_path / "scores.json", tmp_path / "out"
-    score = {"name": "BLEU", "score": 41.25, "signature": SIGNATURE}
-    if form == "fairseq-phrase-score":
-        score |= {"model": "chains", "test_set": "test2016"}
-    scores.write_text(json.dumps([score, {**score, "name": "chrF", "signature": ""}]))
-    options = ("--license", "cc-by-4.0", "--datasets", "multi30k, wmt14", "--card-scores", scores)
-    export(checkpoint, out, *options)
-    assert {**metadata_of(out), "model-index": None} == {
+def test_the_metadata_of_the_card_are_a_hubs(checkpoint, tmp_path) -> None:
+    out = tmp_path / "out"
+    export(checkpoint, out, "--license", "cc-by-4.0", "--datasets", "multi30k, wmt14")
+    assert metadata_of(out) == {
         "language": ["de", "en"], "license": "cc-by-4.0", "library_name": "fairseq-phrase",
         "pipeline_tag": "translation", "tags": ["fairseq", "structural_transformer"],
-        "datasets": ["multi30k", "wmt14"], "metrics": ["bleu", "chrf"], "model-index": None,
+        "datasets": ["multi30k", "wmt14"],
     }  # fmt: skip
-    bleu, chrf = model_index_to_eval_results(metadata_of(out)["model-index"])[1]
-    assert (bleu.task_type, bleu.metric_type, bleu.metric_value) == ("translation", "bleu", 41.25)
-    assert bleu.metric_args == {"signature": SIGNATURE}
-    assert bleu.dataset_type == "multi30k"
-    assert bleu.dataset_name == score.get("test_set", "test")
-    assert (chrf.metric_type, chrf.metric_args) == ("chrf", None)
     card = (out / "README.md").read_text(encoding="utf-8")
-    assert "| BLEU     | 41.25   | nrefs:1\\|case:mixed" in card
     assert metadata_repeats(card) == 2
     assert "## Training data\n\n- data: multi30k, wmt14\n\n" in card
 
@@ -333,47 +307,22 @@ def test_the_metadata_without_options_have_nothing_empty(bundle) -> None:
     assert set(metadata_of(bundle)) == {"language", "library_name", "pipeline_tag", "tags"}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", "expected scores as fairseq-phrase-score --out FILE.json or sacrebleu"),
-        ('[{"name": "BLEU"}]', "KeyError: 'score'"),
-        ('[{"name": "BLEU", "score": "much"}]', "ValueError"),
-        ('["BLEU"]', "TypeError"),
-        (
-            '[{"name": "BLEU", "score": 1, "model": "a"}, {"name": "BLEU", "score": 1, "model": "b"}]',
-            "has scores of 2 models: score only this one",
-        ),
-    ],
-)
-def test_other_files_of_scores_are_refused(checkpoint, tmp_path, capsys, content, message) -> None:
-    (tmp_path / "scores.json").write_text(content)
-    with pytest.raises(SystemExit):
-        export(checkpoint, tmp_path / "out", "--card-scores", tmp_path / "scores.json")
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_packages_of_all_parts_are_listed(monkeypatch):
+def test_the_packages_of_all_parts_are_listed(tmp_path, monkeypatch):
     groups = {
-        "fairseq_phrase.encoders": "enc", "fairseq_phrase.parse_fields": "lemmas",
-        "fairseq_phrase.phrase_sources": "siblings", "fairseq_phrase.segmenters": "seg",
-        "fairseq_phrase.parsers": "parse",
+        "encoders": ["enc"], "parse_fields": ["lemmas"], "phrase_sources": ["siblings"],
+        "segmenters": ["seg", "seg2"], "parsers": ["parse", "unused"],
     }  # fmt: skip
-
-    def installed(group):
-        names = (groups[group], f"{groups[group]}2", "unused")
-        return [
-            SimpleNamespace(name=name, dist=SimpleNamespace(name=f"of-{name}")) for name in names
-        ]
-
-    monkeypatch.setattr(bundles, "entry_points", installed)
+    for group, names in groups.items():
+        for name in names:
+            entry = f"[fairseq_phrase.{group}]\n{name} = no_module:{name}\n"
+            install_package(tmp_path, f"of_{name}", entry)
+    monkeypatch.syspath_prepend(tmp_path)
     entries = {"encoder": "enc", "phrase-source": "siblings:3"}
     record = Identity({name: Entry(value, value, "encoder") for name, value in entries.items()})
     manifest = SimpleNamespace(
         fields=["words", "lemmas"], bpe="seg", target_bpe="seg2", parser="parse:x"
     )
-    assert bundles._packages(record, manifest) == {
-        "model": ["of-enc", "of-lemmas", "of-seg", "of-seg2", "of-siblings"],
-        "parser": ["of-parse"],
+    assert bundles.packages_of(record, manifest) == {
+        "model": ["of_enc", "of_lemmas", "of_seg", "of_seg2", "of_siblings"],
+        "parser": ["of_parse"],
     }

@@ -11,8 +11,7 @@ import fairseq_phrase
 from fairseq_phrase.cli.export import main as export
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.exports import export_obstacle, save_ctranslate2
-from fairseq_phrase.parsers import registry
-from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
+from tests.support.small_checkpoints import make_checkpoint, make_data
 
 PLAIN = ["--arch", "transformer"]
 STRUCTURAL = ["--arch", "structural_transformer"]
@@ -47,11 +46,6 @@ REFUSED = {
 }  # fmt: skip
 LINES = ["der Hund schläft der Hund schläft der Hund", "Hund", "the dog sleeps unknown"]
 TARGETS = ["the dog sleeps", "dog dog dog dog dog dog der", "sleeps"]
-
-
-@pytest.fixture(autouse=True)
-def _chains(monkeypatch):
-    monkeypatch.setitem(registry._BUILT_IN, "chain", registry._BuiltIn("chain", ChainParser))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import resource
 import sys
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -22,7 +21,6 @@ from fairseq_phrase.inference.output_files import (
     output_key,
     write_outputs,
 )
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -194,7 +192,7 @@ def test_a_disk_that_is_full_is_named_and_what_is_whole_is_kept(tmp_path, limit)
 
 def test_all_options_are_in_the_key_unless_they_are_declared_free():
     """An option that is renamed, or added, is compared."""
-    options = {action.dest for action in translate_command._parser()._actions} | {"data"}
+    options = {action.dest for action in translate_command.make_parser()._actions} | {"data"}
     assert FREE_ARGUMENTS.keys() <= options
     assert {"beam", "nbest", "lenpen", "sampling", "seed", "batch_size"}.isdisjoint(FREE_ARGUMENTS)
 
@@ -292,9 +290,9 @@ class Numbered(WhitespaceParser):
         self.argument = argument
 
 
-def test_the_argument_of_a_plugins_parser_is_in_the_key(tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "entry_points", lambda group: [Plugin("numbered")])
-    data, text = make_data(tmp_path / "data", "numbered:1"), tmp_path / "text"
+def test_the_argument_of_a_plugins_parser_is_in_the_key(tmp_path, install_parser):
+    install_parser(Numbered)
+    data, text = make_data(tmp_path / "data", "of-test:1"), tmp_path / "text"
     text.write_text("Hund\n")
     checkpoint = make_checkpoint(tmp_path / "a.pt", data, "--arch", "transformer")
     options = dict.fromkeys(FREE_ARGUMENTS, None)
@@ -303,16 +301,7 @@ def test_the_argument_of_a_plugins_parser_is_in_the_key(tmp_path, monkeypatch):
     def key(parser):
         return dict(output_key({**options, "source_parser": parser}))
 
-    assert key("numbered:1") == key(None)
-    different = {name for name, value in key("numbered:2").items() if value != key(None)[name]}
+    assert key("of-test:1") == key(None)
+    different = {name for name, value in key("of-test:2").items() if value != key(None)[name]}
     assert different == {"parser of the text"}
-    assert (
-        len({key(name)["parser of the text"] for name in ("numbered", "numbered:2", "none")}) == 3
-    )
-
-
-class Plugin(SimpleNamespace):
-    """An entry point of the parser."""
-
-    def __init__(self, name):
-        super().__init__(name=name, value="tests:Numbered", dist=None, load=lambda: Numbered)
+    assert len({key(name)["parser of the text"] for name in ("of-test", "of-test:2", "none")}) == 3

@@ -9,28 +9,26 @@ from fairseq.sequence_generator import SequenceGenerator
 
 import fairseq_phrase
 from fairseq_phrase.inference import search
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.testing import LENGTHS, build_model, make_batch
-from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
+from tests.support.small_checkpoints import make_checkpoint, make_data
 
 
 @pytest.fixture
 def translator(tmp_path, monkeypatch):
-    monkeypatch.setitem(registry._BUILT_IN, "chain", registry._BuiltIn("chain", ChainParser))
     data = make_data(tmp_path / "data")
     checkpoint = make_checkpoint(tmp_path / "a.pt", data, "--arch", "transformer")
     return fairseq_phrase.load(checkpoint, data, device="cpu")
 
 
-def test_how_long_a_translation_may_be_does_not_depend_on_other_lines(translator, monkeypatch):
+def test_how_long_a_translation_may_be_does_not_depend_on_other_lines(translator):
     """This model ends no translation, so each one is as long as it may be."""
-    monkeypatch.setattr(search, "longest_target", lambda source: 2 * source)
-    lines = ["der", "Hund", "der Hund schläft der Hund", "schläft der"]
-    together = [hypotheses[0] for hypotheses in translator.hypotheses(lines)]
-    assert [hypothesis.tokens for hypothesis in together] == [5, 5, 13, 7]
-    assert [hypothesis.text for hypothesis in together] == [
-        translator.translate(line) for line in lines
+    lines = ["der", "Hund " * 100]
+    together = [hypotheses[0] for hypotheses in translator.hypotheses(lines, beam=1)]
+    assert [hypothesis.tokens for hypothesis in together] == [201, 401]
+    alone = [
+        hypotheses[0] for line in lines for hypotheses in translator.hypotheses([line], beam=1)
     ]
+    assert alone == together
 
 
 def test_a_translation_may_be_twice_as_long_as_its_source():

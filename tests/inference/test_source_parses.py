@@ -14,14 +14,16 @@ from fairseq_phrase.data.preprocessing.subword_models import (
 )
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference import search, translator
+from fairseq_phrase.inference import translator
 from fairseq_phrase.inference.bundle import new_folder, write_bundle
 from fairseq_phrase.inference.source_parses import find_parses
-from fairseq_phrase.parsers import registry
 from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
 
 LINES = ["der Hund schläft", "", "Hund schläft"]
-MODEL = ["--arch", "relation_transformer", "--relation-labels", "--source-factors", "tags"]
+MODEL = [
+    "--arch", "relation_transformer", "--relation-labels", "--source-factors", "tags",
+    "--max-target-positions", "6",
+]  # fmt: skip
 
 
 def conllu(lines) -> str:
@@ -46,8 +48,7 @@ def checkpoint(tmp_path_factory):
 
 
 @pytest.fixture
-def text(tmp_path, monkeypatch):
-    monkeypatch.setattr(search, "longest_target", lambda source: 5)
+def text(tmp_path):
     path = tmp_path / "new.de"
     path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
     path.with_name("new.de.conllu").write_text(conllu(LINES), encoding="utf-8")
@@ -67,8 +68,6 @@ def translate(capfdbinary):
 def test_trees_next_to_the_text_are_those_of_a_parser(
     form, checkpoint, text, translate, monkeypatch
 ) -> None:
-    chain = registry._BuiltIn("chain", ChainParser)
-    monkeypatch.setitem(registry._BUILT_IN, "chain", chain)
     expected = translate("--path", checkpoint, text, "--scores", "--source-parser", "chain")
     model = ["--path", checkpoint]
     if form == "gz":
@@ -160,9 +159,10 @@ def test_trees_of_another_text_are_refused(checkpoint, text, capsys) -> None:
     assert "new.de.conllu, line 8: there are more trees here than lines in the text" in message
 
 
-def test_a_line_that_is_too_long_is_named(checkpoint, text, monkeypatch) -> None:
-    model = translator.load(checkpoint, device="cpu")
-    model._lines._limit = 3
-    _, parses = find_parses([text], str(checkpoint))
+def test_a_line_that_is_too_long_is_named(text, tmp_path) -> None:
+    data = make_data(tmp_path / "data", "conllu")
+    path = make_checkpoint(tmp_path / "a.pt", data, *MODEL, "--max-source-positions", "3")
+    model = translator.load(path, device="cpu")
+    _, parses = find_parses([text], str(path))
     with pytest.raises(UserError, match="line 1 has 4 subwords, and the model takes 3: divide the"):
         list(model.hypotheses(LINES, parses=parses))

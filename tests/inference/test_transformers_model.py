@@ -12,9 +12,8 @@ from fairseq_phrase.inference import transformers_model
 from fairseq_phrase.inference.exports import export_transformers
 from fairseq_phrase.inference.transformers_model import FairseqPhraseConfig, FairseqPhraseModel
 from fairseq_phrase.models.source_factors import SourceFactors
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.testing import build_model, make_batch
-from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
+from tests.support.small_checkpoints import make_checkpoint, make_data
 
 LENGTHS = [7, 1, 4, 5]
 
@@ -50,7 +49,6 @@ def test_factors_and_graphs_reach_the_encoder(dictionary, fields):
 def test_a_copy_on_a_hub_is_that_of_the_revision_and_has_the_type(tmp_path, monkeypatch):
     data = make_data(tmp_path / "data")
     checkpoint = make_checkpoint(tmp_path / "a.pt", data, "--arch", "phrase_transformer")
-    monkeypatch.setitem(registry._BUILT_IN, "chain", registry._BuiltIn("chain", ChainParser))
     export_transformers(checkpoint, data, tmp_path / "exported")
 
     def download(repo_id, *, revision=None, token=None):
@@ -67,7 +65,6 @@ def test_a_copy_on_a_hub_is_that_of_the_revision_and_has_the_type(tmp_path, monk
 def test_the_configuration_of_a_folder_does_not_choose_code(tmp_path, monkeypatch, name):
     data = make_data(tmp_path / "data")
     checkpoint = make_checkpoint(tmp_path / "a.pt", data, "--arch", "phrase_transformer")
-    monkeypatch.setitem(registry._BUILT_IN, "chain", registry._BuiltIn("chain", ChainParser))
     export_transformers(checkpoint, data, folder := tmp_path / "exported")
     path = folder / "config.json"
     config = json.loads(path.read_text()) | {"attn_implementation": name}

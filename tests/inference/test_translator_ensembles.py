@@ -11,8 +11,7 @@ import torch
 from fairseq_phrase.data.batches.source_batches import add_structure
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.inference.translator import load
-from fairseq_phrase.parsers import registry
-from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
+from tests.support.small_checkpoints import make_checkpoint, make_data
 
 STRUCTURAL = ["--arch", "structural_transformer", "--structural-relative"]
 CHAINS = ["--arch", "phrase_transformer", "--phrase-source", "dependency"]
@@ -57,8 +56,6 @@ def log_probabilities(path) -> torch.Tensor:
 def test_each_member_of_a_pair_reads_its_own_as_the_first_and_as_the_second(
     checkpoints, monkeypatch, caplog
 ) -> None:
-    chain = registry._BuiltIn("chain", ChainParser)
-    monkeypatch.setitem(registry._BUILT_IN, "chain", chain)
     alone = {name: log_probabilities(path) for name, path in checkpoints.items()}
     for number, names in enumerate(itertools.combinations(KINDS, 2)):
         # A control goes with models that read no trees.

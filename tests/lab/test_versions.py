@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from fairseq_phrase.lab import versions
 
-
-def test_settings_name_files_without_their_folders(monkeypatch):
-    monkeypatch.setattr(os, "environ", {"LD_PRELOAD": "/a/x.so:/b/y.so", "OMP_NUM_THREADS": "1"})
-    monkeypatch.setattr(versions, "is_loaded", lambda: False)
-    assert versions.settings() == "LD_PRELOAD=x.so:y.so OMP_NUM_THREADS=1"
-    monkeypatch.setattr(versions, "is_loaded", lambda: True)
-    assert versions.settings() == "LD_PRELOAD=x.so:y.so OMP_NUM_THREADS=1 MKL with AVX-512"
+SETTINGS = {"LD_PRELOAD": "/a/x.so:/b/y.so", "OMP_NUM_THREADS": "1"}
 
 
-def test_no_setting_is_a_dash(monkeypatch):
-    monkeypatch.setattr(os, "environ", {"HOME": "/a"})
-    monkeypatch.setattr(versions, "is_loaded", lambda: False)
-    assert versions.settings() == "-"
+@pytest.mark.parametrize(
+    ("environment", "is_loaded", "settings"),
+    [
+        (SETTINGS, False, "LD_PRELOAD=x.so:y.so OMP_NUM_THREADS=1"),
+        (SETTINGS, True, "LD_PRELOAD=x.so:y.so OMP_NUM_THREADS=1 MKL with AVX-512"),
+        ({"HOME": "/a"}, False, "-"),
+    ],
+)
+def test_settings_name_files_without_their_folders(environment, is_loaded, settings, monkeypatch):
+    monkeypatch.setattr(os, "environ", environment)
+    monkeypatch.setattr(versions, "is_loaded", lambda: is_loaded)
+    assert versions.settings() == settings

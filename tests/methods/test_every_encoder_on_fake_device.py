@@ -20,7 +20,7 @@ from fairseq_phrase.data.batches.source_batches import make_structures
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.methods.common.tree_batch import TreeBatch, counted_true_at, tree_sizes
 from fairseq_phrase.methods.encoder_method import ENCODERS, translation_encoders
-from fairseq_phrase.methods.relations.relation_bias import _constant
+from fairseq_phrase.methods.relations.relation_bias import constant
 from fairseq_phrase.methods.syntax_encoder import SyntaxEncoder
 from fairseq_phrase.models.huggingface_encoder import HuggingFaceEncoder
 from fairseq_phrase.testing import build_model, make_batch
@@ -56,9 +56,9 @@ def like_a_gpu(monkeypatch):
         assign(tensor, index, value)
 
     monkeypatch.setattr(Tensor, "__setitem__", assigned)
-    _constant.cache_clear()
+    constant.cache_clear()
     yield
-    _constant.cache_clear()  # of fake tensors
+    constant.cache_clear()  # of fake tensors
 
 
 class NoCopies(TorchDispatchMode):

@@ -14,7 +14,6 @@ import sacrebleu
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.lab.report.references import ReferenceText
-from fairseq_phrase.metrics.comet import Comet
 from fairseq_phrase.metrics.corrections import Gleu
 from fairseq_phrase.metrics.functions import METRIC_GROUP, load_metrics
 from tests.support.packages import install_package
@@ -124,7 +123,7 @@ def test_one_number_is_tested_like_the_metric_that_has_statistics(table):
     [
         (
             ["nothing"],
-            "expected one of bleu, broken, comet, endless, ends, errant, file, gleu, ",
+            "expected one of bleu, broken, endless, ends, errant, file, gleu, ",
         ),
         (["broken"], "--metric broken: nowhere:nothing cannot be used: No module named 'nowhere'"),
         (["words:2"], "--metric words:2: words is a function and takes no argument"),
@@ -163,64 +162,6 @@ def test_several_references_are_sacrebleus(table):
         mean = np.mean([of(run, [REFERENCES, second]).score for run in runs])
         assert float(k2[f"{name}_mean"]) == pytest.approx(mean)
     assert ReferenceText("test", [REFERENCES, second], "test").lines == REFERENCES
-
-
-COMET = """
-from types import SimpleNamespace
-
-def download_model(name):
-    print("a bar that is no JSON")
-    return f"downloaded {name}"
-
-class Model:
-    def predict(self, items, batch_size, gpus, progress_bar):
-        assert gpus == 0 and set(items[0]) == {"src", "mt", "ref"}
-        if items[0]["mt"] == "fail":
-            raise RuntimeError("no memory")
-        scores = [0.5 + 0.4 * (one["mt"] == one["ref"] and "Quelle" in one["src"]) for one in items]
-        return SimpleNamespace(scores=scores)
-
-def load_from_checkpoint(path):
-    assert path == "downloaded Unbabel/wmt22-comet-da"
-    return Model()
-"""
-
-
-@pytest.fixture
-def comet(tmp_path, monkeypatch):
-    """Another interpreter, which has COMET, and nothing of this project."""
-    site = tmp_path / "site"
-    site.mkdir()
-    install_package(site, "unbabel_comet", comet=COMET)
-    interpreter = tmp_path / "python"
-    interpreter.write_text(f'#!/bin/sh\nPYTHONPATH="{site}" exec {sys.executable} "$@"\n')
-    interpreter.chmod(0o755)
-    monkeypatch.setenv("FAIRSEQ_PHRASE_COMET_PYTHON", str(interpreter))
-    return interpreter
-
-
-def test_comet_is_called_in_another_interpreter_and_its_signature_printed(table, comet):
-    text = measured(table, "comet")
-    assert "- COMET: `Unbabel/wmt22-comet-da|unbabel-comet:1.0`" in text
-    _, k2 = records(table / "out" / "report.csv")
-    right = [np.mean([a == b for a, b in zip(run, REFERENCES, strict=True)])
-             for (row, _), run in TRANSLATIONS.items() if row == "k2"]  # fmt: skip
-    assert float(k2["COMET_mean"]) == pytest.approx(50 + 40 * np.mean(right))
-    assert float(k2["COMET_p"]) < 1
-
-
-def test_comet_that_is_not_installed_or_fails_is_named(comet, monkeypatch):
-    metric = Comet()
-    with pytest.raises(UserError, match=r"COMET failed in .*python: RuntimeError: no memory"):
-        metric(["s"], ["fail"], [["r"]])
-    with pytest.raises(UserError, match="it ended without an answer"):
-        metric(["s"], ["t"], [["r"]])
-    comet.write_text(f'#!/bin/sh\nexec {sys.executable} -I "$@"\n')
-    with pytest.raises(UserError, match=r"not installed for .*python3 -m venv comet && comet/bin/"):
-        Comet()
-    monkeypatch.setenv("FAIRSEQ_PHRASE_COMET_PYTHON", "/nowhere/python")
-    with pytest.raises(UserError, match="/nowhere/python cannot be run: No such file"):
-        Comet()
 
 
 def write_scores(table) -> dict[tuple[str, int], list[float]]:

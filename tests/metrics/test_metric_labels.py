@@ -12,7 +12,6 @@ from seqeval.metrics import f1_score
 from sklearn.metrics import accuracy_score
 
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.lab.report.make_report import ReportOptions
 from fairseq_phrase.metrics.forms import ExactMatch
 from fairseq_phrase.metrics.labels import UNKNOWN_WORDS, LabelMetrics, SpanMetrics, mark_spans
 from fairseq_phrase.metrics.measure_registry import Measure
@@ -235,13 +234,6 @@ def test_a_report_of_spans_tests_f1_over_seeds(labelled):
     rows = {row["row"]: row for row in records(labelled / "out" / "report.csv")}
     assert 0 <= float(rows["better"]["F1_p_holm"]) <= 1
     assert float(rows["better"]["F1_difference"]) > 0
-
-
-@pytest.mark.parametrize("measure", ["spans", "translation"])
-def test_mcnemar_is_refused_where_nothing_is_right_or_wrong_item_by_item(measure):
-    with pytest.raises(UserError, match=f"--measure {measure}: .* use --test ar"):
-        ReportOptions(test="mcnemar", measure=Measure(measure))
-    assert ReportOptions(test="mcnemar", measure=Measure("labels")).sentence_test == "mcnemar"
 
 
 @pytest.mark.parametrize(

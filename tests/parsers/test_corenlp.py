@@ -1,4 +1,4 @@
-"""CoreNLP's files beside the text, in each of its formats."""
+"""CoreNLP's JSON beside the text."""
 
 import json
 
@@ -46,105 +46,61 @@ def as_json(sentences, indent=2) -> str:
     return json.dumps({"docId": "a", "sentences": document, "corefs": {}}, indent=indent)
 
 
-def as_xml(sentences) -> str:
-    parts = []
-    for number, (words, tags, tree, edges) in enumerate(sentences, start=1):
-        tokens = "".join(
-            f'<token id="{n}">\n<word>{escaped(word)}</word><lemma>x</lemma><POS>{tag}</POS></token>'
-            for n, (word, tag) in enumerate(zip(words, tags, strict=True), start=1)
-        )
-        kinds = "".join(
-            f'<dependencies type="{kind}">'
-            + "".join(
-                f'<dep type="{label}"><governor idx="{head}">x</governor><dependent idx="{word}">y'
-                "</dependent></dep>"
-                for label, head, word in some
-            )
-            + "</dependencies>"
-            for kind, some in (("basic-dependencies", edges), ("enhanced-dependencies", edges[:1]))
-        )
-        parts.append(
-            f'<sentence id="{number}"><tokens>{tokens}</tokens>\n<parse>{tree}</parse>{kinds}</sentence>'
-        )
-    mentions = "<coreference><mention><sentence>1</sentence></mention></coreference>"
-    return (
-        "<?xml version='1.0' encoding='UTF-8'?>\n<root><document><sentences>" + "\n".join(parts)
-        + f"</sentences>{mentions}</document></root>"
-    )  # fmt: skip
-
-
-def as_text(sentences) -> str:
-    return "\n".join(
-        f"Sentence #{number} ({len(words)} tokens):\n{' '.join(words)}\n\nTokens:\n[Text={words[0]}]\n\n"
-        f"Constituency parse: \n{tree}\n\nDependency Parse (enhanced plus plus dependencies):\nroot(x)\n"
-        for number, (words, tags, tree, edges) in enumerate(sentences, start=1)
-    )
-
-
-FORMATS = {"json": as_json, "xml": as_xml, "out": as_text}
-
-
-def read(folder, options, content, *texts):
-    parser = load_parser(f"corenlp:{options}")
+def read(folder, content, *texts, parser="corenlp"):
+    parser = load_parser(parser)
     path = folder / f"train.en.{parser.suffix}"
     path.write_text(content)
     return list(parser.read(path, iter(texts)))
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_words_tags_and_trees_are_read(tmp_path, form):
-    first, second = read(tmp_path, form, FORMATS[form](SENTENCES), "The dog (runs).", "a cat.")
+def test_words_tags_and_trees_are_read(tmp_path):
+    first, second = read(tmp_path, as_json(SENTENCES), "The dog (runs).", "a cat.")
     assert (first.words, first.tags) == (DOG, DOG_TAGS)
     assert first.space_before == [True, True, True, False, False, False]
     assert first.constituents.labels == ["NP", "VP", "S", "ROOT"]
     assert second.words == ["a", "cat", "."]
     assert second.constituents.labels == ["NP", "ROOT"]
-    if form == "out":
-        assert first.tree is None
-        assert load_parser("corenlp:out").fields == ("words", "tags", "spans")
-        return
     assert first.tree.heads.tolist() == [1, 3, 3, 3, 3, 3]
     assert first.deprels == ["det", "nsubj", "punct", "ROOT", "punct", "punct"]
-    assert load_parser(f"corenlp:{form}").fields == ("words", "tags", "heads", "deprels", "spans")
+    assert load_parser("corenlp").fields == ("words", "tags", "heads", "deprels", "spans")
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_sentences_of_one_line_are_joined(tmp_path, form):
-    (sentence,) = read(tmp_path, form, FORMATS[form](SENTENCES), "The dog (runs). A cat.")
+def test_sentences_of_one_line_are_joined(tmp_path):
+    (sentence,) = read(tmp_path, as_json(SENTENCES), "The dog (runs). A cat.")
     assert sentence.words == [*DOG, *CAT[0]]
     assert sentence.constituents.labels[-1] == "ROOT"
-    if form != "out":
-        assert sentence.tree.heads.tolist() == [1, 3, 3, 3, 3, 3, 7, 3, 7]
+    assert sentence.tree.heads.tolist() == [1, 3, 3, 3, 3, 3, 7, 3, 7]
 
 
-@pytest.mark.parametrize("form", ["json", "xml"])
-def test_one_kind_of_trees_is_read_if_the_other_is_not_there(tmp_path, form):
+def test_one_kind_of_trees_is_read_if_the_other_is_not_there(tmp_path):
     words, tags, tree, edges = CAT
-    write = FORMATS[form]
-    (flat,) = read(tmp_path, form, write([(words, tags, "", edges)]), "A cat.")
+    without_constituents, without_edges = (
+        as_json([(words, tags, *trees)]) for trees in (("", edges), (tree, []))
+    )
+    (flat,) = read(tmp_path, without_constituents, "A cat.")
     assert "3 words, and constituents of 0" in flat.reason
     assert "--parser corenlp:dependencies" in flat.reason
-    (good,) = read(tmp_path, f"{form},dependencies", write([(words, tags, "", edges)]), "A cat.")
+    (good,) = read(tmp_path, without_constituents, "A cat.", parser="corenlp:dependencies")
     assert (good.tree.heads.tolist(), good.constituents) == ([1, 1, 1], None)
-    (flat,) = read(tmp_path, form, write([(words, tags, tree, [])]), "A cat.")
+    (flat,) = read(tmp_path, without_edges, "A cat.")
     assert "word 1 has no head" in flat.reason
     assert "--parser corenlp:constituents" in flat.reason
-    (good,) = read(tmp_path, f"constituents,{form}", write([(words, tags, tree, [])]), "A cat.")
+    (good,) = read(tmp_path, without_edges, "A cat.", parser="corenlp:constituents")
     assert (good.tree, good.constituents.labels) == (None, ["NP", "ROOT"])
 
 
 @pytest.mark.parametrize(("indent", "block"), [(None, 1), (2, 1), (2, 3), (2, 50), (0, 4096)])
 def test_a_document_is_read_in_parts_of_any_size(tmp_path, monkeypatch, indent, block):
-    monkeypatch.setattr(module, "_BLOCK", block)
+    monkeypatch.setattr(module, "BLOCK", block)
     content = as_json(SENTENCES * 20, indent)
-    parses = read(tmp_path, "json", content, *["The dog (runs).", "A cat."] * 20)
+    parses = read(tmp_path, content, *["The dog (runs).", "A cat."] * 20)
     assert not any(isinstance(parse, Unparsed) for parse in parses)
 
 
 def test_the_line_of_a_sentence_is_named(tmp_path):
     content = as_json(SENTENCES)
     line = content[: content.index('"index": 1,\n      "parse"')].count("\n")
-    _, unparsed = read(tmp_path, "json", content, "The dog (runs).", "A dog.")
+    _, unparsed = read(tmp_path, content, "The dog (runs).", "A dog.")
     assert (
         f"train.en.json, line {line}: word 2 is 'cat', and the text has 'dog.'" in unparsed.reason
     )
@@ -159,39 +115,33 @@ def test_the_line_of_a_sentence_is_named(tmp_path):
     ],
 )
 def test_edges_that_make_no_tree_are_named(tmp_path, edges, message):
-    for form in ("json", "xml"):
-        (unparsed,) = read(tmp_path, form, FORMATS[form]([(*CAT[:3], edges)]), "A cat.")
-        assert message in unparsed.reason
+    (unparsed,) = read(tmp_path, as_json([(*CAT[:3], edges)]), "A cat.")
+    assert message in unparsed.reason
 
 
 @pytest.mark.parametrize(
-    ("form", "content", "message"),
+    ("content", "message"),
     [
-        ("json", as_json(SENTENCES)[:-150], "line [0-9]+: the list of CoreNLP's sentences ends here"),
-        ("json", "[]", "line 1: the list of CoreNLP's sentences ends here, or none is there"),
-        ("json", '{"sentences": [{"index": 0}]}', "line 1: not a sentence of CoreNLP's JSON .*tokens"),
-        ("json", '{"sentences": [3]}', "line 1: not a sentence of CoreNLP's JSON"),
-        ("xml", as_xml(SENTENCES)[:-150], "line [0-9]+: not CoreNLP's XML"),
-        ("xml", "no XML", "line 1: not CoreNLP's XML"),
-        ("xml", "<r><sentence><tokens/><dependencies type='basic-dependencies'><dep/></dependencies>"
-         "</sentence></r>", "line 1: not CoreNLP's XML"),
+        (as_json(SENTENCES)[:-150], "line [0-9]+: the list of CoreNLP's sentences ends here"),
+        ("[]", "line 1: the list of CoreNLP's sentences ends here, or none is there"),
+        ('{"sentences": [{"index": 0}]}', "line 1: not a sentence of CoreNLP's JSON .*tokens"),
+        ('{"sentences": [3]}', "line 1: not a sentence of CoreNLP's JSON"),
     ],
-)  # fmt: skip
-def test_a_damaged_file_is_named_with_its_line(tmp_path, form, content, message):
-    with pytest.raises(UserError, match=rf"train\.en\.{form}, {message}"):
-        read(tmp_path, form, content, "The dog (runs).", "A cat.", "A cat.")
+)
+def test_a_damaged_file_is_named_with_its_line(tmp_path, content, message):
+    with pytest.raises(UserError, match=rf"train\.en\.json, {message}"):
+        read(tmp_path, content, "The dog (runs).", "A cat.", "A cat.")
 
 
-@pytest.mark.parametrize("options", ["out,dependencies", "json,xml", "yaml", "json,json", ""])
-def test_unknown_options_are_refused(options):
-    with pytest.raises(UserError, match="expected json, xml or out"):
-        module.CoreNlpFiles(options)
+def test_other_options_are_refused():
+    with pytest.raises(UserError, match="corenlp:xml: expected dependencies or constituents"):
+        module.CoreNlpFiles("xml")
 
 
 def test_tokens_of_json_stand_in_the_order_of_their_numbers(tmp_path):
     document = json.loads(as_json(SENTENCES))
     for sentence in document["sentences"]:
         sentence["tokens"].reverse()
-    first, _ = read(tmp_path, "json", json.dumps(document), "The dog (runs).", "A cat.")
+    first, _ = read(tmp_path, json.dumps(document), "The dog (runs).", "A cat.")
     assert (first.words, first.tags) == (DOG, DOG_TAGS)
     assert first.deprels == ["det", "nsubj", "punct", "ROOT", "punct", "punct"]

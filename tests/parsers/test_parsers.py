@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from fairseq_phrase.errors import UserError, as_given
-from fairseq_phrase.parsers import load_parser, registry, resolve
+from fairseq_phrase.parsers import load_parser, resolve
 from fairseq_phrase.syntax.sentence import join_white_space
 from tests.support.hostile import lines
 from tests.support.well_formed import assert_well_formed
@@ -18,7 +18,7 @@ from tests.support.well_formed import assert_well_formed
 def test_an_unknown_parser_is_refused_with_those_there_are(spec):
     with pytest.raises(
         UserError,
-        match=r"expected spacy:MODEL, .*conllu\[:surface\]\[,enhanced\], ptb, .*penman, fac.* or none",
+        match=r"expected spacy:MODEL, .*conllu\[:surface\]\[,enhanced\], ptb, .*penman, fac.*, none",
     ):
         load_parser(spec)
 
@@ -26,12 +26,12 @@ def test_an_unknown_parser_is_refused_with_those_there_are(spec):
 @pytest.mark.parametrize(
     ("spec", "ending"),
     [
-        ("spacey:x", r" or none; did you mean spacy\?$"),
-        ("Conllu", r" or none; did you mean conllu\?$"),
-        ("en_core_web_sm", r" or none; did you mean spacy:en_core_web_sm\?$"),
-        ("./zh_core_web_trf", r" or none; did you mean spacy:\./zh_core_web_trf\?$"),
-        ("noun", r" or none; did you mean none\?$"),
-        ("another", " or none$"),
+        ("spacey:x", r"none, .*; did you mean spacy\?$"),
+        ("Conllu", r"none, .*; did you mean conllu\?$"),
+        ("en_core_web_sm", r"none, .*; did you mean spacy:en_core_web_sm\?$"),
+        ("./zh_core_web_trf", r"none, .*; did you mean spacy:\./zh_core_web_trf\?$"),
+        ("noun", r"none, .*; did you mean none\?$"),
+        ("another", r"none, chain, gold or of-test$"),
     ],
 )
 def test_a_similar_parser_is_suggested(spec, ending):
@@ -71,6 +71,12 @@ def test_a_folder_is_found_again_from_elsewhere(tmp_path, monkeypatch):
     assert resolve("another") == "another"
 
 
+def test_the_folder_of_a_pipeline_is_suggested(tmp_path):
+    (tmp_path / "meta.json").touch()
+    with pytest.raises(UserError, match=rf"; did you mean spacy:{tmp_path}\?$"):
+        load_parser(str(tmp_path))
+
+
 def test_a_missing_folder_of_a_pipeline_is_not_downloaded(tmp_path):
     with pytest.raises(
         UserError, match=r"there is no folder '.*/en_core_web_sm': .*installed pipeline"
@@ -88,12 +94,10 @@ def test_without_a_parser_words_stand_between_white_space(line):
     assert_well_formed(sentence, parser.fields)
 
 
-def test_a_library_that_exits_does_not_end_the_command(monkeypatch):
-    monkeypatch.setitem(
-        registry._BUILT_IN, "chain", registry._BuiltIn("chain", lambda: sys.exit(3))
-    )
-    with pytest.raises(UserError, match=r"parser chain ended with sys\.exit\(3\)"):
-        load_parser("chain")
+def test_a_library_that_exits_does_not_end_the_command(install_parser):
+    install_parser(lambda: sys.exit(3))
+    with pytest.raises(UserError, match=r"parser of-test ended with sys\.exit\(3\)"):
+        load_parser("of-test")
 
 
 @given(lines())

@@ -72,6 +72,13 @@ def test_isi_numbers_repeated_variables_and_jamr_does_not(tmp_path):
         assert sentence.edges["enhanced"] == [Edge(2, 3, "manner")]
 
 
+@pytest.mark.parametrize(("token", "word"), [("", "_"), ("\u2003", "_"), ("a b", "a▁b")])
+def test_a_token_has_no_white_space_and_is_not_empty(tmp_path, token, word):
+    graph = f'# ::tokens ["{token}", "dog"]\n(d / dog~e.1)\n'
+    (sentence,) = read(tmp_path, graph, f"{token} dog")
+    assert sentence.words == [word, "dog"]
+
+
 def test_graphs_need_no_blank_line_between_them(tmp_path):
     bracket = '# ::tok a (\n(n / name~e.0\n:op1\n(s / "("~e.1))\n'
     sentences = read(tmp_path, DOG + bracket + DOG, "a dog that barks", "a (", "a dog that barks")

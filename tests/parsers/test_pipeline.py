@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import CONSTITUENTS
-from fairseq_phrase.parsers import FileParser, LineParser, Unparsed, pipeline
+from fairseq_phrase.parsers import FileParser, LineParser, Unparsed
 from fairseq_phrase.parsers.interfaces import flat, split_at_white_space
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
 from fairseq_phrase.syntax import spellings
@@ -14,6 +14,7 @@ from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.syntax.spellings import unescape_moses
+from tests.support import packages
 from tests.support.hostile import lines
 
 
@@ -54,12 +55,12 @@ class Chains(LineParser):
 
 
 @pytest.fixture
-def around(monkeypatch):
+def around(install_parser):
     """Make a pipeline around a parser."""
 
     def make(parser, constituents="parser", tokenized=False):
-        monkeypatch.setattr(pipeline, "load_parser", lambda spec: parser)
-        return ParsingPipeline(ParsingOptions("mine", constituents, tokenized))
+        install_parser(lambda: parser)
+        return ParsingPipeline(ParsingOptions("of-test", constituents, tokenized))
 
     return make
 
@@ -67,13 +68,13 @@ def around(monkeypatch):
 @given(st.lists(st.sampled_from(["", "a", "a b c", "bad", "x bad", "long", "d e"]), max_size=20))
 def test_only_the_lines_on_which_a_parser_fails_come_back_unparsed(texts):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "load_parser", lambda spec: Chains())
-        parsed = ParsingPipeline(ParsingOptions("mine")).parse(texts)
+        patch.setattr(packages, "parser_of_test", Chains)
+        parsed = ParsingPipeline(ParsingOptions("of-test")).parse(texts)
     assert len(parsed) == len(texts)
     for sentence, text in zip(parsed, texts, strict=True):
         if "bad" in text:
             assert sentence == Unparsed(
-                "mine failed: KeyError: 'bad luck'", split_at_white_space(text)
+                "of-test failed: KeyError: 'bad luck'", split_at_white_space(text)
             )
         elif text == "long":
             assert sentence.reason == "too long"
@@ -225,7 +226,7 @@ def test_a_parse_that_does_not_fit_its_words_counts_as_none(around, sentence, me
 
     (unparsed,) = around(Sloppy()).parse(["a b"])
     assert isinstance(unparsed, Unparsed)
-    assert unparsed.reason.startswith("mine gave an unusable parse: ")
+    assert unparsed.reason.startswith("of-test gave an unusable parse: ")
     assert message in unparsed.reason
 
 
@@ -431,13 +432,13 @@ class Treebankese(Chains):
 
 
 @pytest.mark.parametrize("tokenized", [False, True])
-@pytest.mark.parametrize("reader", ["plugin", "ptb", "conllu", "conllu:surface"])
+@pytest.mark.parametrize("reader", ["of-test", "ptb", "conllu", "conllu:surface"])
 def test_every_parser_may_write_marks_in_its_way_and_the_text_keeps_its_own(
-    tmp_path, monkeypatch, reader, tokenized
+    tmp_path, install_parser, reader, tokenized
 ):
     line = MARKED if tokenized else "".join(MARKED.split())
-    if reader == "plugin":
-        monkeypatch.setattr(pipeline, "load_parser", lambda spec: Treebankese())
+    if reader == "of-test":
+        install_parser(Treebankese)
         (sentence,) = ParsingPipeline(ParsingOptions(reader, tokenized=tokenized)).parse([line])
     else:
         path = tmp_path / "text.xx"

@@ -81,7 +81,7 @@ def test_the_message_names_the_lost_trees_and_where(tmp_path):
 
 @pytest.mark.parametrize(("size", "limit"), [(2, 1000), (60, 1000), (60, 50)])
 def test_trees_lost_at_the_end_are_counted(tmp_path, monkeypatch, size, limit):
-    monkeypatch.setattr(module, "_FAR_LINES", limit)
+    monkeypatch.setattr(module, "FAR_LINES", limit)
     lines = [f"line number {number}" for number in range(1, 101)]
     parses = read(tmp_path, map(tree, lines[:-size]), lines)
     assert unparsed(parses) == list(range(100 - size, 100))
@@ -126,13 +126,13 @@ def test_a_line_that_fits_by_chance_does_not_end_a_search(tmp_path):
 
 
 def test_the_far_search_for_trees_of_another_text_becomes_rarer(tmp_path, monkeypatch):
-    searched, agrees = [], module._Reading._agrees
+    searched, agrees = [], module.Reading.agrees
 
     def counted(self, ahead, index):
-        searched.append(max(ahead, index) > module._NEAR)
+        searched.append(max(ahead, index) > module.NEAR)
         return agrees(self, ahead, index)
 
-    monkeypatch.setattr(module._Reading, "_agrees", counted)
+    monkeypatch.setattr(module.Reading, "agrees", counted)
     lines = [f"line number {number}" for number in range(COUNT)]
     parses = read(tmp_path, [tree(f"tree {number}") for number in range(COUNT)], lines)
     assert len(unparsed(parses)) == COUNT

@@ -51,6 +51,45 @@ def test_no_file_imports_a_file_of_tests():
     assert not {name: modules for name, modules in importers.items() if modules}
 
 
+def test_no_file_imports_a_private_name_of_the_package():
+    private = {
+        name: [
+            module for module in imported(name) if re.match(r"fairseq_phrase\..*\b_(?!_)", module)
+        ]
+        for name in FILES
+    }
+    assert not {name: names for name, names in private.items() if names}
+
+
+def replaced(name: str) -> list[str]:
+    """What a file replaces in the package's modules and classes, except limits, which are in capitals."""
+    ours = {
+        alias.asname or alias.name
+        for node in ast.walk(parsed(name))
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("fairseq_phrase.")
+        for alias in node.names
+    }
+    calls = [
+        call
+        for call in ast.walk(parsed(name))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        if call.func.attr in ("setattr", "setitem") and call.args
+    ]
+    owners = [".".join(re.findall(r"\w+", " ".join(map(ast.unparse, c.args[:-1])))) for c in calls]
+    return [
+        owner
+        for owner in owners
+        if owner.partition(".")[0] in ours | {"fairseq_phrase"}
+        if not any(part.isupper() and len(part) > 2 for part in owner.split("."))
+    ]
+
+
+def test_few_functions_of_the_package_are_replaced():
+    """What is left stops or counts work, draws no random numbers, or stands in for another machine."""
+    functions = {name: replaced(name) for name in FILES}
+    assert sum(map(len, functions.values())) <= 42, functions
+
+
 def test_nothing_sleeps():
     texts = {name: (TESTS / name).read_text(encoding="utf-8") for name in FILES}
     assert not [name for name, text in texts.items() if re.search(r"\bsleep\(", text)]

@@ -102,7 +102,7 @@ def test_every_command_is_read_by_its_own_parser(page, in_repository):
             assert options.parse_args_and_arch(STOCK[command](), arguments)
         elif command.startswith(OWN):
             module = importlib.import_module(f"{cli.__name__}.{module_of(command)}")
-            assert module._parser().parse_args(arguments)
+            assert module.make_parser().parse_args(arguments)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

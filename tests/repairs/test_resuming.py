@@ -64,7 +64,7 @@ def test_a_stopped_training_has_the_learning_rates_of_one_without_a_stop(cooldow
     second.load_state_dict(first.state_dict())
     second.optimizer.set_lr(first.optimizer.get_lr())  # of the optimizer's state
     trainer = SimpleNamespace(lr_scheduler=second)
-    resuming._continue_plateaus(trainer, saved, saved["continued"]["plateaus"])
+    resuming.continue_plateaus(trainer, saved, saved["continued"]["plateaus"])
     rates.append(second.optimizer.get_lr())
     for loss in LOSSES[stop:]:
         rates.append(second.step(None, loss))

@@ -103,7 +103,7 @@ def test_an_unknown_break_mode_is_refused():
 @pytest.fixture
 def replaced_bleu(monkeypatch):
     """Import ``libbleu`` as where fairseq is not compiled, until the test ends."""
-    spec = uncompiled._FINDER.find_spec("fairseq.libbleu")
+    spec = uncompiled.FINDER.find_spec("fairseq.libbleu")
     module = module_from_spec(spec)
     monkeypatch.setattr(bleu, "ctypes", bleu.ctypes)
     spec.loader.exec_module(module)
@@ -155,9 +155,9 @@ def test_python_asks_for_a_replacement_last(monkeypatch):
     monkeypatch.setattr(sys, "meta_path", [PathFinder])
     for _ in range(2):
         uncompiled.replace_missing_extensions()
-    assert sys.meta_path == [PathFinder, uncompiled._FINDER]
+    assert sys.meta_path == [PathFinder, uncompiled.FINDER]
     for ours, name in ((data_utils_fast, "data.data_utils_fast"), (libbleu, "libbleu")):
-        assert uncompiled._FINDER.find_spec(f"fairseq.{name}").origin == ours.__file__
+        assert uncompiled.FINDER.find_spec(f"fairseq.{name}").origin == ours.__file__
     assert find_spec("fairseq.data.no_such_module") is None
 
 
@@ -166,5 +166,5 @@ def test_python_asks_for_a_replacement_last(monkeypatch):
 )
 def test_a_model_that_needs_a_compiler_names_the_command(name):
     with pytest.raises(ImportError, match=rf"need {name}, .* fairseq-fixed==") as raised:
-        uncompiled._FINDER.find_spec(name)
+        uncompiled.FINDER.find_spec(name)
     assert isinstance(raised.value, UserError)

@@ -1,4 +1,4 @@
-"""A parser for raw lines that knows the gold trees of the synthetic corpus."""
+"""``--parser gold:TEXT``: the gold trees of a text of the synthetic corpus."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fairseq_phrase.text import read_lines
 
 
 class GoldParser(LineParser):
-    """Gold trees of the lines of a text; a chain of words for other lines."""
+    """Gold trees of the lines of a text, also of split lines; a chain of words for other lines."""
 
     version = "gold"
     fields = ("words", "heads", "deprels", "tags")
 
-    def __init__(self, text: Path):
-        lines = list(read_lines(text))
+    def __init__(self, text: str | Path):
+        lines = list(read_lines(Path(text)))
         gold = ConlluFiles().read(Path(f"{text}.conllu"), iter(lines))
         self._trees = dict(zip(lines, gold, strict=True))
         self._any = next(iter(self._trees.values()))
@@ -26,6 +26,9 @@ class GoldParser(LineParser):
 
     def tokenize(self, lines):
         return self.parse(lines)
+
+    def parse_words(self, sentences):
+        return self.parse([" ".join(words) for words in sentences])
 
     def _chain(self, line):
         sentence = split_at_white_space(line)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+#: What makes ``--parser of-test``: see ``install_parser`` in conftest.
+parser_of_test = None
+
 
 def install_package(folder: Path, name: str, entry_points: str = "", **modules: str) -> None:
     """Leave a package in a folder, which is to be in ``sys.path``.

@@ -8,7 +8,7 @@ from fairseq.data import Dictionary
 from fairseq.models import MODEL_DATACLASS_REGISTRY
 
 from fairseq_phrase.checkpoints.loading import register
-from fairseq_phrase.testing import _built
+from fairseq_phrase.testing import build_configured
 
 SIZES = {
     "encoder_embed_dim": 16, "decoder_embed_dim": 16, "encoder_ffn_embed_dim": 24,
@@ -21,4 +21,4 @@ def build_recurrent(dictionary: Dictionary, **options: Any) -> Any:
     """Build a small recurrent translation model, as ``build_model`` builds others."""
     register()
     config = MODEL_DATACLASS_REGISTRY["seq2seq"](**{**SIZES, "dropout": 0.0, **options})
-    return _built("seq2seq", config, dictionary)
+    return build_configured("seq2seq", config, dictionary)

@@ -25,14 +25,14 @@ _REGISTRIES = [
 def registrations_undone(package: str) -> Iterator[None]:
     """Forget at the end the encoders that a package registers, and its modules."""
     entries = [dict(registry) for registry in _REGISTRIES]
-    names, folders = set(architectures._built), set(vars(import_user_module).get("memo", ()))
+    names, folders = set(architectures.BUILT), set(vars(import_user_module).get("memo", ()))
     try:
         yield
     finally:
         for registry, before in zip(_REGISTRIES, entries, strict=True):
             registry.clear()
             registry.update(before)
-        architectures._built.intersection_update(names)
+        architectures.BUILT.intersection_update(names)
         import_user_module.memo = folders
         for name in [name for name in sys.modules if name.split(".")[0] == package]:
             del sys.modules[name]

@@ -25,9 +25,9 @@ def write_arrays(prefix, arrays, own_index=True):
     return writer.paths
 
 
-def write_store(directory, sentences, fields=TREE_FIELDS):
-    """Write a data directory of one split; the text's tokens are arbitrary."""
-    text = [np.append(np.full(len(parse["words"]), 9), 2) for parse in sentences]
+def write_store(directory, sentences, fields=TREE_FIELDS, text=None):
+    """Write a data directory of one split; the text's tokens are arbitrary if they are not given."""
+    text = text or [np.append(np.full(len(parse["words"]), 9), 2) for parse in sentences]
     write_arrays(directory / f"{SPLIT}.de", text)
     for name in fields:
         arrays = [parse[name].reshape(-1) for parse in sentences]

@@ -14,7 +14,7 @@ from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
-from fairseq_phrase.parsers import LineParser, Unparsed, registry
+from fairseq_phrase.parsers import LineParser, Unparsed
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.fields import FIELD_GROUP, FIELDS, ParseField
 from fairseq_phrase.syntax.sentence import ParsedSentence
@@ -68,12 +68,11 @@ class Measuring(LineParser):
 
 
 @pytest.fixture
-def table(monkeypatch):
+def table(monkeypatch, install_parser):
     """The table with two rows more, and a parser that makes these fields."""
     for row in (LENGTHS, EXTENTS):
         monkeypatch.setitem(FIELDS, row.name, row)
-    built_in = registry._BuiltIn("measuring", Measuring)
-    monkeypatch.setitem(registry._BUILT_IN, "measuring", built_in)
+    install_parser(Measuring)
     return FIELDS
 
 
@@ -82,7 +81,7 @@ def data(table, synthetic_corpus, data_directory, tmp_path):
     """The synthetic corpus' small sets, with these fields."""
     arguments = [
         "-s", "de", "-t", "en", "--trainpref", synthetic_corpus / "valid", "--testpref",
-        synthetic_corpus / "test", "--parser", "measuring", "--on-error", "flat", "--max-flat", "1",
+        synthetic_corpus / "test", "--parser", "of-test", "--on-error", "flat", "--max-flat", "1",
         "--destdir", tmp_path / "data", "--sentencepiece-model", data_directory / "spm.model",
     ]  # fmt: skip
     preprocess_command.main(list(map(str, arguments)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +21,8 @@ from fairseq_phrase.data.store.layout import shared_index
 from fairseq_phrase.data.subwords.encoded_sentences import encode_words
 from fairseq_phrase.data.subwords.text_encoder import TextEncoder
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.lab.inspection.integrity import _check_edges
+from fairseq_phrase.lab.inspection.integrity import RecordChecker
+from fairseq_phrase.lab.inspection.sentence_blocks import Ragged, SentenceBlock
 from fairseq_phrase.methods.common.parse_batch import ParseBatch
 from fairseq_phrase.parsers import Unparsed
 from fairseq_phrase.parsers.interfaces import LineParser, flat, without_trees
@@ -157,18 +160,18 @@ class Graphs(LineParser):
         ([Edge(0, 1, "a"), (1, 0, "b")], "an edge of enhanced is a tuple: expected Edge(head, dep"),
     ],
 )
-def test_an_edge_of_a_parser_to_a_word_that_is_not_there_is_refused(monkeypatch, edges, message):
-    monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Graphs(*edges))
-    (unparsed,) = ParsingPipeline(ParsingOptions("mine")).parse(["x y"])
+def test_an_edge_of_a_parser_to_a_word_that_is_not_there_is_refused(install_parser, edges, message):
+    install_parser(lambda: Graphs(*edges))
+    (unparsed,) = ParsingPipeline(ParsingOptions("of-test")).parse(["x y"])
     assert isinstance(unparsed, Unparsed)
     assert message in unparsed.reason
 
 
-def test_edges_that_raw_text_loses_are_counted_in_a_warning(monkeypatch, caplog):
+def test_edges_that_raw_text_loses_are_counted_in_a_warning(install_parser, caplog):
     edges = [Edge(0, 0, "a"), Edge(0, 1, "b"), Edge(1, 2, "c")]
-    monkeypatch.setattr("fairseq_phrase.parsers.pipeline.load_parser", lambda spec: Graphs(*edges))
+    install_parser(lambda: Graphs(*edges))
     segmenter = SimpleNamespace(segment_word=lambda word: [] if "-" in word else [word])
-    encoder = TextEncoder(ParsingPipeline(ParsingOptions("mine")), segmenter)
+    encoder = TextEncoder(ParsingPipeline(ParsingOptions("of-test")), segmenter)
     with caplog.at_level(logging.WARNING):
         (sentence,) = encoder.encode_lines(["x y z"])
         assert not caplog.text
@@ -183,10 +186,12 @@ def test_trees_without_syntax_have_no_graph():
         TreeSource("random").fields_to_read(["words", "heads", "enhanced"])
 
 
-def test_a_record_of_an_edge_to_a_word_that_is_not_there_is_found():
-    edges = np.array([[0, 1, 6], [1, 2, 4]])
-    _check_edges(edges, 3)
-    with pytest.raises(ValueError, match="an edge joins words that are not out of 0 to 1"):
-        _check_edges(edges, 2)
-    with pytest.raises(ValueError, match="an edge joins"):
-        _check_edges(edges - 1, 3)
+@pytest.mark.parametrize(("dependent", "is_found"), [(1, False), (2, True), (-1, True)])
+def test_a_record_of_an_edge_to_a_word_that_is_not_there_is_found(dependent, is_found):
+    files = SimpleNamespace(path_of=Path)
+    dictionaries = {name: labels(name) for name in ("text", "enhanced")}
+    values = {"text": [4, 5, 2], "words": [0, 1], "enhanced": [0, dependent, 6]}
+    arrays = {name: Ragged(np.array(row), np.array([0, len(row)])) for name, row in values.items()}
+    message = "expected valid enhanced: an edge joins words that are not out of 0 to 1"
+    with pytest.raises(UserError, match=message) if is_found else nullcontext():
+        RecordChecker(files, dictionaries).check(SentenceBlock(0, arrays))

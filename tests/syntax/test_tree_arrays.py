@@ -7,16 +7,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fairseq_phrase.syntax.dependency import DependencyTree, projected_bounds
+from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.tree_arrays import (
-    constituent_arities,
     constituent_depths,
     constituent_parents,
     dependency_depths,
-    projective_words,
 )
 from tests.support.hostile import constituents, trees
-from tests.twins.projectivity import subtree_sizes
 
 # Their depths need as many doublings as any tree's of their length.
 RISING, FALLING = [*range(1, 64), 63], [0, *range(63)]
@@ -32,18 +29,12 @@ def laid_end_to_end(rows):
 @given(rows=st.lists(trees(), max_size=4))
 @example(rows=[RISING, [0], FALLING])
 @example(rows=[FALLING[:63]])  # and no longer sentence beside it
-def test_depths_and_contiguous_subtrees_are_those_of_each_sentence(rows):
+def test_depths_are_those_of_each_sentence(rows):
     heads, longest = laid_end_to_end(rows)
     depths, circling = dependency_depths(heads, longest)
-    expected, contiguous = [], []
-    for row in rows:
-        tree = DependencyTree(row)
-        expected += tree.depths.tolist()
-        starts, ends = projected_bounds(tree)
-        contiguous += (ends - starts == subtree_sizes(tree)).tolist()
+    expected = [depth for row in rows for depth in DependencyTree(row).depths.tolist()]
     assert depths.tolist() == expected
     assert not circling.any()
-    assert projective_words(heads, depths).tolist() == contiguous
 
 
 @pytest.mark.parametrize("length", [2, 3, 4, 5, 8, 63, 64, 65])
@@ -59,12 +50,12 @@ def test_words_on_a_cycle_and_below_one_are_found_and_no_others(length):
 def test_no_sentences_have_no_depths():
     nothing = np.zeros(0, dtype=np.int64)
     depths, circling = dependency_depths(nothing, 0)
-    assert len(depths) == len(circling) == len(projective_words(nothing, nothing)) == 0
+    assert len(depths) == len(circling) == 0
     assert len(constituent_parents(nothing, nothing)) == len(constituent_depths(nothing)) == 0
 
 
 @given(rows=st.lists(constituents(), max_size=4))
-def test_parents_depths_and_arities_of_constituents_are_those_of_each_sentence(rows):
+def test_parents_and_depths_of_constituents_are_those_of_each_sentence(rows):
     spans = np.concatenate([np.zeros((0, 2), dtype=np.int64), *(tree.spans for tree in rows)])
     sentences = np.repeat(np.arange(len(rows)), list(map(len, rows)))
     parents = constituent_parents(spans[:, 0], sentences)
@@ -75,5 +66,3 @@ def test_parents_depths_and_arities_of_constituents_are_those_of_each_sentence(r
     assert parents.tolist() == expected
     depths = [depth for tree in rows for depth in tree.depths.tolist()]
     assert constituent_depths(parents).tolist() == depths
-    arities = [len(children) for tree in rows for children in tree.children[:-1]]
-    assert constituent_arities(parents, spans[:, 1] - spans[:, 0]).tolist() == arities

@@ -228,9 +228,8 @@ def test_an_update_of_many_parameters_has_few_launches(flags):
         (gradients,) = make_gradients(parameters, 1)
         update(optimizer, parameters, gradients)  # which makes the state
         optimizer.zero_grad()
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        optimizer._needs_sync = True
+        products = zip(parameters, gradients, strict=True)
+        optimizer.backward(sum((parameter * gradient).sum() for parameter, gradient in products))
         with Calls() as calls:
             optimizer.multiply_grads(0.5)
             optimizer.clip_grad_norm(1.0)

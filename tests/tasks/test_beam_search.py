@@ -203,13 +203,19 @@ def test_a_model_with_layerdrop_draws_the_words_of_fairseqs_search():
     check_same(*both([model], dictionary, sample, beam=3, max_len_b=9, sampling=True))
 
 
+@pytest.mark.parametrize(
+    "search", [{}, {"diversity_rate": 0.5}, {"diverse_beam_groups": 5}], ids=str
+)
 @pytest.mark.parametrize("number", [math.nan, math.inf])
-def test_a_hypothesis_without_a_number_leaves_the_others_of_its_sentence_as_they_are(number):
+def test_a_hypothesis_without_a_number_leaves_the_others_of_its_sentence_as_they_are(
+    number, search
+):
     dictionary = make_dictionary(40)
     model = eager_to_end(build_model("transformer", dictionary), dictionary)
     model.decoder.embed_tokens.weight.data[9] = number  # as by an overflow in 16 bits
+    model.decoder.output_projection.weight.data[9] *= 2  # a frequent word
     sample = sample_of(dictionary, [("transformer", model)])
-    check_same(*both([model], dictionary, sample, beam=5, max_len_b=15))
+    check_same(*both([model], dictionary, sample, beam=5, max_len_b=15, **search))
 
 
 @pytest.mark.parametrize("beam", [63, 130])

@@ -59,9 +59,7 @@ class Masking:
     @property
     def fields(self) -> set[str]:
         """The parse fields that masks need."""
-        if self.unit == "subword":
-            return set()
-        return {"words"} | ({"spans"} if self.unit == "phrase" else set())
+        return {"subword": set[str](), "word": {"words"}, "phrase": {"words", "spans"}}[self.unit]
 
 
 class Masks:
@@ -74,15 +72,9 @@ class Masks:
     def __init__(self, masking: Masking, *, mask: int, dictionary: Dictionary):
         self.masking, self._mask, self._dictionary = masking, mask, dictionary
         self._special = np.array([dictionary.pad(), dictionary.eos(), dictionary.bos()])
-        self._replacements = np.array(
-            [
-                index
-                for index, symbol in enumerate(dictionary.symbols)
-                if index >= dictionary.nspecial
-                and index != mask
-                and not symbol.startswith("madeupword")
-            ]
-        )
+        entries = [*enumerate(dictionary.symbols)][dictionary.nspecial :]
+        words = [i for i, symbol in entries if i != mask and not symbol.startswith("madeupword")]
+        self._replacements = np.array(words)
 
     def __call__(
         self, sample: BlockSample, rng: np.random.Generator

@@ -17,7 +17,6 @@ from fairseq_phrase.data.batches.source_batches import (
     make_structures,
     truncated,
 )
-from fairseq_phrase.data.batches.subword_sampling import SubwordSampling
 from fairseq_phrase.data.batches.tree_sources import Trees
 from fairseq_phrase.data.store.layout import rerun
 from fairseq_phrase.data.store.reader import ParseStore
@@ -54,8 +53,6 @@ class SyntaxDataset(_WrappedPairs):
         is_pool: whether ``trees`` uses these sentences as its pool.
         of_loss: the fields that a criterion reads, which are put into the batch's ``parse``.
         inputs: the fields that models need, which are put into ``net_input``; all by default.
-        sampling: resegments words each time. Sentences that ``max_subwords`` truncates keep their
-            segmentation.
         structures: functions that make other inputs of models from the parses.
 
     Raises:
@@ -72,7 +69,6 @@ class SyntaxDataset(_WrappedPairs):
         *,
         of_loss: Collection[str] = (),
         inputs: Collection[str] | None = None,
-        sampling: SubwordSampling | None = None,
         structures: Mapping[str, MakeStructure] | None = None,
     ):
         super().__init__(dataset)
@@ -83,7 +79,7 @@ class SyntaxDataset(_WrappedPairs):
         self.trees = trees or Trees()
         self.is_pool = is_pool
         self.of_loss, self.inputs = of_loss, inputs
-        self.sampling, self.structures = sampling, {} if structures is None else structures
+        self.structures = {} if structures is None else structures
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return fairseq's sample with the parse under ``parse``."""
@@ -91,8 +87,6 @@ class SyntaxDataset(_WrappedPairs):
         parse = self.parses[index]
         if self.max_subwords is not None and len(parse["words"]) > self.max_subwords:
             parse = truncated(parse, self.max_subwords)
-        elif self.sampling is not None:
-            parse = self.sampling(sample, parse, index)
         sample["parse"] = self.trees(parse, sample["source"], index if self.is_pool else None)
         return sample
 
@@ -111,12 +105,6 @@ class SyntaxDataset(_WrappedPairs):
                         lost[f"{per}s ({name})"] += len(parse[name]) - len(items)
         return lost
 
-    def set_epoch(self, epoch: int) -> None:
-        """Store the epoch, on which random choices depend."""
-        super().set_epoch(epoch)
-        if self.sampling is not None:
-            self.sampling.epoch = epoch
-
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """Return several samples; torch's data loader calls this method if it exists.
 
@@ -125,7 +113,7 @@ class SyntaxDataset(_WrappedPairs):
         """
         dataset: Any = self
         source, _ = self.trees.setting
-        if isinstance(self.parses, ParseStore) and self.sampling is None and source == "parse":
+        if isinstance(self.parses, ParseStore) and source == "parse":
             longest = self.parses.sizes("words")[indices].max(initial=0)
             if self.max_subwords is None or longest <= self.max_subwords:
                 dataset = self.dataset

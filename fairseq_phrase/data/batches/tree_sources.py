@@ -202,13 +202,13 @@ class TreeSource:
     def _heads(self, words: int, tokens: Any, index: int | None) -> np.ndarray:
         if self.name == "linear":
             return chain(words)
-        drawn = self._draw(tokens)
+        drawn = self.draw(tokens)
         if self.name == "random":
             return random_tree(words, np.random.default_rng(drawn))
         assert self.pool is not None
-        return fitted(self.pool[self._other(words, drawn, index)]["heads"], words)
+        return fitted(self.pool[self.other_sentence(words, drawn, index)]["heads"], words)
 
-    def _draw(self, tokens: Any) -> int:
+    def draw(self, tokens: Any) -> int:
         """Draw a number from the seed and the sentence's characters, independent of its subwords."""
         dictionary = self._dictionary
         assert dictionary is not None
@@ -218,7 +218,7 @@ class TreeSource:
         digest = hashlib.blake2b(f"{self.seed} {text}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big")
 
-    def _other(self, words: int, drawn: int, index: int | None) -> int:
+    def other_sentence(self, words: int, drawn: int, index: int | None) -> int:
         """Choose another sentence with this number of words, or nearly this number if few have it."""
         furthest = max(self._lengths[-1] - words, words, 1)
         for difference in range(int(furthest) + 1):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_phrase.data.preprocessing.engines import EngineOptions
-from fairseq_phrase.data.store.identity import Identity, Tolerance, check
+from fairseq_phrase.data.store.identity import Identity, Tolerance, check_identity
 from fairseq_phrase.data.store.parts import part_name
 from fairseq_phrase.parsers.pipeline import ParsingOptions
 
@@ -123,7 +123,7 @@ class Options:
     def check(self, reused: Identity, here: Identity) -> None:
         """Compare the reused record with this run, and store the allowed differences."""
         tolerance = Tolerance(self.allow_difference, self.strict, "strict")
-        passed = check(reused, here, "use", tolerance)
+        passed = check_identity(reused, here, "use", tolerance)
         self.allowed[:] = dict.fromkeys([*self.allowed, *passed])
 
     @property

@@ -16,6 +16,8 @@ from fairseq_phrase.data.store.indexed import IndexedReader
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 
+_SENTENCES = 1 << 16  # number of sentences read at a time
+
 
 def languages_in_names(directory: str | Path) -> tuple[str, str]:
     """Return the source and the target language that the names of a data directory's files contain.
@@ -50,10 +52,12 @@ def pair_names(
     while True:
         part = f"{split}{len(names) or ''}"
         either = (f"{part}.{source}-{target}", f"{part}.{target}-{source}")
-        texts = {name: os.path.join(directory, f"{name}.{source}") for name in either}
-        there = [n for n, text in texts.items() if indexed_dataset.dataset_exists(text, impl=impl)]
-        names += there[:1]
-        if not there or not combine:
+        paths = {name: os.path.join(directory, f"{name}.{source}") for name in either}
+        existing = [
+            n for n, path in paths.items() if indexed_dataset.dataset_exists(path, impl=impl)
+        ]
+        names += existing[:1]
+        if not existing or not combine:
             return names
 
 
@@ -63,9 +67,6 @@ def read_label_dictionary(directory: str | Path, language: str, field_name: str)
     for label in Manifest.load(directory, language).labels_of(field_name, directory):
         dictionary.add_symbol(label)
     return dictionary
-
-
-_SENTENCES = 1 << 16  # number of sentences read at a time
 
 
 def refuse_unknown_words(text: str, dictionary: Dictionary) -> None:

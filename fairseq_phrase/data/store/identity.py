@@ -2,8 +2,8 @@
 
 The record is in the manifest of a data directory (the facts), and in every checkpoint and bundle. Every
 option is in it, unless :data:`FREE_OPTIONS` has its name or its metadata declare it free.
-:func:`differences` compares two records for a use, and :func:`check` decides about the differences and
-words them. ``docs/identity.md`` lists the steps of a record's life.
+:func:`differences` compares two records for a use, and :func:`check_identity` decides about the
+differences and words them. ``docs/identity.md`` lists the steps of a record's life.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ FREE_OPTIONS = {
         "left_pad_source left_pad_target required_seq_len_multiple num_batch_buckets",
     "what validation prints": "eval_*",
     "samples and losses of training":
-        "seed upsample_primary load_alignments subword_sampling batch_order "
+        "seed upsample_primary load_alignments batch_order "
         "parse_loss* tree_regularization* tree_planting* coverage",
     "how a training begins, and what it trains":
         "pretrained pretrained_model pretrained_decoder_embeddings take_options freeze_encoder "
@@ -108,7 +108,7 @@ FREE_OPTIONS = {
 LOGGED = "identity record "
 #: The text before the digest of a training text in a training log.
 TEXT_LOGGED = "lengths of "
-#: The text before the differences in a message of :func:`check`.
+#: The text before the differences in a message of :func:`check_identity`.
 _DIFFER = " differ in "
 #: The last entry of a dictionary of pre-training, which is not part of its fingerprint.
 MASK = "<mask>"
@@ -320,7 +320,7 @@ class Tolerance(NamedTuple):
 _ORDINARY = Tolerance()
 
 
-def check(
+def check_identity(
     trained: Identity, here: Identity, use: str, tolerance: Tolerance = _ORDINARY
 ) -> tuple[str, ...]:
     """Refuse two records that differ, warn of the difference, or let it pass.
@@ -385,7 +385,7 @@ def _texts(found: Iterable[Difference]) -> str:
 
 
 def logged_differences(message: str) -> str | None:
-    """Return the differences in a warning of :func:`check`; None for another message.
+    """Return the differences in a warning of :func:`check_identity`; None for another message.
 
     >>> logged_differences("a.pt and data differ in parser x 1 and x 2 (--strict-identity refuses this)")
     'parser x 1 and x 2'

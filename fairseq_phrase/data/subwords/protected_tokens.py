@@ -66,7 +66,7 @@ class ProtectedTokens:
                 text += (" " if follows_space and text else "") + part
         if not offsets:
             return line, []
-        return text, [Token(*_slot(text, offset), token, offset) for offset, token in offsets]
+        return text, [Token(*gap_at(text, offset), token, offset) for offset, token in offsets]
 
     def _parts(self, line: str) -> Iterator[tuple[str, bool, bool]]:
         """Yield the tokens and joiners of a line, and the texts between them.
@@ -166,7 +166,7 @@ def _anywhere(token: str) -> str:
     return f"{before}{re.escape(token)}{after}"
 
 
-def _slot(text: str, offset: int) -> tuple[int, int]:
+def gap_at(text: str, offset: int) -> tuple[int, int]:
     """Return the number of words at white space before an offset, and of characters after the last."""
     before = text[:offset]
     words = before.split()

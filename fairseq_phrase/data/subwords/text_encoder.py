@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from fairseq_phrase.data.store.identity import Identity, Tolerance, check
+from fairseq_phrase.data.store.identity import Identity, Tolerance, check_identity
 from fairseq_phrase.data.store.manifest import Manifest, pipeline_entries
 from fairseq_phrase.data.subwords.encoded_sentences import (
     encode_line,
@@ -142,7 +142,7 @@ class TextEncoder:
             has_stamp = stamp and stamp == manifest.parser_stamp  # then its weights are not read
             entries = pipeline_entries(pipeline, manifest.parser_digest if has_stamp else None)
             recorded = manifest.identity(directory).only("parser")
-            check(recorded, Identity(entries), "use", Tolerance(allow, strict))
+            check_identity(recorded, Identity(entries), "use", Tolerance(allow, strict))
         segmenter = segmenter_of(directory, manifest)
         return cls(pipeline, segmenter, whole_lines=manifest.whole_lines)
 

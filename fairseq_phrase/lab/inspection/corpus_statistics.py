@@ -10,7 +10,7 @@ import numpy as np
 
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import Manifest
-from fairseq_phrase.lab.inspection.integrity import RecordChecker, in_words, word_counts
+from fairseq_phrase.lab.inspection.integrity import RecordChecker, word_counts
 from fairseq_phrase.lab.inspection.parsed_text import printable
 from fairseq_phrase.lab.inspection.sentence_blocks import (
     Dictionaries,
@@ -19,13 +19,7 @@ from fairseq_phrase.lab.inspection.sentence_blocks import (
     SplitFiles,
 )
 from fairseq_phrase.syntax.fields import FIELDS
-from fairseq_phrase.syntax.tree_arrays import (
-    constituent_arities,
-    constituent_depths,
-    constituent_parents,
-    dependency_depths,
-    projective_words,
-)
+from fairseq_phrase.syntax.tree_arrays import dependency_depths
 
 _EMPTY: np.ndarray = np.zeros(0, dtype=np.int64)
 
@@ -64,17 +58,10 @@ class SplitStatistics:
         flat: lines that could not be parsed and have flat trees.
         words: words per sentence.
         subwords: subwords per sentence.
-        subwords_per_word: subwords per word.
         unknown: subwords that are not in the dictionary.
-        lengths: the number of sentences of 0, 1, … words. Shape: ``(longest + 1,)``
-        depths: edges from each word up to the root.
         heights: edges from each sentence's deepest word up to the root.
-        dependents: dependents of each word that has dependents.
-        projective: trees in which every subtree is a span of words; None without dependency trees.
         constituents: constituents per sentence.
-        levels: constituents above each sentence's deepest word, those over one word included.
-        children: children of each constituent, words included.
-        heads: heads of each word in a graph, by field; a root itself counts as one.
+        edges: edges per sentence in each graph, by field.
         labels: frequency of each label of a field, by its number in the dictionary.
     """
 
@@ -84,25 +71,11 @@ class SplitStatistics:
     flat: int = 0
     words: Spread = field(default_factory=Spread)
     subwords: Spread = field(default_factory=Spread)
-    subwords_per_word: Spread = field(default_factory=Spread)
     unknown: int = 0
-    lengths: np.ndarray = field(default_factory=lambda: _EMPTY)
-    depths: Spread = field(default_factory=Spread)
     heights: Spread = field(default_factory=Spread)
-    dependents: Spread = field(default_factory=Spread)
-    projective: int | None = None
     constituents: Spread = field(default_factory=Spread)
-    levels: Spread = field(default_factory=Spread)
-    children: Spread = field(default_factory=Spread)
-    heads: dict[str, Spread] = field(default_factory=dict)
+    edges: dict[str, Spread] = field(default_factory=dict)
     labels: dict[str, np.ndarray] = field(default_factory=dict)
-    bytes: dict[str, int] = field(default_factory=dict)
-
-    def length_quantile(self, share: float) -> int | None:
-        """Return the number of words that this share of sentences does not exceed."""
-        if not self.sentences:
-            return None
-        return int(np.searchsorted(np.cumsum(self.lengths), share * self.sentences))
 
     def add(self, block: SentenceBlock, unknown: int) -> None:
         """Count a block of sentences.
@@ -113,48 +86,28 @@ class SplitStatistics:
         """
         arrays = block.arrays
         lines = np.arange(block.first + 1, block.first + len(block) + 1)
-        words, counts = in_words(arrays["words"]), word_counts(arrays["words"])
         self.sentences += len(block)
-        self.words.add(counts, lines)
+        self.words.add(word_counts(arrays["words"]), lines)
         self.subwords.add(arrays["words"].sizes, lines)
-        # The words of all sentences are numbered together.
-        numbers = words.values + np.repeat(np.cumsum(counts) - counts, words.sizes)
-        per_word = np.bincount(numbers, minlength=int(counts.sum()))
-        self.subwords_per_word.add(per_word, np.repeat(lines, counts))
         self.unknown += int((arrays["text"].values == unknown).sum())
-        self.lengths = _counted(counts, self.lengths)
         if "heads" in arrays:
-            self._add_dependencies(arrays["heads"], lines)
+            self._add_heights(arrays["heads"], lines)
         if "spans" in arrays:
-            self._add_constituents(arrays["spans"], lines)
+            self.constituents.add(arrays["spans"].sizes // 3, lines)
         for name in arrays:
             if name in FIELDS and FIELDS[name].per == "edge":
-                edges = arrays[name].values.reshape(-1, 3)
-                first = np.repeat(np.cumsum(counts) - counts, arrays[name].sizes // 3)
-                heads = np.bincount(edges[:, 1] + first, minlength=int(counts.sum()))
-                self.heads.setdefault(name, Spread()).add(heads, np.repeat(lines, counts))
+                self.edges.setdefault(name, Spread()).add(arrays[name].sizes // 3, lines)
         for name in with_labels(arrays):
             numbers = arrays[name].values.reshape(-1, FIELDS[name].columns)[:, -1]
             self.labels[name] = _counted(numbers, self.labels.get(name, _EMPTY))
 
-    def _add_dependencies(self, heads: Ragged, lines: np.ndarray) -> None:
+    def _add_heights(self, heads: Ragged, lines: np.ndarray) -> None:
         places = heads.values + np.repeat(heads.offsets[:-1], heads.sizes)
         depths, _ = dependency_depths(places, int(heads.sizes.max(initial=0)))
-        line_of = lines[heads.sentences]
-        self.depths.add(depths, line_of)
-        self.heights.add(*_deepest(depths, heads.offsets, lines))
-        arities = np.bincount(places, minlength=len(places)) - (depths == 0)  # without roots' edges
-        self.dependents.add(arities[arities > 0], line_of[arities > 0])
-        broken = np.unique(heads.sentences[~projective_words(places, depths)])
-        self.projective = (self.projective or 0) + len(lines) - len(broken)
-
-    def _add_constituents(self, spans: Ragged, lines: np.ndarray) -> None:
-        starts, ends, _ = spans.values.reshape(-1, 3).T
-        triples = Ragged(starts, spans.offsets // 3)
-        self.constituents.add(triples.sizes, lines)
-        parents = constituent_parents(starts, triples.sentences)
-        self.levels.add(*_deepest(constituent_depths(parents) + 1, triples.offsets, lines))
-        self.children.add(constituent_arities(parents, ends - starts), lines[triples.sentences])
+        filled = heads.sizes > 0
+        if filled.any():
+            heights = np.maximum.reduceat(depths, heads.offsets[:-1][filled])
+            self.heights.add(heights, lines[filled])
 
 
 def _counted(numbers: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -162,16 +115,6 @@ def _counted(numbers: np.ndarray, before: np.ndarray) -> np.ndarray:
     counts = np.bincount(numbers, minlength=len(before))
     counts[: len(before)] += before
     return counts
-
-
-def _deepest(
-    depths: np.ndarray, offsets: np.ndarray, lines: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest depth of each sentence with depths, and the sentence's line."""
-    filled = np.diff(offsets) > 0
-    if not filled.any():
-        return _EMPTY, _EMPTY
-    return np.maximum.reduceat(depths, offsets[:-1][filled]), lines[filled]
 
 
 def split_statistics(
@@ -194,14 +137,13 @@ def split_statistics(
         split,
         skipped=record.unparsed_skipped,
         flat=record.unparsed_flat,
-        bytes={name: files.bytes_of(name) for name in FIELDS if name in manifest.fields},
     )
     unknown = dictionaries["text"].unk()
     for block in files.blocks():
         checker.check(block)  # statistics of invalid records are useless
         statistics.add(block, unknown)
         advance(len(block))
-    for spread in (*vars(statistics).values(), *statistics.heads.values()):
+    for spread in (*vars(statistics).values(), *statistics.edges.values()):
         if isinstance(spread, Spread) and spread.count:
             spread.line = record.line_of(spread.line - 1)  # some lines may be left out
     return statistics
@@ -278,59 +220,39 @@ def _rows(statistics: Sequence[SplitStatistics]) -> list[StatisticRow]:
         ("  unparsed, with flat trees", lambda s: _number(s.flat)),
         ("words", lambda s: _number(s.words.total)),
         ("  per sentence", lambda s: _mean(s.words)),
-        ("    median", lambda s: _number(s.length_quantile(0.5))),
-        ("    95 % have at most", lambda s: _number(s.length_quantile(0.95))),
         *_most(lambda s: s.words),
         ("subwords", lambda s: _number(s.subwords.total)),
         ("  per sentence", lambda s: _mean(s.subwords)),
         *_most(lambda s: s.subwords),
-        ("  per word", lambda s: _mean(s.subwords_per_word)),
-        *_most(lambda s: s.subwords_per_word),
+        ("  per word", lambda s: _ratio(s.subwords.total, s.words.total)),
         ("  not in the dictionary", lambda s: _number(s.unknown)),
     ]
-    if any(split.projective is not None for split in statistics):
+    if any(split.heights.count for split in statistics):
         rows += [
-            ("dependency trees", None),
-            ("  depth of a word", lambda s: _mean(s.depths)),
-            ("  depth of a tree", lambda s: _mean(s.heights)),
+            ("depth of a dependency tree", lambda s: _mean(s.heights)),
             *_most(lambda s: s.heights),
-            ("  dependents of a head", lambda s: _mean(s.dependents)),
-            *_most(lambda s: s.dependents),
-            ("  projective", lambda s: _percent(s.projective or 0, s.sentences)),
-            ("  not projective", lambda s: _number(s.sentences - (s.projective or 0))),
         ]
-    if any("spans" in split.bytes for split in statistics):
+    if any(split.constituents.count for split in statistics):
         rows += [
             ("constituents", lambda s: _number(s.constituents.total)),
             ("  per sentence", lambda s: _mean(s.constituents)),
             *_most(lambda s: s.constituents),
-            ("  levels of a sentence", lambda s: _mean(s.levels)),
-            *_most(lambda s: s.levels),
-            ("  children of a constituent", lambda s: _mean(s.children)),
-            *_most(lambda s: s.children),
         ]
-    for name in dict.fromkeys(name for split in statistics for name in split.heads):
+    for name in dict.fromkeys(name for split in statistics for name in split.edges):
         rows += _graph_rows(name)
-    fields = list(dict.fromkeys(name for split in statistics for name in split.bytes))
-    rows += [("bytes per subword", lambda s: _ratio(sum(s.bytes.values()), s.subwords.total))]
-    rows += [(f"  {name}", _bytes_of(name)) for name in fields]
     return rows
 
 
 def _graph_rows(name: str) -> list[StatisticRow]:
 
-    def heads(split: SplitStatistics) -> Spread:
-        return split.heads.get(name, Spread())
+    def edges(split: SplitStatistics) -> Spread:
+        return split.edges.get(name, Spread())
 
     return [
-        (f"edges of {FIELDS[name].meaning}", lambda s: _number(heads(s).total)),
-        ("  heads of a word", lambda s: _mean(heads(s))),
-        ("    most", lambda s: _number(max(heads(s).largest, 0))),
+        (f"edges of {FIELDS[name].meaning}", lambda s: _number(edges(s).total)),
+        ("  per sentence", lambda s: _mean(edges(s))),
+        *_most(edges),
     ]
-
-
-def _bytes_of(name: str) -> Cell:
-    return lambda s: _ratio(s.bytes.get(name, 0), s.subwords.total)
 
 
 def _label_rows(

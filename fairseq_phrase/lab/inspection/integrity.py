@@ -217,16 +217,9 @@ def _check_edges(rows: np.ndarray, count: int) -> None:
 _STRUCTURES = {"words": _check_words, "heads": _check_heads, "spans": _check_spans}
 
 
-def in_words(words: Ragged) -> Ragged:
-    """Drop protected tokens, which do not belong to words (-1)."""
-    real = words.values != -1
-    return Ragged(words.values[real], np.concatenate([[0], np.cumsum(real)])[words.offsets])
-
-
 def word_counts(words: Ragged) -> np.ndarray:
-    """Count each sentence's words. Shape: ``(sentences,)``, int64."""
-    words = in_words(words)
+    """Count each sentence's words; protected tokens (-1) are none. Shape: ``(sentences,)``, int64."""
     counts = np.zeros(len(words.sizes), dtype=np.int64)
     filled = words.sizes > 0
-    counts[filled] = words.values[words.offsets[1:][filled] - 1] + 1
+    counts[filled] = np.maximum.reduceat(words.values, words.offsets[:-1][filled]) + 1
     return counts

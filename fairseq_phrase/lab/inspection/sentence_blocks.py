@@ -41,11 +41,6 @@ class Ragged:
         """The number of values in each sentence. Shape: ``(sentences,)``."""
         return np.diff(self.offsets)
 
-    @property
-    def sentences(self) -> np.ndarray:
-        """The sentence of each value, from 0. Shape: ``(values,)``."""
-        return np.repeat(np.arange(len(self.offsets) - 1), self.sizes)
-
     def sentence(self, index: int) -> np.ndarray:
         """Return the values of one sentence, from 0. Shape: ``(sizes[index],)``."""
         return self.values[self.offsets[index] : self.offsets[index + 1]]
@@ -92,12 +87,6 @@ class SplitFiles:
                     f"{self.prefix}.{name}", f"{self.prefix}.{index}" if index else None
                 )
         self.sentences = min(map(len, self.readers.values()))
-
-    def bytes_of(self, name: str) -> int:
-        """Return the size of a field's files on disk, including its separate index, if any."""
-        prefix = self.path_of(name)
-        paths = (Path(f"{prefix}.bin"), Path(f"{prefix}.idx"))
-        return sum(path.stat().st_size for path in paths if path.is_file())
 
     def path_of(self, name: str) -> Path:
         """Return the path, without its ending, of ``text`` or a field."""

@@ -29,7 +29,7 @@ def use_fonts(figure: Any) -> None:
     for family in families:
         missing -= _characters(findfont(FontProperties(family=[family])))
     fallbacks = []
-    for name, path in _installed() if missing else ():
+    for name, path in installed_fonts() if missing else ():
         if missing & _characters(path):
             fallbacks.append(name)
             missing -= _characters(path)
@@ -52,7 +52,7 @@ def _is_drawn(character: str) -> bool:
 
 
 @cache
-def _installed() -> list[tuple[str, str]]:
+def installed_fonts() -> list[tuple[str, str]]:
     """List the installed fonts, name and file: upright fonts of ordinary weight without serifs first.
 
     matplotlib's list may be older than a font.

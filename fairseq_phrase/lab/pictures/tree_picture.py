@@ -68,7 +68,7 @@ def tree_picture(
             previous = tokens.roll(1)  # the end of sentence comes first
             _, weights = cross_attention(model, sentence.net_input, previous.unsqueeze(0))
         subwords = written(tokens[: -len(ends_of(dictionary))], dictionary, sentence.copied)
-        title = f"“{_text_of(subwords)}”"
+        title = f"“{joined_text(subwords)}”"
     # (layers, 1, attending, nodes) -> (nodes,)
     mass = choose(weights[:, 0], layer, "layer").mean(0)
     return TreePicture(
@@ -94,7 +94,7 @@ def _parents(sentence: SourceSentence) -> np.ndarray:
     return parents
 
 
-def _text_of(subwords: Sequence[str]) -> str:
+def joined_text(subwords: Sequence[str]) -> str:
     """Join a translation's subwords to words."""
     word_of = words_by_marks(subwords, ())
     words = [

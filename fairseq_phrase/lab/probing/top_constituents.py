@@ -15,7 +15,7 @@ from fairseq_phrase.errors import UserError, location, named_in_errors
 from fairseq_phrase.lab.probing.task_files import Example
 from fairseq_phrase.parsers import LineParser, Unparsed
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
-from fairseq_phrase.syntax.brackets import NO_TAG, parse_brackets, unescaped
+from fairseq_phrase.syntax.brackets import NO_TAG, parse_brackets, tree_blocks, unescaped
 from fairseq_phrase.syntax.constituency import ROOT_LABEL, ConstituencyTree
 from fairseq_phrase.text import read_lines
 
@@ -68,7 +68,7 @@ def from_bracket_files(paths: Iterable[Path], sentence_label: str) -> Iterator[E
         UserError: a tree is not well-formed.
     """
     for path in paths:
-        for number, text in _whole_trees(path):
+        for number, text in tree_blocks(read_lines(path)):
             try:
                 sentence = parse_brackets(text)
             except ValueError as error:
@@ -76,21 +76,6 @@ def from_bracket_files(paths: Iterable[Path], sentence_label: str) -> Iterator[E
             label = top_sequence(sentence.tree, sentence.tags, sentence_label)
             if label is not None:
                 yield Example(" ".join(map(unescaped, sentence.words)), label)
-
-
-def _whole_trees(path: Path) -> Iterator[tuple[int, str]]:
-    """Join lines until their brackets are balanced; yield the first line's number and the text."""
-    waiting: list[str] = []
-    depth = first = 0
-    for number, line in enumerate(read_lines(path), start=1):
-        first = first if waiting else number
-        waiting.append(line)
-        depth += line.count("(") - line.count(")")
-        if depth <= 0:
-            yield first, " ".join(waiting)
-            waiting, depth = [], 0
-    if waiting:
-        yield first, " ".join(waiting)
 
 
 def from_parsed_files(

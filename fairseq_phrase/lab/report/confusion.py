@@ -22,7 +22,7 @@ def is_labelled(report: Report) -> bool:
 
 def chosen_rows(report: Report) -> list[Row]:
     """Return the baseline and the best other row, or the best row without a baseline."""
-    candidates = [row for row in report.shown_rows if row.runs and row is not report.baseline]
+    candidates = [row for row in report.rows_with_runs if row is not report.baseline]
     sign = 1 if report.main in report.metrics.lower_is_better else -1
     best = sorted(candidates, key=lambda row: sign * (row.mean(report.main) or 0))[:1]
     return [*([report.baseline] if report.baseline is not None else []), *best]

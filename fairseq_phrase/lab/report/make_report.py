@@ -114,15 +114,11 @@ class ReportOptions:
         baseline: the row that the others are compared with; None for no comparison.
         test: ``auto``: over seeds if both rows have at least two seeds, and paired approximate
             randomization over sentences; ``seeds``: the same, but fewer seeds are an error; ``ar`` and
-            ``bs``: over sentences only; ``mcnemar``: over labels or outputs that are correct or wrong;
-            ``none``.
+            ``bs``: over sentences only; ``none``.
         partial: leave out runs that are not finished, and note it.
         needs_training: whether a run without a finished training log is an error.
         titles: titles and papers' numbers by row, in the table's order.
         pairs: minimal pairs that every run has scored; empty for none.
-
-    Raises:
-        UserError: the test does not fit the measure.
     """
 
     baseline: str | None = None
@@ -134,13 +130,6 @@ class ReportOptions:
     titles: Mapping[str, RowTitle] = field(default_factory=dict)
     caption: str = "Results"
     pairs: Sequence[MinimalPairs] = ()
-
-    def __post_init__(self) -> None:
-        if self.test == "mcnemar" and not self.measure.right_or_wrong:
-            raise UserError(
-                f"--test mcnemar --measure {self.measure.name}: McNemar's test compares outputs that are "
-                "right or wrong one by one, as with --measure labels or exact; use --test ar"
-            )
 
     @property
     def sentence_test(self) -> str | None:
@@ -193,7 +182,7 @@ def make_report(
         settings = {"seed": random_seed(), options.sentence_test: options.trials}
     if baseline is not None and options.test in ("auto", "seeds"):
         compare_over_seeds(rows, baseline, metrics[0], options.trials)
-    return Report(
+    report = Report(
         caption=_caption(options.caption, rows, problems),
         rows=rows,
         baseline=baseline,
@@ -201,12 +190,13 @@ def make_report(
         texts=texts,
         signatures=_signatures(metrics, texts, settings),
         left_out=problems,
-        notes=[
-            *table_notes(rows, baseline, metrics[0], texts, options.sentence_test, options.trials),
-            *dict.fromkeys(note for metric in metrics for note in metric.notes),
-        ],
+        sentence_test=options.sentence_test,
+        trials=options.trials,
         pairs=options.pairs,
     )
+    report.notes.extend(table_notes(report))
+    report.notes.extend(dict.fromkeys(note for metric in metrics for note in metric.notes))
+    return report
 
 
 def _signatures(

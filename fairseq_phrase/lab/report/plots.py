@@ -97,7 +97,7 @@ def plot_lengths(report: Report, path: Path) -> None:
     axes.set_xticks(range(len(buckets)), labels)
     axes.set_xlabel(f"words of the {_side(report)}; sentences")
     axes.set_ylabel(report.main)
-    axes.set_title(_title(report, lengths_title(report)))
+    axes.set_title(title_of(report, lengths_title(report)))
     _finish(figure, axes, path)
 
 
@@ -127,7 +127,7 @@ def plot_curves(report: Report, path: Path) -> bool:
             _logarithmic(axes)
         axes.set_xlabel("updates")
         axes.set_ylabel(label)
-        axes.set_title(_title(report, label))
+        axes.set_title(title_of(report, label))
     _finish(figure, panels[-1], path)
     return True
 
@@ -162,7 +162,8 @@ def _logarithmic(axes: Any) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _title(report: Report, text: str) -> str:
+def title_of(report: Report, text: str) -> str:
+    """Mark the title of a plot of a part of the runs."""
     return f"{text} (PARTIAL: runs left out)" if report.left_out else text
 
 

@@ -187,6 +187,8 @@ class Report:
         signatures: how each metric is computed, by metric.
         left_out: for each run that was left out, a line with the reason; empty unless the report is
             partial.
+        sentence_test: ``ar``, ``bs`` or ``mcnemar``; None without a test over sentences.
+        trials: the number of resamples or exchanges of each test.
         pairs: the minimal pairs of the contrastive accuracies; empty without them.
     """
 
@@ -197,13 +199,25 @@ class Report:
     texts: Sequence[ReferenceText]
     signatures: Mapping[str, str]
     left_out: list[str]
-    notes: list[str]
+    sentence_test: str | None
+    trials: int
+    notes: list[str] = field(default_factory=list)
     pairs: Sequence[MinimalPairs] = ()
 
     @property
     def shown_rows(self) -> list[Row]:
         """The rows that have runs."""
         return [row for row in self.rows if not row.absent]
+
+    @property
+    def rows_with_runs(self) -> list[Row]:
+        """The rows that have finished runs."""
+        return [row for row in self.rows if row.runs]
+
+    @property
+    def runs(self) -> list[tuple[Row, Run]]:
+        """All finished runs, with their rows."""
+        return [(row, run) for row in self.rows for run in row.runs]
 
     @cached_property
     def references(self) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from fairseq_phrase.data.store.identity import Tolerance, check
+from fairseq_phrase.data.store.identity import Tolerance, check_identity
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.lab.report.generation import (
     Generation,
@@ -281,4 +281,4 @@ def check_alike(runs: Sequence[Run]) -> None:
                 if not (trained.is_whole and tested.is_whole):  # a log lacks what completes them
                     names = trained.entries.keys() & tested.entries.keys()
                     trained, tested = trained.only_named(names), tested.only_named(names)
-                check(trained, tested, "continue", _AS_ROWS)
+                check_identity(trained, tested, "continue", _AS_ROWS)

@@ -24,6 +24,9 @@ from torch.nn.functional import pad
 from fairseq_phrase.methods.accumulation.long_trees import PathCoefficients
 from fairseq_phrase.methods.common.tree_batch import Indices, TreeBatch
 
+#: Of listing a path, in dense coefficients that are computed in its time.
+COST_OF_A_PATH = 64
+
 
 def coefficients(weights: Tensor, tree: TreeBatch, indices: Indices) -> Tensor:
     """Compute the coefficients of all nodes and embeddings in each nonterminal.
@@ -36,7 +39,7 @@ def coefficients(weights: Tensor, tree: TreeBatch, indices: Indices) -> Tensor:
         The coefficients of nodes, vertical and horizontal embeddings, concatenated.
         Shape: (batch, heads, nonterminals, sum of ``indices.sizes``)
     """
-    if is_long(tree, indices):
+    if lists_paths(tree, indices):
         return tree.cached(_paths, indices, weights.dtype)(weights)
     # U and V: A, of shape (batch, nonterminals, heads, leaves)
     leaves = tree.cached(shares, indices, weights.dtype).unsqueeze(2) * weights.mT.unsqueeze(1)
@@ -49,14 +52,14 @@ def coefficients(weights: Tensor, tree: TreeBatch, indices: Indices) -> Tensor:
     return torch.cat([leaves, nonterminals, embeddings], -1).transpose(1, 2)
 
 
-def is_long(tree: TreeBatch, indices: Indices) -> bool:
+def lists_paths(tree: TreeBatch, indices: Indices) -> bool:
     """Return whether paths are listed: they are few compared with the dense coefficients of all leaves.
 
     This is so in sentences of more than some 50 words, except in very deep trees.
     """
     pairs = tree.batch_size * tree.num_nonterminals * tree.num_leaves
     dense = pairs * (tree.num_nonterminals + sum(indices.sizes(tree)[1:]))
-    return 64 * tree.num_paths < dense
+    return COST_OF_A_PATH * tree.num_paths < dense
 
 
 def _paths(tree: TreeBatch, indices: Indices, dtype: torch.dtype) -> PathCoefficients:

@@ -77,7 +77,7 @@ class TreeBatch:
         self.leaf_spans = leaf_spans
         self.padding_mask = padding_mask
         self.labels = labels
-        self._cache: dict[Any, Any] = {}
+        self.cache: dict[Any, Any] = {}
         self._sizes = sizes
         if sizes is None and may_read(leaf_spans):
             _check_spans(leaf_spans.numpy(), padding_mask.numpy())
@@ -164,9 +164,9 @@ class TreeBatch:
     def cached(self, build: Callable[..., Cached], *choices: Hashable) -> Cached:
         """Return ``build(self, *choices)``, called once per choices."""
         key = (build, *choices)
-        if key not in self._cache:
-            self._cache[key] = build(self, *choices)
-        return cast(Cached, self._cache[key])
+        if key not in self.cache:
+            self.cache[key] = build(self, *choices)
+        return cast(Cached, self.cache[key])
 
     # Nodes, spans and paths
 
@@ -231,25 +231,25 @@ class TreeBatch:
     @cached_property
     def max_depth(self) -> int:
         """The largest number of nonterminals above a leaf."""
-        return self._numbers[0]
+        return self.sizes[0]
 
     @cached_property
     def max_span(self) -> int:
         """The largest number of leaves under a nonterminal."""
-        return self._numbers[1]
+        return self.sizes[1]
 
     @cached_property
     def num_paths(self) -> int:
         """Number of triples that :meth:`paths` lists; O(depth³) in a chain."""
-        return self._numbers[2]
+        return self.sizes[2]
 
     @property
     def num_members(self) -> int:
         """Number of pairs of a nonterminal and a leaf under it."""
-        return self._numbers[3]
+        return self.sizes[3]
 
     @cached_property
-    def _numbers(self) -> Sequence[int]:
+    def sizes(self) -> Sequence[int]:
         """Largest depth and span, and numbers of paths, of members and of pairs in :attr:`subtrees`.
 
         If they were not given, the host waits for all of them once.
@@ -267,7 +267,7 @@ class TreeBatch:
         """List the triples (i, t on the path from i to j, j)."""
         sentence, leaf, node = true_at(self.membership.transpose(1, 2), self.num_members)
         # The paths through a node begin at the node or its ancestors. They are listed node by node.
-        _, _, tops = true_at(self.subtrees.transpose(1, 2), self._numbers[4])
+        _, _, tops = true_at(self.subtrees.transpose(1, 2), self.sizes[4])
         num_tops = self.subtrees.sum(1).flatten()
         first = num_tops.cumsum(0) - num_tops
         flat = sentence * self.num_nonterminals + node
@@ -333,7 +333,7 @@ def tree_sizes(src_tokens: Tensor, parse: ParseBatch) -> list[int]:
     # Spans cover only words, so the sizes do not depend on padding.
     padding_mask = torch.zeros(src_tokens.shape, dtype=torch.bool)
     tree = TreeBatch.from_words(parse["words"], parse["spans"], padding_mask)
-    return [*tree._numbers]
+    return [*tree.sizes]
 
 
 def _maximum(counts: Tensor) -> Tensor:

@@ -237,10 +237,8 @@ class PhraseBatch:
         """
         if positions not in self._part_positions:
             starts, sizes = self.extents
-            queries, keys = (
-                (starts[:, :, None], sizes[:, :, None]),
-                (starts[:, None], sizes[:, None]),
-            )
+            queries = starts[:, :, None], sizes[:, :, None]
+            keys = starts[:, None], sizes[:, None]
             self._part_positions[positions] = number_parts(queries, keys, positions)
         return self._part_positions[positions]
 

@@ -32,10 +32,10 @@ TREE_RELATIONS = (
     *(f"distance {distance}" for distance in (*map(str, range(3, 9)), "9+")),
     "no word",
 )
-_PARENT, _CHILD = TREE_RELATIONS.index("parent"), TREE_RELATIONS.index("child")
-assert _PARENT + 1 == _CHILD  # the order of the labels' biases
+PARENT, CHILD = TREE_RELATIONS.index("parent"), TREE_RELATIONS.index("child")
+assert PARENT + 1 == CHILD  # the order of the labels' biases
 # For a word above another: indexed by the query's depth minus the key's depth, -4 to 4.
-_IN_LINE = (9, 8, 7, _CHILD, 0, _PARENT, 4, 5, 6)
+_IN_LINE = (9, 8, 7, CHILD, 0, PARENT, 4, 5, 6)
 # For two other words: indexed by their distance, 2 to 9. At distance 2 they are siblings.
 _SIBLING = TREE_RELATIONS.index("sibling")
 _APART = (0, 0, _SIBLING, *range(10, 17))
@@ -73,7 +73,7 @@ def tree_relations(
     in_line = above.clamp(-4, 4).add_(4)
     apart = distances.clamp(max=_MOST).add_(len(_IN_LINE))
     number = torch.where(distances == above.abs(), in_line, apart)
-    table = _constant((*_IN_LINE, *_APART), device)
+    table = constant((*_IN_LINE, *_APART), device)
     relations = table.index_select(0, number.flatten()).view_as(number)
     if labels is not None:
         if labels.size(1) == 0:  # a batch without words; its heads have one word of padding
@@ -85,8 +85,8 @@ def tree_relations(
         first = len(TREE_RELATIONS)
         by_parent = (first + labels)[:, :, None]
         by_child = (first + num_labels + labels)[:, None, :]
-        relations = torch.where(relations == _PARENT, by_parent, relations)
-        relations = torch.where(relations == _CHILD, by_child, relations)
+        relations = torch.where(relations == PARENT, by_parent, relations)
+        relations = torch.where(relations == CHILD, by_child, relations)
     relations = tree.for_tokens(relations, outside=_NO_WORD)
     relations.diagonal(dim1=1, dim2=2).zero_()
     return relations
@@ -168,8 +168,8 @@ def graph_relations(words: Tensor, edges: Tensor) -> Tensor:
     device = words.device
     relations = torch.where(
         in_line,
-        _constant(_IN_LINE, device)[signed + 4],
-        _constant(_APART, device)[apart.clamp(max=_MOST)],
+        constant(_IN_LINE, device)[signed + 4],
+        constant(_APART, device)[apart.clamp(max=_MOST)],
     )
     common_heads = has_head @ has_head.mT
     relations.masked_fill_((relations == _SIBLING) & (common_heads == 0), _CO_HEAD)
@@ -193,7 +193,7 @@ def with_co_heads(parameters: dict[str, Tensor], prefix: str) -> None:
 
 
 @functools.cache
-def _constant(numbers: tuple[int, ...], device: torch.device) -> Tensor:
+def constant(numbers: tuple[int, ...], device: torch.device) -> Tensor:
     """Make a constant on a device, once; a copy from the host would wait for the device."""
     return torch.cat([torch.arange(n, n + 1, device=device) for n in numbers])
 
@@ -309,7 +309,7 @@ class RelationBias(nn.Module):
             if self.label_bias is not None and with_labels:
                 # A labelled parent or child has two biases: of its relation and of its label.
                 of_labels = self.label_bias.unflatten(1, (2, -1))
-                labelled = tree[:, _PARENT : _CHILD + 1, None] + of_labels
+                labelled = tree[:, PARENT : CHILD + 1, None] + of_labels
                 tree = torch.cat([tree, labelled.flatten(1)], dim=1)
             if self.co_head_bias is not None:
                 tree = torch.cat([tree, self.co_head_bias], dim=1)

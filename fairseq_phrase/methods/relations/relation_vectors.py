@@ -21,10 +21,10 @@ from fairseq_phrase.methods.common.projections import HeadsAttention
 from fairseq_phrase.methods.positions.relative_attention import relative_attention
 from fairseq_phrase.methods.positions.relative_positions import RelativePositions
 from fairseq_phrase.methods.relations.relation_bias import (
-    _CHILD,
-    _PARENT,
+    CHILD,
     GRAPH_RELATIONS,
     NUM_BUCKETS,
+    PARENT,
     TREE_RELATIONS,
     EdgePairs,
     edge_pairs,
@@ -63,14 +63,15 @@ def label_rows(edges: EdgePairs, num_labels: int, count: int) -> Sequence[Tensor
         0 to L - 1 for heads as keys, L to 2 L - 1 for dependents, 2 L where no edge is left.
         Shape of each: (batch, tokens, tokens), int64
     """
-    pairs, tokens = edges.of_tokens.flatten(1), edges.of_tokens.size(1)
+    batch, tokens = edges.of_tokens.shape[:2]
+    num_slots = tokens**2 + 1  # of pairs of words, and one for padding
     slots, order = edges.slots.sort(1)
-    slots = slots + _ranks(slots, tokens**2) * (tokens**2 + 1)
-    labels = pairs.new_full((len(pairs), count * (tokens**2 + 1)), 2 * num_labels)
-    labels = labels.scatter(1, slots, edges.labels.gather(1, order))
-    of_tokens = labels.unflatten(1, (count, -1)).gather(2, pairs[:, None].expand(-1, count, -1))
-    layers: Sequence[Tensor] = of_tokens.unflatten(2, (tokens, tokens)).unbind(1)
-    return layers
+    # Edge number 0, 1, … between the same words is in table 0, 1, …
+    tables = edges.labels.new_full((batch, count * num_slots), 2 * num_labels)
+    slots = slots + num_slots * _ranks(slots, tokens**2)
+    tables = tables.scatter(1, slots, edges.labels.gather(1, order)).view(batch, count, num_slots)
+    pairs = edges.of_tokens.view(batch, 1, -1).expand(-1, count, -1)
+    return list(tables.gather(2, pairs).view(batch, count, tokens, tokens).unbind(1))
 
 
 def relation_positions(
@@ -177,6 +178,6 @@ class RelationVectorAttention(HeadsAttention):
             tables["label"] = pad(tables["label"], (0, 0, 0, 1))  # no edge is left
         elif "label" in tables:
             # A labelled parent or child has two vectors: of its relation and of its label.
-            edge = tables["tree"][_PARENT : _CHILD + 1, None]
+            edge = tables["tree"][PARENT : CHILD + 1, None]
             tables["label"] = (edge + tables["label"].unflatten(0, (2, -1))).flatten(0, 1)
         return torch.cat([*tables.values()])

@@ -47,10 +47,10 @@ class _Finder(MetaPathFinder):
         return spec_from_file_location(name, _FOLDER / f"{name.rpartition('.')[2]}.py")
 
 
-_FINDER = _Finder()
+FINDER = _Finder()
 
 
 def replace_missing_extensions() -> None:
     """Let Python find the replacements, after all that it finds by itself."""
-    if _FINDER not in sys.meta_path:
-        sys.meta_path.append(_FINDER)
+    if FINDER not in sys.meta_path:
+        sys.meta_path.append(FINDER)

@@ -44,10 +44,10 @@ def bleu_add(
     counts.reflen += len(reference)
     counts.predlen += len(prediction)
     for order in (1, 2, 3, 4):
-        wanted, found = _ngrams(reference, order), _ngrams(prediction, order)
-        for name, more in (("count", found), ("match", found & wanted)):
-            field = f"{name}{order}"
-            setattr(counts, field, getattr(counts, field) + sum(more.values()))
+        predicted = _ngrams(prediction, order)
+        correct = predicted & _ngrams(reference, order)
+        for field, ngrams in ((f"count{order}", predicted), (f"match{order}", correct)):
+            setattr(counts, field, getattr(counts, field) + sum(ngrams.values()))
 
 
 def _integers(address: ctypes.c_void_p, length: ctypes.c_size_t) -> list[int]:

@@ -59,12 +59,12 @@ def test_a_languages_tag_follows_the_end_of_a_sentence(dictionary, line, append_
     ("options", "message"),
     [
         ({"target_lang": "fr"}, "'fr', a language of the data, is missing"),
-        *(({name: 1}, f"--langs cannot be combined with --{name.replace('_', '-')}")
-          for name in ("subword_sampling", "num_batch_buckets", "eval_bleu")),
+        *(({name: 1}, "--langs cannot be combined with --num-batch-buckets or --eval-bleu")
+          for name in ("num_batch_buckets", "eval_bleu")),
     ],
 )  # fmt: skip
 def test_options_that_need_the_end_of_a_sentence_last_are_refused_with_tags(options, message):
-    needed = dict.fromkeys(("subword_sampling", "num_batch_buckets", "eval_bleu"))
+    needed = dict.fromkeys(("num_batch_buckets", "eval_bleu"))
     cfg = {"langs": "de,en", "source_lang": "de", "target_lang": "en", **needed, **options}
     with pytest.raises(UserError, match=message):
         LanguageTagTask(SimpleNamespace(**cfg), SourceDictionary(), SourceDictionary())

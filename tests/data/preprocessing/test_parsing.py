@@ -14,7 +14,7 @@ from fairseq_phrase.data.preprocessing import texts
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import LineParser, registry
+from fairseq_phrase.parsers import LineParser
 from fairseq_phrase.parsers.whitespace import WhitespaceParser
 
 
@@ -131,18 +131,16 @@ class Slow(LineParser):
 
 
 def test_a_run_with_other_weights_does_not_go_on_with_what_is_parsed(
-    treebank, monkeypatch, refused
+    treebank, monkeypatch, install_parser, interrupted, refused
 ):
-    monkeypatch.setitem(registry._BUILT_IN, "slow", registry._BuiltIn("slow", Slow))
+    install_parser(Slow)
     monkeypatch.setattr(texts, "BLOCK_LINES", 10)
     weights, out = treebank / "weights", treebank / "out"
     monkeypatch.setattr(Slow, "files", [weights])
     weights.write_text("one")
-    run = ("--parser", "slow")
-    with monkeypatch.context() as patch:
-        patch.setattr("fairseq_phrase.data.preprocessing.preprocess.write_split", interrupted)
-        with pytest.raises(SystemExit):
-            preprocess(treebank, out, *run)
+    run = ("--parser", "of-test")
+    with interrupted():
+        preprocess(treebank, out, *run)
     weights.write_text("two")
     message = refused(preprocess, treebank, out, *run)
     assert "made with parser of de slow 1" in message
@@ -150,10 +148,6 @@ def test_a_run_with_other_weights_does_not_go_on_with_what_is_parsed(
     weights.write_text("one")
     preprocess(treebank, out, *run)
     assert not (out / ".partial").exists()
-
-
-def interrupted(*arguments):
-    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize(("lines", "parts"), [(4200, 3), (4201, 3), (999_001, 1000), (1001, 2)])

@@ -11,7 +11,7 @@ from fairseq import checkpoint_utils
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_phrase.checkpoints.identity import begin_neutrally, identity_of
+from fairseq_phrase.checkpoints.identity import begin_neutrally, data_record_of, identity_of
 from fairseq_phrase.checkpoints.loading import register_all
 from fairseq_phrase.checkpoints.options import model_entries, task_entries
 from fairseq_phrase.checkpoints.parameter_checks import check_ties
@@ -25,7 +25,7 @@ from fairseq_phrase.data.store.identity import (
     Entry,
     Identity,
     Tolerance,
-    check,
+    check_identity,
     differences,
 )
 from fairseq_phrase.errors import UserError
@@ -69,26 +69,26 @@ def test_every_entry_is_compared_in_every_use_that_has_its_part(name, use, witho
     trained = record("a.pt").without(without)
     current = changed_record(name).without(without)
     if part in (*USES[use], *without):
-        assert check(trained, current, use, Tolerance(strict=True)) == ()
+        assert check_identity(trained, current, use, Tolerance(strict=True)) == ()
         return
     message = rf"^a\.pt and data differ in {name} one and two: .*allow_difference=\"{name}\"$"
     with pytest.raises(UserError, match=message):
-        check(trained, current, use, Tolerance(strict=True))
-    (allowed,) = check(trained, current, use, Tolerance(name, strict=True))
+        check_identity(trained, current, use, Tolerance(strict=True))
+    (allowed,) = check_identity(trained, current, use, Tolerance(name, strict=True))
     assert allowed == f"{name} one and two (a.pt)"
     if PARTS[part].kind == "may":
         current = replace(current, where=f"data of {use} {without}")  # a warning is given once
-        check(trained, current, use)
+        check_identity(trained, current, use)
         assert f"differ in {name} one and two (strict_identity " in caplog.text
     else:
         with pytest.raises(UserError, match=message):
-            check(trained, current, use)
+            check_identity(trained, current, use)
 
 
 def test_a_command_without_options_does_not_offer_them() -> None:
     tolerance = Tolerance(option="", remedy="name them as rows")
     with pytest.raises(UserError, match=r"differ in encoder one and two: name them as rows$"):
-        check(record(), changed_record("encoder"), "continue", tolerance)
+        check_identity(record(), changed_record("encoder"), "continue", tolerance)
 
 
 @given(
@@ -117,8 +117,8 @@ def test_an_entry_that_one_record_lacks_is_a_difference(lacks) -> None:
     less = record("a.pt").only("encoder", "text")
     records = (less, record()) if lacks == "trained" else (record(), less)
     with pytest.raises(UserError, match=r"source-dictionary (one and \(none\)|\(none\) and one)"):
-        check(*records, "use")
-    allowed = check(*records, "use", Tolerance(",".join(record().entries)))
+        check_identity(*records, "use")
+    allowed = check_identity(*records, "use", Tolerance(",".join(record().entries)))
     # Only one of them reads labels, and the other has no numbers of them.
     assert len(allowed) == 7
     assert "spans-labels" not in "".join(allowed)
@@ -126,7 +126,7 @@ def test_an_entry_that_one_record_lacks_is_a_difference(lacks) -> None:
 
 def test_what_a_stock_checkpoint_lacks_is_said_in_one_warning(caplog) -> None:
     stock = Identity({"encoder": Entry("one", "one", "encoder")}, is_whole=False, where="stock.pt")
-    check(stock, record(), "use")
+    check_identity(stock, record(), "use")
     assert len(caplog.records) == 1
     assert "stock.pt does not record its source-language, source-dictionary" in caplog.text
 
@@ -155,7 +155,7 @@ def test_tags_that_a_denoising_model_may_have_are_unknown(tags, caplog) -> None:
     options = {"_name": "multilingual_denoising", "langs": None}
     trained = Identity(task_entries(options), is_whole=False, where="mbart.pt").only("source")
     current = Identity(task_entries({"_name": "syntax_translation", "langs": tags})).only("source")
-    check(trained, current, "continue")
+    check_identity(trained, current, "continue")
     assert ("mbart.pt does not record its langs" in caplog.text) == (tags is not None)
 
 
@@ -212,7 +212,7 @@ def test_a_tie_is_compared_also_with_a_stock_checkpoint(tie, use) -> None:
     model = build_model("relation_transformer", make_dictionary())
     trained = begin_neutrally(stock, current, model.encoder, None)
     with pytest.raises(UserError, match=f"differ in .*{tie.replace('_', '-')} False and True"):
-        check(trained, current, use)
+        check_identity(trained, current, use)
 
 
 @pytest.mark.parametrize("use", USES)
@@ -223,18 +223,18 @@ def test_language_tags_are_part_of_the_source(use, langs) -> None:
         for languages in ("de,en", langs)
     )
     with pytest.raises(UserError, match=f"differ in langs de,en and {langs}: give --langs de,en"):
-        check(first, two, use)
+        check_identity(first, two, use)
     stock = {"_name": "translation_from_pretrained_bart", "langs": "de,en"}
     with pytest.raises(UserError, match=f"differ in langs de,en and {langs}: give --langs de,en"):
-        check(Identity(task_entries(stock), is_whole=False), two, use)
+        check_identity(Identity(task_entries(stock), is_whole=False), two, use)
 
 
 def test_an_option_that_the_training_did_not_have_is_left_out() -> None:
     factors = {"source-factors": Entry("tags", "tags", "encoder", default="")}
     with pytest.raises(UserError, match=r"\(none\) and tags: leave out --source-factors, or let"):
-        check(Identity(), Identity(factors), "continue")
+        check_identity(Identity(), Identity(factors), "continue")
     with pytest.raises(UserError, match=r"tags and \(none\): give --source-factors tags, or let"):
-        check(Identity(factors), Identity(), "continue")
+        check_identity(Identity(factors), Identity(), "continue")
 
 
 @pytest.mark.parametrize("part", ["labels", "parser", "trees", "data", "text", "training"])
@@ -271,7 +271,7 @@ def test_a_neutral_start_overwrites_no_entry_of_the_checkpoint() -> None:
     assert begun.value("relation-labels") == "True"
     message = "differ in tags-labels one and two, parser one and two, tree-source one and two: "
     with pytest.raises(UserError, match=message):
-        check(begun, current, "continue", Tolerance(strict=True))
+        check_identity(begun, current, "continue", Tolerance(strict=True))
 
 
 def test_a_record_of_an_earlier_version_is_completed_by_the_configuration(tmp_path) -> None:
@@ -293,7 +293,17 @@ def test_a_record_of_an_earlier_version_is_completed_by_the_configuration(tmp_pa
     assert completed.entries["langs"].part == "source"
     assert not completed.is_whole
     added = Identity({**completed.entries, "new": Entry("x", "x", "source")})
-    assert check(completed, added, "use") == ()
+    assert check_identity(completed, added, "use") == ()
+
+
+def test_data_without_named_languages_have_those_of_their_files(data_directory, tmp_path) -> None:
+    by_names = data_record_of(
+        {"data": str(data_directory), "source_lang": "de", "target_lang": "en"}
+    )
+    assert {"source-dictionary", "target-dictionary"} <= by_names.entries.keys()
+    assert data_record_of({"data": f"{data_directory}:elsewhere"}) == by_names
+    for missing in ({}, {"data": None}, {"data": str(tmp_path / "gone")}, {"data": str(tmp_path)}):
+        assert data_record_of(missing).entries == {}
 
 
 @pytest.mark.parametrize("arch", ["transformer", "relation_transformer"])

@@ -278,7 +278,7 @@ def test_what_pretrained_leaves_out_does_not_change_the_states_of_tokens(model, 
 OF_TASKS = {
     "dataset_impl": "mmap", "required_seq_len_multiple": 8, "num_batch_buckets": 3,
     "eval_bleu_args": '{"beam": 2}', "eval_bleu_detok": "moses",
-    "subword_sampling": 0.1, "train_subset": "valid", "upsample_primary": 2, "max_source_positions": 300,
+    "train_subset": "valid", "upsample_primary": 2, "max_source_positions": 300,
     "max_target_positions": 300, "pretrained": "none.pt", "pretrained_model": "none.pt",
     "allow_difference": "parser",
 }  # fmt: skip
@@ -354,7 +354,7 @@ def test_options_that_have_other_entries_change_them(given, names, data_director
             cfg._name = "relation_transformer"
             task.build_model(OmegaConf.create({"model": OmegaConf.structured(cfg)}).model)
         else:
-            task.identity = task._current_record()
+            task.identity = task.current_record()
         records.append(task.identity.labels())
     first, two = records
     assert names <= {name for name in {**first, **two} if first.get(name) != two.get(name)}

@@ -221,7 +221,7 @@ def test_a_field_of_a_package_that_is_not_installed_is_not_called_damaged(tmp_pa
 
 
 def test_a_large_files_fingerprint_notices_another_size_start_middle_and_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "_BLOCK_BYTES", 16)
+    monkeypatch.setattr(store_module, "BLOCK_BYTES", 16)
     content = bytes(range(256)) * 8  # 64 blocks of 16 bytes cover half of it
     original = tmp_path / "whole"
     original.write_bytes(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,13 +11,11 @@ import pytest
 import fairseq_phrase
 from fairseq_phrase.data.store.manifest import Manifest, fingerprint
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference import search
 from fairseq_phrase.lab.demo.answers import MAX_NODES, answer, attention_of
-from fairseq_phrase.parsers import registry
 from fairseq_phrase.syntax.constituency import ConstituencyTree
 from fairseq_phrase.syntax.dependency import DependencyTree
 from fairseq_phrase.syntax.sentence import ParsedSentence
-from tests.support.small_checkpoints import ChainParser, make_checkpoint, make_data
+from tests.support.small_checkpoints import make_checkpoint, make_data
 
 TAG = "<2en>"
 
@@ -24,8 +23,6 @@ TAG = "<2en>"
 @pytest.fixture(params=[1, 2], ids=["data", "data in two directories"])
 def translator(request, tmp_path, monkeypatch):
     """A model of trees whose data have a protected token."""
-    monkeypatch.setitem(registry._BUILT_IN, "chain", registry._BuiltIn("chain", ChainParser))
-    monkeypatch.setattr(search, "longest_target", lambda source: 5)
     data = make_data(tmp_path / "data")
     for language in ("de", "en"):
         with open(data / f"dict.{language}.txt", "a", encoding="utf-8") as dictionary:
@@ -33,7 +30,8 @@ def translator(request, tmp_path, monkeypatch):
     manifest = Manifest.load(data, "de")
     manifest.protected, manifest.dictionary = [TAG], fingerprint(data / "dict.de.txt")
     manifest.save(data)
-    checkpoint = make_checkpoint(tmp_path / "a.pt", data, "--arch", "relation_transformer")
+    model = ["--arch", "relation_transformer", "--max-target-positions", "6"]
+    checkpoint = make_checkpoint(tmp_path / "a.pt", data, *model)
     return fairseq_phrase.load(checkpoint, ":".join([str(data)] * request.param), device="cpu")
 
 
@@ -60,7 +58,7 @@ def parsed(constituents):
 
 @pytest.mark.parametrize("made_by", ["parser", "from-dependencies", "none"])
 @pytest.mark.parametrize("heads", [None, HEADS, FLAT])
-def test_only_constituents_that_are_made_of_the_tree_follow_an_edit(monkeypatch, made_by, heads):
+def test_only_constituents_that_are_made_of_the_tree_follow_an_edit(tmp_path, made_by, heads):
     """A constituency parser's stay: they do not depend on the heads."""
     trees = {
         "parser": ConstituencyTree([(2, 4), (0, 4)], ["VP", "S"], 4),
@@ -69,7 +67,8 @@ def test_only_constituents_that_are_made_of_the_tree_follow_an_edit(monkeypatch,
         ),
         "none": None,
     }
-    read = []
+    data, read = make_data(tmp_path / "data"), []
+    replace(Manifest.load(data, "de"), constituents=made_by).save(data)
 
     def refused(text, sentence):
         raise UserError("no maps")
@@ -79,12 +78,10 @@ def test_only_constituents_that_are_made_of_the_tree_follow_an_edit(monkeypatch,
         translate=lambda lines, parses: read.extend(parses) or ["a"],
         models=[SimpleNamespace(encoder=SimpleNamespace(attention_maps=None))],
         task=SimpleNamespace(
-            cfg=SimpleNamespace(data="a:b", source_lang="de"),
+            cfg=SimpleNamespace(data=f"{data}:b", source_lang="de"),
             source_text=SimpleNamespace(needs_trees=True),
         ),
     )  # fmt: skip
-    manifest = SimpleNamespace(constituents=made_by)
-    monkeypatch.setattr(Manifest, "load", lambda directory, language: manifest)
     content = answer(stub, "der Hund schläft gern", heads, 10)
     expected = trees[made_by]
     if made_by == "from-dependencies" and heads is not None:

@@ -17,7 +17,7 @@ from fairseq_phrase.lab.inspection.integrity import load_dictionaries
 from fairseq_phrase.lab.inspection.parsed_text import ParsedTextReader, printable
 from fairseq_phrase.parsers.conllu import ConlluFiles
 from fairseq_phrase.text import read_lines
-from tests.support.stores import SPLIT, TREE_FIELDS, write_store
+from tests.support.stores import SPLIT, write_store
 
 
 def reader_of(data_directory, split):
@@ -54,30 +54,23 @@ def test_a_line_that_is_not_there_is_refused_with_those_that_are(data_directory,
 def stored(tmp_path, bpe, symbols, counts, protected=()):
     """One sentence of these subwords, so many for each word, all words under the first."""
     words = len(counts)
-    write_store(
-        tmp_path,
-        [
-            {
-                "words": words_of_subwords(counts),
-                "heads": np.zeros(words, dtype=np.int64),
-                "deprels": np.full(words, 4),
-                "tags": np.full(words, 4),
-                "spans": np.array([[0, words, 4]]),
-            }
-        ],
-        fields=TREE_FIELDS,
-    )
     dictionaries = {name: Dictionary() for name in ("text", "deprels", "tags", "spans")}
     for name in ("deprels", "tags", "spans"):
         dictionaries[name].add_symbol("L")
     numbers = [dictionaries["text"].add_symbol(symbol) for symbol in symbols]
+    parse = {
+        "words": words_of_subwords(counts),
+        "heads": np.zeros(words, dtype=np.int64),
+        "deprels": np.full(words, 4),
+        "tags": np.full(words, 4),
+        "spans": np.array([[0, words, 4]]),
+    }
+    write_store(tmp_path, [parse], text=[[*numbers, 2]])
     record = SplitRecord(1, words, len(symbols), {})
     manifest = SimpleNamespace(
         language="de", bpe=bpe, fields=["words"], protected=[*protected], splits={SPLIT: record}
     )
-    reader = ParsedTextReader(tmp_path, manifest, SPLIT, dictionaries)
-    reader._text = {0: np.array([*numbers, 2])}
-    return reader.read(0)
+    return ParsedTextReader(tmp_path, manifest, SPLIT, dictionaries).read(0)
 
 
 def test_sentencepiece_marks_are_taken_off(tmp_path):

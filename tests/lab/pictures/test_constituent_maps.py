@@ -184,9 +184,9 @@ def test_the_encoders_attention_is_the_mean_over_nodes(dictionary):
 
 
 def test_the_title_has_the_words_of_the_translation():
-    assert tree_picture._text_of(["▁ein", "▁Hun", "d", "▁läuft"]) == "ein Hund läuft"
-    assert tree_picture._text_of(["ein", "Hun@@", "d"]) == "ein Hund"
-    assert tree_picture._text_of([]) == ""
+    assert tree_picture.joined_text(["▁ein", "▁Hun", "d", "▁läuft"]) == "ein Hund läuft"
+    assert tree_picture.joined_text(["ein", "Hun@@", "d"]) == "ein Hund"
+    assert tree_picture.joined_text([]) == ""
 
 
 def test_layers_and_models_that_are_not_there_are_refused(dictionary):

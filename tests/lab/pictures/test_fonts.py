@@ -45,9 +45,9 @@ def installed(monkeypatch):
     files: list[str] = []
     monkeypatch.setattr(font_manager.fontManager, "ttflist", fonts_of_matplotlib)
     monkeypatch.setattr(font_manager, "findSystemFonts", lambda: files)
-    fonts._installed.cache_clear()
+    fonts.installed_fonts.cache_clear()
     yield files
-    fonts._installed.cache_clear()
+    fonts.installed_fonts.cache_clear()
 
 
 def draw(text, path):

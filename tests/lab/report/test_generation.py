@@ -8,10 +8,10 @@ import pytest
 from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import OmegaConf
 
-from fairseq_phrase.data.store.identity import Entry, Identity, Tolerance, check
+from fairseq_phrase.data.store.identity import Entry, Identity, Tolerance, check_identity
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.lab.report.generation import read_generation, read_interactive_speed
-from fairseq_phrase.repairs.commands import _shorten_configuration
+from fairseq_phrase.repairs.commands import shorten_configuration
 from tests.support.run_folders import write_generation, write_interactive
 
 SOURCES = ["Ein Hund schläft.", "Zwei Katzen.", "Wir singen ein Lied\u2028zu Hause."]
@@ -53,7 +53,7 @@ def test_the_log_names_batches_models_and_search(tmp_path, options, search):
     config.common_eval.path = "runs/a/checkpoint_best.pt:runs/b/average.pt"
     config.generation.update(options)
     record = logging.makeLogRecord({"msg": config, "name": "fairseq_cli.generate"})
-    assert _shorten_configuration(record)
+    assert shorten_configuration(record)
     path = output(tmp_path, speed=15.38)
     log = path.with_suffix(".log")
     log.write_text(
@@ -71,7 +71,7 @@ def test_the_log_names_differences_that_passed(tmp_path, caplog, options, monkey
         Identity({"tree-source": Entry(source, source, "trees")}, where=f"{source} of {options}")
         for source in ("parse", "linear")
     )
-    check(trained, current, "use", options)
+    check_identity(trained, current, "use", options)
     path = output(tmp_path, speed=15.38)
     (record,) = caplog.records
     with open(path.with_suffix(".log"), "a", encoding="utf-8") as log:

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_phrase.lab.report.notes import _seed_notes
-from fairseq_phrase.lab.report.rows import Row
+from fairseq_phrase.lab.report.notes import baseline_notes
+from fairseq_phrase.lab.report.rows import Report, Row
 
 METRICS = SimpleNamespace(main="BLEU", people_agree=lambda metric, difference: None)
 WIDE = "With fewer than 3 seeds of a row, the interval is wide and p says little."
@@ -28,7 +28,9 @@ def row(title, seeds, compared=True, bleu=None):
 
 
 def notes(baseline, *others):
-    return list(_seed_notes([baseline, *others], baseline, METRICS, 1000))
+    baseline.by_seeds.clear()  # it is not compared with itself
+    report = Report("", [baseline, *others], baseline, METRICS, [], {}, [], None, 1000)
+    return list(baseline_notes(report))
 
 
 @pytest.mark.parametrize(

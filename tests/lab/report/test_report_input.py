@@ -86,7 +86,7 @@ def test_several_rows_do_not_get_one_name(table, capsys):
 
 
 def test_plots_name_what_is_left_out():
-    titles = [plots._title(SimpleNamespace(left_out=runs), "Curves") for runs in ([], ["a run"])]
+    titles = [plots.title_of(SimpleNamespace(left_out=runs), "Curves") for runs in ([], ["a run"])]
     assert titles == ["Curves", "Curves (PARTIAL: runs left out)"]
 
 

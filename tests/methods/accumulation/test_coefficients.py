@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fairseq_phrase.methods.accumulation import coefficients
-from fairseq_phrase.methods.accumulation.coefficients import is_long
+from fairseq_phrase.methods.accumulation.coefficients import lists_paths
 from fairseq_phrase.methods.common.tree_batch import Indices
 from tests.support.accumulations import build, conventions, random_states, random_values
 from tests.support.tolerance import assert_same
@@ -71,9 +72,9 @@ def test_both_forms_are_the_sum_over_triples_in_value_and_gradient(
             for row, tree in enumerate(forest)
         ]
     )
-    for long in (False, True):
+    for cost in (0, math.inf):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(coefficients, "is_long", lambda *_, is_long=long: is_long)
+            patched.setattr(coefficients, "COST_OF_A_PATH", cost)
             sums = coefficients.coefficients(weights, batch, indices)
             assert_same(sums, expected)
             direction = torch.randn(sums.shape, generator=generator, dtype=torch.float64)
@@ -175,7 +176,7 @@ def test_only_the_paths_of_long_and_shallow_trees_are_listed(
     forest: list[Tree], expected: bool
 ) -> None:
     batch = pad_trees(forest)
-    assert is_long(batch, Indices(False, 50, 100)) is expected
+    assert lists_paths(batch, Indices(False, 50, 100)) is expected
     assert batch.num_paths == len(batch.paths().leaf)
 
 

@@ -139,7 +139,7 @@ def test_a_batch_without_nonterminals_trains_every_parameter_with_a_gradient_of_
 def test_low_precision_is_at_most_twice_as_far_off_as_the_definition_in_it(
     tree: Tree, dtype: torch.dtype, long: bool, monkeypatch
 ) -> None:
-    monkeypatch.setattr(coefficients, "is_long", lambda *_: long)
+    monkeypatch.setattr(coefficients, "COST_OF_A_PATH", 0 if long else math.inf)
     module = build(1, 8)
     batch = pad_trees([tree])
     values = random_values(batch, module, dtype).detach()
@@ -185,9 +185,9 @@ def test_the_constants_of_a_batch_are_made_once_for_all_layers() -> None:
     first, second = build(), build()
     values, states = random_values(batch, first), random_states(batch, first)
     first(values, states, batch)
-    cache = dict(batch._cache)
+    cache = dict(batch.cache)
     second(values, states, batch)
-    assert {key: id(value) for key, value in batch._cache.items()} == {
+    assert {key: id(value) for key, value in batch.cache.items()} == {
         key: id(value) for key, value in cache.items()
     }
 

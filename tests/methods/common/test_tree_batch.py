@@ -42,7 +42,7 @@ def test_its_constants_are_those_of_the_parents(forest: list[Tree], extra: tuple
         len(tree.ancestors(j)) for tree in forest for j in range(tree.leaves)
     )
     # Sizes that the device is told, so that it does not wait for the host.
-    assert batch._numbers[3:] == [batch.membership.sum(), batch.subtrees.sum()]
+    assert batch.sizes[3:] == [batch.membership.sum(), batch.subtrees.sum()]
     counts = [len(tree.under(i)) for tree in forest for i in range(len(tree.parents))]
     assert batch.max_span == max(counts, default=0)
 

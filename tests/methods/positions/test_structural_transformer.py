@@ -6,6 +6,7 @@ from argparse import Namespace
 
 import pytest
 import torch
+import yaml
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY
@@ -20,6 +21,7 @@ from fairseq_phrase.methods.encoder_method import ENCODERS
 from fairseq_phrase.methods.positions import structural_transformer
 from fairseq_phrase.methods.positions.path_positions import token_paths
 from fairseq_phrase.testing import build_model
+from tests.support.repository import REPOSITORY
 from tests.support.structural_models import SUBWORDS, TABLE_1, batch, build, config, encode
 from tests.support.tolerance import assert_same
 from tests.twins.structural_encoder import twin_encoder
@@ -53,6 +55,16 @@ def path_sizes(request, monkeypatch):
     for name, sizes in SIZES_OF_PATHS.items():
         if name in kind:
             monkeypatch.setattr(structural_transformer, "PATH_SIZES", sizes)
+
+
+def test_the_rows_of_the_table_have_the_positions_of_the_papers_table_1():
+    table = REPOSITORY / "configs" / "tables" / "nist_zh_en_table1.yaml"
+    content = yaml.safe_load(table.read_text(encoding="utf-8"))
+    for number, positions in TABLE_1.items():
+        row = {**content["model"], **content["rows"][f"table1_{number}"].get("model", {})}
+        del row["_name"], row["dropout"]
+        defaults = MODEL_DATACLASS_REGISTRY["structural_transformer"]()
+        assert row == {**{name: getattr(defaults, name) for name in row}, **positions}
 
 
 each_kind = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())

@@ -175,10 +175,10 @@ def test_the_prior_of_distances_is_its_equation_in_value_and_gradient(dictionary
     prior = torch.zeros(len(padding), 1, *padding.T.shape[:1] * 2, dtype=torch.double)
     for row, words in enumerate(inputs["src_words"].tolist()):
         heads = [head for head in inputs["src_heads"][row].tolist() if head >= 0]
-        for i, own in enumerate(words):
+        for i, query_word in enumerate(words):
             for j, key_word in enumerate(words):
-                if own >= 0 and key_word >= 0:
-                    up, to = path_up(heads, own), path_up(heads, key_word)
+                if query_word >= 0 and key_word >= 0:
+                    up, to = path_up(heads, query_word), path_up(heads, key_word)
                     prior[row, 0, i, j] = len(set(up) ^ set(to))
     query, key, value = attention.split(states)
     scores = query @ key.mT / 8**0.5 - 0.5 * prior
@@ -189,12 +189,12 @@ def test_the_prior_of_distances_is_its_equation_in_value_and_gradient(dictionary
     assert len(parameters) == 9  # the projections'
     expected = torch.autograd.grad((expected_output * direction).sum(), parameters)
     for need_weights in (False, True):
-        output, own = attention(states, structure, need_weights)
+        output, attended = attention(states, structure, need_weights)
         assert_same(output * direction, expected_output * direction)
         gradients = torch.autograd.grad((output * direction).sum(), parameters)
         for gradient, expected_gradient in zip(gradients, expected, strict=True):
             assert_same(gradient, expected_gradient)
-    assert_same(own, weights)
+    assert_same(attended, weights)
 
 
 @pytest.mark.parametrize(
