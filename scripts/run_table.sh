@@ -32,7 +32,7 @@ own() { if declare -F "own_$1" >/dev/null; then "own_$1"; else "$1"; fi; }
 read_keys() {
     local key value
     while IFS=: read -r key value; do
-        [[ " $KNOWN " == *" $key "* || $key =~ ^data-bin(\.[a-z-]+)?$ ]] || die "$1: table: has no key '$key'"
+        [[ " $KNOWN " == *" $key "* || $key =~ ^data-bin(\.[a-z0-9_-]+)?$ ]] || die "$1: table: has no key '$key'"
         [[ $value =~ ^\ [^\"\'\>\|\[\{] ]] || die "$1: table: $key: write the value in this line, without quotation marks"
         [[ $key != data-bin* || -v KEYS[$key] ]] || DATA_BINS+=("$key")
         KEYS[$key]=${value# }
