@@ -50,7 +50,7 @@ from fairseq_phrase.data.store.reader import ParseStore
 from fairseq_phrase.data.subwords.segmenters import SharedSegmenter
 from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.parsers.pipeline import ParsingOptions, ParsingPipeline
-from fairseq_phrase.parsers.spacy import BATCH_LINES, SpacyParser, _unused
+from fairseq_phrase.parsers.spacy import BATCH_LINES, SpacyParser, unused_components
 from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.text import digest_of, read_lines
 
@@ -84,7 +84,7 @@ def parsing_table(text: Path, pipeline: str, rounds: int) -> None:
     """Print sentences/s of bare spaCy, the driver, and the driver in two processes."""
     parsing = ParsingOptions(f"spacy:{pipeline}")
     lines = list(read_lines(text))
-    unused = sorted(_unused(SpacyParser(pipeline)._components))
+    unused = sorted(unused_components(SpacyParser(pipeline)._components))
 
     def bare() -> None:
         import spacy

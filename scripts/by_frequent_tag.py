@@ -1,6 +1,6 @@
 """Accuracy of tags by whether a word has its most frequent tag of training: what needs context.
 
-    python scripts/by_frequent_tag.py RUNS/rows --train RUNS/raw/train --test RUNS/raw/test
+    python scripts/by_frequent_tag.py RUNS/rows --train RUNS/raw/text/train --test RUNS/raw/text/test
 
 The first line of the table tags each word with its most frequent tag, and an unseen word with the most
 frequent tag of all. The other lines have each row's mean and standard deviation over its seeds, from the

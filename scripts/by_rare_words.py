@@ -1,7 +1,7 @@
 """Exact match of forms by whether the question has their rare words, which copying can then write.
 
     python scripts/by_rare_words.py RUNS/rows --rows none,additive,additive_joint \
-        --train RUNS/raw/forms/train --test RUNS/raw/forms/test
+        --train RUNS/raw/text/train --test RUNS/raw/text/test
 
 A word of a form is rare if at most N of the training forms have it (--at-most). Sentences are in one of
 three groups: every rare word of the form is in the question, and copying words can write it; some are

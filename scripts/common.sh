@@ -41,7 +41,7 @@ make_file() {
     local file=$1
     shift
     [ ! -e "$file" ] || return 0
-    [ -z "$DRY_RUN" ] || { echo "$(run "$@")>$file"; return; }
+    [ -z "$DRY_RUN" ] || { echo "$(run "$@")>$(printf %q "$file")"; return; }
     mkdir -p "$(dirname "$file")"
     "$@" >"$file.partial" && mv "$file.partial" "$file"
 }

@@ -77,15 +77,20 @@ need_corpus() {
 }
 
 # find_tests DATA FOLDER NAMES...: set SETS to the first of NAMES, and to the other NAMES that FOLDER has
-# in both languages, or would have after the downloads of a dry run. Existing data and restored runs get
+# in both languages, .gz too, or would have after the downloads of a dry run. Existing data and restored runs get
 # no other sets.
 find_tests() {
-    local manifest name
+    local manifest name source target
     manifest=$(compgen -G "$1/*syntax.*.json" | head -n 1) || manifest=
     SETS=("$3")
     for name in "${@:4}"; do
         [ -z "$manifest" ] || grep -q "\"test${#SETS[@]}\"" "$manifest" || break
-        if [[ -e $2/$name.de.gz && -e $2/$name.en.gz || $DRY_RUN && ! -e $2 ]]; then SETS+=("$name"); fi
+        source=$2/$name.$SOURCE target=$2/$name.$TARGET
+        if [[ (-e $source || -e $source.gz) && (-e $target || -e $target.gz) || $DRY_RUN && ! -e $2 ]]; then
+            SETS+=("$name")
+        else
+            echo "# missing: the test set $name is not in $2, and is left out"
+        fi
     done
 }
 

@@ -51,7 +51,7 @@ unpack() { dpkg-deb --fsys-tarfile "$1" | tar -xO "./$2" | if [ "$KIND" = ding ]
 own_make_data() {
     local name text
     TRANSLATIONS=${DICTIONARY:-$OUT/raw/dictionary.tsv}
-    if [[ -z $REPORT_ONLY && ! -e $TRANSLATIONS ]]; then
+    if [[ -z $REPORT_ONLY$DICTIONARY && ! -e $TRANSLATIONS ]]; then
         need_corpus "dictionaries/$DIRECTION"
         make_file "$OUT/raw/dictionary.txt" unpack "$FOUND/$PACKED" "$FILE"
         make_file "$TRANSLATIONS" python scripts/glosses.py dictionary "$KIND" "$OUT/raw/dictionary.txt"

@@ -32,7 +32,7 @@ own() { if declare -F "own_$1" >/dev/null; then "own_$1"; else "$1"; fi; }
 read_keys() {
     local key value
     while IFS=: read -r key value; do
-        [[ " $KNOWN " == *" $key "* || $key =~ ^data-bin(\.[a-z-]+)?$ ]] || die "$1: table: has no key '$key'"
+        [[ " $KNOWN " == *" $key "* || $key =~ ^data-bin(\.[a-z0-9_-]+)?$ ]] || die "$1: table: has no key '$key'"
         [[ $value =~ ^\ [^\"\'\>\|\[\{] ]] || die "$1: table: $key: write the value in this line, without quotation marks"
         [[ $key != data-bin* || -v KEYS[$key] ]] || DATA_BINS+=("$key")
         KEYS[$key]=${value# }
@@ -63,7 +63,7 @@ find_texts() {
     if [ -z "${KEYS[text]}" ]; then # the corpus is the text
         if [ -n "$DATA" ]; then find_text own "$DATA"; else need_corpus "$CORPUS_NAME"; fi
         RAW=$FOUND
-    elif ! made_once "$RAW/test.$SOURCE" "$RAW" --text "${KEYS[text]}"; then
+    elif ! made_once "$RAW/${KEYS[test]%% *}.$SOURCE" "$RAW" --text "${KEYS[text]}"; then
         [ "$CORPUS_NAME" = none ] || find_data "$CORPUS_NAME"
         expand text
         run python "${WORDS[@]}"
@@ -153,7 +153,7 @@ expand languages
 SOURCE=${WORDS[0]%-*} TARGET=${WORDS[0]#*-} PARSER=${KEYS[parser]}
 [[ -v NAMED_BASELINES || -z ${KEYS[baselines]} ]] || NAMED_BASELINES=${KEYS[baselines]}
 BASELINES=${NAMED_BASELINES-transformer}
-[[ -z $DATA || -z ${KEYS[text]} || -e $DATA ]] || lack "--data $DATA: there is no such file or folder"
+[[ -z $DATA || -z ${KEYS[text]} || -e $DATA ]] || lack "$DATA: there is no such file or folder"
 expand extras
 open_table "${WORDS[0]}" "$NAME" "$SETTINGS" "${FILES[@]}"
 

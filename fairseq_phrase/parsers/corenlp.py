@@ -165,6 +165,6 @@ def _json_objects(path: Path) -> Iterator[tuple[int, Any]]:
             line, start = line + text.count("\n", start, end), end
         if not block:
             raise UserError(
-                f"{location(path, line)}: the list of CoreNLP's sentences ends here, or none is there"
+                f"{location(path, line)}: CoreNLP's JSON list of sentences ends here, or none is there"
             )
         size *= 2 if start == 0 else 1

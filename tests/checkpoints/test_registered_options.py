@@ -142,6 +142,7 @@ REMOVED = {
     "random_token_prob": ("task", "syntax_pretraining", 0.2),
     "source_factors_combine": ("task", "syntax_translation", "concat"),
     "source_factors_dim": ("task", "syntax_labelling", "8"),
+    "subword_sampling": ("task", "syntax_translation", 0.1),
     "tree_planting_heads": ("task", "syntax_translation", 2),
     "tree_planting_layer": ("task", "syntax_translation", 2),
     "tree_regularization_heads": ("task", "syntax_translation", 2),

@@ -354,16 +354,17 @@ def test_a_folder_may_lack_further_files_and_a_download_has_them(tmp_path):
 
 def test_tests_are_those_of_the_folder_and_of_data_that_are_there(tmp_path):
     text, data = tmp_path / "multi30k", tmp_path / "data-bin"
-    command = f"find_tests '{data}' '{text}' one two three; echo ${{SETS[*]}}"
+    command = f"SOURCE=fr TARGET=tag; find_tests '{data}' '{text}' one two three; echo ${{SETS[*]}}"
     assert of_data_sh(tmp_path, f"DRY_RUN=1; {command}") == ["one two three"]
     text.mkdir()
-    for name in ("two.de", "three.de", "three.en"):
-        (text / f"{name}.gz").touch()
-    assert of_data_sh(tmp_path, command) == ["one three"]
+    for name in ("two.fr", "three.fr.gz", "three.tag"):
+        (text / name).touch()
+    missing = f"# missing: the test set two is not in {text}, and is left out"
+    assert of_data_sh(tmp_path, command) == [missing, "one three"]
     data.mkdir()
     manifest = data / "kept.syntax.en.json"
     manifest.write_text('{"splits": {"test": {}, "test1": {}}}')
-    assert of_data_sh(tmp_path, command) == ["one three"]
+    assert of_data_sh(tmp_path, command) == [missing, "one three"]
     manifest.write_text('{"splits": {"test": {}}}')
     assert of_data_sh(tmp_path, command) == ["one"]
 

@@ -166,7 +166,7 @@ def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, pars
         ("which_syntax --contrastive /none", "--contrastive /none: there is no such folder"),
         ("which_syntax --corpus tatoeba --tatoeba /none", "--tatoeba /none: there is no such file"),
         ("which_syntax --dry-run --pairs-of relative,treee", "no row treee: the table has"),
-        ("true_trees --data /none", "--data /none: there is no such file or folder"),
+        ("true_trees --data /none", "/none: there is no such file or folder"),
         ("compositional --corpus scan --trees adapted", "--trees adapted is for --corpus slog"),
         ("multi30k_table1 --baselines transformr", "--baselines: no row transformr: the"),
         ("multi30k_table1 --tokenize 13b", "--tokenize 13b: expected one of 13a"),
@@ -277,7 +277,7 @@ def test_texts_are_found_where_the_scripts_look_for_every_text(elsewhere, tmp_pa
         ("nist_zh_en_table1", "--data DIR: the LDC's text cannot be downloaded"),
         ("nist_zh_en_table1 --data /none", "--data /none: there is no such folder"),
         ("iwslt14_trees --data /none", "/none: there is no such folder"),
-        ("sql --data /none", "--data /none: there is no such file or folder"),
+        ("sql --data /none", "/none: there is no such file or folder"),
     ],
 )
 def test_a_dry_run_names_a_text_that_is_missing_and_prints_every_command(

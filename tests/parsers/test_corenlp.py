@@ -122,8 +122,8 @@ def test_edges_that_make_no_tree_are_named(tmp_path, edges, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (as_json(SENTENCES)[:-150], "line [0-9]+: the list of CoreNLP's sentences ends here"),
-        ("[]", "line 1: the list of CoreNLP's sentences ends here, or none is there"),
+        (as_json(SENTENCES)[:-150], "line [0-9]+: CoreNLP's JSON list of sentences ends here"),
+        ("[]", "line 1: CoreNLP's JSON list of sentences ends here, or none is there"),
         ('{"sentences": [{"index": 0}]}', "line 1: not a sentence of CoreNLP's JSON .*tokens"),
         ('{"sentences": [3]}', "line 1: not a sentence of CoreNLP's JSON"),
     ],
