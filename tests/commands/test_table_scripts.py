@@ -131,7 +131,11 @@ def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, pars
         arguments += ["--rows", ",".join(yaml.safe_load(file.read_text())["rows"])]
     output = run_script(name, DRY, "--with-parsing", *arguments, "--seeds", "1,2", "--out", out)
     assert not out.exists(), "nothing was run"
-    output = output.replace("\\ ", " ").replace(str(out), "OUT")  # bash quotes blanks so
+    for shown in (
+        str(out).replace(" ", "\\ "),
+        str(out),
+    ):  # as bash quotes blanks, and as Python does
+        output = output.replace(shown, "OUT")
     commands = commands_of(output)
     files = re.search(r"(?:titles|--rows)((?: configs/tables/\S+)+)", output)[1].split()
     tables = [yaml.safe_load((REPOSITORY / file).read_text()) for file in files]
