@@ -83,9 +83,9 @@ check_folder() { # OPTION FOLDER, which may be empty; a dry run needs none
 }
 
 # open_table EXTRAS NAME SETTINGS FILES...: prepare the environment, check the options, make ROWS names of
-# rows in FILES, DATA_OF_ROWS the names in their data:, and set OUT, by default a folder for NAME in runs/. A folder with runs of other settings is
-# refused, because one table would mix them. Only their precision may differ, because a machine may lack a
-# GPU.
+# rows in FILES, DATA_OF_ROWS the names in their data:, and set OUT, by default a folder for NAME in runs/. A
+# folder with runs of other settings is refused, because one table would mix them. Only their precision may
+# differ, because a machine may lack a GPU.
 open_table() {
     local settings="$3 slice=$SLICE max-epoch=$MAX_EPOCH max-update=$MAX_UPDATE average=$AVERAGE" there='' first=''
     settings+=" precision=FIRST train-flags='$TRAIN_FLAGS' generate-flags='$GENERATE_FLAGS'"
