@@ -44,6 +44,20 @@ def test_tests_mirror_the_package():
     ] == []
 
 
+def test_ci_names_tests_that_exist():
+    scripts = [path for path in (REPOSITORY / ".ci").iterdir() if "." not in path.name]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in scripts)
+    named = set(re.findall(r"::(test_\w+)", text))
+    defined = {
+        node.name
+        for name in FILES
+        for node in ast.walk(parsed(name))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert named
+    assert named <= defined
+
+
 def test_no_file_imports_a_file_of_tests():
     importers = {
         name: [module for module in imported(name) if ".test_" in f".{module}"] for name in FILES
