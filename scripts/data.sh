@@ -37,13 +37,15 @@ find_text() {
     CORPORA+=("$1=$2")
 }
 
-# keep_texts: copy the texts of CORPORA that steps after the data need to OUT/corpora.
+# keep_texts: copy the texts of CORPORA that steps after the data need to OUT/corpora, also the SETS and DEV of a table.
 keep_texts() {
-    local corpus folder file kept
+    local corpus folder file kept files name
     for corpus in "${CORPORA[@]}"; do
         folder=${corpus#*=}
         run mkdir -p "$OUT/corpora/${corpus%%=*}"
-        for file in "$folder"/{test,val,dev,newstest}* "$folder"/*/{src,tgt}.*; do
+        files=("$folder"/{test,val,dev,newstest}* "$folder"/*/{src,tgt}.*)
+        for name in "${SETS[@]}" ${DEV:+"${DEV##*/}"}; do files+=("$folder/$name".*); done
+        for file in "${files[@]}"; do
             kept=$OUT/corpora/${corpus%%=*}${file#"$folder"}
             if [[ -f $file && ! -e $kept ]]; then
                 run mkdir -p "$(dirname "$kept")"

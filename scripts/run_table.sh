@@ -42,15 +42,16 @@ read_keys() {
 # expand KEY: set WORDS to its words, with the values of variables such as $CORPUS. An option whose value is an empty
 # variable is left out.
 expand() {
-    local index name word
+    local index name word rest
     read -ra WORDS <<<"${KEYS[$1]}"
     for index in "${!WORDS[@]}"; do
-        word=${WORDS[index]}
-        while [[ ${WORDS[index]} =~ \$([A-Z_]+) ]]; do
+        word=${WORDS[index]} rest=${WORDS[index]} WORDS[index]=''
+        while [[ $rest =~ \$([A-Z_]+)(.*)$ ]]; do # a value is not searched for variables
             name=${BASH_REMATCH[1]}
             [ -v "$name" ] || die "$TABLE: there is no variable \$$name"
-            WORDS[index]=${WORDS[index]/\$$name/"${!name}"}
+            WORDS[index]+=${rest%"${BASH_REMATCH[0]}"}${!name} rest=${BASH_REMATCH[2]}
         done
+        WORDS[index]+=$rest
         if [[ $word && -z ${WORDS[index]} && ${WORDS[index - 1]} == --* ]]; then unset "WORDS[index]" "WORDS[index - 1]"; fi
     done
 }
@@ -156,6 +157,10 @@ BASELINES=${NAMED_BASELINES-transformer}
 [[ -z $DATA || -z ${KEYS[text]} || -e $DATA ]] || lack "$DATA: there is no such file or folder"
 expand extras
 open_table "${WORDS[0]}" "$NAME" "$SETTINGS" "${FILES[@]}"
+for name in $DATA_OF_ROWS; do
+    [[ -v KEYS[data-bin.$name] ]] || declare -F own_make_data >/dev/null ||
+        die "$TABLE: a row has data: $name, and table: has no data-bin.$name (docs/own_tables.md)"
+done
 
 say "Data"
 RAW=$OUT/raw/text TRAIN=''

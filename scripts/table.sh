@@ -91,6 +91,8 @@ open_table() {
     settings+=" precision=FIRST train-flags='$TRAIN_FLAGS' generate-flags='$GENERATE_FLAGS'"
     FILES=("${@:4}")
     OUT=${OUT:-runs/$2${SLICE:+.slice$SLICE}${MAX_EPOCH:+.epochs$MAX_EPOCH}${MAX_UPDATE:+.updates$MAX_UPDATE}}
+    [ -z "$REPORT_ONLY" ] || [ -n "$(find "$OUT/" -path '*/seed*/train.log' -print -quit 2>/dev/null)" ] ||
+        lack "$OUT has no runs to report: leave --report-only out to train them, or name their folder with --out"
     [ ! -e "$OUT/settings" ] || there=$(cat "$OUT/settings")
     [[ ! $there =~ \ precision=([a-z0-9]+)\  ]] || first=${BASH_REMATCH[1]}
     PRECISION=${PRECISION:-${first:-fp32}} first=${first:-$PRECISION}

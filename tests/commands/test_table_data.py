@@ -374,12 +374,14 @@ def test_data_alone_keep_the_texts_that_another_machine_lacks(tmp_path):
     project.mkdir()
     (data / "sst").mkdir(parents=True)
     (data / "sst" / "pairs").mkdir()
-    for name in ("train.en.gz", "val.en.gz", "test_2016.en.gz", "pairs/tgt.incorrect.de"):
+    named = {"val.en.gz", "test_2016.en.gz", "late.en", "tune.de.gz", "pairs/tgt.incorrect.de"}
+    for name in ("train.en.gz", "lately.en", *named):
         (data / "sst" / name).write_text(name)
     settings = {"FAIRSEQ_PHRASE_DATA": str(data), "OUT": str(out), "DRY_RUN": ""}
-    assert find_corpus(project, "sst; keep_texts", **settings) == ("0", f"{data}/sst", [])
-    kept = [path for path in (out / "corpora" / "sst").rglob("*") if path.is_file()]
-    assert {path.name for path in kept} == {"test_2016.en.gz", "val.en.gz", "tgt.incorrect.de"}
+    keep = "sst; SETS=(test_2016 late) DEV=$FOUND/tune; keep_texts"
+    assert find_corpus(project, keep, **settings) == ("0", f"{data}/sst", [])
+    folder = out / "corpora" / "sst"
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*.*")} == named
     assert find_corpus(project, "sst", **settings) == ("0", f"{out}/corpora/sst", [])
     again = settings | {"DATA_ONLY": "1"}
     assert find_corpus(project, "sst", **again) == ("0", f"{data}/sst", [])

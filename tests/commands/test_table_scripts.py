@@ -175,6 +175,8 @@ def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, pars
         ("multi30k_table1 --baselines transformr", "--baselines: no row transformr: the"),
         ("multi30k_table1 --tokenize 13b", "--tokenize 13b: expected one of 13a"),
         ("quickstart --fast --full", "--fast and --full: choose one"),
+        ("quickstart --fast --report-only", "out has no runs to report: leave --report-only out"),
+        ("lecture_table --report-only", "out has no runs to report: leave --report-only out"),
     ],
 )
 def test_bad_options_are_named(command, message, tmp_path):
@@ -346,8 +348,8 @@ def test_the_options_of_a_table_are_variables_of_its_file(clone):
     file = clone / "configs" / "tables" / "regex.yaml"
     text = file.read_text().replace("--form regex", "--form $CORPUS --metric $(touch/ran)")
     file.write_text(text.replace("parser: none", "parser: none\n  data-bin.unread: --bpe none"))
-    output = run_script("regex", DRY, "--data", "a b", "--corpus", "turk", cwd=clone)
-    assert "logical_forms.py regex a\\ b " in output
+    output = run_script("regex", DRY, "--data", "a b$DATA", "--corpus", "turk", cwd=clone)
+    assert "logical_forms.py regex a\\ b\\$DATA " in output
     assert "--form turk --metric \\$\\(touch/ran\\)" in output
     assert "--destdir runs/regex.turk/data-bin " in output
     assert "data-bin.unread" not in output, "no row reads these data"
@@ -362,6 +364,7 @@ def test_the_options_of_a_table_are_variables_of_its_file(clone):
         ("corpus: ", "corpus:\n    ", "table: corpus: write the value in this line"),
         ("$DATA $RAW", "$DATE $RAW", "there is no variable $DATE"),
         ("title: Chunking", "title: $CORPUS_NAM", "there is no variable $CORPUS_NAM"),
+        ("\nrows:", "\ndata: other\nrows:", "a row has data: other, and table: has no data-bin.oth"),
     ],
 )
 def test_a_bad_entry_of_a_table_is_named(written, instead, message, clone):
