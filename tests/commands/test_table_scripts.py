@@ -364,7 +364,11 @@ def test_the_options_of_a_table_are_variables_of_its_file(clone):
         ("corpus: ", "corpus:\n    ", "table: corpus: write the value in this line"),
         ("$DATA $RAW", "$DATE $RAW", "there is no variable $DATE"),
         ("title: Chunking", "title: $CORPUS_NAM", "there is no variable $CORPUS_NAM"),
-        ("\nrows:", "\ndata: other\nrows:", "a row has data: other, and table: has no data-bin.oth"),
+        (
+            "\nrows:",
+            "\ndata: other\nrows:",
+            "a row has data: other, and table: has no data-bin.oth",
+        ),
     ],
 )
 def test_a_bad_entry_of_a_table_is_named(written, instead, message, clone):
