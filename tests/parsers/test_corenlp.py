@@ -137,7 +137,9 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path, content, message):
 def test_xml_alone_is_refused_with_what_to_do(tmp_path):
     text, parser = tmp_path / "train.en", load_parser("corenlp")
     (tmp_path / "train.en.xml").touch()
-    with pytest.raises(UserError, match=r"en\.xml: XML is no longer read .* -outputFormat json, as"):
+    with pytest.raises(
+        UserError, match=r"en\.xml: XML is no longer read .* -outputFormat json, as"
+    ):
         parses_of(text, parser)
     (tmp_path / "train.en.json").touch()
     assert parses_of(text, parser).name == "train.en.json"
