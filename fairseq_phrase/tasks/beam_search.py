@@ -307,8 +307,9 @@ class BestWords(BeamSearch):
     def step(
         self, step: int, lprobs: Tensor, scores: Tensor | None, *unused: Any
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Choose; arguments and results are fairseq's. Without a finite score NaN is -inf."""
+        """Choose; arguments and results are fairseq's. NaN is -inf."""
         sentences, beams, words = lprobs.shape
+        unsliced = lprobs
         if step == 0:  # all hypotheses are the same
             lprobs, totals = lprobs[:, :1], lprobs.new_zeros(sentences, 1)
         else:
@@ -318,7 +319,11 @@ class BestWords(BeamSearch):
         count = min(2 * beams, hypotheses * words - 1)
         in_blocks = lprobs[..., : blocks * self.size].unflatten(-1, (blocks, self.size))
         of_blocks = (in_blocks.amax(-1) + totals[..., None]).flatten(1)
-        best = _without_nan(of_blocks).topk(min(count, of_blocks.size(1))).indices
+        if of_blocks.isnan().any():  # perhaps of one word: the others of its block have numbers
+            chosen: tuple[Tensor, Tensor, Tensor]
+            chosen = super().step(step, _without_nan(unsliced), scores)
+            return chosen
+        best = of_blocks.topk(min(count, of_blocks.size(1))).indices
 
         # Positions among all words of all hypotheses of a sentence.
         starts = best // blocks * words + best % blocks * self.size if blocks else best

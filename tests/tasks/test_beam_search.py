@@ -283,8 +283,8 @@ def test_best_words_are_those_of_fairseqs_search(data):
         BestWords(dictionary).step(step, lprobs, scores), expected, strict=True
     ):
         torch.testing.assert_close(results, target, check_dtype=False)
-    # A model without a number, and one that has been ruled out.
-    lprobs[0, -1], lprobs[1, 0, 1:] = math.nan, -math.inf
+    # A hypothesis without a number, one that has been ruled out, and words without a number.
+    lprobs[0, -1], lprobs[1, 0, 1:], lprobs[2, :, ::50] = math.nan, -math.inf, math.nan
     totals, indices, _ = BestWords(dictionary).step(step, lprobs, scores)
     expected = BeamSearch(dictionary).step(
         step, lprobs.nan_to_num(-math.inf, neginf=-math.inf), scores
