@@ -165,7 +165,8 @@ def test_labels_unknown_in_training_are_counted(changed, tmp_path, capsys, caplo
 @pytest.mark.parametrize("option", ["--parse=both", "--target-tokenized", "--joined-dictionary"])
 def test_options_of_a_second_text_are_refused(corpus, tmp_path, capsys, option):
     error = refused(capsys, corpus, tmp_path / "data", "word", option)
-    assert "the target side has labels (--labels), not text" in error
+    words = option.replace("=", " ")
+    assert f": {words}: the target side has labels (--labels), not text" in error
 
 
 @pytest.mark.parametrize("options", [["--labels", "word"], []])

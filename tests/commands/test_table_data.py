@@ -387,12 +387,3 @@ def test_data_alone_keep_the_texts_that_another_machine_lacks(tmp_path):
     assert find_corpus(project, "sst", **again) == ("0", f"{data}/sst", [])
     shutil.rmtree(data)
     assert find_corpus(project, "sst", **settings) == ("0", f"{out}/corpora/sst", [])
-
-
-def test_a_corpus_that_cannot_be_downloaded_is_any_folder_of_its_name(tmp_path):
-    project, data = tmp_path / "project", tmp_path / "data"
-    project.mkdir()
-    settings = {"FAIRSEQ_PHRASE_DATA": str(data)}
-    assert find_corpus(project, "sst", **settings) == ("1", "data/sst", [])
-    (data / "sst").mkdir(parents=True)
-    assert find_corpus(project, "sst", **settings) == ("0", f"{data}/sst", [])

@@ -67,7 +67,7 @@ def test_the_words_of_subword_nmt_are_spelled_likewise():
 
 def test_a_subword_that_is_a_space_alone_shows_only_where_its_word_is_split():
     source = sentence(["▁ein", "▁", "☃", "▁", "</s>"], [0, 1, 1, 2, -1])
-    assert [source.label([token]) for token in range(4)] == ["ein", "[▁]☃", "▁[☃]", "▁"]
+    assert source.labels[:4] == ["ein", "[▁]☃", "▁[☃]", "▁"]
     assert source.text == "ein ☃ ▁"
 
 

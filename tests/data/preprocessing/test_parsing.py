@@ -150,6 +150,11 @@ def test_a_run_with_other_weights_does_not_go_on_with_what_is_parsed(
     assert not (out / ".partial").exists()
 
 
+def test_a_text_of_one_block_has_no_parts(treebank, refused):
+    message = refused(preprocess, treebank, treebank / "out", "--parts", "2")
+    assert "has 30 lines, and a part has at least 1000: give --parts 1 or none" in message
+
+
 @pytest.mark.parametrize(("lines", "parts"), [(4200, 3), (4201, 3), (999_001, 1000), (1001, 2)])
 def test_parts_have_the_same_number_of_lines(lines, parts):
     corpus = texts.Corpus("train.de", Path("train.de"), lines, "key", parts=parts)
