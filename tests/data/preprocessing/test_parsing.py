@@ -54,11 +54,8 @@ def test_one_changed_byte_of_a_large_text_is_noticed(tmp_path):
         pass
 
 
-def test_a_line_without_a_parse_stops_the_run_and_is_named(treebank, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        preprocess(treebank, treebank / "out", "--parser", "ptb")
-    assert stopped.value.code == 2
-    message = capsys.readouterr().err
+def test_a_line_without_a_parse_stops_the_run_and_is_named(treebank, refused):
+    message = refused(preprocess, treebank, treebank / "out", "--parser", "ptb")
     assert "train.de, line 2: " in message
     assert "train.de.ptb, line 2, column 12: word 1 is 'other', and the text has '" in message
     assert "--on-error skip" in message
@@ -90,32 +87,18 @@ def test_lines_without_a_parse_get_flat_trees_and_are_counted(treebank, capsys):
 
 @pytest.mark.parametrize("on_error", ["skip", "flat"])
 def test_more_flat_trees_than_the_allowed_share_are_refused_with_the_first_causes(
-    treebank, capsys, on_error
+    treebank, refused, on_error
 ):
-    trees = treebank / "test.de.ptb"
+    trees, out = treebank / "test.de.ptb", treebank / "out"
     trees.write_text("(S (X unfit))\n" * 30)
-    with pytest.raises(SystemExit) as stopped:
-        preprocess(
-            treebank,
-            treebank / "out",
-            "--parser",
-            "ptb",
-            "--on-error",
-            on_error,
-            "--max-flat",
-            "0.1",
-        )
-    message = capsys.readouterr().err
-    assert stopped.value.code == 2
-    assert (
-        f"4 of the 30 lines of {treebank / 'test.de'} that were read so far have no parse"
-        in message
-    )
+    options = ("--parser", "ptb", "--on-error", on_error, "--max-flat", "0.1")
+    message = refused(preprocess, treebank, out, *options)
+    assert f"4 of the 30 lines of {treebank}/test.de that were read so far have no parse" in message
     assert "raise --max-flat" in message
     for number in (1, 2, 3):
         assert f"\n  line {number}: {trees}, line {number}, column 7: word 1 is 'unfit'" in message
     assert "line 4: " not in message
-    assert not (treebank / "out").exists()
+    assert not out.exists()
 
 
 # Blocks
