@@ -271,14 +271,14 @@ def install_parser(monkeypatch):
 @pytest.fixture
 def jobs_done(monkeypatch) -> list[int]:
     """The numbers of the jobs that runs of preprocessing do, not those that are kept from earlier."""
-    from fairseq_phrase.data.preprocessing import parsing
+    from fairseq_phrase.data.preprocessing import first_pass
 
-    numbers, run = [], parsing.run_jobs
+    numbers, run = [], first_pass.run_jobs
 
     def counted(jobs, *rest):
         return run((numbers.append(job.number) or job for job in jobs), *rest)
 
-    monkeypatch.setattr(parsing, "run_jobs", counted)
+    monkeypatch.setattr(first_pass, "run_jobs", counted)
     return numbers
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.data.preprocessing import preprocess as preprocess_module
-from fairseq_phrase.data.preprocessing.parsing import BlockFolder
+from fairseq_phrase.data.preprocessing.blocks import BlockFolder
 from fairseq_phrase.data.store.indexed import IndexedWriter
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.text import read_lines

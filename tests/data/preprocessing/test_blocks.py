@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairseq_phrase.data.preprocessing import texts
-from fairseq_phrase.data.preprocessing.blocks import TEXT, Block, FieldBlock, RawText
+from fairseq_phrase.data.preprocessing.blocks import TEXT, Block, BlockFolder, FieldBlock
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
-from fairseq_phrase.data.preprocessing.parsing import BlockFolder
+from fairseq_phrase.data.preprocessing.second_pass import write_split
+from fairseq_phrase.data.preprocessing.segmentation import RawText
 from fairseq_phrase.data.preprocessing.splits import Split
 from fairseq_phrase.data.preprocessing.texts import Corpus
-from fairseq_phrase.data.preprocessing.writing import write_split
 from fairseq_phrase.data.subwords.segmenters import SharedSegmenter
 from fairseq_phrase.option_values import WHOLE_WORDS
 

@@ -9,10 +9,10 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import best_fitting_int_dtype
 from tqdm import tqdm
 
-from fairseq_phrase.data.preprocessing.blocks import TEXT, Block, FieldBlock, RawText
+from fairseq_phrase.data.preprocessing.blocks import TEXT, Block, BlockFolder, FieldBlock
 from fairseq_phrase.data.preprocessing.dictionaries import LabelTable
 from fairseq_phrase.data.preprocessing.options import Options
-from fairseq_phrase.data.preprocessing.parsing import BlockFolder
+from fairseq_phrase.data.preprocessing.segmentation import RawText
 from fairseq_phrase.data.preprocessing.splits import Output, Split
 from fairseq_phrase.data.store.copied_words import copied_path, number_unknown, stored
 from fairseq_phrase.data.store.dictionaries import SPECIAL
@@ -52,16 +52,13 @@ def write_split(
                 if options.copy_words:
                     _copy_words(options, split, block, dictionaries, writers)
                 for side, fields in zip(split.sides, block.sides, strict=True):
-                    for name, field in fields.items():
-                        values, sizes = field.values, field.sizes
-                        if name == TEXT:
-                            values, sizes, unknown = _text(field, dictionaries[side.language])
-                            output.counts.unknown[side.language] += unknown
-                            if options.labels is not None and side is split.sides[1]:
-                                output.counts.unknown_labels += int((values == _UNKNOWN).sum())
-                        elif name in labels:
-                            values = _labelled(field, FIELDS[name].columns, labels[name])
-                        writers[side.language, name].append(values, sizes)
+                    if isinstance(side, RawText):
+                        _write_text(options, side, fields[TEXT], output, dictionaries, writers)
+                    for name in side.fields:
+                        values = fields[name].values
+                        if name in labels:
+                            values = _labelled(fields[name], FIELDS[name].columns, labels[name])
+                        writers[side.language, name].append(values, fields[name].sizes)
                 progress.update(block.counts.kept)
             for (language, _), writer in writers.items():
                 writer.close()
@@ -93,18 +90,24 @@ def _open_writers(
     return writers
 
 
-def _text(block: FieldBlock, dictionary: Dictionary) -> tuple[np.ndarray, np.ndarray, int]:
-    """Number subwords as fairseq's binarizer does, with the end of each sentence.
-
-    Returns:
-        The numbers of all sentences, the sentences' sizes, and how many have an unknown subword.
-    """
-    values, sizes, entries = block
-    indices = [dictionary.indices.get(entry, _UNKNOWN) for entry in entries]
-    numbers, ends = np.array(indices, np.int64)[values], sizes.cumsum(dtype=np.int64)
+def _write_text(
+    options: Options,
+    side: RawText,
+    field: FieldBlock,
+    output: Output,
+    dictionaries: _Dictionaries,
+    writers: _Writers,
+) -> None:
+    """Number subwords as fairseq's binarizer does, with the end of each sentence; count the unknown."""
+    indices = dictionaries[side.language].indices
+    entries = [indices.get(entry, _UNKNOWN) for entry in field.entries]
+    numbers, ends = np.array(entries, np.int64)[field.values], field.sizes.cumsum(dtype=np.int64)
     unknown = np.append(0, (numbers == _UNKNOWN).cumsum())
-    count = np.count_nonzero(unknown[ends] - unknown[ends - sizes])
-    return np.insert(numbers, ends, _EOS), sizes + 1, int(count)
+    has_unknown = unknown[ends] > unknown[ends - field.sizes]
+    output.counts.unknown[side.language] += int(np.count_nonzero(has_unknown))
+    if options.labels is not None and side.language == options.target_lang:
+        output.counts.unknown_labels += int(unknown[-1])
+    writers[side.language, TEXT].append(np.insert(numbers, ends, _EOS), field.sizes + 1)
 
 
 def _labelled(block: FieldBlock, columns: int, labels: LabelTable) -> np.ndarray:

@@ -2,71 +2,35 @@
 
 A block is written atomically as soon as its lines are parsed, so a stopped run continues after the blocks
 that are there. Blocks have a limited number of lines. They do not depend on the number of workers, and
-memory does not grow with the text.
+memory does not grow with the text. Imports neither fairseq nor torch: workers start quickly.
 """
 
 from __future__ import annotations
 
-import logging
-import zlib
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_phrase.data.preprocessing.blocks import Block, BlockMaker, Side
+from fairseq_phrase.data.preprocessing.blocks import SHOWN, TEXT, Block, BlockFolder, FieldBlock
 from fairseq_phrase.data.preprocessing.engines import Job, run_jobs
-from fairseq_phrase.data.preprocessing.options import Options
+from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
+from fairseq_phrase.data.preprocessing.segmentation import RawText, SegmentedText, Side, SideLine
 from fairseq_phrase.data.preprocessing.splits import Split
 from fairseq_phrase.data.preprocessing.texts import parses_of
-from fairseq_phrase.data.store.outputs import write_atomically
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.parsers import FileParser
+from fairseq_phrase.errors import UserError, location
+from fairseq_phrase.parsers import FileParser, LineParser
 from fairseq_phrase.parsers.pipeline import Parse
+from fairseq_phrase.syntax.sentence import ParsedSentence
 from fairseq_phrase.text import read_lines, written_together
 
-logger = logging.getLogger(__name__)
 _SHOWN_CAUSES = 3
 _ListLine = Callable[[Path, int, str], None]
-
-
-class BlockFolder:
-    """The blocks of a split, a file each, by their numbers from 0. Damaged ones are deleted.
-
-    Args:
-        path: the folder; it is made if missing.
-    """
-
-    def __init__(self, path: Path):
-        self._path = path
-        path.mkdir(parents=True, exist_ok=True)
-        for file in path.iterdir():
-            if not file.name.isdigit():
-                continue
-            try:
-                Block.unpacked(file.read_bytes())
-            except zlib.error:
-                logger.warning("%s is damaged: its lines are parsed again", file)
-                file.unlink()
-
-    def _file(self, number: int) -> Path:
-        return self._path / f"{number:06}"
-
-    def holds(self, number: int) -> bool:
-        """Return whether a block is there."""
-        return self._file(number).is_file()
-
-    def write(self, number: int, block: bytes) -> None:
-        """Write a packed block."""
-        write_atomically(self._file(number), block)
-
-    def read(self, number: int) -> Block:
-        """Read a block."""
-        return Block.unpacked(self._file(number).read_bytes())
 
 
 def parse_and_count(
@@ -110,37 +74,34 @@ def _blocks(
 ) -> Iterator[Block]:
     """Yield the blocks of a split in order; make those that are not there."""
     corpus = split.sides[0].corpus
-    missing = {number for number in range(corpus.blocks) if not folder.holds(number)}
+    missing = [number for number in range(corpus.blocks) if not folder.holds(number)]
     engine = options.engine.for_lines(corpus.lines, parses=split.is_slow)
     make = partial(BlockMaker, options, split.is_whole, split.sides)
     surplus: list[UserError] = []
-    made = run_jobs(
-        _jobs(split, missing, surplus), make, engine, "the parser and the subword model"
-    )
+    jobs = _jobs(split, missing, surplus)
+    results = run_jobs(jobs, make, engine, "the parser and the subword model")
     errors: dict[int, UserError] = {}
-    sizes = [corpus.lines_before(number) for number in range(corpus.blocks + 1)]
-    before = sum(sizes[n + 1] - sizes[n] for n in range(corpus.blocks) if n not in missing)
     with tqdm(
         desc=f"parsing {split.name}",
         total=corpus.lines,
         unit="line",
         smoothing=0.05,
-        initial=before,
+        initial=corpus.lines - sum(map(corpus.size, missing)),
     ) as progress:
         for number in range(corpus.blocks):
             # Blocks are made in any order, and the error of the first one is reported.
             while number not in errors and not folder.holds(number):
-                made_number, result = next(made)
+                made, result = next(results)
                 if isinstance(result, UserError):
-                    errors[made_number] = result
-                else:
-                    check()  # a later run may continue from this block
-                    folder.write(made_number, result)
-                    progress.update(sizes[made_number + 1] - sizes[made_number])
+                    errors[made] = result
+                    continue
+                check()  # a later run may continue from this block
+                folder.write(made, result)
+                progress.update(corpus.size(made))
             if number in errors:
                 raise errors[number]
             yield folder.read(number)
-        deque(made, maxlen=0)
+        deque(results, maxlen=0)
         if surplus:
             raise surplus[0]
 
@@ -173,6 +134,128 @@ def _read_parses(side: Side) -> Iterator[Parse | UserError]:
         yield from side.pipeline.read(path, map(side.text, read_lines(side.corpus.path)))
     except UserError as error:
         yield error
+
+
+@dataclass(frozen=True)
+class BlockMaker:
+    """Makes the blocks of a split, from jobs whose lines are the texts' parallel lines.
+
+    Attributes:
+        is_whole: whether every line is kept.
+        sides: the text of each language.
+    """
+
+    options: Options
+    is_whole: bool
+    sides: Sequence[Side]
+
+    def __call__(self, job: Job) -> tuple[int, bytes | UserError]:
+        """Return the number of a job, and its block, or the error at its first faulty line."""
+        try:
+            return job.number, self.block(job).packed()
+        except UserError as error:
+            return job.number, error
+
+    def block(self, job: Job) -> Block:
+        """Parse and segment lines.
+
+        Raises:
+            UserError: a line is refused, or its parse cannot be read.
+        """
+        block = Block()
+        kept: list[list[SideLine]] = []
+        parses = map(_parses, self.sides, zip(*job.lines, strict=True), job.parses)
+        rows = zip(job.lines, *parses, strict=True)
+        for number, (lines, *parsed) in enumerate(rows, start=job.first_line):
+            pair = [
+                side.encode(line, parse)
+                for side, line, parse in zip(self.sides, lines, parsed, strict=True)
+            ]
+            self._refuse_unparsed(number, pair)
+            if not self.is_whole:
+                if (flaw := self._flaw(pair)) is not None:
+                    self._refuse_if_strict(number, *flaw)
+                    vars(block.counts)[flaw[0]] += 1
+                    block.left_out.append((number, *flaw))
+                    continue
+                # A blank line of text of one language ends a document.
+                block.counts.empty += not any(line.subwords for line in pair)
+            kept.append(pair)
+            for side, parse, line in zip(self.sides, parsed, pair, strict=True):
+                if isinstance(parse, ParsedSentence):
+                    unspelled = sum(len(expansion.words) for expansion in parse.expansions)
+                    block.counts.unspelled[side.language] += unspelled
+                if line.problem is not None:
+                    block.problems.append((number, side.language, line.problem))
+                if line.change:
+                    block.counts.changed[side.language] += 1
+                    if block.counts.changed[side.language] <= SHOWN:
+                        block.changed.append((number, side.language, line.change))
+        block.counts.kept = len(kept)
+        for index, side in enumerate(self.sides):
+            block.sides.append(_fields(side, [pair[index] for pair in kept], block.counts))
+        return block
+
+    def _refuse_unparsed(self, number: int, pair: list[SideLine]) -> None:
+        for side, line in zip(self.sides, pair, strict=True):
+            if line.problem is not None and self.options.on_error == "stop":
+                skip = "--on-error skip leaves such lines out and counts them, "
+                if isinstance(side, SegmentedText):  # every line is kept
+                    skip = ""
+                raise UserError(
+                    f"{location(side.corpus.path, number)}: {line.problem} ({skip}--on-error flat gives "
+                    "them flat trees)"
+                )
+
+    def _refuse_if_strict(self, number: int, kind: str, reason: str) -> None:
+        if self.options.strict and kind != "skipped":
+            source, *target = (side.corpus.path for side in self.sides)
+            and_target = f" (and {target[0]})" if target else ""
+            raise UserError(
+                f"{location(source, number)}{and_target}: {reason}; without --strict such "
+                f"{'pairs' if target else 'lines'} are left out and counted"
+            )
+
+    def _flaw(self, pair: list[SideLine]) -> tuple[str, str] | None:
+        """Return the counting attribute and the reason if a pair is left out; None if it is kept."""
+        lengths = [len(line.subwords) for line in pair]
+        longest = max(lengths)
+        if longest > self.options.max_length:
+            return "too_long", f"{longest} subwords, --max-length is {self.options.max_length}"
+        if not min(lengths):
+            return ("empty", "one side is empty") if len(pair) > 1 else None
+        problems = [line.problem for line in pair if line.problem is not None]
+        if problems and self.options.on_error == "skip":
+            return "skipped", problems[0]
+        return None
+
+
+def _parses(
+    side: Side, lines: Sequence[str], given: Sequence[Parse | UserError]
+) -> Iterator[Parse | None]:
+    """Yield the parse of each line: given ones or the parser's; None if the language is not parsed."""
+    if side.pipeline is None:
+        yield from repeat(None, len(lines))
+    elif isinstance(side.pipeline.parser, LineParser):
+        yield from side.pipeline.parse([side.text(line) for line in lines])
+    for parse in given:
+        if isinstance(parse, UserError):
+            raise parse
+        yield parse
+
+
+def _fields(side: Side, lines: list[SideLine], counts: SplitCounts) -> dict[str, FieldBlock]:
+    """Count the kept lines of a language; return their subwords and parses."""
+    sentences = [line.encoded for line in lines if line.encoded is not None]
+    language = side.language
+    counts.subwords[language] = sum(len(line.subwords) for line in lines)
+    counts.swallowed[language] = sum(line.swallowed for line in lines)
+    counts.lost_edges[language] = sum(sentence.lost_edges for sentence in sentences)
+    counts.words[language] = sum(sentence.num_words for sentence in sentences)
+    fields = {name: FieldBlock.of(name, sentences) for name in side.fields}
+    if isinstance(side, RawText):
+        fields[TEXT] = FieldBlock.of_text(line.subwords for line in lines)
+    return fields
 
 
 def _check_flat(
