@@ -74,7 +74,7 @@ def _blocks(
 ) -> Iterator[Block]:
     """Yield the blocks of a split in order; make those that are not there."""
     corpus = split.sides[0].corpus
-    missing = [number for number in range(corpus.blocks) if not folder.holds(number)]
+    missing = {number for number in range(corpus.blocks) if not folder.holds(number)}
     engine = options.engine.for_lines(corpus.lines, parses=split.is_slow)
     make = partial(BlockMaker, options, split.is_whole, split.sides)
     surplus: list[UserError] = []
