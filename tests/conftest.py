@@ -66,6 +66,14 @@ def pytest_report_header() -> list[str]:
     ]
 
 
+@pytest.fixture
+def table(tmp_path) -> Path:
+    """A table's two rows of two seeds, and the reference."""
+    from tests.support.report_table import write_table
+
+    return write_table(tmp_path)
+
+
 @pytest.fixture(scope="session")
 def synthetic_corpus(tmp_path_factory) -> Path:
     """A folder with {train,valid,test}.{de,en} and .conllu beside each: 2,000, 100, 100 pairs."""
