@@ -13,14 +13,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sacrebleu
+from matplotlib.figure import Figure
 from sacrebleu.metrics import BLEU
 
 from fairseq_phrase.data.store.identity import LOGGED, Entry, Identity
-from fairseq_phrase.lab.pictures.figures import save
-from fairseq_phrase.lab.report import files, plots
-from fairseq_phrase.lab.report.files import marked_phrases
-from fairseq_phrase.lab.report.files import row_differences as largest
-from fairseq_phrase.lab.report.plots import length_buckets
+from fairseq_phrase.lab.report import files
+from fairseq_phrase.lab.report.files import marked_phrases, row_differences
+from fairseq_phrase.lab.report.make_report import ReportOptions, make_report
+from fairseq_phrase.lab.report.plots import length_buckets, plot_lengths
+from fairseq_phrase.lab.report.references import read_references
+from fairseq_phrase.lab.report.rows import Report
+from fairseq_phrase.lab.report.runs import find_runs
 from fairseq_phrase.lab.report.text_form import form_differences
 from fairseq_phrase.metrics.translation import TranslationMetrics
 from fairseq_phrase.text import markdown_code
@@ -42,6 +45,11 @@ from tests.support.report_table import (
     write_lines,
 )
 from tests.support.run_folders import LogWriter, write_generation, write_interactive
+
+
+def read_report(table: Path, *sources: Path, **options) -> Report:
+    texts = read_references([str(table / "test.en")], "test", [*map(str, sources)], ())
+    return make_report(find_runs([str(table / "runs")]), texts, ReportOptions(**options))
 
 
 def exchange_p_value(ours, theirs, trials):
@@ -264,13 +272,12 @@ def test_a_report_is_replaced_as_a_whole_and_other_files_stay(table, monkeypatch
     report(table)
     (table / "out" / "mine.txt").write_text("mine")
     before = {path.name: path.read_bytes() for path in (table / "out").iterdir()}
-    from fairseq_phrase.lab.report import files as report_files
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(report_files, "latex", full)
+        patch.setattr(files, "latex", full)  # in the midst of the files
         with pytest.raises(SystemExit):
             report(table, "--caption", "Another")
     assert "No space left on device" in capsys.readouterr().err
@@ -299,21 +306,16 @@ def test_length_buckets_hold_every_sentence_once_and_are_not_small():
 
 @pytest.mark.parametrize("given", ["source", "reference"])
 def test_the_picture_by_length_is_of_the_sources_where_they_are_named(table, monkeypatch, given):
-    drawn = {}
-
-    def keep(figure, path):
-        drawn[path.name] = figure
-        save(figure, path)
-
-    monkeypatch.setattr(plots, "save", keep)
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
     letters = (line.replace(" ", "") for line in SOURCES)
     lines = (
         " ".join([*characters[: 7 * (i % 2) + 1], characters[7 * (i % 2) + 1 :]])
         for i, characters in enumerate(letters)
     )
     write_lines(table / "test.de", lines)
-    report(table, *(["--source", str(table / "test.de")] if given == "source" else []))
-    (axes,) = drawn["lengths.png"].axes
+    plot_lengths(read_report(table, *[table / "test.de"] * (given == "source")), table / "a.png")
+    (axes,) = drawn[0].axes
     assert axes.get_xlabel() == f"words of the {given}; sentences"
     labels = [label.get_text() for label in axes.get_xticklabels()]
     assert (labels == ["2-2\nn=30", "9-9\nn=30"]) == (given == "source")
@@ -330,13 +332,8 @@ def test_the_picture_by_length_is_of_the_sources_where_they_are_named(table, mon
 
 
 def test_examples_are_the_largest_differences_of_sentence_chrf(table, monkeypatch):
-    row_differences = []
     monkeypatch.setattr(files, "SHOWN", 3)
-    monkeypatch.setattr(
-        files, "row_differences", lambda *a: row_differences.extend(largest(*a)) or row_differences
-    )
-    report(table, "--baseline", "baseline")
-    (k2,) = row_differences
+    (k2,) = row_differences(read_report(table, baseline="baseline"))
     scores = {
         row: [sacrebleu.sentence_chrf(hypothesis, [right]).score
               for hypothesis, right in zip(TRANSLATIONS[row, 1], REFERENCES, strict=True)]
