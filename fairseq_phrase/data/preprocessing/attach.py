@@ -17,7 +17,7 @@ from tqdm import tqdm
 from fairseq_phrase.data.preprocessing.dictionaries import count_labels
 from fairseq_phrase.data.preprocessing.existing_parses import EarlierParses
 from fairseq_phrase.data.preprocessing.first_pass import parse_and_count
-from fairseq_phrase.data.preprocessing.input_checks import refuse_names_of_labels
+from fairseq_phrase.data.preprocessing.input_checks import check_fields
 from fairseq_phrase.data.preprocessing.manifests import (
     begin_manifest,
     finish_manifest,
@@ -84,7 +84,7 @@ def attach(options: Options) -> Attached:
     dictionary = load_dictionary(dictionary_path)
     texts = {name: find_text(prefix, language) for name, prefix in options.splits.items()}
     pipeline = _pipeline(options, language)
-    refuse_names_of_labels(pipeline.fields, options.languages)
+    check_fields(options, {language: pipeline})
     files: dict[Path, str] = {}
     for text in texts.values():
         files |= files_of(text, pipeline)

@@ -7,7 +7,7 @@ memory does not grow with the text. Imports neither fairseq nor torch: workers s
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from fairseq_phrase.data.preprocessing.engines import Job, run_jobs
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
 from fairseq_phrase.data.preprocessing.segmentation import RawText, SegmentedText, Side, SideLine
 from fairseq_phrase.data.preprocessing.splits import Split
-from fairseq_phrase.data.preprocessing.texts import parses_of
+from fairseq_phrase.data.preprocessing.texts import Corpus, parses_of
 from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.parsers import FileParser, LineParser
 from fairseq_phrase.parsers.pipeline import Parse
@@ -52,19 +52,16 @@ def parse_and_count(
     folders = {split.name: BlockFolder(folder / split.name) for split in splits}
     with _listing(options.list_left_out) as list_line:
         for split in splits:
-            paths = {side.language: side.corpus.path for side in split.sides}
-            flat: Counter[str] = Counter()
+            corpora = {side.language: side.corpus for side in split.sides}
             causes: defaultdict[str, list[str]] = defaultdict(list)
             for number, block in enumerate(_blocks(options, split, folders[split.name], check)):
                 split.count(number, block)
                 for line, _, reason in block.left_out:
                     list_line(split.sides[0].corpus.path, line, reason)
                 for line, language, problem in block.problems:
-                    list_line(paths[language], line, f"flat tree: {problem}")
-                    flat[language] += 1
-                    if flat[language] <= _SHOWN_CAUSES:
-                        causes[language].append(f"line {line}: {problem}")
-                    _check_flat(options, split, language, flat[language], causes[language])
+                    list_line(corpora[language].path, line, f"flat tree: {problem}")
+                    causes[language].append(f"line {line}: {problem}")
+                    _refuse_many_flat(options, corpora[language], causes[language])
             _require_sentences(options, split)
     return folders
 
@@ -258,15 +255,13 @@ def _fields(side: Side, lines: list[SideLine], counts: SplitCounts) -> dict[str,
     return fields
 
 
-def _check_flat(
-    options: Options, split: Split, language: str, flat: int, causes: Sequence[str]
-) -> None:
-    corpus = next(side.corpus for side in split.sides if side.language == language)
-    if flat > options.max_flat * corpus.lines:
+def _refuse_many_flat(options: Options, corpus: Corpus, causes: Sequence[str]) -> None:
+    if len(causes) > options.max_flat * corpus.lines:
         raise UserError(
-            f"{flat} of the {corpus.lines} lines of {corpus.path} that were read so far have no "
+            f"{len(causes)} of the {corpus.lines} lines of {corpus.path} that were read so far have no "
             f"parse, more than --max-flat {options.max_flat:g} of all lines may get flat trees: "
-            f"correct the trees, or raise --max-flat. The first:\n  " + "\n  ".join(causes)
+            f"correct the trees, or raise --max-flat. The first:\n  "
+            + "\n  ".join(causes[:_SHOWN_CAUSES])
         )
 
 

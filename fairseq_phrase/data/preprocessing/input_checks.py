@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import filecmp
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
@@ -147,16 +147,25 @@ def _subword_entry(options: Options, language: str) -> Entry:
 
 
 def check_fields(options: Options, pipelines: Mapping[str, ParsingPipeline]) -> None:
-    """Check that dictionaries of text and of the parses' labels have different names.
+    """Check that the dictionaries of text and of the parses' labels have different names.
 
     Tags are left out of the parses if their dictionary has the name of the label side's.
+
+    Raises:
+        UserError: the dictionary of a field has the name of a text's dictionary, ``dict.LANGUAGE.txt``.
     """
     has_labels, dictionary = options.labels is not None, f"dict.{options.target_lang}.txt"
     if has_labels and dictionary == FIELDS["tags"].label_file:
         pipeline = pipelines[options.source_lang]
         pipeline.fields = tuple(field for field in pipeline.fields if field != "tags")
     for pipeline in pipelines.values():
-        refuse_names_of_labels(pipeline.fields, options.languages)
+        files = {file: name for name, file in with_labels(pipeline.fields).items()}
+        for language in options.languages:
+            if name := files.get(f"dict.{language}.txt"):
+                raise UserError(
+                    f"the language {language}: dict.{language}.txt is the dictionary of the parses' "
+                    f"{name}: give the files of this language another suffix"
+                )
 
 
 def check_texts(
@@ -222,25 +231,6 @@ def check_labels(text: Path, labels: Path, per: str) -> None:
                 raise UserError(
                     f"{location(labels, number)}: the label {label} is a special symbol of fairseq: "
                     "rename it"
-                )
-
-
-def refuse_names_of_labels(fields: Collection[str], languages: Iterable[str]) -> None:
-    """Check that the dictionaries of text and of the parses' labels have different names.
-
-    Args:
-        fields: the fields of the parses.
-        languages: the suffixes of the text: its dictionaries are ``dict.LANGUAGE.txt``.
-
-    Raises:
-        UserError: the dictionary of a field has the name of a text's dictionary.
-    """
-    for language in languages:
-        for name, file in with_labels(fields).items():
-            if file == f"dict.{language}.txt":
-                raise UserError(
-                    f"the language {language}: {file} is the dictionary of the parses' {name}: give the "
-                    "files of this language another suffix"
                 )
 
 

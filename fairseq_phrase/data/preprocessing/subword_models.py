@@ -1,4 +1,4 @@
-"""Train a SentencePiece model on a corpus, in memory that does not grow with the corpus."""
+"""The subword models of a run, given or trained on its texts, and their segmenters."""
 
 from __future__ import annotations
 
