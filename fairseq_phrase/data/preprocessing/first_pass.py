@@ -7,7 +7,7 @@ memory does not grow with the text. Imports neither fairseq nor torch: workers s
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -53,6 +53,7 @@ def parse_and_count(
     with _listing(options.list_left_out) as list_line:
         for split in splits:
             corpora = {side.language: side.corpus for side in split.sides}
+            flat: Counter[str] = Counter()
             causes: defaultdict[str, list[str]] = defaultdict(list)
             for number, block in enumerate(_blocks(options, split, folders[split.name], check)):
                 split.count(number, block)
@@ -60,8 +61,10 @@ def parse_and_count(
                     list_line(split.sides[0].corpus.path, line, reason)
                 for line, language, problem in block.problems:
                     list_line(corpora[language].path, line, f"flat tree: {problem}")
-                    causes[language].append(f"line {line}: {problem}")
-                    _refuse_many_flat(options, corpora[language], causes[language])
+                    flat[language] += 1
+                    if flat[language] <= _SHOWN_CAUSES:
+                        causes[language].append(f"line {line}: {problem}")
+                    _refuse_many_flat(options, corpora[language], flat[language], causes[language])
             _require_sentences(options, split)
     return folders
 
@@ -255,13 +258,12 @@ def _fields(side: Side, lines: list[SideLine], counts: SplitCounts) -> dict[str,
     return fields
 
 
-def _refuse_many_flat(options: Options, corpus: Corpus, causes: Sequence[str]) -> None:
-    if len(causes) > options.max_flat * corpus.lines:
+def _refuse_many_flat(options: Options, corpus: Corpus, flat: int, causes: Sequence[str]) -> None:
+    if flat > options.max_flat * corpus.lines:
         raise UserError(
-            f"{len(causes)} of the {corpus.lines} lines of {corpus.path} that were read so far have no "
+            f"{flat} of the {corpus.lines} lines of {corpus.path} that were read so far have no "
             f"parse, more than --max-flat {options.max_flat:g} of all lines may get flat trees: "
-            f"correct the trees, or raise --max-flat. The first:\n  "
-            + "\n  ".join(causes[:_SHOWN_CAUSES])
+            f"correct the trees, or raise --max-flat. The first:\n  " + "\n  ".join(causes)
         )
 
 
