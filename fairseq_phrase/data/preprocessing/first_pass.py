@@ -52,21 +52,27 @@ def parse_and_count(
     folders = {split.name: BlockFolder(folder / split.name) for split in splits}
     with _listing(options.list_left_out) as list_line:
         for split in splits:
-            corpora = {side.language: side.corpus for side in split.sides}
-            flat: Counter[str] = Counter()
-            causes: defaultdict[str, list[str]] = defaultdict(list)
-            for number, block in enumerate(_blocks(options, split, folders[split.name], check)):
-                split.count(number, block)
-                for line, _, reason in block.left_out:
-                    list_line(split.sides[0].corpus.path, line, reason)
-                for line, language, problem in block.problems:
-                    list_line(corpora[language].path, line, f"flat tree: {problem}")
-                    flat[language] += 1
-                    if flat[language] <= _SHOWN_CAUSES:
-                        causes[language].append(f"line {line}: {problem}")
-                    _refuse_many_flat(options, corpora[language], flat[language], causes[language])
+            blocks = _blocks(options, split, folders[split.name], check)
+            _count(options, split, blocks, list_line)
             _require_sentences(options, split)
     return folders
+
+
+def _count(options: Options, split: Split, blocks: Iterator[Block], list_line: _ListLine) -> None:
+    """Count the blocks of a split, and list the lines that are left out or have flat trees."""
+    corpora = {side.language: side.corpus for side in split.sides}
+    flat: Counter[str] = Counter()
+    causes: defaultdict[str, list[str]] = defaultdict(list)
+    for number, block in enumerate(blocks):
+        split.count(number, block)
+        for line, _, reason in block.left_out:
+            list_line(split.sides[0].corpus.path, line, reason)
+        for line, language, problem in block.problems:
+            list_line(corpora[language].path, line, f"flat tree: {problem}")
+            flat[language] += 1
+            if flat[language] <= _SHOWN_CAUSES:
+                causes[language].append(f"line {line}: {problem}")
+            _refuse_many_flat(options, corpora[language], flat[language], causes[language])
 
 
 def _blocks(

@@ -24,18 +24,14 @@ from fairseq_phrase.syntax.fields import FIELDS
 #: The name of a source's words to copy among its files.
 _COPIED = "copied"
 _EOS, _UNKNOWN = map(SPECIAL.index, ("</s>", "<unk>"))
-_Dictionaries = Mapping[str, Dictionary]
-_Labels = Mapping[str, LabelTable]
-#: By language and field.
-_Writers = dict[tuple[str, str], IndexedWriter]
 
 
 def write_split(
     options: Options,
     split: Split,
     blocks: BlockFolder,
-    dictionaries: _Dictionaries,
-    labels: _Labels,
+    dictionaries: Mapping[str, Dictionary],
+    labels: Mapping[str, LabelTable],
 ) -> None:
     """Write a split's text, unless fairseq has, and its parses; record their fingerprints.
 
@@ -47,91 +43,101 @@ def write_split(
         desc=f"writing {split.name}", total=split.counts.kept, unit="line", smoothing=0.05
     ) as progress:
         for output in split.outputs:
-            writers = _open_writers(options, split, output, dictionaries, labels)
+            files = OutputFiles(options, split, output, dictionaries, labels)
             for block in map(blocks.read, output.blocks):
-                if options.copy_words:
-                    _copy_words(options, split, block, dictionaries, writers)
-                for side, fields in zip(split.sides, block.sides, strict=True):
-                    if isinstance(side, RawText):
-                        _write_text(options, side, fields[TEXT], output, dictionaries, writers)
-                    for name in side.fields:
-                        values = fields[name].values
-                        if name in labels:
-                            values = _labelled(fields[name], FIELDS[name].columns, labels[name])
-                        writers[side.language, name].append(values, fields[name].sizes)
+                files.write(block)
                 progress.update(block.counts.kept)
-            for (language, _), writer in writers.items():
-                writer.close()
-                checksums = {path.name: fingerprint(path) for path in writer.paths}
-                output.checksums[language].update(checksums)
+            files.close()
 
 
-def _open_writers(
-    options: Options, split: Split, output: Output, dictionaries: _Dictionaries, labels: _Labels
-) -> _Writers:
-    """Open the files of an output, whose number of sentences and types are known."""
-    writers: _Writers = {}
-    sentences = output.counts.kept
-    for side in split.sides:
-        language, prefix = side.language, output.folder / f"{split.file_name}.{side.language}"
-        if options.copy_words and side is split.sides[0]:
-            path = copied_path(prefix)
-            writers[language, _COPIED] = IndexedWriter(path, np.dtype(np.uint8), sentences)
-        if isinstance(side, RawText):
-            dtype = np.dtype(best_fitting_int_dtype(len(dictionaries[language])))
-            writers[language, TEXT] = IndexedWriter(prefix, dtype, sentences)
-        for name in side.fields:
-            tally = output.tallies[language, name]
-            numbers = labels[name].indices(tally.labels) if name in labels else np.zeros(0)
-            has_index = shared_index(name, side.fields) is None
-            writers[language, name] = IndexedWriter(
-                f"{prefix}.{name}", tally.dtype(numbers), sentences if has_index else None
-            )
-    return writers
+class OutputFiles:
+    """The files of an output, whose number of sentences and types are known.
 
+    Args:
+        dictionaries, labels: as in :func:`write_split`.
+    """
 
-def _write_text(
-    options: Options,
-    side: RawText,
-    field: FieldBlock,
-    output: Output,
-    dictionaries: _Dictionaries,
-    writers: _Writers,
-) -> None:
-    """Number subwords as fairseq's binarizer does, with the end of each sentence; count the unknown."""
-    indices = dictionaries[side.language].indices
-    entries = [indices.get(entry, _UNKNOWN) for entry in field.entries]
-    numbers, ends = np.array(entries, np.int64)[field.values], field.sizes.cumsum(dtype=np.int64)
-    unknown = np.append(0, (numbers == _UNKNOWN).cumsum())
-    has_unknown = unknown[ends] > unknown[ends - field.sizes]
-    output.counts.unknown[side.language] += int(np.count_nonzero(has_unknown))
-    if options.labels is not None and side.language == options.target_lang:
-        output.counts.unknown_labels += int(unknown[-1])
-    writers[side.language, TEXT].append(np.insert(numbers, ends, _EOS), field.sizes + 1)
+    def __init__(
+        self,
+        options: Options,
+        split: Split,
+        output: Output,
+        dictionaries: Mapping[str, Dictionary],
+        labels: Mapping[str, LabelTable],
+    ) -> None:
+        self._options, self._sides, self._output = options, split.sides, output
+        self._dictionaries, self._labels = dictionaries, labels
+        #: By language and field.
+        self._writers: dict[tuple[str, str], IndexedWriter] = {}
+        sentences = output.counts.kept
+        for side in split.sides:
+            language, prefix = side.language, output.folder / f"{split.file_name}.{side.language}"
+            if options.copy_words and side is split.sides[0]:
+                path = copied_path(prefix)
+                self._writers[language, _COPIED] = IndexedWriter(
+                    path, np.dtype(np.uint8), sentences
+                )
+            if isinstance(side, RawText):
+                dtype = np.dtype(best_fitting_int_dtype(len(dictionaries[language])))
+                self._writers[language, TEXT] = IndexedWriter(prefix, dtype, sentences)
+            for name in side.fields:
+                tally = output.tallies[language, name]
+                numbers = labels[name].indices(tally.labels) if name in labels else np.zeros(0)
+                has_index = shared_index(name, side.fields) is None
+                self._writers[language, name] = IndexedWriter(
+                    f"{prefix}.{name}", tally.dtype(numbers), sentences if has_index else None
+                )
 
+    def write(self, block: Block) -> None:
+        """Write a block, with the final numbers of subwords and labels."""
+        if self._options.copy_words:
+            self._copy_words(block)
+        for side, fields in zip(self._sides, block.sides, strict=True):
+            if isinstance(side, RawText):
+                self._write_text(side.language, fields[TEXT])
+            for name in side.fields:
+                values = fields[name].values
+                if name in self._labels:
+                    # Labels are in the last column.
+                    columns, values = FIELDS[name].columns, values.astype(np.int32)
+                    uses = values[columns - 1 :: columns]
+                    uses[:] = self._labels[name].indices(fields[name].entries)[uses]
+                self._writers[side.language, name].append(values, fields[name].sizes)
 
-def _labelled(block: FieldBlock, columns: int, labels: LabelTable) -> np.ndarray:
-    """Return a field's values with the final numbers of its labels, which are in the last column."""
-    values = block.values.astype(np.int32)
-    uses = values[columns - 1 :: columns]
-    uses[:] = labels.indices(block.entries)[uses]
-    return values
+    def close(self) -> None:
+        """Close the files, and record their fingerprints."""
+        for (language, _), writer in self._writers.items():
+            writer.close()
+            checksums = {path.name: fingerprint(path) for path in writer.paths}
+            self._output.checksums[language].update(checksums)
 
+    def _write_text(self, language: str, field: FieldBlock) -> None:
+        """Number subwords as fairseq's binarizer does, with the ends of sentences; count the unknown."""
+        indices = self._dictionaries[language].indices
+        entries = [indices.get(entry, _UNKNOWN) for entry in field.entries]
+        numbers, ends = (
+            np.array(entries, np.int64)[field.values],
+            field.sizes.cumsum(dtype=np.int64),
+        )
+        unknown = np.append(0, (numbers == _UNKNOWN).cumsum())
+        has_unknown = unknown[ends] > unknown[ends - field.sizes]
+        self._output.counts.unknown[language] += int(np.count_nonzero(has_unknown))
+        if self._options.labels is not None and language == self._options.target_lang:
+            self._output.counts.unknown_labels += int(unknown[-1])
+        self._writers[language, TEXT].append(np.insert(numbers, ends, _EOS), field.sizes + 1)
 
-def _copy_words(
-    options: Options, split: Split, block: Block, dictionaries: _Dictionaries, writers: _Writers
-) -> None:
-    """Replace unknown words in a block's two texts by slots, and write the words next to the source."""
-    source, target = (fields[TEXT].sentences() for fields in block.sides)
-    language = split.sides[0].language
-    indices = dictionaries[language].indices  # both languages have it
-    texts: tuple[list[list[str]], ...] = ([], [])
-    for source_line, target_line in zip(source, target, strict=True):
-        subwords, words = number_unknown(source_line, indices, options.copy_words)
-        texts[0].append(subwords)
-        # A pair without unknown source words has no slots.
-        texts[1].append(number_unknown(target_line, indices, 0, words)[0])
-        bytes_of_words = stored(words)
-        writers[language, _COPIED].append(bytes_of_words, np.array([len(bytes_of_words)]))
-    for fields, text in zip(block.sides, texts, strict=True):
-        fields[TEXT] = FieldBlock.of_text(text)
+    def _copy_words(self, block: Block) -> None:
+        """Replace unknown words in a block's texts by slots, and write the words next to the source."""
+        source, target = (fields[TEXT].sentences() for fields in block.sides)
+        language = self._sides[0].language
+        indices = self._dictionaries[language].indices  # both languages have it
+        texts: tuple[list[list[str]], ...] = ([], [])
+        for source_line, target_line in zip(source, target, strict=True):
+            subwords, words = number_unknown(source_line, indices, self._options.copy_words)
+            texts[0].append(subwords)
+            # A pair without unknown source words has no slots.
+            texts[1].append(number_unknown(target_line, indices, 0, words)[0])
+            bytes_of_words = stored(words)
+            self._writers[language, _COPIED].append(bytes_of_words, np.array([len(bytes_of_words)]))
+        for fields, text in zip(block.sides, texts, strict=True):
+            fields[TEXT] = FieldBlock.of_text(text)
