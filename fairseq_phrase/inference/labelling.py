@@ -299,8 +299,7 @@ class Labeller:
 
 def is_bio(split: LabelledSplit) -> bool:
     """Return whether a split has labels of words that mark spans."""
-    labels = {label for line in split.references for label in line.split()}
-    return split.words is not None and mark_spans(labels)
+    return split.words is not None and mark_spans({*" ".join(split.references).split()})
 
 
 def scores_of_split(split: LabelledSplit, known_words: Collection[str] | None) -> dict[str, float]:
@@ -327,10 +326,7 @@ def scores_of_labels(split: LabelledSplit) -> list[tuple[str, int, float, float,
     Raises:
         UserError: scikit-learn is not installed.
     """
-    right, predicted = (
-        [label for line in lines for label in line.split()]
-        for lines in (split.references, split.predicted)
-    )
+    right, predicted = (" ".join(lines).split() for lines in (split.references, split.predicted))
     counts = Counter(right)
     labels = sorted({*right, *predicted}, key=lambda label: (-counts[label], label))
     scores = label_scores(right, predicted, labels).tolist()
