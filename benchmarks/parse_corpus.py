@@ -37,10 +37,10 @@ from pathlib import Path
 import numpy as np
 from measuring import Turns, describe_machine, rotated
 
-from fairseq_phrase.data.preprocessing.blocks import RawText
 from fairseq_phrase.data.preprocessing.engines import EngineOptions
+from fairseq_phrase.data.preprocessing.first_pass import parse_and_count
 from fairseq_phrase.data.preprocessing.options import Options
-from fairseq_phrase.data.preprocessing.parsing import parse_and_count
+from fairseq_phrase.data.preprocessing.segmentation import RawText
 from fairseq_phrase.data.preprocessing.splits import Split
 from fairseq_phrase.data.preprocessing.texts import Corpus
 from fairseq_phrase.data.store.indexed import IndexedWriter

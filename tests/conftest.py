@@ -66,6 +66,14 @@ def pytest_report_header() -> list[str]:
     ]
 
 
+@pytest.fixture
+def table(tmp_path) -> Path:
+    """A table's two rows of two seeds, and the reference."""
+    from tests.support.report_table import write_table
+
+    return write_table(tmp_path)
+
+
 @pytest.fixture(scope="session")
 def synthetic_corpus(tmp_path_factory) -> Path:
     """A folder with {train,valid,test}.{de,en} and .conllu beside each: 2,000, 100, 100 pairs."""
@@ -271,14 +279,14 @@ def install_parser(monkeypatch):
 @pytest.fixture
 def jobs_done(monkeypatch) -> list[int]:
     """The numbers of the jobs that runs of preprocessing do, not those that are kept from earlier."""
-    from fairseq_phrase.data.preprocessing import parsing
+    from fairseq_phrase.data.preprocessing import first_pass
 
-    numbers, run = [], parsing.run_jobs
+    numbers, run = [], first_pass.run_jobs
 
     def counted(jobs, *rest):
         return run((numbers.append(job.number) or job for job in jobs), *rest)
 
-    monkeypatch.setattr(parsing, "run_jobs", counted)
+    monkeypatch.setattr(first_pass, "run_jobs", counted)
     return numbers
 
 

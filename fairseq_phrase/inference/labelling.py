@@ -167,12 +167,14 @@ class Labeller:
         for first, lines in chunks:
             texts = {number: line for number, line in enumerate(lines, first) if line.text.strip()}
             parses = [line.parse for line in texts.values() if line.parse is not None]
-            encoded = self._encoded([line.text for line in texts.values()], parses)
-            for number, sentence in zip(texts, encoded, strict=True):
-                self._check_length(number, sentence)
-                if self._length(sentence) <= len(sentence.subwords):
-                    num_truncated += 1
-            labels = dict(zip(texts, self._labels(encoded), strict=True))
+            encode, raw_lines = self.task.source_text.encode, [line.text for line in texts.values()]
+            sentences = encode(raw_lines, parses) if texts else []
+            for number, sentence in zip(texts, sentences, strict=True):
+                # The tokens that the models read, with the end of sentence.
+                length = len(sentence.subwords[: self._kept_subwords]) + 1
+                self._refuse_long_line(number, length)
+                num_truncated += length <= len(sentence.subwords)
+            labels = dict(zip(texts, self._labels(sentences), strict=True))
             yield [labels.get(number, "") for number in range(first, first + len(lines))]
         if num_truncated:
             logger.warning(
@@ -181,43 +183,43 @@ class Labeller:
                 self._kept_subwords,
             )
 
-    def _encoded(self, texts: Sequence[str], parses: Sequence[Parse]) -> list[EncodedSentence]:
-        return self.task.source_text.encode(texts, parses) if texts else []
-
     def label_split(self, subset: str) -> LabelledSplit:
         """Label a split of the data directory.
 
         Raises:
             UserError: the split is missing, or one of its texts is too long for the models.
         """
+        dataset = self._split(subset)
+        count = len(dataset)
+        # fairseq makes no batch of a text that has more tokens than a batch may have.
+        longest = int(dataset.num_tokens_vec(np.arange(count)).max(initial=0))
+        positions, max_tokens = (self._limit, self._limit), max(self.max_tokens, longest)
+        batches = self.task.get_batch_iterator(dataset, max_tokens, max_positions=positions)
+        predicted, references, words = [""] * count, [""] * count, [""] * count
+        has_words = self.task.labelled == "word"
+        for sample in batches.next_epoch_itr(shuffle=False):
+            net_input, targets = sample["net_input"], sample["target"].tolist()
+            rows = zip(sample["id"].tolist(), self._predict(net_input), targets, strict=True)
+            for row, (index, numbers, target) in enumerate(rows):
+                predicted[index] = self._text(numbers)
+                labels = map(self.task.target_dictionary.__getitem__, target[: len(numbers)])
+                references[index] = " ".join(labels)
+                if has_words:
+                    words[index] = " ".join(self._words(net_input, row))
+        return LabelledSplit(predicted, references, words if has_words else None)
+
+    def _split(self, subset: str) -> Any:
+        """Load a split; refuse it if it is missing or a text is too long."""
         try:
             self.task.load_dataset(subset)
         except FileNotFoundError as error:
             raise UserError(str(error)) from None
         dataset = self.task.dataset(subset)
-        count = len(dataset)
         positions = (self._limit, self._limit)
-        _, long = dataset.filter_indices_by_size(np.arange(count), positions)
+        _, long = dataset.filter_indices_by_size(np.arange(len(dataset)), positions)
         if len(long):
             raise UserError(too_long(long, dataset, positions, self.task.labelled))
-        # fairseq makes no batch of a text that has more tokens than a batch may have.
-        longest = int(dataset.num_tokens_vec(np.arange(count)).max(initial=0))
-        batches = self.task.get_batch_iterator(
-            dataset,
-            max_tokens=max(self.max_tokens, longest),
-            max_positions=positions,
-        )
-        predicted, references, words = [""] * count, [""] * count, [""] * count
-        for sample in batches.next_epoch_itr(shuffle=False):
-            predictions = self._predict(sample["net_input"])
-            rows = zip(sample["id"].tolist(), predictions, sample["target"], strict=True)
-            for row, (index, numbers, target) in enumerate(rows):
-                predicted[index] = self._text(numbers)
-                right = target[: len(numbers)].tolist()
-                references[index] = " ".join(self.task.target_dictionary[i] for i in right)
-                if self.task.labelled == "word":
-                    words[index] = " ".join(self._words(sample["net_input"], row))
-        return LabelledSplit(predicted, references, words if self.task.labelled == "word" else None)
+        return dataset
 
     def known_words(self) -> set[str] | None:
         """Return the words of the training split, written as in :class:`LabelledSplit`.
@@ -256,18 +258,13 @@ class Labeller:
                 words.setdefault(word, []).append(str(token))
         return ["_".join(subwords) for subwords in words.values()]
 
-    def _check_length(self, number: int, sentence: EncodedSentence) -> None:
-        length = self._length(sentence)
+    def _refuse_long_line(self, number: int, length: int) -> None:
         if length > self._limit:
             remedy = "" if self.task.labelled == "word" else ", or with truncate_source"
             raise UserError(
                 f"line {number} has {length} tokens, and the model has {self._limit} positions: shorten "
                 f"the line, or train with larger max_source_positions and max_target_positions{remedy}"
             )
-
-    def _length(self, sentence: EncodedSentence) -> int:
-        """Count the tokens that the models read, with the end of sentence."""
-        return len(sentence.subwords[: self._kept_subwords]) + 1
 
     def _labels(self, sentences: Sequence[EncodedSentence]) -> list[str]:
         """Label sentences, in batches of similar length."""
@@ -302,8 +299,7 @@ class Labeller:
 
 def is_bio(split: LabelledSplit) -> bool:
     """Return whether a split has labels of words that mark spans."""
-    labels = {label for line in split.references for label in line.split()}
-    return split.words is not None and mark_spans(labels)
+    return split.words is not None and mark_spans({*" ".join(split.references).split()})
 
 
 def scores_of_split(split: LabelledSplit, known_words: Collection[str] | None) -> dict[str, float]:
@@ -330,10 +326,7 @@ def scores_of_labels(split: LabelledSplit) -> list[tuple[str, int, float, float,
     Raises:
         UserError: scikit-learn is not installed.
     """
-    right, predicted = (
-        [label for line in lines for label in line.split()]
-        for lines in (split.references, split.predicted)
-    )
+    right, predicted = (" ".join(lines).split() for lines in (split.references, split.predicted))
     counts = Counter(right)
     labels = sorted({*right, *predicted}, key=lambda label: (-counts[label], label))
     scores = label_scores(right, predicted, labels).tolist()

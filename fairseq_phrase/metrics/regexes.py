@@ -1,4 +1,4 @@
-"""Regular expressions as outputs, and a test within a time limit of whether two have one language.
+"""Regular expressions as outputs, and whether two match the same texts, within a time limit.
 
 The expressions are from NL-RX (Locascio et al., 2016), with intersection and complement. The grammar is
 dk.brics.automaton's, with which the corpus was made::
@@ -79,7 +79,7 @@ class Regexes(Form):
                 self._verdicts[first, second] = first == second
         if not hard:
             return
-        # A process may run out of memory. spawn: a fork of threads may hang.
+        # In processes, which may run out of memory; spawned, because a fork of threads may hang.
         workers = min(num_cores(), 1 + len(hard) // _PAIRS_OF_A_WORKER)
         with self._pool(max_workers=workers, context=get_context("spawn")) as pool:
             compare = partial(_in_time, same_language, self._limit)
@@ -171,8 +171,8 @@ CLASSES = {
     "<CAP>": string.ascii_uppercase,
     "<LOW>": string.ascii_lowercase,
 }
-#: The corpus replaces the strings in its sentences by slots. An automaton needs words for them. These
-#: occur in some paraphrases, whose strings were not replaced ("lake" does not occur).
+#: The words that an automaton has for the slots by which the corpus replaces strings. Some paraphrases
+#: still have these words ("lake" is made up).
 STRINGS = {"<M0>": "dog", "<M1>": "truck", "<M2>": "ring", "<M3>": "lake"}
 _TOKEN = re.compile(r"<[A-Z]+\d?>|\\b|\{\d+,?\d*\}|\S")
 _REPEATS = {"*": (0, None), "+": (1, None), "?": (0, 1)}

@@ -78,6 +78,22 @@ class LabelHead(nn.Sequential):
         super().__init__(*hidden, *linear(num_labels))
 
 
+def checked_pooling(cfg: Any, labelled: str) -> str:
+    """Check the options of labelling; return the pooling."""
+    poolings = POOLINGS[labelled]
+    pooling = poolings[0] if cfg.pooling == "default" else str(cfg.pooling)
+    if pooling not in poolings:
+        raise UserError(
+            f"--pooling {pooling}: these data have labels of {labelled}s, for which the poolings are "
+            f"{', '.join(poolings)}"
+        )
+    if cfg.head_layers not in (1, 2):
+        raise UserError(f"--head-layers {cfg.head_layers}: expected 1 or 2")
+    if not cfg.word_dropout >= 0:
+        raise UserError(f"--word-dropout {cfg.word_dropout}: expected 0 or a positive number")
+    return pooling
+
+
 @register_named_model("labeller", options=LabellerOptions)
 class LabellerModel(NamedEncoderModel):
     """Any encoder with a head that predicts labels of words or of sentences; without a decoder.
@@ -120,17 +136,7 @@ class LabellerModel(NamedEncoderModel):
         cfg = nested_config(cfg)
         if not isinstance(task, LabellingTask):
             raise UserError("--arch labeller: use --task syntax_labelling")
-        labelled = task.labelled
-        pooling = POOLINGS[labelled][0] if cfg.pooling == "default" else str(cfg.pooling)
-        if pooling not in POOLINGS[labelled]:
-            raise UserError(
-                f"--pooling {pooling}: these data have labels of {labelled}s, for which the poolings are "
-                f"{', '.join(POOLINGS[labelled])}"
-            )
-        if cfg.head_layers not in (1, 2):
-            raise UserError(f"--head-layers {cfg.head_layers}: expected 1 or 2")
-        if not cfg.word_dropout >= 0:
-            raise UserError(f"--word-dropout {cfg.word_dropout}: expected 0 or a positive number")
+        pooling = checked_pooling(cfg, task.labelled)
         if pooling == "cls":
             # The added token needs one more position than the text.
             cfg.max_source_positions += 1
@@ -138,13 +144,13 @@ class LabellerModel(NamedEncoderModel):
         obstacle = getattr(encoder, "first_token_obstacle", lambda: None)()
         if pooling == "cls" and obstacle:
             raise UserError(f"--pooling cls: {obstacle}: expected mean, attention or root")
-        if labelled == "word" and not task.whole_words:
+        if task.labelled == "word" and not task.whole_words:
             task.require_parses(["words"])
         width = cfg.encoder.embed_dim
         head = LabelHead(width, len(task.target_dictionary), cfg.head_layers, cfg.dropout)
         return cls(
-            encoder, head, width=width, labelled=labelled, pooling=pooling,
-            whole_words=labelled == "word" and task.whole_words, word_dropout=cfg.word_dropout,
+            encoder, head, width=width, labelled=task.labelled, pooling=pooling,
+            whole_words=task.whole_words, word_dropout=cfg.word_dropout,
         )  # fmt: skip
 
     def max_positions(self) -> tuple[int, int]:

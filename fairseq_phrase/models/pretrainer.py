@@ -99,6 +99,7 @@ class PretrainerModel(NamedEncoderModel):
 
     def __init__(self, encoder: Any, embed_tokens: nn.Embedding, cfg: Any) -> None:
         super().__init__()
+        # A list hides the embeddings from torch, which has them as parameters of the encoder.
         self.encoder, self._embedding = encoder, [embed_tokens]
         self.causal = causal_window(cfg)
         width = cfg.encoder.embed_dim

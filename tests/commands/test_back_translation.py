@@ -210,6 +210,7 @@ def test_standard_input_is_compared_with_what_was_translated(
             raise KeyboardInterrupt
         return written(*given)
 
+    # Ctrl-C in the sixth line.
     monkeypatch.setattr(translation_jobs, "output_line", interrupted)
     with pytest.raises(SystemExit):
         translate(content)

@@ -204,6 +204,7 @@ def test_heads_that_are_no_tree_are_refused(client, text):
 def test_length_and_time_are_limited(models, text, monkeypatch):
     short = TestClient(make_app(models, max_words=3), base_url="http://127.0.0.1")
     assert "at most 3 fit" in ask(short, model="tree", text=text).json()["detail"]
+    # A search that takes long.
     monkeypatch.setattr(server, "answer", lambda *arguments: threading.Event().wait(1))
     slow = TestClient(make_app(models, seconds=0.1), base_url="http://127.0.0.1")
     answer = ask(slow, model="tree", text=text)
@@ -213,6 +214,7 @@ def test_length_and_time_are_limited(models, text, monkeypatch):
 
 def test_eight_sentences_wait_and_a_ninth_is_refused(models, text, monkeypatch):
     goes_on = threading.Event()
+    # A search that ends when the test says so.
     monkeypatch.setattr(server, "answer", lambda *arguments: {"waited": goes_on.wait(30)})
     app = make_app(models)
 

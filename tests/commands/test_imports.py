@@ -52,7 +52,7 @@ def write(folder, code):
 
 
 def test_workers_that_parse_and_segment_import_neither_fairseq_nor_torch():
-    code = "import sys, fairseq_phrase.data.preprocessing.blocks\n"
+    code = "import sys, fairseq_phrase.data.preprocessing.first_pass\n"
     code += "print({'torch', 'fairseq'} & sys.modules.keys())"
     command = [sys.executable, "-c", code]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import signal
@@ -73,9 +74,7 @@ def test_a_lock_names_its_process_and_is_taken_over_when_that_is_dead(tmp_path, 
 def test_a_lock_that_its_holder_removed_is_not_held_by_another(tmp_path, monkeypatch):
     """The file that was opened is removed before it is locked, and a third process makes a new one."""
     target, held = tmp_path / "out", ExitStack()
-    from fairseq_phrase.data.store import outputs
-
-    flock, calls = outputs.fcntl.flock, []
+    flock, calls = fcntl.flock, []
 
     def overtaken(lock, operation):
         calls.append(lock)
@@ -84,7 +83,7 @@ def test_a_lock_that_its_holder_removed_is_not_held_by_another(tmp_path, monkeyp
             held.enter_context(only_writer(target))
         flock(lock, operation)
 
-    monkeypatch.setattr(outputs.fcntl, "flock", overtaken)
+    monkeypatch.setattr(fcntl, "flock", overtaken)
     with held, pytest.raises(UserError, match="is at work in"), only_writer(target):
         pass
 

@@ -231,7 +231,7 @@ KILLED = """
 import os, signal, sys
 from fairseq_phrase.cli import preprocess as preprocess_command
 from fairseq_phrase.data.preprocessing import engines, preprocess, texts
-from fairseq_phrase.data.preprocessing.parsing import BlockFolder
+from fairseq_phrase.data.preprocessing.blocks import BlockFolder
 from fairseq_phrase.data.store.indexed import IndexedWriter
 texts.BLOCK_LINES, engines.LINES_PER_PARSER = 50, 1
 PLACES = {

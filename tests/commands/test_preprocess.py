@@ -3,6 +3,7 @@
 import gzip
 import shutil
 import subprocess
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
@@ -171,16 +172,15 @@ def test_compressed_text_and_parses_give_the_same_files(small_corpus, tmp_path):
 def pools(monkeypatch):
     """Short blocks, of which workers have several; the number of pools that are started for them."""
     monkeypatch.setattr(texts, "BLOCK_LINES", 7)
-    for name in ("LINES_PER_PARSER", "LINES_PER_PROCESS"):
-        monkeypatch.setattr(engines, name, 10)
-    started = []
-    pool = engines.ProcessPoolExecutor
+    monkeypatch.setattr(engines, "LINES_PER_PARSER", 10)
+    monkeypatch.setattr(engines, "LINES_PER_PROCESS", 10)
+    started, initialize = [], ProcessPoolExecutor.__init__
 
-    def start(*arguments):
-        started.append(arguments)
-        return pool(*arguments)
+    def start(pool, *arguments):
+        started.append(pool)
+        initialize(pool, *arguments)
 
-    monkeypatch.setattr(engines, "ProcessPoolExecutor", start)
+    monkeypatch.setattr(ProcessPoolExecutor, "__init__", start)
     return started
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from fairseq_phrase.cli.preprocess import main
 from fairseq_phrase.data.preprocessing import preprocess as preprocess_module
-from fairseq_phrase.data.preprocessing.parsing import BlockFolder
+from fairseq_phrase.data.preprocessing.blocks import BlockFolder
 from fairseq_phrase.data.store.indexed import IndexedWriter
 from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.text import read_lines
@@ -318,6 +318,7 @@ def test_ctrl_c_ends_with_130_and_leaves_what_was_there(workplace, capsys, monke
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
+    # Ctrl-C after the second pass.
     monkeypatch.setattr(Manifest, "save", interrupt)
     with pytest.raises(SystemExit) as caught:
         main(workplace.arguments())
@@ -358,6 +359,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_named(
         workplace.write(suffix, [*workplace.lines(suffix), "one more"][:: 1 if longer else -1])
         return parse_and_count(*args)
 
+    # The text changes after it was found, and before it is read.
     monkeypatch.setattr(preprocess_module, "parse_and_count", replaced)
     with pytest.raises(SystemExit) as stopped:
         main(workplace.arguments("--parser", "conllu"))

@@ -179,6 +179,7 @@ def test_a_parser_with_other_weights_is_named_and_weights_are_read_only_if_dates
     TextEncoder.from_data(data, "de", spec)
     assert "differ in parser " in caplog.text
     record()
+    # With the same dates, no weights are read.
     monkeypatch.setattr(LineParser, "digest", property(lambda parser: pytest.fail("they are read")))
     build()
 

@@ -276,6 +276,7 @@ def test_white_space_within_a_token_is_joined():
 
 def test_a_parse_over_other_words_is_no_tree(parser, monkeypatch):
     convert = adapter.constituents_of
+    # No model of Stanza's makes such a tree.
     monkeypatch.setattr(adapter, "constituents_of", lambda tree, count: convert(tree, count + 1))
     (sentence,) = parser.parse(["der Hund"])
     assert sentence.reason == "Stanza's parse is not a tree: it has 2 leaves for 3 words"

@@ -199,6 +199,7 @@ def test_relations_are_small_integers_made_once_per_batch(kind, dtype, monkeypat
     model = add_relation_bias(made("modernbert"), kind)  # it makes two masks
     made_from, masks = [], {}
     numbered, attended = batch_relations.tree_relations, huggingface_attention.pair_bias
+    # Count the calls, and keep what they get.
     monkeypatch.setattr(
         batch_relations,
         "tree_relations",

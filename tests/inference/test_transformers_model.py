@@ -55,6 +55,7 @@ def test_a_copy_on_a_hub_is_that_of_the_revision_and_has_the_type(tmp_path, monk
         assert (repo_id, revision, token) == ("user/name", "v2", "secret")
         return str(tmp_path / "exported")
 
+    # In place of the hub, which needs a network.
     monkeypatch.setattr(transformers_model, "snapshot_download", download)
     options = {"revision": "v2", "token": "secret", "dtype": "float64", "trust_remote_code": True}
     model = FairseqPhraseModel.from_pretrained("user/name", **options)

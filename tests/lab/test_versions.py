@@ -21,5 +21,6 @@ SETTINGS = {"LD_PRELOAD": "/a/x.so:/b/y.so", "OMP_NUM_THREADS": "1"}
 )
 def test_settings_name_files_without_their_folders(environment, is_loaded, settings, monkeypatch):
     monkeypatch.setattr(os, "environ", environment)
+    # What the processor of this machine and the test's start decide.
     monkeypatch.setattr(versions, "is_loaded", lambda: is_loaded)
     assert versions.settings() == settings

@@ -100,6 +100,7 @@ def test_a_gate_leaves_the_initial_values_of_the_other_parameters(
     dictionary, monkeypatch, name, options
 ):
     """Of the first layer: the layers after it draw other random numbers."""
+    # Initial values are compared, which it would replace.
     monkeypatch.setattr(testing, "randomized", lambda model: model)
     options = {key: value for key, value in options.items() if key != "attention_gate"}
     plain = build_model(name, dictionary, **options).encoder.layers[0].state_dict()

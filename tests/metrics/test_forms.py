@@ -153,6 +153,7 @@ def broken_comparison(one: str, other: str) -> bool:
 
 
 def test_pairs_whose_comparison_fails_are_undecided_and_counted(monkeypatch):
+    # Failures for which there is no short pair.
     monkeypatch.setattr(regexes, "same_language", broken_comparison)
     # A process that starts warm has another number than the pool knows.
     monkeypatch.setattr(popen_spawn_posix, "spawn", multiprocessing.spawn)

@@ -132,6 +132,7 @@ def test_the_far_search_for_trees_of_another_text_becomes_rarer(tmp_path, monkey
         searched.append(max(ahead, index) > module.NEAR)
         return agrees(self, ahead, index)
 
+    # Count the comparisons far ahead.
     monkeypatch.setattr(module.Reading, "agrees", counted)
     lines = [f"line number {number}" for number in range(COUNT)]
     parses = read(tmp_path, [tree(f"tree {number}") for number in range(COUNT)], lines)

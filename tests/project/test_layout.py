@@ -101,7 +101,7 @@ def replaced(name: str) -> list[str]:
 def test_few_functions_of_the_package_are_replaced():
     """What is left stops or counts work, draws no random numbers, or stands in for another machine."""
     functions = {name: replaced(name) for name in FILES}
-    assert sum(map(len, functions.values())) <= 42, functions
+    assert sum(map(len, functions.values())) <= 35, functions
 
 
 def test_nothing_sleeps():

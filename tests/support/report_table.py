@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
 
 from fairseq_phrase.cli.report import main
-from tests.support.run_folders import write_run
+from tests.support.run_folders import write_generation, write_run
 
 PNG = b"\x89PNG\r\n\x1a\n"  # how each begins
 FILES = {
@@ -50,10 +52,40 @@ def write_table(folder: Path) -> Path:
     """Write the runs of TRANSLATIONS to FOLDER/runs, and the reference to FOLDER/test.en."""
     for (row, seed), hypotheses in TRANSLATIONS.items():
         size = 1506304 if row == "baseline" else 1705216
-        path = folder / "runs" / row / f"seed{seed}"
-        write_run(path, hypotheses, SOURCES, REFERENCES, seed=seed, parameters=size)
-    (folder / "test.en").write_text("\n".join(REFERENCES) + "\n")
+        add_run(folder, row, seed, hypotheses, parameters=size)
+    write_lines(folder / "test.en")
     return folder
+
+
+def run_of(table: Path, row: str, seed: int) -> Path:
+    """Return the folder of a run."""
+    return table / "runs" / row / f"seed{seed}"
+
+
+def add_run(table: Path, row: str, seed: int, hypotheses: Sequence[str], **options: Any) -> None:
+    """Write a whole run (:func:`write_run`)."""
+    write_run(run_of(table, row, seed), hypotheses, SOURCES, REFERENCES, seed=seed, **options)
+
+
+def translate(
+    table: Path, row: str, seed: int, hypotheses: Sequence[str], sources: Sequence[str] = SOURCES,
+    references: Sequence[str] = REFERENCES, subset: str = "test", **options: Any,
+) -> None:  # fmt: skip
+    """Write the translations of a run (:func:`write_generation`)."""
+    path = run_of(table, row, seed) / f"generate-{subset}.txt"
+    write_generation(path, hypotheses, sources, references, subset=subset, **options)
+
+
+def write_lines(path: Path, lines: Iterable[str] = REFERENCES) -> Path:
+    """Write a text, such as the reference."""
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def change_log(table: Path, row: str, seed: int, old: str, new: str) -> None:
+    """Replace text in the log of a training."""
+    log = run_of(table, row, seed) / "train.log"
+    log.write_text(log.read_text().replace(old, new))
 
 
 def report(
@@ -75,9 +107,26 @@ def report(
     return (table / out / "report.md").read_text()
 
 
+def refusal(table, capsys, *arguments, **options) -> str:
+    """Run the command, which fails; return what it says."""
+    with pytest.raises(SystemExit) as caught:
+        report(table, *arguments, **options)
+    assert caught.value.code == 2
+    assert not (table / "out").exists()
+    captured = capsys.readouterr()
+    assert not captured.out
+    assert captured.err.startswith("fairseq-phrase-report: error: ")
+    return captured.err
+
+
 def records(path) -> list[dict[str, str]]:
     with open(path, newline="") as stream:
         return list(csv.DictReader(stream))
+
+
+def named_rows(table: Path) -> dict[str, dict[str, str]]:
+    """Read the rows of a table's report, by name."""
+    return {row["row"]: row for row in records(table / "out" / "report.csv")}
 
 
 def rows_with_runs(report: Path) -> list[dict[str, str]]:

@@ -17,8 +17,7 @@ TREE_FIELDS = [name for name, row in FIELDS.items() if row.per != "edge" and "fa
 def write_arrays(prefix, arrays, own_index=True):
     """Write arrays in the smallest type; return the paths."""
     values = np.concatenate([np.zeros(0, np.int64), *(np.asarray(a, np.int64) for a in arrays)])
-    is_negative = values.min(initial=0) < 0
-    dtype = np.dtype(np.int32) if is_negative else smallest_dtype(int(values.max(initial=0)))
+    dtype = smallest_dtype(int(values.max(initial=0)), int(values.min(initial=0)))
     writer = IndexedWriter(prefix, dtype, len(arrays) if own_index else None)
     writer.append(values, np.array([len(array) for array in arrays], dtype=np.int64))
     writer.close()

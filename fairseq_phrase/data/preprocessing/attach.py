@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from fairseq_phrase.data.preprocessing.blocks import SegmentedText
 from fairseq_phrase.data.preprocessing.dictionaries import count_labels
 from fairseq_phrase.data.preprocessing.existing_parses import EarlierParses
-from fairseq_phrase.data.preprocessing.input_checks import refuse_names_of_labels
+from fairseq_phrase.data.preprocessing.first_pass import parse_and_count
+from fairseq_phrase.data.preprocessing.input_checks import check_fields
 from fairseq_phrase.data.preprocessing.manifests import (
     begin_manifest,
     finish_manifest,
@@ -25,11 +25,11 @@ from fairseq_phrase.data.preprocessing.manifests import (
     key_of_blocks,
 )
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts
-from fairseq_phrase.data.preprocessing.parsing import parse_and_count
+from fairseq_phrase.data.preprocessing.second_pass import write_split
+from fairseq_phrase.data.preprocessing.segmentation import SegmentedText
 from fairseq_phrase.data.preprocessing.splits import Split
 from fairseq_phrase.data.preprocessing.staging import staging_area
 from fairseq_phrase.data.preprocessing.texts import Corpus, files_of, unchanged
-from fairseq_phrase.data.preprocessing.writing import write_split
 from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.indexed import IndexedReader
 from fairseq_phrase.data.store.layout import with_labels
@@ -84,7 +84,7 @@ def attach(options: Options) -> Attached:
     dictionary = load_dictionary(dictionary_path)
     texts = {name: find_text(prefix, language) for name, prefix in options.splits.items()}
     pipeline = _pipeline(options, language)
-    refuse_names_of_labels(pipeline.fields, options.languages)
+    check_fields(options, {language: pipeline})
     files: dict[Path, str] = {}
     for text in texts.values():
         files |= files_of(text, pipeline)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from fairseq.data import Dictionary
 
 from fairseq_phrase.data.preprocessing.options import Options, is_training
 from fairseq_phrase.data.preprocessing.splits import Split
-from fairseq_phrase.data.store.copied_words import number_of_slots, slot
+from fairseq_phrase.data.store.copied_words import slot
 from fairseq_phrase.data.store.dictionaries import (
     as_entry,
     labels_fingerprint,
@@ -20,54 +20,11 @@ from fairseq_phrase.data.store.dictionaries import (
     warn_of_unknown_labels,
 )
 from fairseq_phrase.data.store.layout import with_labels
+from fairseq_phrase.data.store.manifest import Manifest
 from fairseq_phrase.errors import UserError
 
 logger = logging.getLogger(__name__)
 _NAMED = 20  # number of unknown labels in a warning
-
-
-def check_copy_words(options: Options) -> None:
-    """Check that the options are compatible with ``--copy-words``.
-
-    Raises:
-        UserError: the data are not parallel, or have two dictionaries.
-    """
-    if not options.copy_words:
-        return
-    if options.target_lang is None or options.labels is not None:
-        raise UserError(
-            "--copy-words is for parallel text: leave it out for labels and one language"
-        )
-    if not options.joined_dictionary:
-        raise UserError(
-            "--copy-words needs --joined-dictionary: a word that is copied has one entry for source and "
-            "target"
-        )
-
-
-def add_slots(dictionary: Dictionary, options: Options) -> None:
-    """Add the slots to a new dictionary, before it is made final."""
-    for number in range(1, options.copy_words + 1):
-        # The smallest count that passes --min-count.
-        dictionary.add_symbol(slot(number), options.min_count)
-
-
-def check_slots(path: Path, indices: Mapping[str, int], options: Options) -> None:
-    """Check that a given dictionary has as many slots as ``--copy-words`` asks for.
-
-    Raw text uses all slots of a dictionary, so data that use fewer slots differ from it.
-
-    Raises:
-        UserError: the dictionary has fewer or more slots.
-    """
-    slots = number_of_slots(indices)
-    if options.copy_words and slots != options.copy_words:
-        advice = f"give --copy-words {slots}, or another dictionary"
-        if not slots:
-            advice = "give the dictionary of data that were made with --copy-words, or none"
-        raise UserError(
-            f"--copy-words {options.copy_words}: {path} has {slots} slots ({slot(1)}, …): {advice}"
-        )
 
 
 def make_dictionaries(
@@ -104,7 +61,9 @@ def make_dictionaries(
             for split in filter(lambda split: is_training(split.name), splits):
                 for subword, count in split.subwords[language].items():
                     dictionary.add_symbol(subword, count)
-        add_slots(dictionary, options)
+        for number in range(1, options.copy_words + 1):
+            # The smallest count that passes --min-count.
+            dictionary.add_symbol(slot(number), options.min_count)
         if are_labels:
             # fairseq pads dictionaries with made-up words, which would be labels here.
             dictionary.finalize(padding_factor=1)
@@ -193,3 +152,55 @@ def warn_of_unknown(split: Split, dictionary: Dictionary) -> None:
     unknown = Counter({label: n for label, n in labels.items() if label not in dictionary})
     if unknown:
         warn_of_unknown_labels(split.name, unknown.total(), labels.total(), unknown)
+
+
+def load_labels(path: Path, count: int | None = None) -> Dictionary:
+    """Load a label dictionary."""
+    loaded = load_dictionary(path)
+    if count is None or len(loaded) == loaded.nspecial + count:
+        return loaded
+    first = Dictionary()
+    for number in range(first.nspecial, min(len(loaded), first.nspecial + count)):
+        first.add_symbol(loaded[number], loaded.count[number])
+    return first
+
+
+def manifests_of(folder: Path, languages: Iterable[str]) -> dict[str, Manifest]:
+    """Load a data directory's manifests of some languages, by language."""
+    there = (name for name in languages if Manifest.path(folder, name).is_file())
+    return {name: Manifest.load(folder, name) for name in there}
+
+
+def given_labels(
+    folder: Path | None,
+    fields: Collection[str],
+    languages: Iterable[str],
+    *,
+    all_of_them: bool,
+) -> dict[str, Dictionary]:
+    """Load the label dictionaries of a data directory that a run reuses, by field.
+
+    Args:
+        folder: the data directory: the argument of ``--labeldict``, or the folder of ``--srcdict``.
+        languages: the parsed languages. Labels known only to another language's parses are left out.
+        all_of_them: require the dictionary of every field, as ``--labeldict`` does; otherwise missing
+            dictionaries are made.
+
+    Raises:
+        UserError: a dictionary is missing or malformed, or does not belong to the directory's parses.
+    """
+    dictionaries: dict[str, Dictionary] = {}
+    if folder is None:
+        return dictionaries
+    manifests = manifests_of(folder, languages).values()
+    for name, file in with_labels(fields).items():
+        path = folder / file
+        if path.is_file():
+            sizes = [len(m.labels_of(name, folder)) for m in manifests if name in m.labels]
+            dictionaries[name] = load_labels(path, max(sizes, default=None))
+        elif all_of_them:
+            raise UserError(
+                f"--labeldict {folder}: {path} is not there; name the training data's directory, which "
+                "was parsed by the same parser"
+            )
+    return dictionaries

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import filecmp
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
 
 from fairseq.data import Dictionary
 
-from fairseq_phrase.data.preprocessing.dictionaries import LabelTable
+from fairseq_phrase.data.preprocessing.dictionaries import LabelTable, given_labels, load_labels
 from fairseq_phrase.data.preprocessing.options import Options
-from fairseq_phrase.data.store.dictionaries import begins_with, load_dictionary, number_of_labels
+from fairseq_phrase.data.store.dictionaries import begins_with, number_of_labels
 from fairseq_phrase.data.store.layout import with_labels
 from fairseq_phrase.data.store.manifest import Manifest, SplitRecord, languages_in
 from fairseq_phrase.data.subwords.protected_tokens import JOINER
@@ -190,55 +190,3 @@ def _text(value: object) -> str:
     if isinstance(value, list):
         value = ",".join(token for token in value if token != JOINER)  # which options do not name
     return str(value) or "none"
-
-
-def load_labels(path: Path, count: int | None = None) -> Dictionary:
-    """Load a label dictionary."""
-    loaded = load_dictionary(path)
-    if count is None or len(loaded) == loaded.nspecial + count:
-        return loaded
-    first = Dictionary()
-    for number in range(first.nspecial, min(len(loaded), first.nspecial + count)):
-        first.add_symbol(loaded[number], loaded.count[number])
-    return first
-
-
-def manifests_of(folder: Path, languages: Iterable[str]) -> dict[str, Manifest]:
-    """Load a data directory's manifests of some languages, by language."""
-    there = (name for name in languages if Manifest.path(folder, name).is_file())
-    return {name: Manifest.load(folder, name) for name in there}
-
-
-def given_labels(
-    folder: Path | None,
-    fields: Collection[str],
-    languages: Iterable[str],
-    *,
-    all_of_them: bool,
-) -> dict[str, Dictionary]:
-    """Load the label dictionaries of a data directory that a run reuses, by field.
-
-    Args:
-        folder: the data directory: the argument of ``--labeldict``, or the folder of ``--srcdict``.
-        languages: the parsed languages. Labels known only to another language's parses are left out.
-        all_of_them: require the dictionary of every field, as ``--labeldict`` does; otherwise missing
-            dictionaries are made.
-
-    Raises:
-        UserError: a dictionary is missing or malformed, or does not belong to the directory's parses.
-    """
-    dictionaries: dict[str, Dictionary] = {}
-    if folder is None:
-        return dictionaries
-    manifests = manifests_of(folder, languages).values()
-    for name, file in with_labels(fields).items():
-        path = folder / file
-        if path.is_file():
-            sizes = [len(m.labels_of(name, folder)) for m in manifests if name in m.labels]
-            dictionaries[name] = load_labels(path, max(sizes, default=None))
-        elif all_of_them:
-            raise UserError(
-                f"--labeldict {folder}: {path} is not there; name the training data's directory, which "
-                "was parsed by the same parser"
-            )
-    return dictionaries

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import filecmp
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
-from fairseq_phrase.data.preprocessing.dictionaries import check_copy_words, check_slots
 from fairseq_phrase.data.preprocessing.options import CharacterOptions, Options
 from fairseq_phrase.data.preprocessing.texts import Corpus, languages_with_text
+from fairseq_phrase.data.store.copied_words import number_of_slots, slot
 from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.identity import Entry, Identity
 from fairseq_phrase.data.store.layout import with_labels
@@ -29,6 +29,7 @@ from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.parsers.pipeline import ParsingPipeline
 from fairseq_phrase.parsers.whitespace import SEPARATOR, FactoredText
+from fairseq_phrase.syntax.fields import FIELDS
 from fairseq_phrase.text import digest_of, read_lines
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ def check_models(options: Options) -> None:
     Raises:
         UserError: one is missing or unusable, or they do not belong together.
     """
-    check_copy_words(options)
+    _check_copy_words(options)
     if options.target_model is not None:
         load_segmenter("sentencepiece", options.target_model)
     if options.characters != CharacterOptions() and not options.trains_sentencepiece:
@@ -48,13 +49,10 @@ def check_models(options: Options) -> None:
             "--normal-form, --character-coverage and --byte-fallback are for a SentencePiece model that "
             "is trained here; a given model has its own"
         )
-    if options.bpe != WHOLE_WORDS:
-        find_segmenter(options.bpe)
-    if options.bpe == WHOLE_WORDS:
-        pass
-    elif options.bpe_model is not None:
+    if options.bpe == WHOLE_WORDS or options.bpe_model is not None:
         load_segmenter(options.bpe, options.bpe_model)
     elif options.bpe != "sentencepiece":
+        find_segmenter(options.bpe)
         raise UserError(f"--bpe {options.bpe} needs the model that it learned: --bpe-codes FILE")
     elif "train" not in options.splits:
         raise UserError(
@@ -64,7 +62,7 @@ def check_models(options: Options) -> None:
     dictionary_paths = [path for path in (options.srcdict, options.tgtdict) if path is not None]
     for path in dictionary_paths:
         entries = load_dictionary(path).indices
-        check_slots(path, entries, options)
+        _check_slots(path, entries, options)
         if options.bpe == "gpt2" and options.bpe_model is not None:
             Gpt2Segmenter(options.bpe_model).check(path, entries)
     _check_reused(options)
@@ -72,6 +70,43 @@ def check_models(options: Options) -> None:
     if "train" not in options.splits and len(dictionary_paths) < needed:
         names = " and ".join(("--srcdict", "--tgtdict")[: len(options.languages)])
         raise UserError(f"without --trainpref, give the training data's {names}")
+
+
+def _check_copy_words(options: Options) -> None:
+    """Check that the options are compatible with ``--copy-words``.
+
+    Raises:
+        UserError: the data are not parallel, or have two dictionaries.
+    """
+    if not options.copy_words:
+        return
+    if options.target_lang is None or options.labels is not None:
+        raise UserError(
+            "--copy-words is for parallel text: leave it out for labels and one language"
+        )
+    if not options.joined_dictionary:
+        raise UserError(
+            "--copy-words needs --joined-dictionary: a word that is copied has one entry for source and "
+            "target"
+        )
+
+
+def _check_slots(path: Path, indices: Mapping[str, int], options: Options) -> None:
+    """Check that a given dictionary has as many slots as ``--copy-words`` asks for.
+
+    Raw text uses all slots of a dictionary, so data that use fewer slots differ from it.
+
+    Raises:
+        UserError: the dictionary has fewer or more slots.
+    """
+    slots = number_of_slots(indices)
+    if options.copy_words and slots != options.copy_words:
+        advice = f"give --copy-words {slots}, or another dictionary"
+        if not slots:
+            advice = "give the dictionary of data that were made with --copy-words, or none"
+        raise UserError(
+            f"--copy-words {options.copy_words}: {path} has {slots} slots ({slot(1)}, …): {advice}"
+        )
 
 
 def _check_reused(options: Options) -> None:
@@ -112,11 +147,25 @@ def _subword_entry(options: Options, language: str) -> Entry:
 
 
 def check_fields(options: Options, pipelines: Mapping[str, ParsingPipeline]) -> None:
-    """Check that dictionaries of text and of the parses' labels have different names."""
-    if options.labels is not None:
-        leave_out_tags(pipelines[options.source_lang], options.languages[1])
+    """Check that the dictionaries of text and of the parses' labels have different names.
+
+    Tags are left out of the parses if their dictionary has the name of the label side's.
+
+    Raises:
+        UserError: the dictionary of a field has the name of a text's dictionary, ``dict.LANGUAGE.txt``.
+    """
+    has_labels, dictionary = options.labels is not None, f"dict.{options.target_lang}.txt"
+    if has_labels and dictionary == FIELDS["tags"].label_file:
+        pipeline = pipelines[options.source_lang]
+        pipeline.fields = tuple(field for field in pipeline.fields if field != "tags")
     for pipeline in pipelines.values():
-        refuse_names_of_labels(pipeline.fields, options.languages)
+        files = {file: name for name, file in with_labels(pipeline.fields).items()}
+        for language in options.languages:
+            if name := files.get(f"dict.{language}.txt"):
+                raise UserError(
+                    f"the language {language}: dict.{language}.txt is the dictionary of the parses' "
+                    f"{name}: give the files of this language another suffix"
+                )
 
 
 def check_texts(
@@ -185,36 +234,6 @@ def check_labels(text: Path, labels: Path, per: str) -> None:
                 )
 
 
-def leave_out_tags(pipeline: ParsingPipeline, language: str) -> None:
-    """Leave tags out of the parses if their dictionary has the same name as the label side's.
-
-    Args:
-        pipeline: the source's parser; its ``fields`` are changed.
-        language: the label side's suffix: its dictionary is ``dict.LANGUAGE.txt``.
-    """
-    if with_labels(["tags"])["tags"] == f"dict.{language}.txt":
-        pipeline.fields = tuple(field for field in pipeline.fields if field != "tags")
-
-
-def refuse_names_of_labels(fields: Collection[str], languages: Iterable[str]) -> None:
-    """Check that the dictionaries of text and of the parses' labels have different names.
-
-    Args:
-        fields: the fields of the parses.
-        languages: the suffixes of the text: its dictionaries are ``dict.LANGUAGE.txt``.
-
-    Raises:
-        UserError: the dictionary of a field has the name of a text's dictionary.
-    """
-    for language in languages:
-        for name, file in with_labels(fields).items():
-            if file == f"dict.{language}.txt":
-                raise UserError(
-                    f"the language {language}: {file} is the dictionary of the parses' {name}: give the "
-                    "files of this language another suffix"
-                )
-
-
 def check_destination(options: Options) -> None:
     """Check what the data directory already holds.
 
@@ -223,7 +242,13 @@ def check_destination(options: Options) -> None:
     """
     for folder in options.folders:
         _refuse_to_forget(options, options.directory / folder)
-    _refuse_other_parts(options)
+    if options.parts > 1:
+        there = {path.name for path in options.directory.glob("data*") if path.name[4:].isdigit()}
+        if other_folders := sorted(there - set(options.folders)):
+            raise UserError(
+                f"{options.directory} also holds {', '.join(other_folders)}, which are not among the "
+                f"{options.parts} parts that this run makes: remove them, or name another --destdir"
+            )
 
 
 def _refuse_to_forget(options: Options, directory: Path) -> None:
@@ -269,14 +294,4 @@ def _refuse_to_forget(options: Options, directory: Path) -> None:
             raise UserError(
                 f"{directory} also holds {', '.join(sorted(lost))}, which this run does not "
                 "make: name all splits and languages in one run, or another --destdir"
-            )
-
-
-def _refuse_other_parts(options: Options) -> None:
-    if options.parts > 1:
-        there = {path.name for path in options.directory.glob("data*") if path.name[4:].isdigit()}
-        if other_folders := sorted(there - set(options.folders)):
-            raise UserError(
-                f"{options.directory} also holds {', '.join(other_folders)}, which are not among the "
-                f"{options.parts} parts that this run makes: remove them, or name another --destdir"
             )

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
 
 from fairseq_phrase.data.preprocessing import texts
 from fairseq_phrase.data.preprocessing.dictionaries import LabelTable
@@ -111,7 +110,10 @@ def key_of(
     options: Options, corpora: Iterable[Corpus], pipelines: Mapping[str, ParsingPipeline]
 ) -> Key:
     """Return the key of a run: all that its files depend on."""
-    key = {field.name: _text_of(vars(options)[field.name]) for field in fields(Options)}
+    key = {field.name: str(vars(options)[field.name]) for field in fields(Options)}
+    for name, value in vars(options).items():
+        if isinstance(value, Path) and value.is_file():
+            key[name] = digest_of(value)[:16]
     key |= {f"text of {corpus.name}": corpus.fingerprint[:16] for corpus in corpora}
     for language, pipeline in pipelines.items():
         key[f"parser of {language}"] = f"{pipeline.parser.version} {pipeline.parser.digest[:16]}"
@@ -152,7 +154,3 @@ def part_record(key: Key, files: Mapping[Path, str], number: int, parts: int) ->
         "text": hashlib.sha256(as_bytes(texts_of_key)).hexdigest()[:16],
         "run": hashlib.sha256(as_bytes({**key_of_blocks(key, files), **key})).hexdigest()[:16],
     }
-
-
-def _text_of(value: Any) -> str:
-    return digest_of(value)[:16] if isinstance(value, Path) and value.is_file() else str(value)

@@ -9,17 +9,16 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from fairseq.data import Dictionary
-
-from fairseq_phrase.data.preprocessing.blocks import RawText, warning_of
 from fairseq_phrase.data.preprocessing.dictionaries import (
     LabelTable,
     count_labels,
+    given_labels,
     make_dictionaries,
+    manifests_of,
     warn_of_new_labels,
     warn_of_unknown,
 )
-from fairseq_phrase.data.preprocessing.existing_parses import given_labels, manifests_of
+from fairseq_phrase.data.preprocessing.first_pass import parse_and_count
 from fairseq_phrase.data.preprocessing.input_checks import (
     check_destination,
     check_fields,
@@ -34,12 +33,12 @@ from fairseq_phrase.data.preprocessing.manifests import (
     part_record,
 )
 from fairseq_phrase.data.preprocessing.options import Options, SplitCounts, is_training
-from fairseq_phrase.data.preprocessing.parsing import parse_and_count
+from fairseq_phrase.data.preprocessing.second_pass import write_split
+from fairseq_phrase.data.preprocessing.segmentation import RawText
 from fairseq_phrase.data.preprocessing.splits import Split
 from fairseq_phrase.data.preprocessing.staging import staging_area
 from fairseq_phrase.data.preprocessing.subword_models import find_models, make_segmenters
 from fairseq_phrase.data.preprocessing.texts import Corpus, find_corpora, unchanged
-from fairseq_phrase.data.preprocessing.writing import write_split
 from fairseq_phrase.data.store.dictionaries import load_dictionary
 from fairseq_phrase.data.store.identity import Identity
 from fairseq_phrase.data.store.layout import with_labels
@@ -63,6 +62,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     Raises:
         UserError: the input is not usable; the message has the location and advice.
     """
+    # Check what is given.
     if options.source_lang == options.target_lang:
         raise UserError(f"source and target language are both '{options.source_lang}'")
     if options.directory.exists() and not options.directory.is_dir():
@@ -98,7 +98,12 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
             # Second pass.
             for split in splits:
                 write_split(options, split, folders_of_blocks[split.name], dictionaries, labels)
-        _write_models(models, dictionaries, labels, folders[0])
+        for bpe, model in models.items():
+            shutil.copyfile(model, folders[0] / model_name(bpe))
+        for language, dictionary in dictionaries.items():
+            dictionary.save(str(folders[0] / f"dict.{language}.txt"))
+        for name, file in with_labels(labels).items():
+            labels[name].save(folders[0] / file)
         for number, folder in enumerate(folders, start=1):
             _share(splits, folders[0], folder)
             part = part_record(key, files, number, options.parts) if options.parts > 1 else {}
@@ -110,8 +115,7 @@ def preprocess(options: Options) -> dict[str, SplitCounts]:
     for split in splits:
         if options.labels is not None:
             warn_of_unknown(split, dictionaries[split.sides[1].language])
-        if warning := warning_of(split.name, split.counts, split.changed, _advice(options)):
-            logger.warning(warning)
+        _warn_of_changes(options, split)
     return {split.name: split.counts for split in splits}
 
 
@@ -122,15 +126,6 @@ def _with_joiner(options: Options) -> Options:
     if not options.protected or not all(JOINER in dictionary for dictionary in dictionaries):
         return options
     return replace(options, protected=[*options.protected, JOINER])
-
-
-def _advice(options: Options) -> str:
-    """Return advice on keeping text that a subword model changes; empty if there is none."""
-    if options.bpe == "sentencepiece" and options.bpe_model is not None:
-        return " (a model that is trained here keeps its text)"
-    if options.trains_sentencepiece and options.characters.normal_form != "identity":
-        return f" (--normal-form {options.characters.normal_form}; identity keeps the text)"
-    return ""
 
 
 def _label_tables(options: Options, pipelines: dict[str, ParsingPipeline]) -> dict[str, LabelTable]:
@@ -167,23 +162,10 @@ def _make_splits(
             sides.append(RawText(language, corpus, pipeline, fields, segmenters[language]))
         # Test sets keep every line to match their references. Text of one language has no references.
         is_whole = name.startswith("test") and options.target_lang is not None
-        splits.append(Split(name, options.split_name(name), sides, is_whole))
-        splits[-1].write_to(folders if is_training(name) else folders[:1])
+        split = Split(name, options.split_name(name), sides, is_whole)
+        split.write_to(folders if is_training(name) else folders[:1])
+        splits.append(split)
     return splits
-
-
-def _write_models(
-    models: Mapping[str, Path],
-    dictionaries: Mapping[str, Dictionary],
-    labels: Mapping[str, LabelTable],
-    folder: Path,
-) -> None:
-    for bpe, model in models.items():
-        shutil.copyfile(model, folder / model_name(bpe))
-    for language, dictionary in dictionaries.items():
-        dictionary.save(str(folder / f"dict.{language}.txt"))
-    for name, file in with_labels(labels).items():
-        labels[name].save(folder / file)
 
 
 def _write_manifests(
@@ -239,3 +221,21 @@ def _link_as_fairseq_names_them(splits: list[Split], language: str, files: Path)
         names |= {f"{split.name}.{language}.{end}": f"{split.name}.{end}" for end in ("bin", "idx")}
     for name, link in names.items():
         _link(files / name, files / link)
+
+
+def _warn_of_changes(options: Options, split: Split) -> None:
+    """Warn about lines that segmentation changes, with options that keep the text, if there are any."""
+    advice = ""
+    if options.bpe == "sentencepiece" and options.bpe_model is not None:
+        advice = " (a model that is trained here keeps its text)"
+    elif options.trains_sentencepiece and options.characters.normal_form != "identity":
+        advice = f" (--normal-form {options.characters.normal_form}; identity keeps the text)"
+    counts = split.counts
+    warnings = [
+        f"{count} of the {counts.kept} lines of {split.name}.{language} change when they are split into "
+        f"subwords and joined again, so a model cannot read or write them as they are{advice}:\n  "
+        + "\n  ".join(split.changed[language])
+        for language, count in counts.changed.items()
+    ]
+    if warnings:
+        logger.warning("\n".join(warnings))

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_phrase.data.preprocessing.blocks import SHOWN, TEXT, Block, FieldBlock, Side
+from fairseq_phrase.data.preprocessing.blocks import SHOWN, TEXT, Block, FieldBlock
 from fairseq_phrase.data.preprocessing.options import SplitCounts
+from fairseq_phrase.data.preprocessing.segmentation import Side
 from fairseq_phrase.data.store.indexed import smallest_dtype
 from fairseq_phrase.data.store.line_ranges import LineRanges
 from fairseq_phrase.errors import location
@@ -41,9 +42,7 @@ class Tally:
 
     def dtype(self, label_numbers: np.ndarray) -> np.dtype:
         """Return the type of the field on disk, for the numbers of its labels."""
-        if self.smallest < 0:
-            return np.dtype(np.int32)
-        return smallest_dtype(max(self.largest, int(label_numbers.max(initial=0))))
+        return smallest_dtype(max(self.largest, int(label_numbers.max(initial=0))), self.smallest)
 
 
 @dataclass

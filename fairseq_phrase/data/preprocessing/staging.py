@@ -66,7 +66,7 @@ class StagingArea:
         return blocks
 
     def publish(self) -> None:
-        """Move finished files into the data directory, manifests last.
+        """Move finished files into the data directory.
 
         Earlier files of words to copy are deleted if the text is new: they belong to the old text.
         """
@@ -76,11 +76,21 @@ class StagingArea:
 
     def _move(self) -> None:
         # If a run is stopped here, the next one finishes the move (_start).
-        for path in sorted(self._ready.iterdir()):
-            if path.is_dir():  # a part
-                (self.destination / path.name).mkdir(exist_ok=True)
-                _move_files(path, self.destination / path.name)
-        _move_files(self._ready, self.destination)
+        parts = [path for path in sorted(self._ready.iterdir()) if path.is_dir()]
+        for folder in (*parts, self._ready):
+            target = self.destination / folder.relative_to(self._ready)
+            target.mkdir(exist_ok=True)
+            files = (path for path in folder.iterdir() if path.is_file())
+            # Manifests are last.
+            for path in sorted(
+                files, key=lambda path: (path.name.startswith("syntax."), path.name)
+            ):
+                if path.suffix == ".bin":
+                    # The new words to copy, if any, are moved later, in the order of names.
+                    for suffix in (".bin", ".idx"):
+                        old = copied_path(target / path.stem)
+                        old.with_name(old.name + suffix).unlink(missing_ok=True)
+                os.replace(path, target / path.name)
 
     def _start(self) -> None:
         # Folders of strangers may have links to the user's files. rglob does not follow them.
@@ -101,18 +111,6 @@ class StagingArea:
         shutil.rmtree(self.files, ignore_errors=True)
         if not (self._ready.is_dir() or (self._keeps_blocks and self._has_blocks())):
             shutil.rmtree(self._root, ignore_errors=True)
-
-
-def _move_files(source: Path, target: Path) -> None:
-    """Move the files of a folder, manifests last."""
-    files = (path for path in source.iterdir() if path.is_file())
-    for path in sorted(files, key=lambda path: (path.name.startswith("syntax."), path.name)):
-        if path.suffix == ".bin":
-            # The new words to copy, if any, are moved later, in the order of names.
-            for suffix in (".bin", ".idx"):
-                old = copied_path(target / path.stem)
-                old.with_name(old.name + suffix).unlink(missing_ok=True)
-        os.replace(path, target / path.name)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Train a SentencePiece model on a corpus, in memory that does not grow with the corpus."""
+"""The subword models of a run, given or trained on its texts, and their segmenters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain
 from pathlib import Path
 
 import sentencepiece
@@ -51,11 +51,11 @@ def find_models(
         folder: where a trained model is kept, so that a later run does not train it again.
     """
     models = {}
-    for bpe in dict.fromkeys(map(options.bpe_of, options.languages)):
-        model = options.bpe_model if bpe == options.bpe else options.target_model
-        if bpe == WHOLE_WORDS:
+    for language in options.languages:
+        bpe = options.bpe_of(language)
+        if bpe == WHOLE_WORDS or bpe in models:
             continue
-        models[bpe] = model or folder / model_name(bpe)
+        models[bpe] = options.model_of(language) or folder / model_name(bpe)
         if not models[bpe].is_file():
             train_segmenter(_texts_of(options, bpe, corpora, pipelines), models[bpe], options)
     return models
@@ -65,9 +65,9 @@ def make_segmenters(options: Options, models: Mapping[str, Path]) -> dict[str, S
     """Make the segmenter of each language; labels stay whole."""
     segmenters = {}
     for language in options.languages:
-        bpe, every_word = options.bpe_of(language), options.labels == "word"
+        bpe = options.bpe_of(language)
         segmenters[language] = SharedSegmenter(
-            bpe, models.get(bpe), options.protected, every_word=every_word
+            bpe, models.get(bpe), options.protected, every_word=options.labels == "word"
         )
     if options.labels is not None:
         segmenters[options.languages[1]] = SharedSegmenter(WHOLE_WORDS, None)
@@ -81,15 +81,16 @@ def _texts_of(
     pipelines: Mapping[str, ParsingPipeline],
 ) -> Iterator[tuple[Corpus, Callable[[str], str]]]:
     """Yield the training texts of a kind of model, each with a function from a line to its text."""
-    training = (texts for name, texts in corpora.items() if is_training(name))
-    for language, text in chain.from_iterable(map(zip, repeat(options.languages), training)):
-        parser = pipelines[language].parser if language in pipelines else None
-        clean = parser.text_of if isinstance(parser, LineParser) else str
-        if options.protected:
-            protected = ProtectedTokens(WholeWords(), options.protected)
-            clean = partial(_cleaned, clean, protected)
-        are_labels = options.labels is not None and language == options.target_lang
-        if options.bpe_of(language) == bpe and not are_labels:
+    for name, texts in corpora.items():
+        for language, text in zip(options.languages, texts, strict=False):
+            are_labels = options.labels is not None and language == options.target_lang
+            if not is_training(name) or are_labels or options.bpe_of(language) != bpe:
+                continue
+            parser = pipelines[language].parser if language in pipelines else None
+            clean = parser.text_of if isinstance(parser, LineParser) else str
+            if options.protected:
+                protected = ProtectedTokens(WholeWords(), options.protected)
+                clean = partial(_cleaned, clean, protected)
             yield text, clean
 
 

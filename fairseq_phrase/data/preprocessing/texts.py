@@ -46,12 +46,15 @@ class Corpus:
         """Return the number of lines before a block, from 0."""
         return self.lines * block // max(1, self.blocks)
 
+    def size(self, block: int) -> int:
+        """Return the number of lines of a block."""
+        return self.lines_before(block + 1) - self.lines_before(block)
+
     def chunks(self, items: Iterable[Item]) -> Iterator[list[Item]]:
         """Yield a list of items for each block."""
         iterator = iter(items)
         for block in range(self.blocks):
-            size = self.lines_before(block + 1) - self.lines_before(block)
-            yield list(islice(iterator, size))
+            yield list(islice(iterator, self.size(block)))
 
 
 def find_corpora(

@@ -37,8 +37,10 @@ _WIDTHS: dict[int, type[np.integer[Any]]] = {1: np.uint8, 2: np.uint16, 4: np.in
 _CHUNK = 1 << 20  # number of values hashed at a time
 
 
-def smallest_dtype(maximum: int) -> np.dtype:
-    """Return the smallest integer type of the format that holds 0 to ``maximum``."""
+def smallest_dtype(maximum: int, minimum: int = 0) -> np.dtype:
+    """Return the smallest integer type of the format that holds 0 to ``maximum``; int32 for negatives."""
+    if minimum < 0:
+        return np.dtype(np.int32)
     return next(np.dtype(dtype) for dtype in _WIDTHS.values() if maximum <= np.iinfo(dtype).max)
 
 

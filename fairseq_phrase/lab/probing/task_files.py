@@ -21,8 +21,7 @@ from fairseq_phrase.text import read_lines
 
 logger = logging.getLogger(__name__)
 
-#: The ten tasks by the kind of property that they probe, and their titles in the structural paper's table
-#: 3.
+#: The ten tasks by the kind of property, with their titles in table 3 of the structural paper.
 GROUPS: dict[str, dict[str, str]] = {
     "surface": {"sentence_length": "SeLen", "word_content": "WC"},
     "syntactic": {"tree_depth": "TrDep", "top_constituents": "ToCo", "bigram_shift": "BShif"},
@@ -102,11 +101,11 @@ def find_tasks(
 ) -> list[ProbingTask]:
     """Read the tasks of folders.
 
-    A task without a training file, as in X-Probe, has four fifths of its validation sentences as training
-    sentences (8,000 of 10,000), chosen at random; the copies of a sentence are training or validation
-    sentences, not both. Sentences that are also test sentences are left out. If this leaves less than
-    half of them, a fifth of the sentences becomes the test set, and four fifths of the rest the training
-    set: the two files of X-Probe's tree_depth are the same. This is logged.
+    X-Probe has no training files. Four fifths of the validation sentences (8,000 of 10,000), drawn at
+    random, are then the training set; all copies of a sentence are in one set. Validation sentences that
+    are also test sentences are left out. If this leaves less than half of them (the two files of
+    X-Probe's tree_depth are the same), a fifth of the validation sentences becomes the test set, and
+    four fifths of the rest the training set. This is logged.
 
     Args:
         folders: each holds files of tasks; other files than ``.txt`` and ``.txt.gz`` are left out.
@@ -157,17 +156,17 @@ def _read_task(name: str, files: dict[str, Path], seed: int) -> ProbingTask:
             raise UserError(f"{path}: the task {name} has no sentences for '{split}'")
     if splits.get("tr"):
         return ProbingTask(name, splits["tr"], splits["va"], splits["te"])
-    examples, test = _apart(name, splits["va"], splits["te"], seed)
+    examples, test = _training_and_test(name, splits["va"], splits["te"], seed)
     if len(examples) < 2:
         raise UserError(f"{path}: {len(examples)} sentences are too few to train with")
     train, valid = _four_fifths(examples)
     return ProbingTask(name, train, valid, test)
 
 
-def _apart(
+def _training_and_test(
     name: str, examples: Sequence[Example], test: Sequence[Example], seed: int
 ) -> tuple[list[Example], list[Example]]:
-    """Shuffle the sentences to train with, and leave out the sentences of the test set."""
+    """Shuffle the validation sentences without those of the test set; return them and a test set."""
     shuffled = _part(examples, len(examples), seed)
     remaining = _without(shuffled, test)
     if len(remaining) >= len(examples) / 2:

@@ -21,8 +21,8 @@ from fairseq_phrase.lab.synthetic.tree import Sentence, read_off
 from fairseq_phrase.option_values import MAX_WORDS, SYNTHETIC_LANGUAGES
 from fairseq_phrase.text import written_together
 
-# The grammar counts as exhausted after this number of consecutive draws that repeat a text (among
-# sentences that are short enough), or that are too long.
+# The grammar counts as exhausted after so many consecutive sentences that are too long, or after so many
+# known texts in a row, sentences that are too long left aside.
 MAX_REPEATS = 200
 MAX_TOO_LONG = 5000
 # Fraction of the ambiguous sentences whose second reading is also yielded.
@@ -99,7 +99,7 @@ def distinct_groups(seed: int, max_words: int) -> Iterator[list[ParallelSentence
     repeats = too_long = 0
     while repeats < MAX_REPEATS and too_long < MAX_TOO_LONG:
         utterance = grammar.utterance()
-        # Drawn for every sentence, because left-out sentences must not change the fraction of others.
+        # Drawn before sentences are left out, which must not change the fraction of the others.
         wants_twin = grammar.rng.chance(BOTH_READINGS)
         pair = ParallelSentence.of(utterance)
         if pair.longest > max_words:
@@ -211,8 +211,8 @@ def write_corpus(
 ) -> None:
     """Write ``{split}.{lang}``, ``{split}.{lang}.conllu`` and ``{split}.{lang}.ptb``.
 
-    The same number identifies a line, a CoNLL-U sentence and a tree that belong together. The splits have
-    no source text in common. Files appear under their names only when all of them are complete.
+    The first line, the first CoNLL-U sentence and the first tree belong together, and so on. The splits
+    have no source text in common. Files appear under their names only when all of them are complete.
 
     Args:
         out: the directory; made if missing.

@@ -44,7 +44,7 @@ def tree_planting(
     is_seen = is_word[:, :, None]
     with torch.autocast(words.device.type, enabled=False):
         of_word = of_word.to(weights.dtype)
-        # A sum also over the subwords of i: its number cancels when the row is normalized.
+        # The mean over the subwords of i is a sum here: rows are normalized below.
         between = of_word @ weights @ of_word.mT
         if visible is not None:
             pairs = visible[:, None, :tokens, :tokens].to(weights.dtype)

@@ -1,7 +1,7 @@
-"""fairseq without a compiler: modules that replace those of its extensions that text needs.
+"""fairseq without a compiler: Python modules in place of the compiled ones that text needs.
 
 Python asks :class:`_Finder` last, so a compiled module is used where there is one. The modules of this
-folder have the names of those that they replace, and import nothing of this package:
+folder have the names of those that they replace. They import nothing of this package:
 ``scripts/link_package.py`` links them next to fairseq, for commands without ``--user-dir``.
 """
 
@@ -51,6 +51,6 @@ FINDER = _Finder()
 
 
 def replace_missing_extensions() -> None:
-    """Let Python find the replacements, after all that it finds by itself."""
+    """Let Python find the replacements where it finds no compiled module."""
     if FINDER not in sys.meta_path:
         sys.meta_path.append(FINDER)

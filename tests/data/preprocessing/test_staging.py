@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_phrase.data.preprocessing.blocks import BlockFolder
 from fairseq_phrase.data.preprocessing.manifests import key_of_blocks
-from fairseq_phrase.data.preprocessing.parsing import BlockFolder
 from fairseq_phrase.data.preprocessing.staging import staging_area
 from fairseq_phrase.errors import UserError
 

@@ -362,6 +362,7 @@ def test_every_option_is_recorded_or_free(command) -> None:
 def identity_of_run(arguments: str, language: str, folder: Path, monkeypatch) -> Identity:
     """Return the identity of the manifest that a run of preprocessing would write."""
     options_of_runs: list[Options] = []
+    # The options are compared; nothing is made.
     monkeypatch.setattr(
         preprocessing, "preprocess", lambda options: options_of_runs.append(options) or {}
     )

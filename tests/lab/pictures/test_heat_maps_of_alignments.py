@@ -99,6 +99,7 @@ def test_words_are_labelled_as_in_pictures_of_attention(monkeypatch, marked, sho
     task = Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
     tokens = torch.tensor(indices)
     sentence = SourceSentence.from_batch({"src_tokens": tokens[None]}, task)
+    # A model that has learned to copy.
     monkeypatch.setattr(heat_maps, "translate", lambda *_, **__: tokens)
     alignment = alignment_picture(build_model("transformer", dictionary), task, sentence)
     assert alignment.source == alignment.target == [*shown, "</s>"]
@@ -162,6 +163,7 @@ def test_the_picture_of_a_recurrent_models_attention_is_its_alignment(
     """Recurrent encoders do not attend to their own nodes."""
     model = build_recurrent(dictionary, encoder=encoder)
     task, sentence = make_sentence(dictionary, parsed=True)
+    # In place of a checkpoint and its data directory.
     monkeypatch.setattr(loading, "load_model", lambda *_, **__: (model, task))
     monkeypatch.setattr(source_sentence, "dataset_sentence", lambda *_: sentence)
     out = tmp_path / "attention.svg"

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from fairseq_phrase.data.batches.source_batches import SourceBatcher
 from fairseq_phrase.errors import UserError
@@ -324,9 +325,7 @@ def test_accuracy_by_layer_is_drawn(tmp_path):
 
 def test_seeds_share_a_line_with_bars_of_their_spread(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(
-        "fairseq_phrase.lab.probing.results.save", lambda *given: drawn.append(given[0])
-    )
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
     plotted = results(seeds=(3, 1))
     plot_results(plotted, tmp_path / "probing.png")
     panel = drawn[0].axes[0]
@@ -430,6 +429,7 @@ def test_what_one_number_of_workers_found_is_not_trained_again_by_another(
             values = np.random.default_rng(1).normal(size=(2, 340, 1000)).astype(np.float32)
             return dict(enumerate(values))
 
+    # Two layers of 1,000 units over 340 sentences, without a model of that size.
     monkeypatch.setattr("fairseq_phrase.lab.probing.probe_checkpoints.SentenceVectors", Vectors)
     monkeypatch.setattr(
         "fairseq_phrase.lab.probing.probe_checkpoints.EncodedLines.encode", lambda *_: None

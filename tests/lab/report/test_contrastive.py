@@ -11,7 +11,15 @@ import pytest
 
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.lab.report.contrastive import read_pairs, shortened
-from tests.support.report_table import records, report, table_lines, write_table
+from tests.support.report_table import (
+    TRANSLATIONS,
+    records,
+    refusal,
+    report,
+    run_of,
+    table_lines,
+    write_table,
+)
 from tests.support.repository import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
@@ -51,13 +59,10 @@ def table(tmp_path):
     """Two rows of two seeds that have scored the pairs of two phenomena."""
     write_table(tmp_path)
     write_pairs(tmp_path / "pairs", {"agreement": AGREEMENT, "omission": OMISSION})
-    for row in ("baseline", "k2"):
-        for seed in (1, 2):
-            run = tmp_path / "runs" / row / f"seed{seed}"
-            better = row == "k2" and seed == 1
-            agreement = [AGREEMENT[0]] * 4 if better else AGREEMENT
-            write_scores(run, "agreement", agreement)
-            write_scores(run, "omission", OMISSION)
+    for row, seed in TRANSLATIONS:
+        agreement = [AGREEMENT[0]] * 4 if (row, seed) == ("k2", 1) else AGREEMENT
+        write_scores(run_of(tmp_path, row, seed), "agreement", agreement)
+        write_scores(run_of(tmp_path, row, seed), "omission", OMISSION)
     return tmp_path
 
 
@@ -89,30 +94,24 @@ def test_sums_are_enough_for_the_same_report(table):
     assert report(table, *arguments) == before
 
 
-def refusal(table, capsys) -> str:
-    with pytest.raises(SystemExit):
-        report(table, "--contrastive", str(table / "pairs"))
-    assert not (table / "out").exists()
-    return capsys.readouterr().err
-
-
 def test_files_of_unequal_length_are_refused_with_their_numbers_of_lines(table, capsys):
     with gzip.open(table / "pairs" / "agreement.mt" / "tgt.incorrect.de.gz", "at") as stream:
         stream.write("one more\n")
-    message = refusal(table, capsys)
+    message = refusal(table, capsys, "--contrastive", str(table / "pairs"))
     assert "agreement.mt: src.en.gz has 4 lines, tgt.correct.de.gz has 4 lines" in message
     assert "tgt.incorrect.de.gz has 5 lines" in message
 
 
 def test_missing_and_other_scores_are_refused(table, capsys):
-    scores = table / "runs" / "k2" / "seed2" / "contrastive" / "agreement.correct.txt"
+    pairs = ("--contrastive", str(table / "pairs"))
+    scores = run_of(table, "k2", 2) / "contrastive" / "agreement.correct.txt"
     text = scores.read_text()
     scores.write_text("\n".join(text.splitlines()[:-1]) + "\n")
-    assert "has scores of 3 translations, but" in refusal(table, capsys)
+    assert "has scores of 3 translations, but" in refusal(table, capsys, *pairs)
     scores.write_text(text + "P-4\t-0.5\n")
-    assert "agreement.correct.txt, line 13: scores of pair 4, but" in refusal(table, capsys)
+    assert "agreement.correct.txt, line 13: scores of pair 4, but" in refusal(table, capsys, *pairs)
     scores.unlink()
-    assert "score the minimal pairs by scripts/contrastive.py" in refusal(table, capsys)
+    assert "score the minimal pairs by scripts/contrastive.py" in refusal(table, capsys, *pairs)
 
 
 def test_a_folder_without_minimal_pairs_is_refused(tmp_path):
@@ -130,8 +129,8 @@ def test_a_folder_without_minimal_pairs_is_refused(tmp_path):
 def scored(table, monkeypatch):
     """Return a function that scores the pairs with options; a model's scores are its file's."""
     for part in ("k2", "baseline"):
-        shutil.rmtree(table / "runs" / part / "seed1" / "contrastive")
-        (table / "runs" / part / "seed1" / "average.pt").write_text(f"-0.1 {part}")
+        shutil.rmtree(run_of(table, part, 1) / "contrastive")
+        (run_of(table, part, 1) / "average.pt").write_text(f"-0.1 {part}")
     data, binarized = table / "data-bin", table / "work" / "pairs-bin"
     data.mkdir()
     (data / "syntax.en.json").write_text("{}")
@@ -153,7 +152,7 @@ def scored(table, monkeypatch):
             "data": data, "work": binarized.parent, "source": "en", "target": "de", "parser": None,
             "checkpoint": "average.pt", "max_tokens": 8, "jobs": 1, "generate_flags": "",
         }  # fmt: skip
-        runs = [table / "runs" / part / "seed1" for part in ("k2", "baseline")]
+        runs = [run_of(table, part, 1) for part in ("k2", "baseline")]
         args = Namespace(**defaults | changes)
         contrastive.score_all(args, read_pairs(table / "pairs"), runs)
         return runs

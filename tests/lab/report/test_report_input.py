@@ -13,31 +13,18 @@ from tests.support.report_table import (
     REFERENCES,
     SOURCES,
     TRANSLATIONS,
-    records,
+    add_run,
+    change_log,
+    named_rows,
+    refusal,
     report,
+    run_of,
     table_lines,
+    translate,
     translations,
-    write_table,
+    write_lines,
 )
-from tests.support.run_folders import write_generation, write_run
-
-
-@pytest.fixture
-def table(tmp_path):
-    """Two rows of two seeds, and the reference."""
-    return write_table(tmp_path)
-
-
-def refusal(table, capsys, *arguments, **options) -> str:
-    """Run the command, which fails; return what it says."""
-    with pytest.raises(SystemExit) as caught:
-        report(table, *arguments, **options)
-    assert caught.value.code == 2
-    assert not (table / "out").exists()
-    captured = capsys.readouterr()
-    assert not captured.out
-    assert captured.err.startswith("fairseq-phrase-report: error: ")
-    return captured.err
+from tests.support.run_folders import write_run
 
 
 def test_options_are_checked_before_there_are_runs(tmp_path, refused):
@@ -55,7 +42,7 @@ def test_options_are_checked_before_there_are_runs(tmp_path, refused):
 
 
 def truncated_training(table):
-    log = table / "runs" / "k2" / "seed2" / "train.log"
+    log = run_of(table, "k2", 2) / "train.log"
     log.write_text("".join(line for line in log.open() if "done training" not in line))
 
 
@@ -72,12 +59,9 @@ def test_an_unfinished_training_is_refused_and_left_out_on_demand(table, capsys)
     assert "seed2/train.log" in text
     for name in ("report.tex", "report.html"):
         assert "PARTIAL TABLE" in (table / "out" / name).read_text()
-    rows = {row["row"]: row for row in records(table / "out" / "report.csv")}
-    assert (rows["k2"]["runs"], rows["k2"]["left_out"], rows["baseline"]["left_out"]) == (
-        "1",
-        "1",
-        "0",
-    )
+    rows = named_rows(table)
+    assert (rows["k2"]["runs"], rows["k2"]["left_out"]) == ("1", "1")
+    assert rows["baseline"]["left_out"] == "0"
 
 
 def test_several_rows_do_not_get_one_name(table, capsys):
@@ -96,7 +80,7 @@ def test_partial_says_nothing_where_nothing_is_left_out(table):
 
 def test_a_failed_training_is_refused_with_its_error(table, capsys):
     truncated_training(table)
-    with open(table / "runs" / "k2" / "seed2" / "train.log", "a") as log:
+    with open(run_of(table, "k2", 2) / "train.log", "a") as log:
         log.write(
             "Traceback (most recent call last):\ntorch.OutOfMemoryError: CUDA out of memory.\n"
         )
@@ -113,39 +97,39 @@ def test_a_failed_training_is_refused_with_its_error(table, capsys):
     ],
 )
 def test_a_run_that_lacks_a_file_is_refused(table, capsys, gone, message):
-    (table / "runs" / "k2" / "seed1" / gone).unlink()
+    (run_of(table, "k2", 1) / gone).unlink()
     assert message in refusal(table, capsys)
 
 
 def test_a_folder_of_a_seed_in_which_nothing_ran_is_refused(table, capsys):
-    (table / "runs" / "k2" / "seed3").mkdir()
+    run_of(table, "k2", 3).mkdir()
     assert "seed3 has no train.log" in refusal(table, capsys)
 
 
 def test_a_translation_that_was_truncated_is_refused(table, capsys):
-    path = table / "runs" / "k2" / "seed1" / "generate-test.txt"
+    path = run_of(table, "k2", 1) / "generate-test.txt"
     path.with_suffix(".log").unlink()
     path.write_text(path.read_text()[:-400])
     assert "is not a whole output of fairseq-generate" in refusal(table, capsys)
 
 
 def test_another_test_set_is_refused(table, capsys):
-    path = table / "runs" / "k2" / "seed1" / "generate-test.txt"
     shifted = REFERENCES[1:] + REFERENCES[:1]
-    write_generation(path, shifted, SOURCES, [f"Nothing of the kind {i}" for i in range(60)])
+    translate(table, "k2", 1, shifted, SOURCES, [f"Nothing of the kind {i}" for i in range(60)])
     assert "is the translation of another test set than the reference: sentence 0" in refusal(
         table, capsys
     )
-    write_generation(path, REFERENCES[:59], SOURCES, REFERENCES)
+    translate(table, "k2", 1, REFERENCES[:59])
     assert "has 59 translations and the reference 60 lines" in refusal(table, capsys)
-    write_generation(path, REFERENCES, [f"Etwas anderes, {i}" for i in range(60)], REFERENCES)
+    translate(table, "k2", 1, REFERENCES, [f"Etwas anderes, {i}" for i in range(60)])
     assert "have different test sets: sentence 0 is" in refusal(table, capsys)
-    write_generation(path, REFERENCES, SOURCES, REFERENCES, subset="valid")
+    path = run_of(table, "k2", 1) / "generate-test.txt"
+    path.write_text(path.read_text().replace("Generate test with", "Generate valid with"))
     assert "is the translation of 'valid', not of 'test'" in refusal(table, capsys)
 
 
 def test_sources_of_another_test_set_are_refused(table, capsys):
-    (table / "test.de").write_text("".join(f"Etwas anderes, {i}.\n" for i in range(60)))
+    write_lines(table / "test.de", (f"Etwas anderes, {i}." for i in range(60)))
     message = refusal(table, capsys, "--source", str(table / "test.de"))
     assert (
         "is the translation of another test set than the source: sentence 0 is 'Quelle 0:"
@@ -155,7 +139,7 @@ def test_sources_of_another_test_set_are_refused(table, capsys):
 
 
 def test_another_reference_is_refused_even_with_partial(table, capsys):
-    (table / "test.en").write_text("\n".join(f"Something else, {i}." for i in range(60)) + "\n")
+    write_lines(table / "test.en", (f"Something else, {i}." for i in range(60)))
     assert "no run can be reported" in refusal(table, capsys, "--partial")
     (table / "test.en").write_text("")
     assert "test.en is empty" in refusal(table, capsys)
@@ -166,8 +150,7 @@ def test_subwords_and_unknown_words_in_fairseqs_own_reference_are_no_other_test_
     texts = [f"▁{text.replace(' ', ' ▁').replace('sees', 'se es')}" for text in REFERENCES]
     texts = [text.replace("<b>old</b>", "<<unk>> &lt;b&gt;") for text in texts]
     for (row, seed), hypotheses in TRANSLATIONS.items():
-        path = table / "runs" / row / f"seed{seed}" / "generate-test.txt"
-        write_generation(path, hypotheses, SOURCES, texts)
+        translate(table, row, seed, hypotheses, SOURCES, texts)
     assert report(table) == report_text
 
 
@@ -175,14 +158,12 @@ def test_a_few_lines_of_another_text_are_counted(table):
     note = "lines of the {} are not what fairseq printed, the first of them line {}:"
     assert "not what fairseq printed" not in report(table)
     other_lines = [*REFERENCES[:52], *(f"Nothing of the kind, {i}." for i in range(8))]
-    (table / "test.en").write_text("\n".join(other_lines) + "\n")
+    write_lines(table / "test.en", other_lines)
     assert f"8 of 60 {note.format('reference', 53)}" in report(table)
-    (table / "second.en").write_text("\n".join(REFERENCES) + "\n")
+    write_lines(table / "second.en")
     report_text = report(table, "--reference", str(table / "second.en"))
     assert "not what fairseq printed" not in report_text
-    path = table / "runs" / "k2" / "seed1" / "generate-test.txt"
-    other_lines = ["Etwas anderes.", *SOURCES[1:]]
-    write_generation(path, TRANSLATIONS["k2", 1], other_lines, REFERENCES)
+    translate(table, "k2", 1, TRANSLATIONS["k2", 1], ["Etwas anderes.", *SOURCES[1:]])
     report_text = report(table, reference="second.en")
     assert f"1 of 60 {note.format('source', 1)}" in report_text
 
@@ -200,7 +181,7 @@ def test_a_missing_baseline_is_refused(table, capsys):
     message = refusal(table, capsys, "--baseline", "transformer")
     assert "the baseline 'transformer' is not among the rows: baseline, k2" in message
     for seed in (1, 2):
-        (table / "runs" / "baseline" / f"seed{seed}" / "generate-test.txt").unlink()
+        (run_of(table, "baseline", seed) / "generate-test.txt").unlink()
     message = refusal(table, capsys, "--baseline", "baseline", "--partial")
     assert "the baseline 'baseline' has no finished run:" in message
 
@@ -213,13 +194,13 @@ def test_a_table_of_some_rows_says_so_in_its_caption(table):
     assert "Rows without runs: Phrase k=3." in text
     assert [cells[0] for cells in table_lines(text)] == ["model", "Transformer", "Phrase k=2"]
     assert "(2 of 3 rows)" in (table / "out" / "report.html").read_text()
-    runs = {row["row"]: row["runs"] for row in records(table / "out" / "report.csv")}
+    runs = {name: row["runs"] for name, row in named_rows(table).items()}
     assert runs == {"baseline": "2", "k3": "0", "k2": "2"}
 
 
 def test_a_row_none_of_whose_runs_ended_is_shown_without_numbers(table):
     for seed in (1, 2):
-        (table / "runs" / "k2" / f"seed{seed}" / "generate-test.txt").unlink()
+        (run_of(table, "k2", seed) / "generate-test.txt").unlink()
     text = report(table, "--partial", "--baseline", "baseline")
     heading, _, second = table_lines(text)
     assert second == ["k2", *"-" * (len(heading) - 1)]
@@ -250,10 +231,10 @@ def test_a_wrong_file_of_rows_is_refused(table, capsys, text, message):
 
 
 def test_a_log_of_another_seed_or_size_is_refused(table, capsys):
-    log = table / "runs" / "k2" / "seed2" / "train.log"
-    log.write_text(log.read_text().replace("'seed': 2", "'seed': 1"))
+    change_log(table, "k2", 2, "'seed': 2", "'seed': 1")
     assert "the training has --seed 1" in refusal(table, capsys)
-    log.write_text(log.read_text().replace("'seed': 1", "'seed': 2").replace("1,705,216", "99"))
+    change_log(table, "k2", 2, "'seed': 1", "'seed': 2")
+    change_log(table, "k2", 2, "1,705,216", "99")
     assert "row 'k2' mixes two models" in refusal(table, capsys)
 
 
@@ -264,7 +245,7 @@ def test_folders_without_runs_and_missing_folders_are_refused(table, capsys):
 
 
 def test_a_test_over_seeds_of_rows_with_one_seed_is_refused(table, capsys):
-    write_run(table / "runs" / "k3" / "seed1", translations(5), SOURCES, REFERENCES)
+    add_run(table, "k3", 1, translations(5))
     message = refusal(table, capsys, "--baseline", "baseline", "--test", "seeds")
     assert "--test seeds needs at least two seeds of each row: 'k3' has 1" in message
     assert "name one with --baseline ROW" in refusal(table, capsys, "--test", "seeds")

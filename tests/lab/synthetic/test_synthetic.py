@@ -242,6 +242,7 @@ def test_too_many_sentences_are_an_error_that_says_so(monkeypatch):
     nouns = tuple(noun for noun in full.nouns if noun.german in ("Mann", "Garten", "Kamera"))
     verbs = tuple(verb for verb in full.verbs if verb.stem == "lachen")
     tiny = replace(full, nouns=nouns, verbs=verbs, names=("Anna",))
+    # The default lexicon does not run out of sentences.
     monkeypatch.setattr(corpus, "default_lexicon", lambda: tiny)
     assert {p.source.text for p in generate(3, seed=1, max_words=4)}
     with pytest.raises(GrammarExhaustedError, match=r"after \d+ of the 5000 asked for"):

@@ -379,6 +379,7 @@ def test_all_attention_is_scaled_dot_product_attention() -> None:
 
 def test_only_inputs_longer_than_sentences_are_computed_along_the_edges(monkeypatch) -> None:
     calls, edge_attention = [], long_phrases.edge_attention
+    # Count the calls.
     monkeypatch.setattr(
         long_phrases, "edge_attention", lambda *a, **b: calls.append(a) or edge_attention(*a, **b)
     )

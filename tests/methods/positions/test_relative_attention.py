@@ -171,6 +171,7 @@ def half(weights, probability, train=True):
 def test_long_sentences_are_computed_alone_and_their_weights_not_kept(dropout_p, monkeypatch):
     positions = make_positions(3, 50)
     inputs = make_inputs(3, 2, 50, 4, positions.num_rows)
+    # Dropout without random numbers, as both ways draw different ones.
     monkeypatch.setattr(torch, "native_dropout", half)
     monkeypatch.setattr(module, "dropout", lambda weights, p: half(weights, p)[0] if p else weights)
     results, largest = [], []
@@ -315,6 +316,7 @@ def test_dropout_falls_on_the_weights_of_values_and_tables_alike(monkeypatch):
         factors.append(torch.nn.functional.dropout(torch.ones_like(weights), probability))
         return weights * factors[-1]
 
+    # The equation needs the mask that was drawn.
     monkeypatch.setattr(module, "dropout", remembered)
     actual = attend(inputs, positions, dropout_p=0.5)
     assert 0 < (factors[0] == 0).double().mean() < 1
@@ -424,6 +426,7 @@ def test_without_values_the_bias_goes_to_torchs_fused_attention(monkeypatch):
         calls.append(arguments)
         return torch.nn.functional.scaled_dot_product_attention(*arguments, **options)
 
+    # Count the calls.
     monkeypatch.setattr(module, "scaled_dot_product_attention", counted)
     positions = make_positions(2, 5)
     inputs = make_inputs(2, 2, 5, 4, positions.num_rows)

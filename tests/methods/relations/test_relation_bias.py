@@ -101,6 +101,7 @@ def test_buckets_are_those_of_t5():
 def test_the_bias_of_a_pair_is_the_number_of_its_kind_and_its_gradient_their_sum(
     parts, monkeypatch
 ):
+    # On a GPU there is a sum for each query.
     monkeypatch.setattr(biased_attention, "parts_of_sums", lambda *_: parts)
     table = torch.randn(3, 5, dtype=torch.double, requires_grad=True)
     index = torch.randint(0, 5, (2, 4, 4))
@@ -187,6 +188,7 @@ def test_attention_is_the_equation_in_loops(dictionary, kind, labelled, monkeypa
 def test_long_sentences_are_attended_to_alone_and_their_weights_not_kept(
     dropout, dictionary, monkeypatch
 ):
+    # Dropout without random numbers, as both ways draw different ones.
     monkeypatch.setattr(biased_attention, "dropout", lambda weights, p: weights * (1 - p))
     row = ENCODERS[NAME].variants["relation bias, graph, labels"]
     model = build_model(NAME, dictionary, **row, attention_dropout=dropout, dropout=0.0).train()
