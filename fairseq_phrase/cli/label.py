@@ -64,7 +64,6 @@ def main(args: argparse.Namespace) -> None:
 
 def _label_text(args: argparse.Namespace) -> None:
     """Label files, or standard input."""
-    from fairseq_phrase.inference.constraints import ParallelTexts
     from fairseq_phrase.inference.labelling import BUFFER_SIZE, load_labeller, read_labeller
     from fairseq_phrase.inference.output_files import output_key
 
@@ -79,7 +78,7 @@ def _label_text(args: argparse.Namespace) -> None:
     def key(parses: Sequence[Path]) -> Key:
         return output_key(vars(args), parses, read_labeller)
 
-    write_output(args, ParallelTexts(), predict, key, ("labelling", "labelled"))
+    write_output(args, predict, key, ("labelling", "labelled"))
 
 
 def _label_split(args: argparse.Namespace) -> None:

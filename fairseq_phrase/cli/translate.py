@@ -49,14 +49,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--buffer-size", type=positive, default=512, metavar="N",
         help="sort at most N lines by length. The first lines, and lines of a pipe or a terminal, do not "
         "wait for so many")
-    parser.add_argument("--constraints", type=Path, metavar="FILE",
-        help="what the translation of each line must have, in any order: a line for each line, with tabs "
-        "between several texts, empty for nothing")
-    parser.add_argument("--prefix", type=Path, metavar="FILE",
-        help="how the translation of each line must begin: a line for each line, empty for nothing")
-    parser.add_argument("--glossary", type=Path, metavar="FILE",
-        help="lines of a source term, a tab and its translation. The translation of a line with the term "
-        "must have it")
     parser.add_argument("--score", type=Path, metavar="FILE",
         help="translate nothing: write the score of each line's translation in this file, one a line")
     parser.add_argument("--alignments", action="store_true",
@@ -88,8 +80,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 @command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    search_options = (args.constraints, args.prefix, args.glossary, args.sampling)
-    if args.score and (args.nbest > 1 or any(search_options)):
+    if args.score and (args.nbest > 1 or args.sampling):
         raise UserError("--score scores the translations of a file: remove the options of a search")
     if args.unk_dictionary and not args.replace_unk:
         raise UserError("--unk-dictionary needs --replace-unk")
@@ -98,7 +89,6 @@ def main(args: argparse.Namespace) -> None:
     search = SearchOptions(**{field.name: values[field.name] for field in fields(SearchOptions)})
     require_parsers(args.source_parser)
     engine = engine_of(vars(args))
-    from fairseq_phrase.inference.constraints import ParallelTexts
     from fairseq_phrase.inference.output_files import output_key
     from fairseq_phrase.inference.translation_jobs import (
         TranslationWorker,
@@ -107,8 +97,7 @@ def main(args: argparse.Namespace) -> None:
     )
 
     engine = with_gpus(engine, args.device)
-    texts = ParallelTexts(args.constraints, args.prefix, args.score)
-    make = partial(TranslationWorker, args, partial(loading, args), texts, search)
+    make = partial(TranslationWorker, args, partial(loading, args), search)
 
     def key(parses: Sequence[Path]) -> Key:
         loading(args)  # it imports --user-dir, whose task the checkpoint may have
@@ -116,7 +105,8 @@ def main(args: argparse.Namespace) -> None:
 
     live = engine.is_this_process
     predict = partial(translated_chunks, make, engine)
-    write_output(args, texts, predict, key, ("translating", "translated"), live=live)
+    verb = ("translating", "translated")
+    write_output(args, predict, key, verb, target=args.score, live=live)
 
 
 def _model_data_and_texts(

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from fairseq_phrase.checkpoints.loading import SavedModel, build_models, read_checkpoint
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.constraints import Line, ParallelTexts
 from fairseq_phrase.inference.model_files import device_named, models_and_data
-from fairseq_phrase.inference.raw_lines import numbered
+from fairseq_phrase.inference.raw_lines import Line, numbered, parallel_lines
 from fairseq_phrase.methods.common.parse_batch import to_device
 from fairseq_phrase.metrics.labels import LabelMetrics, SpanMetrics, label_scores, mark_spans
 from fairseq_phrase.parsers.pipeline import Parse
@@ -146,7 +145,7 @@ class Labeller:
             UserError: a line is too long for the models, or cannot be segmented or parsed; there are more
                 or fewer parses than lines.
         """
-        chunks = numbered(ParallelTexts().lines(lines, parses), buffer_size)
+        chunks = numbered(parallel_lines(lines, parses=parses), buffer_size)
         for labels in self.in_chunks(chunks):
             yield from labels
 

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from fairseq import utils
@@ -18,14 +19,13 @@ from fairseq.data import data_utils
 from fairseq.search import Sampling
 from torch import Tensor
 
-from fairseq_phrase.data.batches.raw_tokens import SourceDictionary, ends_of
+from fairseq_phrase.data.batches.raw_tokens import SourceDictionary
 from fairseq_phrase.data.subwords.protected_tokens import words_by_marks
-from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.constrained_search import ConstrainedSearch
-from fairseq_phrase.inference.constraints import LinePart
+from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.inference.raw_lines import TargetForm
 from fairseq_phrase.metrics.tokenizers import has_space_between
 from fairseq_phrase.syntax.sentence import EncodedSentence
+from fairseq_phrase.text import read_lines
 
 if TYPE_CHECKING:
     from fairseq_phrase.tasks.syntax_translation import SyntaxTranslationTask
@@ -56,6 +56,19 @@ class Hypothesis:
     tokens: int = 0
     alignment: Sequence[tuple[int, int]] = ()
     words: tuple[int, int] = (0, 0)
+
+
+class LinePart(NamedTuple):
+    """A segment of a line, translated as one sentence.
+
+    Attributes:
+        target: its translation with its end, if it is given. Shape: ``(tokens,)``
+        seed: the seed of sampling.
+    """
+
+    sentence: EncodedSentence
+    target: Tensor | None = None
+    seed: int = 0
 
 
 class SegmentSearch:
@@ -89,7 +102,7 @@ class SegmentSearch:
         self.unknown: Mapping[str, str] | None = None
 
     def _generator(self, kind: str) -> Any:
-        """Build the generator of ``plain`` or ``constrained`` sentences, or of ``given`` targets."""
+        """Build the generator of translations, ``plain``, or the scorer of ``given`` ones."""
         options = Namespace(score_reference=kind == "given", **self._options)
         generator = self._task.build_generator(self._models, options)
         if self.sampling and kind != "given":
@@ -97,46 +110,27 @@ class SegmentSearch:
                 self._task.target_dictionary, options.sampling_topk, options.sampling_topp
             )
         generator.needs_attention = self.alignments or self.unknown is not None
-        if kind == "constrained":
-            generator.search = ConstrainedSearch(self._task.target_dictionary, self.text_of)
         return generator
-
-    def longest(self, sentence: EncodedSentence) -> int:
-        """Return the largest number of subwords of a sentence's translation."""
-        most: int = self.generator("plain").max_len - 1
-        return min(longest_target(len(sentence.subwords) + 1), most)
-
-    def text_of(self, tokens: Sequence[int]) -> str:
-        """Join subwords of the target, by their indices, to text; slots are not filled."""
-        dictionary = self._task.target_dictionary
-        special = {dictionary.pad(), *ends_of(dictionary)}
-        return self._target.join(
-            " ".join(dictionary[token] for token in tokens if token not in special)
-        )
 
     @torch.inference_mode()
     def hypotheses(self, segments: Sequence[LinePart], size: int) -> list[list[Hypothesis]]:
         """Translate segments, or score their targets; returns the hypotheses of each, the best first.
 
-        The segments of a batch have one largest length, all of them or none have constraints, and all or
-        none a prefix: otherwise fairseq's search for some of them would differ.
+        The segments of a batch have one largest length: otherwise the search for some of them would
+        differ.
         """
         by_index: dict[int, list[Hypothesis]] = {}
-        kinds: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+        kinds: dict[tuple[str, int], list[int]] = defaultdict(list)
         for index, segment in enumerate(segments):
-            length = len(segment.prefix)
-            kind = "constrained" if segment.constraints else "plain"
-            if segment.target is not None:
-                kind = "given"
-            most = longest_target(len(segment.sentence.subwords) + 1)
-            kinds[kind, length if segment.constraints else min(length, 1), most].append(index)
+            kind = "plain" if segment.target is None else "given"
+            kinds[kind, longest_target(len(segment.sentence.subwords) + 1)].append(index)
         source = self._task.source_text
-        for (kind, prefix, most), indices in kinds.items():
+        for (kind, most), indices in kinds.items():
             sentences = [segments[index].sentence for index in indices]
             self.generator(kind).max_len_b = most
             for batch, sample in source.batches(sentences, _MAX_TOKENS, size):
                 batch_segments = [segments[indices[index]] for index in batch]
-                sample, generated = self._generate(kind, prefix, batch_segments, sample)
+                sample, generated = self._generate(kind, batch_segments, sample)
                 is_token = sample["net_input"]["src_tokens"].ne(self._task.source_dictionary.pad())
                 rows = zip(
                     batch, batch_segments, generated, sample["copied"], is_token, strict=True
@@ -149,31 +143,25 @@ class SegmentSearch:
         return [by_index[index] for index in range(len(segments))]
 
     def _generate(
-        self, kind: str, prefix: int, segments: Sequence[LinePart], sample: dict[str, Any]
+        self, kind: str, segments: Sequence[LinePart], sample: dict[str, Any]
     ) -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
         """Run a generator on a batch.
 
         Args:
             kind: see :meth:`_generator`.
-            prefix: of constrained segments, the number of tokens of their prefixes; else 0 without one.
             segments: the segments of the batch.
 
         Returns:
             The batch, on the device, and fairseq's hypotheses of each segment.
         """
-        generator, dictionary = self.generator(kind), self._task.target_dictionary
-        prefix_inputs: dict[str, torch.Tensor] = {}
+        generator = self.generator(kind)
         if kind == "given":
-            add_targets(sample, [segment.target for segment in segments], dictionary)
-        if prefix:
-            prefixes = [segment.prefix for segment in segments]
-            prefix_inputs["prefix_tokens"] = data_utils.collate_tokens(prefixes, dictionary.pad())
+            targets = [segment.target for segment in segments]
+            add_targets(sample, targets, self._task.target_dictionary)
         if self.sampling and kind == "plain":
             generator.search.begin([segment.seed for segment in segments], self._device)
-        if kind == "constrained":
-            generator.search.begin([segment.constraints for segment in segments], prefix)
         sample = self._on_device(sample)
-        generated = generator.generate(self._models, sample, **self._on_device(prefix_inputs))
+        generated = generator.generate(self._models, sample)
         for (hypothesis,) in generated if kind == "given" else ():
             # fairseq's scorer returns the mean, whatever the power of the length.
             hypothesis["score"] *= len(hypothesis["tokens"]) ** (1 - self.lenpen)
@@ -268,7 +256,7 @@ def joined_hypotheses(
     The score is the whole translation's: the sum of its log probabilities, divided by its length to the
     power of ``lenpen``.
 
-    A search with constraints may find fewer hypotheses than beams; the last one is then repeated.
+    A search may find fewer hypotheses than beams; the last one is then repeated.
     """
     if not segments:
         return [Hypothesis("")] * nbest
@@ -385,3 +373,21 @@ def add_targets(
     collate = partial(data_utils.collate_tokens, targets, dictionary.pad(), dictionary.end)
     sample["target"] = collate()
     sample["net_input"]["prev_output_tokens"] = collate(move_eos_to_beginning=True)
+
+
+def word_translations(translations: str | Path | Mapping[str, str]) -> Mapping[str, str]:
+    """Read translations of words from a file with a word and its translation in each line.
+
+    Raises:
+        UserError: a line does not have exactly two words.
+    """
+    if isinstance(translations, Mapping):
+        return translations
+    translation_of = {}
+    for number, line in enumerate(read_lines(Path(translations)), start=1):
+        if len(words := line.split()) != 2:
+            raise UserError(
+                f"{location(translations, number)}: expected a word and its translation"
+            )
+        translation_of[words[0]] = words[1]
+    return translation_of

@@ -26,8 +26,6 @@ class SearchOptions:
         temperature: divide the scores of subwords by it before each draw, by default 1.
         seed: the seed of sampling. The draws for a line depend only on the seed, the line and the line's
             number.
-        glossary: translations of terms, or a file of lines ``source<tab>target``. The translation of a
-            line with a term, as whole words, contains the target.
         alignments: align each translation's words with the line's words to which the decoder attends
             most.
         replace_unk: replace an unknown word by the source word that the decoder attends to most, or by
@@ -48,7 +46,6 @@ class SearchOptions:
     sampling_topp: float | None = None
     temperature: float | None = None
     seed: int = 1
-    glossary: str | Path | Mapping[str, str] | None = None
     alignments: bool = False
     replace_unk: bool | str | Path | Mapping[str, str] = False
 

@@ -14,7 +14,6 @@ import torch
 
 from fairseq_phrase.data.preprocessing.engines import EngineOptions, Job, in_order, run_jobs
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.constraints import ParallelTexts
 from fairseq_phrase.inference.output_files import Chunks, Outputs
 from fairseq_phrase.inference.search import Hypothesis
 from fairseq_phrase.inference.search_options import SearchOptions
@@ -36,11 +35,10 @@ class TranslationWorker:
         self,
         args: Namespace,
         options_of_load: Callable[[], Mapping[str, Any]],
-        texts: ParallelTexts,
         search: SearchOptions,
         workers: int = 1,
     ) -> None:
-        self._args, self._texts, self._search = args, texts, search
+        self._args, self._search = args, search
         self._model = load(
             args.path,
             args.data,
@@ -53,7 +51,7 @@ class TranslationWorker:
 
     def texts(self, chunks: Chunks) -> Outputs:
         """Yield the number of lines of each chunk, and the output for them."""
-        with closing(self._model.in_chunks(chunks, self._texts, self._search)) as translated:
+        with closing(self._model.in_chunks(chunks, self._search)) as translated:
             for hypotheses in translated:
                 yield (
                     len(hypotheses),

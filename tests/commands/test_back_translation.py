@@ -181,10 +181,13 @@ def test_other_options_models_and_files_do_not_go_on_with_what_was_written(
     for options, difference in (
         (("--beam", "2"), "beam None; this run has beam 2"),
         (("--path", other_path), "model 1 checkpoint_last.pt"),
-        (("--glossary", glossary := tmp_path / "terms.tsv"), "glossary (none)"),
+        (
+            ("--replace-unk", "--unk-dictionary", terms := tmp_path / "terms"),
+            "unk_dictionary (none)",
+        ),
         (("--source-parser", "factored"), "parser of the text"),
     ):
-        glossary.write_text("Hund\tdog\n")
+        terms.write_text("Hund dog\n")
         assert difference in refused(translate, *half, *options)
     text.write_text(text.read_text("utf-8").replace("e", "o"), "utf-8")
     assert f"{tmp_path}/half.en.1-of-2 was made with text input.txt" in refused(translate, *half)
@@ -280,7 +283,6 @@ def test_an_actor_has_a_gpu_if_the_device_is_one(engine, device, gpus, monkeypat
         (["--sampling", "--temperature", "0"], 'temperature="0.0": expected a number above 0'),
         (["--sampling", "--beam", "12", "--nbest", "4"], "draws, which are no samples"),
         (["--score", "{out}.2-of-2", "--sampling"], "remove the options of a search"),
-        (["--sampling", "--constraints", "{out}"], "need a search"),
         (["--ray-address", "auto"], "--ray-address needs --engine ray"),
         (["--out", "{out}", "--source-parser", "spacy:nothing"], "spacy download nothing"),
     ],

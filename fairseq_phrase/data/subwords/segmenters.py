@@ -14,7 +14,7 @@ from typing import Any
 import sentencepiece
 
 from fairseq_phrase.data.store.dictionaries import SPECIAL
-from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens, separate
+from fairseq_phrase.data.subwords.protected_tokens import ProtectedTokens
 from fairseq_phrase.data.subwords.segmenter import Segmenter, vocabulary_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import WHOLE_WORDS
@@ -393,20 +393,6 @@ def segment_words(words: Sequence[str], segmenter: Segmenter) -> list[tuple[str,
         bare = first[0].removeprefix("▁") or first[0]
         first = [f"▁{bare}" if tokenizer.adds_space else bare]
     return [segmenter.segment_word(word) for word in (*first, *words[1:])]
-
-
-def segment_after_text(line: str, segmenter: Segmenter) -> list[str]:
-    """Segment a line that directly follows other text, without a space.
-
-    Returns:
-        The subwords; none if the line has protected tokens.
-    """
-    words = line.split(maxsplit=1)
-    if not words or separate(segmenter, line)[1]:
-        return []
-    subwords = [*segmenter.segment_word(words[0])]
-    # In GPT-2's BPE the space before a word is part of its subword.
-    return subwords + (segmenter.segment_line(f" {words[1]}") if words[1:] else [])
 
 
 def _processor(serialized: bytes) -> sentencepiece.SentencePieceProcessor:
