@@ -56,7 +56,6 @@ def write_output(
     verb: tuple[str, str],
     *,
     target: Path | None = None,
-    live: bool = True,
 ) -> None:
     """Write the output for the command's files, or for standard input.
 
@@ -66,7 +65,6 @@ def write_output(
         key: makes the key of the output, of the files of the text's parses.
         verb: what is done with lines, and what was done, for messages ("labelling", "labelled").
         target: a file of given translations.
-        live: whether lines of a pipe or a terminal may be answered as they come.
 
     Raises:
         UserError: a text or its parses are missing, or a pipe is to be divided into parts; see also
@@ -89,7 +87,7 @@ def write_output(
         args.buffer_size = min(args.buffer_size, max(1, total // shard.parts))
     text_parses = find_parses(args.inputs, args.path, args.data, args.source_parser)
     files, parses = text_parses or ([], None)
-    is_live = is_live and live and args.out is None
+    is_live = is_live and args.out is None
     given_lines = parallel_lines(lines, target, parses)
     chunks: Chunks = numbered(given_lines, args.buffer_size, live=is_live)
     if shard:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_phrase.cli.arguments import add, engine_of, loading, positive, require_parsers
+from fairseq_phrase.cli.arguments import add, loading, positive, require_parsers
 from fairseq_phrase.cli.command import MixedParser, command
 from fairseq_phrase.cli.raw_text import add_output, write_output
 from fairseq_phrase.errors import UserError
@@ -17,6 +17,8 @@ from fairseq_phrase.inference.search_options import SearchOptions
 
 if TYPE_CHECKING:
     from fairseq_phrase.data.store.outputs import Key
+    from fairseq_phrase.inference.output_files import Chunks, Outputs
+    from fairseq_phrase.inference.search import Hypothesis
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -68,7 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="divide the scores of subwords by T before each draw (default: 1)")
     parser.add_argument("--seed", type=int, default=1, help="seed of --sampling")
     add_output(parser, "translate", "translated")
-    add(parser, "--workers", "--engine", "--ray-address", "--device", "--user-dir")
+    add(parser, "--device", "--user-dir")
     add(parser, "--source-parser", "--allow-difference", "--strict-identity")
     parser.add_argument("--source-tokenized", action="store_true",
         help="for data of tokenized text: the lines are tokenized in the same way (default: raw text, "
@@ -88,25 +90,42 @@ def main(args: argparse.Namespace) -> None:
     values = vars(args) | {"replace_unk": args.unk_dictionary or args.replace_unk}
     search = SearchOptions(**{field.name: values[field.name] for field in fields(SearchOptions)})
     require_parsers(args.source_parser)
-    engine = engine_of(vars(args))
     from fairseq_phrase.inference.output_files import output_key
-    from fairseq_phrase.inference.translation_jobs import (
-        TranslationWorker,
-        translated_chunks,
-        with_gpus,
-    )
+    from fairseq_phrase.inference.translator import load
 
-    engine = with_gpus(engine, args.device)
-    make = partial(TranslationWorker, args, partial(loading, args), search)
+    options = loading(args)  # it imports --user-dir, whose task the checkpoint may have
+
+    def predict(chunks: Chunks) -> Outputs:
+        model = load(
+            args.path,
+            args.data,
+            source_tokenized=args.source_tokenized,
+            target_tokenized=args.target_tokenized,
+            **options,
+        )
+        with closing(model.in_chunks(chunks, search)) as translated:
+            for chunk in translated:
+                lines = (
+                    output_line(hypothesis, args)
+                    for hypotheses in chunk
+                    for hypothesis in hypotheses
+                )
+                yield len(chunk), "".join(lines).encode()
 
     def key(parses: Sequence[Path]) -> Key:
-        loading(args)  # it imports --user-dir, whose task the checkpoint may have
         return output_key(vars(args), parses)
 
-    live = engine.is_this_process
-    predict = partial(translated_chunks, make, engine)
-    verb = ("translating", "translated")
-    write_output(args, predict, key, verb, target=args.score, live=live)
+    write_output(args, predict, key, ("translating", "translated"), target=args.score)
+
+
+def output_line(hypothesis: Hypothesis, args: argparse.Namespace) -> str:
+    """Write a hypothesis as a line, in the columns that the options ask for."""
+    columns = [] if args.score else [hypothesis.text]
+    if args.scores or args.score:
+        columns.insert(0, "" if hypothesis.score is None else f"{hypothesis.score:.4f}")
+    if args.alignments:
+        columns.append(" ".join(f"{source}-{target}" for source, target in hypothesis.alignment))
+    return "\t".join(columns) + "\n"
 
 
 def _model_data_and_texts(

@@ -46,7 +46,6 @@ Record = tuple[str, int, str]
 FREE_ARGUMENTS = {
     **dict.fromkeys(("inputs", "score"), "a text"),
     **dict.fromkeys(("unk_dictionary", "path", "data", "source_parser"), "content"),
-    **dict.fromkeys(("workers", "engine", "ray_address"), "order and chunks are the same"),
     **dict.fromkeys(("device", "allow_difference", "strict_identity"), "the model is the same"),
     **dict.fromkeys(("out", "shard"), "all parts of a text have one key"),
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from dataclasses import replace
 from io import BytesIO, TextIOWrapper
 
 import pytest
@@ -12,11 +11,8 @@ import torch
 
 import fairseq_phrase
 from fairseq_phrase.cli import translate as translate_command
-from fairseq_phrase.data.preprocessing.engines import EngineOptions
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference import translation_jobs
 from fairseq_phrase.inference.search import base_2, seed_of
-from fairseq_phrase.inference.translation_jobs import with_gpus
 from tests.support.selection import first_fast
 from tests.support.shared import checkpoints_of
 
@@ -205,7 +201,7 @@ def test_standard_input_is_compared_with_what_was_translated(
             translate_command.main(command_arguments)
 
     content = text.read_bytes()
-    written, calls = translation_jobs.output_line, []
+    written, calls = translate_command.output_line, []
 
     def interrupted(*given):
         calls.append(given)
@@ -213,10 +209,10 @@ def test_standard_input_is_compared_with_what_was_translated(
             raise KeyboardInterrupt
         return written(*given)
 
-    monkeypatch.setattr(translation_jobs, "output_line", interrupted)
+    monkeypatch.setattr(translate_command, "output_line", interrupted)
     with pytest.raises(SystemExit):
         translate(content)
-    monkeypatch.setattr(translation_jobs, "output_line", written)
+    monkeypatch.setattr(translate_command, "output_line", written)
     with pytest.raises(SystemExit):
         translate(content.replace(b"e", b"o"))
     message = (
@@ -226,48 +222,6 @@ def test_standard_input_is_compared_with_what_was_translated(
     translate(content)
     assert ": 16 lines translated" in capsys.readouterr().err
     assert len(out.read_bytes().splitlines()) == 20
-
-
-def test_processes_write_the_lines_of_one(translate):
-    expected = translate(*SAMPLING).out
-    assert translate(*SAMPLING, "--workers", "2").out == expected
-
-
-@pytest.mark.slow
-def test_an_actor_of_ray_writes_the_lines_of_one_process(translate):
-    expected = translate(*SAMPLING).out
-    assert translate(*SAMPLING, "--workers", "1", "--engine", "ray").out == expected
-
-
-def test_processes_score(translate, text):
-    expected = translate("--score", text).out
-    assert len(expected.splitlines()) == 20
-    assert translate("--score", text, "--workers", "2").out == expected
-
-
-@pytest.mark.parametrize(
-    ("engine", "device", "gpus"),
-    [
-        (EngineOptions(workers=2), "cuda", 0),
-        (EngineOptions("ray", 2), "cpu", 0),
-        (EngineOptions("ray", 2), "cuda", 1),
-        (EngineOptions("ray", 2), None, 1),
-        (EngineOptions("ray", 8, "auto"), "cuda", 1),
-        (
-            EngineOptions("ray", 3),
-            None,
-            "--workers 3: each actor needs a GPU, and this machine has 2",
-        ),
-        (EngineOptions("ray", 2), "cuda:1", "--device cuda:1: Ray chooses each actor's GPU"),
-    ],
-)
-def test_an_actor_has_a_gpu_if_the_device_is_one(engine, device, gpus, monkeypatch):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    if isinstance(gpus, int):
-        assert with_gpus(engine, device) == replace(engine, gpus=gpus)
-    else:
-        with pytest.raises(UserError, match=gpus):
-            with_gpus(engine, device)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +237,6 @@ def test_an_actor_has_a_gpu_if_the_device_is_one(engine, device, gpus, monkeypat
         (["--sampling", "--temperature", "0"], 'temperature="0.0": expected a number above 0'),
         (["--sampling", "--beam", "12", "--nbest", "4"], "draws, which are no samples"),
         (["--score", "{out}.2-of-2", "--sampling"], "remove the options of a search"),
-        (["--ray-address", "auto"], "--ray-address needs --engine ray"),
         (["--out", "{out}", "--source-parser", "spacy:nothing"], "spacy download nothing"),
     ],
 )

@@ -114,9 +114,7 @@ def _blocks(
     engine = options.engine.for_lines(corpus.lines, parses=split.is_slow)
     make = partial(BlockMaker, options, split.is_whole, split.sides)
     surplus: list[UserError] = []
-    made = run_jobs(
-        _jobs(split, missing, surplus), make, engine, "the parser and the subword model"
-    )
+    made = run_jobs(_jobs(split, missing, surplus), make, engine)
     errors: dict[int, UserError] = {}
     sizes = [corpus.lines_before(number) for number in range(corpus.blocks + 1)]
     before = sum(sizes[n + 1] - sizes[n] for n in range(corpus.blocks) if n not in missing)
