@@ -37,7 +37,7 @@ def make_parser() -> argparse.ArgumentParser:
         "with FILE.conllu or FILE.ptb. Without DATA it is the one that the checkpoint was trained with")
     parser.add_argument("--path", metavar="CHECKPOINT",
         help="checkpoint or bundle; for an ensemble several, with : between them")
-    parser.add_argument("--beam", type=positive, metavar="N",
+    parser.add_argument("--beam", type=positive, default=5, metavar="N",
         help="the beam's size (default: 5)")
     parser.add_argument("--nbest", type=positive, default=1, metavar="N",
         help="write the N best translations of each line, one a line")
@@ -60,15 +60,6 @@ def make_parser() -> argparse.ArgumentParser:
         help="replace each unknown word of a translation by the word of the line that is aligned to it")
     parser.add_argument("--unk-dictionary", type=Path, metavar="FILE",
         help="with --replace-unk: lines of a word and its translation, which is written instead")
-    parser.add_argument("--sampling", action="store_true",
-        help="draw each subword by its probability instead of a search, for back-translation")
-    parser.add_argument("--sampling-topk", type=positive, metavar="N",
-        help="draw from the N most probable subwords")
-    parser.add_argument("--sampling-topp", type=float, metavar="P",
-        help="draw from the fewest most probable subwords that together have the probability P")
-    parser.add_argument("--temperature", type=float, metavar="T",
-        help="divide the scores of subwords by T before each draw (default: 1)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of --sampling")
     add_output(parser, "translate", "translated")
     add(parser, "--device", "--user-dir")
     add(parser, "--source-parser", "--allow-difference", "--strict-identity")
@@ -82,8 +73,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 @command(make_parser)
 def main(args: argparse.Namespace) -> None:
-    if args.score and (args.nbest > 1 or args.sampling):
-        raise UserError("--score scores the translations of a file: remove the options of a search")
+    if args.score and args.nbest > 1:
+        raise UserError("--score scores the translations of a file: remove --nbest")
     if args.unk_dictionary and not args.replace_unk:
         raise UserError("--unk-dictionary needs --replace-unk")
     args.path, args.data, args.inputs = _model_data_and_texts(args.inputs, args.path)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import random
 from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from fairseq import utils
 from fairseq.data import data_utils
-from fairseq.search import Sampling
 from torch import Tensor
 
 from fairseq_phrase.data.batches.raw_tokens import SourceDictionary
@@ -63,12 +60,10 @@ class LinePart(NamedTuple):
 
     Attributes:
         target: its translation with its end, if it is given. Shape: ``(tokens,)``
-        seed: the seed of sampling.
     """
 
     sentence: EncodedSentence
     target: Tensor | None = None
-    seed: int = 0
 
 
 class SegmentSearch:
@@ -96,7 +91,6 @@ class SegmentSearch:
     ) -> None:
         self._task, self._models, self._options = task, models, options
         self._device, self._target = device, target
-        self.sampling = options.get("sampling", False)
         self.lenpen: float = options["lenpen"]
         self.generator, self.alignments = cache(self._generator), False
         self.unknown: Mapping[str, str] | None = None
@@ -105,10 +99,6 @@ class SegmentSearch:
         """Build the generator of translations, ``plain``, or the scorer of ``given`` ones."""
         options = Namespace(score_reference=kind == "given", **self._options)
         generator = self._task.build_generator(self._models, options)
-        if self.sampling and kind != "given":
-            generator.search = SamplingBySentence(
-                self._task.target_dictionary, options.sampling_topk, options.sampling_topp
-            )
         generator.needs_attention = self.alignments or self.unknown is not None
         return generator
 
@@ -158,8 +148,6 @@ class SegmentSearch:
         if kind == "given":
             targets = [segment.target for segment in segments]
             add_targets(sample, targets, self._task.target_dictionary)
-        if self.sampling and kind == "plain":
-            generator.search.begin([segment.seed for segment in segments], self._device)
         sample = self._on_device(sample)
         generated = generator.generate(self._models, sample)
         for (hypothesis,) in generated if kind == "given" else ():
@@ -286,84 +274,9 @@ def joined_hypotheses(
     return hypotheses
 
 
-def joined_draws(
-    seed: int, segments: list[list[Hypothesis]], nbest: int, lenpen: float = 1.0
-) -> list[Hypothesis]:
-    """Join the draws of a line's segments; returns the most probable joined one first.
-
-    Segments' draws are sorted by their probabilities. They are joined in another order: the most probable
-    draws of all segments together would be no sample of the line's translation.
-    """
-    orders = [random.Random(seed_of(seed, 0, number)) for number, _ in enumerate(segments)]
-    mixed = [rng.sample(draws, len(draws)) for rng, draws in zip(orders, segments, strict=True)]
-    hypotheses = joined_hypotheses(mixed, nbest, lenpen)
-    return sorted(hypotheses, key=lambda hypothesis: -(hypothesis.score or 0.0))
-
-
 def base_2(score: Any) -> float:
     """Convert a natural logarithm to base 2, as fairseq does before it prints."""
     return float(score) / math.log(2)
-
-
-def seed_of(seed: int, line: int, segment: int) -> int:
-    """Return the seed of a line's segment, by the numbers of the line and of the segment in it."""
-    digest = hashlib.blake2b(f"{seed} {line} {segment}".encode(), digest_size=7).digest()
-    return int.from_bytes(digest, "big")
-
-
-class SamplingBySentence(Sampling):
-    """fairseq's sampling, in which each sentence of a batch has a random state.
-
-    fairseq draws for a whole batch from one state: a translation depends on the other sentences.
-    """
-
-    def begin(self, seeds: Sequence[int], device: torch.device) -> None:
-        """Set the states of a batch.
-
-        Args:
-            seeds: a seed for each sentence.
-        """
-        self._device = device
-        self._states = [torch.Generator(device).manual_seed(seed).get_state() for seed in seeds]
-
-    def step(
-        self,
-        step: int,
-        lprobs: Tensor,
-        scores: Tensor | None,
-        prev_output_tokens: Tensor | None = None,
-        original_batch_idxs: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw the next subwords; the arguments and the results are fairseq's.
-
-        Args:
-            lprobs: Shape: ``(sentences, beams, vocabulary)``.
-            original_batch_idxs: the numbers in the batch of the sentences that are not finished.
-        """
-        assert original_batch_idxs is not None
-        # exp() of a forced token, such as the end of the longest translation, may be 0.
-        forced = lprobs.logsumexp(2)
-        forced = forced.where(forced < -1, 0.0)
-        lprobs = lprobs - forced[..., None]
-        drawn = []
-        for row, sentence in enumerate(original_batch_idxs.tolist()):
-            self._set_state(self._states[sentence])
-            row_scores = None if scores is None else scores[row : row + 1]
-            drawn.append(super().step(step, lprobs[row : row + 1], row_scores))
-            self._states[sentence] = self._state()
-        totals, tokens, beams = map(torch.cat, zip(*drawn, strict=True))
-        return totals + forced.gather(1, beams), tokens, beams
-
-    def _state(self) -> Any:
-        if self._device.type == "cuda":
-            return torch.cuda.get_rng_state(self._device)
-        return torch.get_rng_state()
-
-    def _set_state(self, state: Tensor) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.set_rng_state(state, self._device)
-        else:
-            torch.set_rng_state(state)
 
 
 def add_targets(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -30,9 +29,7 @@ from fairseq_phrase.inference.search import (
     Hypothesis,
     LinePart,
     SegmentSearch,
-    joined_draws,
     joined_hypotheses,
-    seed_of,
     word_translations,
     written_tokens,
 )
@@ -188,28 +185,25 @@ class Translator:
                 read, or its line is; or the decoder lacks attention for alignments.
         """
         search = self._search(options)
-        join = partial(joined_draws, options.seed) if options.sampling else joined_hypotheses
         for chunk in self._lines.chunks(chunks):
-            segments = self._segments(chunk, options)
-            with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-                results = iter(
-                    search.hypotheses([*chain.from_iterable(segments)], options.batch_size)
-                )
+            segments = self._segments(chunk)
+            results = iter(search.hypotheses([*chain.from_iterable(segments)], options.batch_size))
             yield [
-                join([next(results) for _ in segments_of_line], options.nbest, options.lenpen)
+                joined_hypotheses(
+                    [next(results) for _ in segments_of_line], options.nbest, options.lenpen
+                )
                 for segments_of_line in segments
             ]
 
-    def _segments(self, chunk: LineChunk, options: SearchOptions) -> list[list[LinePart]]:
-        """Return the segments of each line of a chunk, in sampling with their seeds."""
+    def _segments(self, chunk: LineChunk) -> list[list[LinePart]]:
+        """Return the segments of each line of a chunk, with its translation if it is given."""
         return [
             [
                 LinePart(
                     sentence,
                     None if line.target is None else self._target_of(line.target, sentence, number),
-                    seed_of(options.seed, number, n) if options.sampling else 0,
                 )
-                for n, sentence in enumerate(_one_if_given(line, sentences, number))
+                for sentence in _one_if_given(line, sentences, number)
             ]
             for number, (line, sentences) in enumerate(
                 zip(chunk.lines, chunk.segments, strict=True), start=chunk.first
@@ -355,7 +349,8 @@ class Translator:
             self.models,
             self.device,
             self._target,
-            **options.of_generator(len(self.task.target_dictionary)),
+            beam=options.beam,
+            lenpen=options.lenpen,
         )
         if options.replace_unk is not False:
             terms = {} if options.replace_unk is True else word_translations(options.replace_unk)

@@ -280,7 +280,7 @@ def test_data_that_moved_are_named_in_the_message(
         (["--path", "{checkpoint}", "--nbest", "9"], "expected 1 to the number of beams, 5"),
         (
             ["--path", "{checkpoint}", "--score", "x", "--nbest", "2"],
-            "remove the options of a search",
+            "remove --nbest",
         ),
         (["--path", "{checkpoint}", "--device", "cuda:77"], "device cuda:77"),
         (["--path", "{checkpoint}", "--device", "gpu"], "gpu: expected cpu, cuda or cuda:1"),

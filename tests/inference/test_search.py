@@ -63,25 +63,6 @@ def test_diverse_beams_do_not_depend_on_other_sentences(dictionary):
     assert beams(tokens, [40, 7, 12, 3, 25]) == alone
 
 
-def test_draws_of_segments_are_not_joined_by_their_probabilities():
-    """Joined in order, the sum would be the one of the most probable draws of both."""
-    segments = [
-        [search.Hypothesis(f"{name}{rank}", -rank, 1) for rank in range(4)] for name in "ab"
-    ]
-    partners = set()
-    for seed in range(20):
-        draws = search.joined_draws(seed, segments, 4)
-        pairs = [tuple(draw.text.split()) for draw in draws]
-        for column, name in enumerate("ab"):
-            assert sorted(pair[column] for pair in pairs) == [f"{name}{rank}" for rank in range(4)]
-        assert [draw.score for draw in draws] == sorted((d.score for d in draws), reverse=True)
-        assert draws == search.joined_draws(seed, segments, 4)
-        partners |= {pair[1] for pair in pairs if pair[0] == "a0"}
-    assert len(partners) == 4
-    assert search.joined_draws(1, segments[:1], 4) == segments[0]
-    assert [draw.text for draw in search.joined_draws(1, [], 2)] == ["", ""]
-
-
 def test_words_are_translated_by_a_file(tmp_path):
     file = tmp_path / "words.txt"
     file.write_text("a b\nc\td\n")

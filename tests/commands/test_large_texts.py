@@ -1,4 +1,4 @@
-"""Large texts: sampling, parts, files that an interrupted run goes on with, and several processes."""
+"""Large texts: parts, and files that an interrupted run goes on with."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ import torch
 import fairseq_phrase
 from fairseq_phrase.cli import translate as translate_command
 from fairseq_phrase.errors import UserError
-from fairseq_phrase.inference.search import base_2, seed_of
-from tests.support.selection import first_fast
 from tests.support.shared import checkpoints_of
-
-SAMPLING = ["--sampling", "--sampling-topk", "20", "--nbest", "2", "--scores", "--seed", "5"]
-
 
 # Few target positions, as a model that has hardly learned writes translations of the largest length.
 SHORT = ["--task", "translation", "--arch", "transformer", "--max-target-positions", "30"]
@@ -56,80 +51,15 @@ def translate(capsys, arguments):
     return called
 
 
-DRAWS = [{"sampling_topk": 3}, {"sampling_topp": 0.3}, {"temperature": 0.4}, {"temperature": 3.0}]
-DRAWS += [{"sampling_topp": 0.9, "temperature": 0.7}, {}]
-
-
-@pytest.mark.parametrize("draws", first_fast(DRAWS, 2))
-def test_what_is_drawn_is_fairseqs_sampling(checkpoint, text, draws):
-    model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
-    lines = text.read_text(encoding="utf-8").splitlines()[:4]
-    hypotheses = [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=9)]
-    generator = model.task.build_generator(model.models, Namespace(beam=2, sampling=True, **draws))
-    encode = model.task.source_text.encode
-    for number, line in enumerate(lines, start=1):
-        ((_, sample),) = model.task.source_text.batches(encode([line]), 12000, 32)
-        torch.manual_seed(seed_of(9, number, 0))
-        ((first, second),) = generator.generate(model.models, sample)
-        assert [hypothesis.text for hypothesis in hypotheses[number - 1]] == model.texts(
-            [first["tokens"], second["tokens"]]
-        )
-        assert [hypothesis.score for hypothesis in hypotheses[number - 1]] == pytest.approx(
-            [base_2(hypothesis["score"]) for hypothesis in (first, second)], rel=1e-4
-        )
-    assert hypotheses != [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=8)]
-    state = torch.get_rng_state()
-    assert hypotheses == [*model.hypotheses(lines, sampling=True, nbest=2, **draws, seed=9)]
-    assert torch.equal(state, torch.get_rng_state())
-
-
-def test_more_subwords_than_the_dictionary_has_are_drawn_from_all(checkpoint):
-    model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
-    entries = len(model.task.target_dictionary)
-    drawn = [
-        [*model.hypotheses(["Hund"], sampling=True, sampling_topk=k)] for k in (entries, 10**6)
-    ]
-    assert drawn[0] == drawn[1]
-
-
-def test_a_low_temperature_and_a_small_share_draw_what_a_greedy_search_finds(checkpoint, text):
-    model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
-    lines = text.read_text(encoding="utf-8").splitlines()[:4]
-    greedy = model.translate(lines, beam=1)
-    assert model.translate(lines, sampling=True) != greedy
-    assert model.translate(lines, sampling=True, sampling_topp=1e-9) == greedy
-    assert model.translate(lines, sampling=True, temperature=1e-4) == greedy
-    sampled = model.translate(lines, sampling=True, sampling_topp=1.0, nbest=2)
-    assert sampled != greedy
-
-
 @pytest.mark.parametrize("option", ["beam", "buffer_size"])
 def test_numbers_below_1_are_refused(checkpoint, option):
     model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
     with pytest.raises(UserError, match=f"{option} 0: expected a positive number"):
-        model.translate(["Hund"], sampling=True, **{option: 0})
+        model.translate(["Hund"], **{option: 0})
 
 
-def test_what_is_drawn_does_not_depend_on_the_other_lines(checkpoint, text):
-    model = fairseq_phrase.load(checkpoint, device="cpu", source_parser="none")
-    lines = text.read_text(encoding="utf-8").splitlines()[:7]
-    lines[3] = " ".join([lines[3]] * 9)  # its translation may be longer
-
-    def drawn(some, **options):
-        return [
-            [hypothesis.text for hypothesis in hypotheses]
-            for hypotheses in model.hypotheses(some, sampling=True, nbest=2, seed=9, **options)
-        ]
-
-    expected = drawn(lines, batch_size=1, buffer_size=1)
-    assert drawn(lines, batch_size=3, buffer_size=9) == expected
-    assert drawn(lines, batch_size=32) == expected
-    assert drawn(["", *lines[1:3]]) == [["", ""], *expected[1:3]]
-    assert drawn([lines[1]]) != expected[1:2]  # another line's number
-
-
-@pytest.mark.parametrize("options", [["--nbest", "2"], SAMPLING])
-def test_shards_are_the_lines_of_a_single_run(options, translate, tmp_path):
+def test_shards_are_the_lines_of_a_single_run(translate, tmp_path):
+    options = ("--nbest", "2", "--scores")
     output, stderr = translate(*options)
     assert len(output.splitlines()) == 40
     parts = [translate(*options, "--shard", f"{number}/3").out for number in (1, 2, 3)]
@@ -175,7 +105,7 @@ def test_other_options_models_and_files_do_not_go_on_with_what_was_written(
     torch.save({**state, "extra_state": {}}, other_path)
     half = ("--out", tmp_path / "half.en", "--shard", "2/2")
     for options, difference in (
-        (("--beam", "2"), "beam None; this run has beam 2"),
+        (("--beam", "2"), "beam 5; this run has beam 2"),
         (("--path", other_path), "model 1 checkpoint_last.pt"),
         (
             ("--replace-unk", "--unk-dictionary", terms := tmp_path / "terms"),
@@ -233,10 +163,6 @@ def test_standard_input_is_compared_with_what_was_translated(
             ["--shard", "1/2", "--out", "{out}"],
             "{out}.2-of-2 is there without out.2-of-2.key, which records what made it: remove it",
         ),
-        # Of one option of the search; the others are in the tests of SearchOptions.
-        (["--sampling", "--temperature", "0"], 'temperature="0.0": expected a number above 0'),
-        (["--sampling", "--beam", "12", "--nbest", "4"], "draws, which are no samples"),
-        (["--score", "{out}.2-of-2", "--sampling"], "remove the options of a search"),
         (["--out", "{out}", "--source-parser", "spacy:nothing"], "spacy download nothing"),
     ],
 )
