@@ -19,7 +19,7 @@ from fairseq_phrase.data.subwords.segmenter import Segmenter, vocabulary_of
 from fairseq_phrase.errors import UserError
 from fairseq_phrase.option_values import WHOLE_WORDS
 from fairseq_phrase.optional_packages import load_entry, optional_packages
-from fairseq_phrase.text import did_you_mean, is_invisible, plain_spaces, read_json, require_file
+from fairseq_phrase.text import is_invisible, plain_spaces, read_json, require_file
 
 # Protocol buffers merge appended content, so these bytes set two fields of a model's normalizer_spec
 # (field 3) to false: add_dummy_prefix (3) and remove_extra_whitespaces (4). A word then keeps its ▁ and
@@ -333,8 +333,7 @@ def find_segmenter(bpe: str) -> Callable[[Path], Segmenter]:
         return SEGMENTERS[bpe]
     if bpe not in installed.names:
         names = ", ".join([*SEGMENTERS, *sorted(installed.names)])
-        similar = did_you_mean(bpe, [*SEGMENTERS, *installed.names, WHOLE_WORDS])
-        raise UserError(f"--bpe {bpe}: expected one of {names} or {WHOLE_WORDS}{similar}")
+        raise UserError(f"--bpe {bpe}: expected one of {names} or {WHOLE_WORDS}")
     entry = installed[bpe]
     load: Callable[[Path], Segmenter] = load_entry(
         entry, f"--bpe {bpe}: {entry.value} cannot be used"
