@@ -16,7 +16,7 @@ from fairseq_phrase.lab.inspection.corpus_statistics import (
     split_statistics,
     statistics_text,
 )
-from fairseq_phrase.lab.inspection.integrity import load_dictionaries
+from fairseq_phrase.lab.inspection.sentence_blocks import load_dictionaries
 from fairseq_phrase.syntax.dependency import DependencyTree
 from tests.support.sentence_blocks import block
 from tests.support.stores import TREE_FIELDS
