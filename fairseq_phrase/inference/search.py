@@ -20,6 +20,7 @@ from fairseq_phrase.data.batches.raw_tokens import SourceDictionary
 from fairseq_phrase.data.subwords.protected_tokens import words_by_marks
 from fairseq_phrase.errors import UserError, location
 from fairseq_phrase.inference.raw_lines import TargetForm
+from fairseq_phrase.inference.search_options import SearchOptions
 from fairseq_phrase.metrics.tokenizers import has_space_between
 from fairseq_phrase.syntax.sentence import EncodedSentence
 from fairseq_phrase.text import read_lines
@@ -73,12 +74,6 @@ class SegmentSearch:
         task: the models' task.
         models: the models, on the device.
         target: writes the translations.
-        **options: options of fairseq's generators.
-
-    Attributes:
-        unknown: translations of words that replace unknown ones; None to replace none.
-        alignments: whether hypotheses have alignments.
-        lenpen: scores are divided by the length to this power.
     """
 
     def __init__(
@@ -87,40 +82,44 @@ class SegmentSearch:
         models: Sequence[Any],
         device: torch.device,
         target: TargetForm,
-        **options: Any,
+        options: SearchOptions,
     ) -> None:
         self._task, self._models, self._options = task, models, options
         self._device, self._target = device, target
-        self.lenpen: float = options["lenpen"]
-        self.generator, self.alignments = cache(self._generator), False
-        self.unknown: Mapping[str, str] | None = None
+        self._generator = cache(self._build_generator)
+        #: Translations of words that replace unknown ones; None to replace none.
+        self._unknown: Mapping[str, str] | None = None
+        if (terms := options.replace_unk) is not False:
+            self._unknown = {} if terms is True else word_translations(terms)
 
-    def _generator(self, kind: str) -> Any:
-        """Build the generator of translations, ``plain``, or the scorer of ``given`` ones."""
-        options = Namespace(score_reference=kind == "given", **self._options)
+    def _build_generator(self, is_given: bool) -> Any:
+        """Build the generator of translations, or the scorer of given ones."""
+        options = Namespace(
+            beam=self._options.beam, lenpen=self._options.lenpen, score_reference=is_given
+        )
         generator = self._task.build_generator(self._models, options)
-        generator.needs_attention = self.alignments or self.unknown is not None
+        generator.needs_attention = self._options.alignments or self._unknown is not None
         return generator
 
     @torch.inference_mode()
-    def hypotheses(self, segments: Sequence[LinePart], size: int) -> list[list[Hypothesis]]:
+    def hypotheses(self, segments: Sequence[LinePart]) -> list[list[Hypothesis]]:
         """Translate segments, or score their targets; returns the hypotheses of each, the best first.
 
         The segments of a batch have one largest length: otherwise the search for some of them would
         differ.
         """
         by_index: dict[int, list[Hypothesis]] = {}
-        kinds: dict[tuple[str, int], list[int]] = defaultdict(list)
+        kinds: dict[tuple[bool, int], list[int]] = defaultdict(list)
         for index, segment in enumerate(segments):
-            kind = "plain" if segment.target is None else "given"
-            kinds[kind, longest_target(len(segment.sentence.subwords) + 1)].append(index)
-        source = self._task.source_text
-        for (kind, most), indices in kinds.items():
+            most = longest_target(len(segment.sentence.subwords) + 1)
+            kinds[segment.target is not None, most].append(index)
+        source, size = self._task.source_text, self._options.batch_size
+        for (is_given, most), indices in kinds.items():
             sentences = [segments[index].sentence for index in indices]
-            self.generator(kind).max_len_b = most
+            self._generator(is_given).max_len_b = most
             for batch, sample in source.batches(sentences, _MAX_TOKENS, size):
                 batch_segments = [segments[indices[index]] for index in batch]
-                sample, generated = self._generate(kind, batch_segments, sample)
+                sample, generated = self._generate(is_given, batch_segments, sample)
                 is_token = sample["net_input"]["src_tokens"].ne(self._task.source_dictionary.pad())
                 rows = zip(
                     batch, batch_segments, generated, sample["copied"], is_token, strict=True
@@ -133,26 +132,17 @@ class SegmentSearch:
         return [by_index[index] for index in range(len(segments))]
 
     def _generate(
-        self, kind: str, segments: Sequence[LinePart], sample: dict[str, Any]
+        self, is_given: bool, segments: Sequence[LinePart], sample: dict[str, Any]
     ) -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
-        """Run a generator on a batch.
-
-        Args:
-            kind: see :meth:`_generator`.
-            segments: the segments of the batch.
-
-        Returns:
-            The batch, on the device, and fairseq's hypotheses of each segment.
-        """
-        generator = self.generator(kind)
-        if kind == "given":
+        """Return a batch of segments, on the device, and fairseq's hypotheses of each segment."""
+        if is_given:
             targets = [segment.target for segment in segments]
             add_targets(sample, targets, self._task.target_dictionary)
         sample = self._on_device(sample)
-        generated = generator.generate(self._models, sample)
-        for (hypothesis,) in generated if kind == "given" else ():
+        generated = self._generator(is_given).generate(self._models, sample)
+        for (hypothesis,) in generated if is_given else ():
             # fairseq's scorer returns the mean, whatever the power of the length.
-            hypothesis["score"] *= len(hypothesis["tokens"]) ** (1 - self.lenpen)
+            hypothesis["score"] *= len(hypothesis["tokens"]) ** (1 - self._options.lenpen)
             if hypothesis["attention"] is not None:
                 hypothesis["attention"] = hypothesis["attention"].t()
         return sample, generated
@@ -173,7 +163,7 @@ class SegmentSearch:
         tokens = generated["tokens"].int().cpu()
         subwords = written_tokens(self._task.target_dictionary, tokens, words)
         score = base_2(generated["score"])
-        if self.unknown is None and not self.alignments:
+        if self._unknown is None and not self._options.alignments:
             return Hypothesis(self._target.text(subwords), score, len(tokens))
         attention = generated["attention"]  # (source, target)
         if attention is None or not attention.numel():
@@ -186,14 +176,14 @@ class SegmentSearch:
         count = len(tokens) - 1 - len(target.tags)
         weights = attention[: len(is_token)][is_token][: len(sentence.subwords), :count]
         attended, parts = weights.argmax(0).tolist(), subwords.split(" ") if subwords else []
-        if self.unknown is not None:
+        if self._unknown is not None:
             for index, source in enumerate(attended):
                 if tokens[index] == self._task.target_dictionary.unk():
-                    replacement = self._replacement(sentence, source, self.unknown)
+                    replacement = self._replacement(sentence, source, self._unknown)
                     has_space = index and parts[index - 1] == "▁"
                     parts[index] = replacement.removeprefix("▁") if has_space else replacement
         text, aligned, counts = self._target.text(" ".join(parts)), set[tuple[int, int]](), (0, 0)
-        if self.alignments:
+        if self._options.alignments:
             sources, targets = (
                 words_by_marks(side, (), self._target.protected).tolist()
                 for side in (sentence.subwords, parts)

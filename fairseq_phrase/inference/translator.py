@@ -30,7 +30,6 @@ from fairseq_phrase.inference.search import (
     LinePart,
     SegmentSearch,
     joined_hypotheses,
-    word_translations,
     written_tokens,
 )
 from fairseq_phrase.inference.search_options import SearchOptions, check_positive
@@ -184,10 +183,10 @@ class Translator:
             UserError: a line cannot be segmented or parsed; a given translation is longer than the models
                 read, or its line is; or the decoder lacks attention for alignments.
         """
-        search = self._search(options)
+        search = SegmentSearch(self.task, self.models, self.device, self._target, options)
         for chunk in self._lines.chunks(chunks):
             segments = self._segments(chunk)
-            results = iter(search.hypotheses([*chain.from_iterable(segments)], options.batch_size))
+            results = iter(search.hypotheses([*chain.from_iterable(segments)]))
             yield [
                 joined_hypotheses(
                     [next(results) for _ in segments_of_line], options.nbest, options.lenpen
@@ -342,21 +341,6 @@ class Translator:
                 f"{self._limit}"
             )
         return tokens
-
-    def _search(self, options: SearchOptions) -> SegmentSearch:
-        search = SegmentSearch(
-            self.task,
-            self.models,
-            self.device,
-            self._target,
-            beam=options.beam,
-            lenpen=options.lenpen,
-        )
-        if options.replace_unk is not False:
-            terms = {} if options.replace_unk is True else word_translations(options.replace_unk)
-            search.unknown = terms
-        search.alignments = options.alignments
-        return search
 
 
 def _one_if_given(

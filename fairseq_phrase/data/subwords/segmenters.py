@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, lru_cache, partial
@@ -133,25 +132,6 @@ class SubwordNmtSegmenter:
     def join(self, subwords: str) -> str:
         """Join subwords to text."""
         return f"{subwords} ".replace(f"{JOIN} ", "").rstrip()
-
-    def subwords_with_dropout(self, word: str, dropout: float, rng: random.Random) -> list[str]:
-        """Segment one word and skip merges at random.
-
-        Args:
-            word: the word, without ``▁``.
-            dropout: the probability of skipping a merge.
-
-        Returns:
-            The subwords from BPE. Some may look like fairseq's special tokens.
-        """
-        # subword-nmt draws from Python's global generator, which other code also uses.
-        state = random.getstate()
-        random.seed(rng.getrandbits(64))
-        try:
-            subwords: list[str] = self._bpe.segment_tokens([word], dropout=dropout)
-            return subwords
-        finally:
-            random.setstate(state)
 
     def _segment(self, word: str) -> list[str]:
         subwords: list[str] = self._bpe.segment_tokens([word])
