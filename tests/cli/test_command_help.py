@@ -67,10 +67,10 @@ def test_the_same_thing_has_the_same_name_in_every_command():
     # --out writes a file or a folder. --test is a size of the corpus, or a test of significance.
     assert {name for name, kinds in metavars.items() if len(kinds) > 1} <= {"--out", "--test"}
     # Besides those: a test set is translated by default, but a split to label or to look at is asked for.
-    # The synthetic corpus has two languages. Sentences to make have another limit than those to read.
+    # The synthetic corpus has two languages.
     exceptions = {"--out", "--test", "--subset", "-s", "-t", "--source-lang", "--target-lang"}
     # The size of a batch that labels fastest depends on the device.
-    exceptions |= {"--bpe", "--max-words", "--max-tokens"}
+    exceptions |= {"--bpe", "--max-tokens"}
     assert {name for name, values in defaults.items() if len(values) > 1} <= exceptions
     for metavar in (
         "--split",
