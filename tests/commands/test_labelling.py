@@ -251,6 +251,12 @@ def test_raw_text_is_labelled_in_order_as_the_split(corpus, tmp_path, labelled, 
     assert lines == [*split[:5], "", "", *split[5:]]
     ensemble, _ = labelled(data, "--path", f"{path}:{path}", stdin=text[0])
     assert ensemble == split[:1]
+    write_lines(tmp_path / "raw", raw)
+    for shard in ("2/2", "1/2"):
+        part = ("--path", path, tmp_path / "raw", "--out", tmp_path / "out", "--shard", shard)
+        assert not (tmp_path / "out").exists()
+        labelled(data, *part)
+    assert [*read_lines(tmp_path / "out")] == lines
 
 
 @pytest.mark.parametrize("per", ["sentence", "word"])
