@@ -3,7 +3,6 @@
 import re
 from collections import defaultdict
 from dataclasses import replace
-from functools import partial
 
 import conllu as conllu_library
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from fairseq_phrase.cli.synthetic import main
 from fairseq_phrase.lab.synthetic import GrammarExhaustedError, corpus, english, generate
 from fairseq_phrase.lab.synthetic.corpus import conllu
-from fairseq_phrase.lab.synthetic.grammar import Grammar, is_clear_relative
+from fairseq_phrase.lab.synthetic.grammar import is_clear_relative
 from fairseq_phrase.lab.synthetic.lexicon import DEFINITE, default_lexicon
 from fairseq_phrase.lab.synthetic.meaning import PRONOUNS, Event, Name, Oblique, Pair, Thing
 from fairseq_phrase.lab.synthetic.rules import arrange
@@ -245,8 +244,8 @@ def test_too_many_sentences_are_an_error_that_says_so(monkeypatch):
     verbs = tuple(verb for verb in full.verbs if verb.stem == "lachen")
     tiny = replace(full, nouns=nouns, verbs=verbs, names=("Anna",))
     monkeypatch.setattr(corpus, "default_lexicon", lambda: tiny)
-    monkeypatch.setattr(corpus, "MAX_WORDS", 4)
-    monkeypatch.setattr(corpus, "Grammar", partial(Grammar, depth=0))  # of single clauses
+    monkeypatch.setattr(corpus, "MAX_WORDS", 5)
+    monkeypatch.setattr(corpus, "MAX_TOO_LONG", 500)
     assert {p.source.text for p in generate(3, seed=1)}
     with pytest.raises(GrammarExhaustedError, match=r"after \d+ of the 5000 asked for"):
         list(generate(5000, seed=1))
@@ -302,9 +301,8 @@ def test_no_source_text_of_one_split_occurs_in_another(tmp_path):
 
 
 def test_a_command_that_fails_leaves_no_files(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(corpus, "MAX_TOO_LONG", 50)
+    monkeypatch.setattr(corpus, "MAX_TOO_LONG", 80)
     monkeypatch.setattr(corpus, "MAX_WORDS", 5)
-    monkeypatch.setattr(corpus, "Grammar", partial(Grammar, depth=0))  # of single clauses
     argv = ["--out", str(tmp_path), "--train", "9000", "--valid", "1", "--test", "1"]
     with pytest.raises(SystemExit) as exit_info:
         main(argv)
