@@ -155,12 +155,9 @@ def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, pars
     [
         ("wmt14_table2 --size huge", "--size huge: expected one of base big"),
         ("wmt14_table2 --sise big", "unknown option '--sise'"),
-        ("wmt14_table2 ''", "unknown option ''"),
         ("wmt14_table2 --slice", "--slice needs a value"),
         ("wmt14_table2 --slice many", "--slice many: expected a number, at least 1"),
-        ("wmt14_table2 --precision bf16", "--precision bf16 needs a GPU, and none is here"),
         ("wmt14_table2 --bpe-codes codes", "--bpe-codes is for text that you have"),
-        ("wmt14_table2 --dry-run --gpus-per-run 3", "update_freq 8 on one GPU, which 3 cannot"),
         ("iwslt14_trees --direction en-fr", "without --data, --direction en-fr: expected"),
         ("iwslt14_trees --text authors --data tests", "--text authors and --data: the text"),
         ("iwslt14_trees --fractions 2/3", "--fractions 2/3: expected 1 or 1/K"),
@@ -173,7 +170,6 @@ def test_every_flag_of_every_command_of_every_row_is_known(table, tmp_path, pars
         ("true_trees --data /none", "/none: there is no such file or folder"),
         ("compositional --corpus scan --trees adapted", "--trees adapted is for --corpus slog"),
         ("multi30k_table1 --baselines transformr", "--baselines: no row transformr: the"),
-        ("multi30k_table1 --tokenize 13b", "--tokenize 13b: expected one of 13a"),
         ("quickstart --fast --full", "--fast and --full: choose one"),
     ],
 )
@@ -279,8 +275,6 @@ def test_texts_are_found_where_the_scripts_look_for_every_text(elsewhere, tmp_pa
         ("which_syntax --corpus tatoeba", "the corpus tatoeba is not here and cannot be downl"),
         ("which_syntax --corpus tatoeba --tatoeba /none", "--tatoeba /none: there is no such file"),
         ("nist_zh_en_table1", "--data DIR: the LDC's text cannot be downloaded"),
-        ("nist_zh_en_table1 --data /none", "--data /none: there is no such folder"),
-        ("iwslt14_trees --data /none", "/none: there is no such folder"),
         ("sql --data /none", "/none: there is no such file or folder"),
     ],
 )
