@@ -253,6 +253,17 @@ def test_a_line_that_is_too_long_is_translated_in_segments(
     )
     assert "line 2" not in caplog.text
     assert longest
+    model = fairseq_phrase.load(checkpoints["short"], device="cpu", source_parser="none")
+    for source, target, message in (
+        (
+            line,
+            "The man",
+            "line 1 is longer than the model reads, .* divide it and its translation",
+        ),
+        ("Der Mann", line, r"the translation of line 1 has \d+ subwords, and the model takes 16"),
+    ):
+        with pytest.raises(UserError, match=message):
+            model.score(source, target)
 
 
 def test_data_that_moved_are_named_in_the_message(
