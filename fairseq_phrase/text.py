@@ -76,6 +76,13 @@ def find_text(prefix: str, language: str) -> Path:
     raise UserError(f"neither {plain} nor {plain}.gz is there")
 
 
+def named_path(argument: str) -> tuple[str, Path]:
+    """Split ``[NAME=]PATH`` into the name, which may be empty, and the path, which may contain ``=``."""
+    is_path = Path(argument).exists()
+    name, _, path = ("", "", argument) if is_path else argument.rpartition("=")
+    return name, Path(path)
+
+
 def require_file(path: Path, kind_of_file: str) -> None:
     """Check that a file exists and can be read more than once.
 
